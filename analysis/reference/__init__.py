@@ -1,0 +1,1 @@
+"""Results that ship with the project, to compare with: Parquet, with how each was made in SOURCES.md."""

@@ -1,0 +1,1 @@
+"""Orchestrator: turns a sweep file into trials and runs them through Ray Tune."""

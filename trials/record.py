@@ -1,0 +1,179 @@
+"""What is stored: one Record per trial, workload, phase and metric, and the Arrow schema derived from it."""
+
+import hashlib
+import json
+import types
+from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import datetime
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import pyarrow as pa
+
+from trials.spec import TrialConfig
+
+SCHEMA_VERSION = 1
+"""Raised when a column changes its meaning; a new column does not need it (older rows read as null)."""
+
+MEASURING_VERSION = 1
+"""Raised when a change to the measuring code makes earlier results incomparable; part of every environment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What a workload yields: the samples of one metric of one phase, in SI units, never averaged."""
+
+    phase: str
+    """Part of the iteration, or of the trial, that was measured: forward, backward, optimizer, step, trial, ..."""
+    metric: str
+    """Which property of it: time, enqueue_time, peak_allocated, ..."""
+    unit: str
+    """Seconds (s), bytes (B), joules (J) or 1 for a count."""
+    samples: tuple[float, ...] | None
+    """One value per measured iteration, in order; None where it cannot be known, and `reason` says why."""
+    warmup_samples: tuple[float, ...] = ()
+    """One value per warm-up iteration, in order."""
+    reason: str | None = None
+    """Why `samples` is None."""
+
+
+def _environment(default: Any = None) -> Any:
+    return field(default=default, metadata={"part": "environment"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fingerprint:
+    """The hardware and software a trial met. Results whose environment fields differ are not comparable."""
+
+    device_name: str = _environment()
+    """Full name of the device; for a CPU with its number of cores."""
+    device_memory: int | None = _environment()
+    """Memory of the device in bytes; None for a CPU and for MPS, whose memory is the host's."""
+    driver_version: str | None = _environment()
+    """NVIDIA driver."""
+    cuda_version: str | None = _environment()
+    """CUDA that torch was built with; None where the trial does not run on CUDA."""
+    torch_version: str = _environment()
+    """torch.__version__, build suffix included."""
+    triton_version: str | None = _environment()
+    """Triton, if it is installed."""
+    python_version: str = _environment()
+    """Major and minor version."""
+    measuring_version: int = _environment(MEASURING_VERSION)
+    """MEASURING_VERSION of the code that measured."""
+    accelerator_type: str | None = None
+    """The accelerator's type as Ray calls it: H200, A100, ..."""
+    host_name: str | None = None
+    """Network name of the machine."""
+    host_cpu: str | None = None
+    """Name of the host's processor."""
+    host_cores: int | None = None
+    """Logical cores of the host."""
+    host_memory: int | None = None
+    """Memory of the host in bytes, as reported at the time."""
+    cores_used: int | None = None
+    """Logical cores the trial's process was allowed to run on."""
+    host_load: float | None = None
+    """Load average of the last minute when the trial began."""
+    float32_matmul: str | None = None
+    """How float32 matrix products were really computed: ieee, tf32 or bf16; None where no product ran."""
+    autocast_dtype: str | None = None
+    """Type autocast was casting to; None where autocast was off."""
+    parameter_dtype: str | None = None
+    """Type of the model's weights."""
+    lmsweep_version: str | None = None
+    """Version of this project."""
+    lmsweep_commit: str | None = None
+    """Commit of this project, where it runs from a checkout or LMSWEEP_COMMIT says it."""
+
+
+ENVIRONMENT_FIELDS: tuple[str, ...] = tuple(
+    f.name for f in fields(Fingerprint) if f.metadata.get("part") == "environment"
+)
+
+
+def environment_id(fingerprint: Fingerprint) -> str:
+    """16 hexadecimal digits that name the hardware and software of a result."""
+    content = [getattr(fingerprint, name) for name in ENVIRONMENT_FIELDS]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One row of the table `measurements`."""
+
+    trial_id: str
+    measurement_id: str
+    environment_id: str
+    attempt_id: str
+    """Drawn anew for every execution of a trial, so that two results of one measurement can be told apart."""
+    sweep: str
+    """Name of the sweep that asked for it."""
+    workload: str
+    status: str
+    """One word of `Status`; the same for every row of one workload of one attempt."""
+    flags: tuple[str, ...] = ()
+    """Words of `Flag`."""
+    error: str | None = None
+    """What went wrong, where status is not ok."""
+    started_at: datetime
+    """When the trial's process began, UTC."""
+    config: TrialConfig
+    """Flattened into one column per field; `device` without its placement."""
+    fingerprint: Fingerprint
+    """Flattened into one column per field."""
+    phase: str | None = None
+    metric: str | None = None
+    """None where the workload failed."""
+    unit: str | None = None
+    samples: tuple[float, ...] | None = None
+    warmup_samples: tuple[float, ...] | None = None
+    reason: str | None = None
+    """Why `samples` is null although the status is ok."""
+    artifact: str | None = None
+    """Path of a file that belongs to this row, relative to the store."""
+
+
+def schema_of(row_type: type) -> pa.Schema:
+    """The Arrow schema of a row dataclass; nested dataclasses are flattened, in order."""
+    columns = [pa.field(name, _arrow_type(hint)) for name, hint in _flat_hints(row_type)]
+    return pa.schema(columns, metadata={"lmsweep_schema_version": str(SCHEMA_VERSION)})
+
+
+def rows_to_table(rows: list[Any], row_type: type) -> pa.Table:
+    """An Arrow table of rows of one dataclass."""
+    schema = schema_of(row_type)
+    columns: dict[str, list[Any]] = {name: [] for name in schema.names}
+    for row in rows:
+        for name, value in _flat_values(row):
+            columns[name].append(value)
+    return pa.table(columns, schema=schema)
+
+
+def _flat_hints(row_type: type) -> list[tuple[str, Any]]:
+    flat: list[tuple[str, Any]] = []
+    for name, hint in get_type_hints(row_type).items():
+        flat += _flat_hints(hint) if is_dataclass(hint) else [(name, hint)]  # type: ignore[arg-type]
+    return flat
+
+
+def _flat_values(row: Any) -> list[tuple[str, Any]]:
+    flat: list[tuple[str, Any]] = []
+    for f in fields(row):
+        value = getattr(row, f.name)
+        flat += _flat_values(value) if is_dataclass(value) else [(f.name, value)]
+    return flat
+
+
+def _arrow_type(hint: Any) -> pa.DataType:
+    if get_origin(hint) in (Union, types.UnionType):
+        alternatives = [_arrow_type(arm) for arm in get_args(hint) if arm is not type(None)]
+        assert len(set(alternatives)) == 1, f"a column has one type, not {hint}"
+        return alternatives[0]
+    if get_origin(hint) is Literal:
+        return pa.string()
+    if get_origin(hint) is tuple:
+        return pa.list_(_arrow_type(get_args(hint)[0]))
+    scalars = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    if hint is datetime:
+        return pa.timestamp("us", tz="UTC")
+    return scalars[hint]

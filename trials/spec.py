@@ -1,0 +1,190 @@
+"""What is to be measured: the configuration of a trial, its workloads, and the identifiers by which results are found.
+
+Two kinds of field make up a configuration. The *combination* says what is built and where it runs (model, context
+length, precision, device, ...); the *protocol* says how it is measured (mode, warm-up, steps, ...). `trial_id`
+hashes the combination; `measurement_id` hashes the combination, the workload and the protocol fields which that
+workload reads. A field that holds its default is left out of the hash, so that a field added later leaves the
+identifiers of older results as they were. For the same reason a default never changes.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from enum import StrEnum
+from typing import Any, Literal
+
+from trials.sizes import ModelSize
+
+Mode = Literal["forward", "train_forward", "forward_backward", "train_step"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "bf16_pure"]
+Compile = Literal["none", "block", "model"]
+Attention = Literal["naive", "sdpa"]
+Optimizer = Literal["adamw_fused", "adamw_foreach", "adamw_loop"]
+
+
+class RequestError(ValueError):
+    """The request is wrong. The message says what is wrong, where, and what to do; nothing has run."""
+
+
+class Status(StrEnum):
+    """How a workload of a trial ended."""
+
+    OK = "ok"
+    OOM = "oom"
+    PREDICTED_OOM = "predicted_oom"
+    TIMEOUT = "timeout"
+    UNSUPPORTED = "unsupported"
+    ERROR = "error"
+    LOST = "lost"
+
+    @property
+    def is_final(self) -> bool:
+        """A result: running again in the same environment would give the same. The others are tried again."""
+        return self in (Status.OK, Status.OOM, Status.PREDICTED_OOM, Status.UNSUPPORTED)
+
+
+class Flag(StrEnum):
+    """A doubt about a measurement, found in its own evidence, with what to do about it."""
+
+    advice: str
+
+    def __new__(cls, value: str, advice: str) -> "Flag":
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.advice = advice
+        return member
+
+    HOST_BOUND = (
+        "host_bound",
+        "The CPU could not launch work fast enough: this time measures the host as much as the device. "
+        "Compile the model, or raise the batch size or the context length.",
+    )
+
+
+def _combination(default: Any) -> Any:
+    return field(default=default, metadata={"part": "combination"})
+
+
+def _protocol(default: Any) -> Any:
+    return field(default=default, metadata={"part": "protocol"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialConfig:
+    """One combination and the protocol it is measured by. Every field may be an axis of a sweep."""
+
+    model: str | None = field(default=None, metadata={"part": "label"})
+    """What the model's dimensions are called; no part of any identifier, the dimensions are."""
+    d_model: int = _combination(0)
+    """Width of the residual stream."""
+    d_ff: int | None = _combination(None)
+    """Width of the feed-forward layer; None where no whole model is built."""
+    num_layers: int | None = _combination(None)
+    """Transformer blocks; None where no whole model is built."""
+    num_heads: int | None = _combination(None)
+    """Attention heads per block; divides d_model."""
+    vocab_size: int = _combination(10_000)
+    """Rows of the token embedding and of the output head."""
+    context_length: int = _combination(256)
+    """Tokens per sequence."""
+    batch_size: int = _combination(4)
+    """Sequences per step."""
+    precision: Precision = _combination("fp32")
+    """fp32 (TF32 off), tf32, bf16 (autocast), fp16 (autocast and a gradient scaler), bf16_pure (weights too)."""
+    compile: Compile = _combination("none")
+    """What torch.compile is given: nothing, one transformer block reused for all layers, or the whole model."""
+    attention: Attention = _combination("naive")
+    """How attention is computed: naive (written out) or sdpa (PyTorch's fused kernels, as PyTorch chooses)."""
+    optimizer: Optimizer = _combination("adamw_fused")
+    """AdamW as one fused kernel, as lists of tensors (foreach), or as a loop over parameters."""
+    device: str = _combination("cpu")
+    """cpu, mps, cuda, cuda:<accelerator type>; identifiers hold the part before the colon."""
+    mode: Mode = _protocol("train_step")
+    """How much of a training step one iteration does."""
+    warmup_steps: int = _protocol(5)
+    """Iterations before the measured ones, of exactly the measured path; stored apart."""
+    measure_steps: int = _protocol(10)
+    """Measured iterations."""
+    timeout_seconds: float = field(default=900.0, metadata={"part": "limit"})
+    """How long the trial may take in all before its process is killed; no part of any identifier."""
+
+    def __post_init__(self) -> None:
+        for name in ("d_model", "d_ff", "num_layers", "num_heads", "vocab_size", "context_length", "batch_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise RequestError(f"{name} is {value}; it must be at least 1")
+        if self.measure_steps < 1:
+            raise RequestError(f"measure_steps is {self.measure_steps}; it must be at least 1")
+        if self.warmup_steps < 0:
+            raise RequestError(f"warmup_steps is {self.warmup_steps}; it must be 0 or more")
+        if self.timeout_seconds <= 0:
+            raise RequestError(f"timeout_seconds is {self.timeout_seconds}; it must be more than 0")
+        if self.num_heads is not None:
+            if self.d_model % self.num_heads:
+                raise RequestError(f"num_heads {self.num_heads} does not divide d_model {self.d_model}")
+            if (self.d_model // self.num_heads) % 2:
+                raise RequestError(
+                    f"d_model {self.d_model} / num_heads {self.num_heads} is odd; "
+                    "rotary embeddings need an even head dimension"
+                )
+
+    @property
+    def device_type(self) -> str:
+        """cpu, mps or cuda: the device without its placement."""
+        return self.device.partition(":")[0]
+
+    @property
+    def accelerator_type(self) -> str | None:
+        """The accelerator type asked for (H200 of cuda:H200), if any."""
+        return self.device.partition(":")[2] or None
+
+    @property
+    def size(self) -> ModelSize:
+        assert self.d_ff and self.num_layers and self.num_heads, "a whole model has all four dimensions"
+        return ModelSize(d_model=self.d_model, d_ff=self.d_ff, num_layers=self.num_layers, num_heads=self.num_heads)
+
+
+CONFIG_FIELDS: dict[str, Field[Any]] = {f.name: f for f in fields(TrialConfig)}
+COMBINATION_FIELDS: tuple[str, ...] = tuple(
+    name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] == "combination"
+)
+
+# The protocol fields that each workload reads; the keys are the workloads, least disturbing first, which is the
+# order in which a trial runs them.
+PROTOCOL_FIELDS: dict[str, tuple[str, ...]] = {
+    "noop": (),
+    "timing": ("mode", "warmup_steps", "measure_steps"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A configuration and the workloads that are run on it, one after the other, in one process."""
+
+    config: TrialConfig
+    workloads: tuple[str, ...]
+    """Names from PROTOCOL_FIELDS, in that order."""
+    sweep: str
+    """Name of the sweep that asked for it."""
+
+
+def trial_id(config: TrialConfig) -> str:
+    """16 hexadecimal digits that name the combination, the same on every machine."""
+    return _digest(_changed(config, COMBINATION_FIELDS))
+
+
+def measurement_id(config: TrialConfig, workload: str) -> str:
+    """16 hexadecimal digits that name the combination, the workload and the protocol as this workload reads it."""
+    return _digest({"workload": workload, **_changed(config, COMBINATION_FIELDS + PROTOCOL_FIELDS[workload])})
+
+
+def _changed(config: TrialConfig, names: tuple[str, ...]) -> dict[str, object]:
+    values = {name: getattr(config, name) for name in names}
+    values["device"] = config.device_type
+    return {name: value for name, value in values.items() if value != CONFIG_FIELDS[name].default}
+
+
+def _digest(content: Mapping[str, object]) -> str:
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]

@@ -1,0 +1,229 @@
+"""Where results are kept: a folder, local or remote, of plain Parquet files.
+
+``measurements/`` holds one immutable fragment per attempt and, after a compaction, larger files that replace many of
+them. A fragment is written aside, synced, and renamed into place, so that a reader never sees half of one and a crash
+loses at most the trial that was being written.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from trials.record import SCHEMA_VERSION, Record, rows_to_table, schema_of
+from trials.spec import RequestError
+
+ROW_TYPES: dict[str, type] = {"measurements": Record}
+"""The tables of a store and what a row of each is."""
+
+# A compacted file names the files it replaces in its metadata: they are deleted after it is in place, and should a
+# crash come between, readers know them to be void.
+_REPLACES = b"lmsweep_replaces"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Damage:
+    """A file of the store that cannot be read."""
+
+    path: str
+    """Relative to the store."""
+    error: str
+
+
+class Store:
+    """The results at a folder or URI. Opening creates nothing; the first `append` does."""
+
+    def __init__(self, location: str) -> None:
+        """Raises RequestError where the location is a file or its scheme is unknown."""
+        self.location = location
+        self._files, self._root = _file_system(location)
+        self._is_local = isinstance(self._files, pafs.LocalFileSystem)
+        if self._files.get_file_info(self._root).type == pafs.FileType.File:
+            raise RequestError(f"the store {location} is a file; give a folder")
+
+    def check_writable(self) -> None:
+        """Raises RequestError where nothing can be written here, so that a run fails before it has measured."""
+        probe = f"{self._root}/.probe-{uuid.uuid4().hex}"
+        try:
+            self._files.create_dir(self._root, recursive=True)
+            with self._files.open_output_stream(probe) as stream:
+                stream.write(b"")
+            self._files.delete_file(probe)
+        except OSError as error:
+            raise RequestError(f"cannot write to the store {self.location}: {error}") from error
+
+    def exists(self) -> bool:
+        """Whether there is a store here."""
+        return any(
+            self._files.get_file_info(f"{self._root}/{name}").type == pafs.FileType.Directory for name in ROW_TYPES
+        )
+
+    def append(self, rows: list[Any]) -> None:
+        """Adds the rows, all of one type and one attempt, as one durable fragment.
+
+        Raises OSError where the disk is full or the store cannot be reached; the store is then as it was before.
+        """
+        assert rows, "an attempt leaves at least one row"
+        table_name = next(name for name, row_type in ROW_TYPES.items() if isinstance(rows[0], row_type))
+        table = rows_to_table(rows, ROW_TYPES[table_name])
+        name = f"{rows[0].trial_id}-{rows[0].attempt_id}.parquet"
+        # Small fragments: statistics and dictionaries would only make the footer larger than the rows.
+        self._put(f"{table_name}/{name}", _encode(table, write_statistics=False, use_dictionary=False))
+
+    def read(self, table_name: str = "measurements", columns: list[str] | None = None) -> tuple[pa.Table, list[Damage]]:
+        """All rows of a table under today's schema, and the files that could not be read.
+
+        A column that an older store lacks is null. Raises RequestError where a file was written by a newer lmsweep.
+        """
+        schema = schema_of(ROW_TYPES[table_name])
+        wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+        paths = self._table_files(table_name)
+        with ThreadPoolExecutor(max_workers=4) as pool:
+            contents = list(pool.map(lambda path: self._read_file(path, wanted), paths))
+        damage = [item for item in contents if isinstance(item, Damage)]
+        tables = {path: item for path, item in zip(paths, contents, strict=True) if not isinstance(item, Damage)}
+        replaced = {name for table in tables.values() for name in _replaced_by(table)}
+        whole = pa.concat_tables(
+            [table.replace_schema_metadata(None) for path, table in tables.items() if Path(path).name not in replaced]
+            or [wanted.empty_table()]
+        )
+        return whole.replace_schema_metadata(schema.metadata), damage
+
+    def compact(self) -> None:
+        """Merges the fragments of each table into one file. Readers and writers may go on meanwhile.
+
+        Does nothing while another process compacts, nor on a remote store, where no lock would hold two drivers apart.
+        """
+        with self._compaction_lock() as locked:
+            if not locked:
+                return
+            for table_name, row_type in ROW_TYPES.items():
+                schema = schema_of(row_type)
+                contents = {path: self._read_file(path, schema) for path in self._table_files(table_name)}
+                tables = {path: item for path, item in contents.items() if isinstance(item, pa.Table)}
+                replaced = {name for table in tables.values() for name in _replaced_by(table)}
+                live = [table for path, table in tables.items() if Path(path).name not in replaced]
+                if len(tables) < 2:
+                    continue
+                names = [Path(path).name for path in tables]
+                merged = pa.concat_tables([table.replace_schema_metadata(None) for table in live])
+                merged = merged.replace_schema_metadata({**schema.metadata, _REPLACES: json.dumps(names).encode()})
+                self._put(f"{table_name}/compacted-{uuid.uuid4().hex}.parquet", _encode(merged, compression="zstd"))
+                for path in tables:
+                    self._files.delete_file(path)
+
+    def set_aside_damage(self) -> list[Damage]:
+        """Moves files that cannot be read to ``damaged/``, so that other readers of the Parquet are not stopped."""
+        damage = [item for name in ROW_TYPES for item in self.read(name, ["status"])[1]]
+        for item in damage:
+            self._files.create_dir(f"{self._root}/damaged", recursive=True)
+            self._files.move(f"{self._root}/{item.path}", f"{self._root}/damaged/{Path(item.path).name}")
+        return damage
+
+    def statuses(self) -> dict[tuple[str, str], str]:
+        """(environment_id, measurement_id) -> how its newest attempt ended."""
+        table, _ = self.read(columns=["environment_id", "measurement_id", "started_at", "status"])
+        newest_last = table.sort_by("started_at")
+        environments, measurements, _, statuses = (column.to_pylist() for column in newest_last.columns)
+        return dict(zip(zip(environments, measurements, strict=True), statuses, strict=True))
+
+    def count_fragments(self) -> int:
+        """How many files hold the measurements."""
+        return len(self._table_files("measurements"))
+
+    def _table_files(self, table_name: str) -> list[str]:
+        selector = pafs.FileSelector(f"{self._root}/{table_name}", allow_not_found=True)
+        infos = self._files.get_file_info(selector)
+        return sorted(info.path for info in infos if info.path.endswith(".parquet"))
+
+    def _read_file(self, path: str, wanted: pa.Schema) -> pa.Table | Damage:
+        try:
+            with self._files.open_input_file(path) as source, pq.ParquetFile(source) as file:
+                metadata = file.schema_arrow.metadata or {}
+                present = [name for name in wanted.names if name in file.schema_arrow.names]
+                table = file.read(columns=present)
+        except FileNotFoundError:  # compacted by another driver since the folder was listed: its rows are elsewhere
+            return wanted.empty_table()
+        except (pa.ArrowInvalid, OSError) as error:
+            return Damage(path=path.removeprefix(f"{self._root}/"), error=str(error))
+        version = int(metadata.get(b"lmsweep_schema_version", b"0"))
+        if version > SCHEMA_VERSION:
+            raise RequestError(f"{path} was written by a newer lmsweep (schema {version}); upgrade lmsweep to read it")
+        arrays = [
+            table.column(f.name).cast(f.type) if f.name in present else pa.nulls(table.num_rows, f.type) for f in wanted
+        ]
+        return pa.table(arrays, schema=wanted.with_metadata(metadata))
+
+    def _put(self, path: str, content: bytes) -> None:
+        target = f"{self._root}/{path}"
+        if not self._is_local:  # an object store shows an object only once it is whole
+            with self._files.open_output_stream(target) as stream:
+                stream.write(content)
+            return
+        aside = Path(self._root) / ".writing" / f"{uuid.uuid4().hex}.parquet"
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with aside.open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            aside.rename(target)
+        except OSError:
+            aside.unlink(missing_ok=True)
+            raise
+        folder = os.open(Path(target).parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    @contextlib.contextmanager
+    def _compaction_lock(self) -> Iterator[bool]:
+        """One compaction at a time. The kernel drops the lock of a process that dies."""
+        if not self._is_local or not self.exists():
+            yield False
+            return
+        with (Path(self._root) / ".compaction-lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+
+def _file_system(location: str) -> tuple[pafs.FileSystem, str]:
+    if "://" not in location:
+        return pafs.LocalFileSystem(), str(Path(location).absolute())
+    try:
+        files, root = pafs.FileSystem.from_uri(location)
+    except pa.ArrowInvalid:
+        import fsspec
+
+        try:
+            backing, root = fsspec.core.url_to_fs(location)
+        except (ValueError, ImportError) as error:
+            raise RequestError(f"cannot open the store {location}: {error}") from error
+        files = pafs.PyFileSystem(pafs.FSSpecHandler(backing))
+    return files, root.rstrip("/")
+
+
+def _encode(table: pa.Table, **options: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **options)
+    return bytes(sink.getvalue())
+
+
+def _replaced_by(table: pa.Table) -> list[str]:
+    return list(json.loads((table.schema.metadata or {}).get(_REPLACES, b"[]")))
