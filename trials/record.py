@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
-from trials.spec import TrialConfig
+from trials.spec import Flag, TrialConfig
 
 SCHEMA_VERSION = 1
 """Raised when a column changes its meaning; a new column does not need it (older rows read as null)."""
@@ -32,6 +32,8 @@ class Measurement:
     """One value per measured iteration, in order; None where it cannot be known, and `reason` says why."""
     warmup_samples: tuple[float, ...] = ()
     """One value per warm-up iteration, in order."""
+    flags: tuple[Flag, ...] = ()
+    """Doubts about these samples, found in their own evidence."""
     reason: str | None = None
     """Why `samples` is None."""
 

@@ -27,6 +27,10 @@ class RequestError(ValueError):
     """The request is wrong. The message says what is wrong, where, and what to do; nothing has run."""
 
 
+class UnsupportedError(Exception):
+    """This machine cannot do this combination. The message is the reason; the status of the trial is `unsupported`."""
+
+
 class Status(StrEnum):
     """How a workload of a trial ended."""
 

@@ -1,0 +1,173 @@
+"""Launching: a plan's trials through Ray Tune. The only file that imports ray.tune.
+
+Tune decides what runs where and when. What has been measured is the store's business: each trial's rows come back as
+its only result and are handed to `on_rows` at once.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from orchestrator.plan import PlannedTrial
+from orchestrator.worker import Worker
+from trials.attempt import Attempt
+from trials.record import Record
+from trials.spec import Status
+
+# Read by Ray when it is imported or started.
+SETTINGS = {
+    # Ray's memory monitor kills a worker in a way that Tune cannot tell from its own failure and aborts the sweep.
+    "RAY_memory_monitor_refresh_ms": "0",
+    # A trial that asked for no GPU sees none.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Tune's own logs and snapshots: the store replaces them, and they cost more than a short trial.
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
+    # Ctrl-C is ours: Tune would answer it with a snapshot that nobody reads.
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+}
+OBJECT_STORE_BYTES = 200_000_000
+"""Trials exchange kilobytes through Ray's object store."""
+
+OnRows = Callable[[PlannedTrial, list[Record]], None]
+
+
+def start_ray(address: str | None, *, cpus: int, gpus: int) -> None:
+    """Joins the cluster at `address`, or starts Ray on this machine, reachable from nowhere else."""
+    os.environ.update(SETTINGS)
+    if address is None:
+        os.environ["RAY_AUTH_MODE"] = "disabled"  # only the loopback interface can reach it
+    import ray
+
+    if address is not None:
+        ray.init(address, log_to_driver=False, logging_level="ERROR")
+        return
+    ray.init(
+        "local",
+        num_cpus=cpus,
+        num_gpus=gpus,
+        object_store_memory=OBJECT_STORE_BYTES,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        _node_ip_address="127.0.0.1",
+    )
+
+
+def stop_ray() -> None:
+    import ray
+
+    ray.shutdown()
+
+
+def launch(trials: list[PlannedTrial], *, slots: int, on_rows: OnRows) -> None:
+    """Runs the trials and calls `on_rows` with the rows of each as it ends; a trial whose node died has rows too.
+
+    `slots` is how many can run at once.
+    """
+    from ray import tune
+    from ray.tune.schedulers import FIFOScheduler
+    from ray.tune.search import ConcurrencyLimiter, Searcher
+
+    class PlanOrder(Searcher):
+        """Hands out the plan's trials by index, in order."""
+
+        def __init__(self) -> None:
+            super().__init__(metric="index", mode="max")
+            self._next = 0
+
+        def suggest(self, trial_id: str) -> Any:
+            if self._next == len(trials):
+                return Searcher.FINISHED
+            self._next += 1
+            return {"index": self._next - 1}
+
+        def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+            pass
+
+        def save(self, checkpoint_path: str) -> None:
+            pass
+
+        def restore(self, checkpoint_path: str) -> None:
+            pass
+
+    class InOrder(FIFOScheduler):
+        """Tune starts pending trials in the order of their creation by itself; looking through them all is quadratic."""
+
+        def choose_trial_to_run(self, tune_controller: Any) -> None:
+            return None
+
+    class Deliver(tune.Callback):
+        """Hands the rows of each trial over as soon as it has ended."""
+
+        def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
+            delivery: list[Record] = result["rows"]
+            on_rows(_planned(trial), list(delivery))
+            delivery.clear()  # Tune keeps every result: let it keep an empty one
+
+        def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            planned = _planned(trial)
+            attempt = Attempt.begin(planned.trial)
+            words = f"the worker or its node died: {_first_line(trial.get_error())}"
+            names = planned.trial.workloads
+            on_rows(planned, [attempt.failure(name, Status.LOST, words, planned.environment) for name in names])
+
+    def _planned(tune_trial: Any) -> PlannedTrial:
+        return trials[tune_trial.config["index"]]
+
+    def resources(config: dict[str, Any]) -> Any:
+        return tune.PlacementGroupFactory([trials[config["index"]].resources])
+
+    with tempfile.TemporaryDirectory(prefix="lmsweep-tune-") as scratch:
+        tuner = tune.Tuner(
+            tune.with_resources(tune.with_parameters(_supervisor(), trials=trials), resources),
+            tune_config=tune.TuneConfig(
+                search_alg=ConcurrencyLimiter(PlanOrder(), max_concurrent=2 * slots),
+                scheduler=InOrder(),
+                num_samples=len(trials),
+                reuse_actors=True,
+            ),
+            run_config=tune.RunConfig(
+                storage_path=scratch,
+                verbose=0,
+                callbacks=[Deliver()],
+                failure_config=tune.FailureConfig(max_failures=2),
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+            ),
+        )
+        tuner.fit()
+
+
+def _supervisor() -> type:
+    import ray
+    from ray import tune
+
+    class Supervisor(tune.Trainable):
+        """The actor: one per slot, kept from trial to trial."""
+
+        def setup(self, config: dict[str, Any], trials: list[PlannedTrial]) -> None:
+            self.trials = trials
+            self.worker = Worker()
+
+        def step(self) -> dict[str, Any]:
+            context = ray.get_runtime_context()
+            gpu_ids = [int(gpu) for gpu in context.get_accelerator_ids().get("GPU", [])]
+            here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
+            planned = self.trials[self.config["index"]]
+            rows = self.worker.run(planned, gpu_ids, int(here["Resources"].get("GPU", 0)))
+            return {"done": True, "rows": rows}
+
+        def reset_config(self, new_config: dict[str, Any]) -> bool:
+            return True
+
+        def cleanup(self) -> None:
+            self.worker.close()
+
+    return Supervisor
+
+
+def _first_line(error: Exception | None) -> str:
+    return str(error).strip().partition("\n")[0] if error else "no reason is known"

@@ -1,0 +1,85 @@
+"""Resources: the nodes that trials can be placed on, and what a trial asks of one."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+
+from trials.record import Fingerprint
+from trials.spec import TrialConfig
+
+ACCELERATOR_SHARE = 0.001
+"""How much of a node's accelerator-type resource a trial takes: enough to be placed there, little enough to share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A machine of the cluster; on its own machine, the only one."""
+
+    cpus: int
+    """Logical cores that Ray may give away."""
+    gpus: int
+    """GPUs that Ray may give away."""
+    accelerator_type: str | None
+    """Type of its GPUs as Ray calls it."""
+    environments: dict[str, Fingerprint]
+    """What a trial would meet there, for each kind of device the node has."""
+
+    @property
+    def gpu_share_of_cpus(self) -> int:
+        """Cores that go with one GPU."""
+        return self.cpus // self.gpus if self.gpus else 0
+
+
+def this_machine() -> Node:
+    """The machine this runs on, as a process that may import torch finds it."""
+    answer = subprocess.run(
+        [sys.executable, "-m", "trials.fingerprint"], capture_output=True, text=True, check=True, timeout=120
+    )
+    return node_from_json(answer.stdout)
+
+
+def node_from_json(text: str) -> Node:
+    """A node from what ``python -m trials.fingerprint`` printed there."""
+    found = json.loads(text.strip().splitlines()[-1])
+    environments = {device: Fingerprint(**content) for device, content in found["devices"].items()}
+    cuda = environments.get("cuda")
+    return Node(
+        cpus=found["cores"],
+        gpus=len(found["gpus"]),
+        accelerator_type=cuda.accelerator_type if cuda else None,
+        environments=environments,
+    )
+
+
+def find_node(config: TrialConfig, nodes: list[Node]) -> Node | str:
+    """The first node that can hold the trial, or why none can."""
+    device = config.device_type
+    able = [node for node in nodes if device in node.environments]
+    where = "this machine has" if len(nodes) == 1 else f"none of the {len(nodes)} nodes has"
+    if not able:
+        return f"{where} no {device} device" if len(nodes) == 1 else f"{where} a {device} device"
+    wanted = config.accelerator_type
+    if wanted is None:
+        return able[0]
+    present = sorted({node.accelerator_type for node in able if node.accelerator_type})
+    matching = [node for node in able if node.accelerator_type == wanted]
+    if not matching:
+        return f"no {wanted} here; there is {', '.join(present)}"
+    return matching[0]
+
+
+def bundle(config: TrialConfig, node: Node) -> dict[str, float]:
+    """What the trial asks Ray for: a CPU trial the whole node's cores, a GPU trial one GPU and its share of them."""
+    if config.device_type != "cuda":
+        return {"CPU": node.cpus}
+    wanted: dict[str, float] = {"CPU": node.gpu_share_of_cpus, "GPU": 1}
+    if config.accelerator_type:
+        wanted[f"accelerator_type:{config.accelerator_type}"] = ACCELERATOR_SHARE
+    return wanted
+
+
+def missing_environment(config: TrialConfig, nodes: list[Node]) -> Fingerprint:
+    """The environment under which it is recorded that no node has the device: the software, and the lack of a name."""
+    some = next(iter(nodes[0].environments.values()))
+    return replace(some, device_name=f"no {config.device} device")

@@ -1,0 +1,251 @@
+"""A sweep: a YAML file, or a packaged one by its name -> the trials that it asks for.
+
+What the file may hold is in docs/sweeps.md and sweep_schema.py. Everything that is wrong in it is said at once, before
+anything runs.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
+from itertools import product
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from orchestrator.sweep_schema import DIMENSIONS, Axes, GridFile, SweepFile, choices, given, validate
+from orchestrator.yaml_text import MAX_CHARACTERS, Document, KeyPath, Problem, parse, refusal
+from trials.sizes import SIZES, ModelSize, size_name
+from trials.spec import COMBINATION_FIELDS, CONFIG_FIELDS, PROTOCOL_FIELDS, RequestError, Trial, TrialConfig
+
+MAX_COMBINATIONS = 1_000_000
+"""More than this in one file is a slip: at a second each they would take twelve days."""
+
+# Workloads that build no whole model. All others need its four dimensions.
+_WITHOUT_MODEL = frozenset({"noop"})
+
+_DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items()}
+
+# What tells two measurements apart: the fields that measurement_id hashes and, other than there, the device as it was
+# asked for (cuda:A100 and cuda:H200 are two requests). Comparing them as they are is faster than hashing them.
+_ASKED = {
+    workload: attrgetter(*COMBINATION_FIELDS, *protocol_fields) for workload, protocol_fields in PROTOCOL_FIELDS.items()
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """What a sweep file asks for."""
+
+    name: str
+    """Stored with every result."""
+    description: str
+    """One sentence for people; may be empty."""
+    source: str
+    """The file, as it was named."""
+    trials: tuple[Trial, ...]
+    """Each configuration once, with all its workloads, in the order of the file; the last axis varies fastest."""
+
+
+def packaged_sweeps() -> dict[str, str]:
+    """Name -> YAML text of the sweeps that come with lmsweep."""
+    folder = files("orchestrator.sweeps")
+    found = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
+    return {name.removesuffix(".yaml"): found[name].read_text("utf-8") for name in sorted(found)}
+
+
+def parse_override(text: str) -> tuple[str, list[Any]]:
+    """`context_length=128,256` -> ("context_length", [128, 256]); each value is read as in a file.
+
+    Raises RequestError where it has no `=` or a value is no single value. `load_sweep` checks the rest.
+    """
+    source = f"--set {text}"
+    name, equals, listed = text.partition("=")
+    if not equals or not name.strip():
+        raise RequestError(f"{source}: write axis=value, or axis=value,value")
+    values = []
+    for part in listed.split(","):
+        value = parse(part, source).data
+        if not part.strip() or isinstance(value, (list, dict)):
+            raise RequestError(f"{source}: {part!r} is not a value; write axis=value, or axis=value,value")
+        values.append(value)
+    return name.strip(), values
+
+
+def load_sweep(name_or_path: str, overrides: Mapping[str, Sequence[Any]] | None = None) -> Sweep:
+    """The sweep of that packaged name or in that file, expanded.
+
+    `overrides` gives fields the values that they take in every trial, whatever the file says; `exclude` still holds.
+    Raises RequestError, with one line for each thing that is wrong: `FILE:LINE: key path: what, and what was meant`.
+    """
+    source, text = _text(name_or_path)
+    forced = _overrides(overrides or {})
+    document = parse(text, source)
+    if document.data is None:
+        raise RequestError(f"{source}:1: the file is empty; a sweep has the keys {', '.join(SweepFile.model_fields)}")
+    sweep, problems = validate(SweepFile, document.data, (), document)
+    problems += document.problems
+    blocks: list[_Block] = []
+    for index, written in enumerate(_written_grids(document.data)):
+        path: KeyPath = ("grids", index)
+        grid, wrong = validate(GridFile, written, path, document)
+        problems += wrong or _contradictions(written, path, document)
+        blocks += _blocks(grid, written, path, document) if grid is not None else []
+    blocks = [replace(block, values=block.values | forced) for block in blocks]
+    count = sum(block.count for block in blocks)
+    if count > MAX_COMBINATIONS:
+        problems.append(Problem(line=1, message=f"{count} combinations are too many; the most is {MAX_COMBINATIONS}"))
+        raise refusal(source, problems)
+    wanted, wrong = _expand(blocks)
+    problems += wrong
+    if problems:
+        raise refusal(source, problems)
+    assert sweep is not None, "it was valid"
+    trials = tuple(
+        Trial(config=config, workloads=tuple(name for name in PROTOCOL_FIELDS if name in workloads), sweep=sweep.name)
+        for config, workloads in wanted.items()
+    )
+    return Sweep(name=sweep.name, description=sweep.description, source=source, trials=trials)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Block:
+    """Values for some fields, all combinations of which are wanted: a grid's axes, or one of its include rows."""
+
+    path: KeyPath
+    line: int
+    workloads: list[str]
+    values: dict[str, list[Any]]
+    """Field -> its values; one for a fixed field."""
+    exclude: list[dict[str, Any]] = field(default_factory=list)
+    """Fields of a configuration, with a model as its dimensions, whose combination is not wanted."""
+
+    @property
+    def count(self) -> int:
+        return math.prod(len(values) for values in self.values.values())
+
+    def problem(self, message: str) -> Problem:
+        return Problem(line=self.line, path=self.path, message=message)
+
+
+def _text(name_or_path: str) -> tuple[str, str]:
+    """What to call the file in messages, and its text."""
+    packaged = packaged_sweeps()
+    if name_or_path in packaged:
+        return f"{name_or_path}.yaml", packaged[name_or_path]
+    try:
+        with Path(name_or_path).open("rb") as file:
+            content = file.read(4 * MAX_CHARACTERS + 1)
+    except FileNotFoundError:
+        near = choices(name_or_path, packaged).replace("one of", "packaged")
+        raise RequestError(f"there is no sweep file {name_or_path}, nor a packaged sweep of that name{near}") from None
+    except OSError as error:
+        raise RequestError(f"cannot read the sweep file {name_or_path}: {error.strerror}") from error
+    try:
+        return name_or_path, content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise RequestError(f"{name_or_path}:{line}: not UTF-8 text") from error
+
+
+def _overrides(overrides: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    values = {name: list(listed) for name, listed in overrides.items()}
+    axes, problems = validate(Axes, values, ("axes",))
+    if problems:
+        raise refusal("--set", [replace(problem, path=problem.path[1:]) for problem in problems])
+    return given(axes, values)
+
+
+def _written_grids(data: Any) -> list[Any]:
+    grids = data.get("grids") if isinstance(data, dict) else None
+    return grids if isinstance(grids, list) else []
+
+
+def _contradictions(written: dict[str, Any], path: KeyPath, document: Document) -> list[Problem]:
+    """What is right by itself and wrong beside the rest of its grid."""
+    axes, fixed = written.get("axes"), written.get("fixed") or {}
+    wrong = {(*path, "fixed", name): "is an axis of this grid already" for name in fixed if name in (axes or {})}
+    if axes == {}:
+        wrong[*path, "axes"] = "is empty; give at least one axis, or leave it out"
+    if written.get("exclude") and written.get("include") and axes is None:
+        wrong[*path, "exclude"] = "excludes nothing: this grid has no axes, and what include adds is not excluded"
+    return [Problem(line=document.line(place), path=place, message=message) for place, message in wrong.items()]
+
+
+def _blocks(grid: GridFile, written: dict[str, Any], path: KeyPath, document: Document) -> list[_Block]:
+    fixed = {name: [value] for name, value in given(grid.fixed, written.get("fixed")).items()}
+    rows = [given(row, written["include"][index]) for index, row in enumerate(grid.include)]
+    blocks = []
+    if grid.axes is not None or not rows:
+        exclude = [_by_dimensions(given(row, written["exclude"][index])) for index, row in enumerate(grid.exclude)]
+        values = fixed | given(grid.axes, written.get("axes"))
+        line = document.line(path)
+        blocks.append(_Block(path=path, line=line, workloads=grid.workloads, values=values, exclude=exclude))
+    for index, row in enumerate(rows):
+        place = (*path, "include", index)
+        values = fixed | {name: [value] for name, value in row.items()}
+        blocks.append(_Block(path=place, line=document.line(place), workloads=grid.workloads, values=values))
+    return blocks
+
+
+def _expand(blocks: list[_Block]) -> tuple[dict[TrialConfig, list[str]], list[Problem]]:
+    """Each configuration with its workloads, none of which was asked for before, and what cannot be."""
+    wanted: dict[TrialConfig, list[str]] = {}
+    problems: dict[Problem, None] = {}
+    asked = set()
+    for block in blocks:
+        everything_excluded = True
+        needs_model = [workload for workload in block.workloads if workload not in _WITHOUT_MODEL]
+        for arguments in _combinations(block):
+            everything_excluded = False
+            missing = [name for name in DIMENSIONS if arguments.get(name) is None] if needs_model else []
+            if missing:
+                problems[block.problem(_needs_model(needs_model[0], missing))] = None
+                continue
+            try:
+                config = TrialConfig(**arguments)
+            except RequestError as error:
+                problems[block.problem(str(error))] = None
+                continue
+            for workload in block.workloads:
+                question = (workload, _ASKED[workload](config))
+                if question not in asked:
+                    asked.add(question)
+                    wanted.setdefault(config, []).append(workload)
+        if everything_excluded:
+            problems[block.problem("every combination is excluded")] = None
+    return wanted, list(problems)
+
+
+def _combinations(block: _Block) -> Iterator[dict[str, Any]]:
+    """The arguments of each TrialConfig, less what is excluded."""
+    names = list(block.values)
+    for values in product(*block.values.values()):
+        arguments = _by_dimensions(dict(zip(names, values, strict=True)))
+        if any(
+            all(arguments.get(name, _DEFAULTS[name]) == value for name, value in row.items()) for row in block.exclude
+        ):
+            continue
+        dimensions = [arguments.get(name) for name in DIMENSIONS]
+        if None not in dimensions:
+            arguments["model"] = _label(*dimensions)
+        yield arguments
+
+
+def _by_dimensions(row: dict[str, Any]) -> dict[str, Any]:
+    """A model as its dimensions; one that is given beside it has the last word."""
+    size = row.pop("model", None)
+    return row if size is None else vars(size) | row
+
+
+@cache
+def _label(d_model: int, d_ff: int, num_layers: int, num_heads: int) -> str:
+    return size_name(ModelSize(d_model=d_model, d_ff=d_ff, num_layers=num_layers, num_heads=num_heads))
+
+
+def _needs_model(workload: str, missing: list[str]) -> str:
+    return (
+        f"the workload {workload} needs a model, and {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} "
+        f"not given; give model (one of: {', '.join(SIZES)}, or a mapping of its dimensions)"
+    )

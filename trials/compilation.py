@@ -1,0 +1,54 @@
+"""torch.compile: what is compiled, and proof that it was."""
+
+from dataclasses import dataclass
+
+import torch
+from torch._dynamo.utils import counters
+
+from trials.model import Transformer
+from trials.spec import Compile
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileCounts:
+    """What dynamo and Inductor have done in this process since the last reset."""
+
+    graphs: int
+    """Graphs that dynamo captured."""
+    graph_breaks: int
+    """Places where a graph had to end early."""
+    cache_hits: int
+    """Graphs that Inductor found in its cache."""
+    cache_misses: int
+    """Graphs that Inductor had to compile."""
+
+
+def compile_model(model: Transformer, scope: Compile) -> None:
+    """Compiles, in place and lazily, what `scope` names: nothing, one block that all layers share, or the model.
+
+    A graph that fails to compile raises where it is first run; so does a recompilation beyond dynamo's limit, which
+    would otherwise fall back to eager without a word.
+    """
+    torch._dynamo.config.suppress_errors = False
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    if scope == "block":
+        # One code object: dynamo takes the weights as inputs, so the first layer's graph serves all of them.
+        for block in model.blocks:
+            block.compile(dynamic=False)
+    elif scope == "model":
+        model.compile(dynamic=False)
+
+
+def compile_counts() -> CompileCounts:
+    return CompileCounts(
+        graphs=counters["stats"]["unique_graphs"],
+        graph_breaks=sum(counters["graph_break"].values()),
+        cache_hits=counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"],
+        cache_misses=counters["inductor"]["fxgraph_cache_miss"],
+    )
+
+
+def reset_compiler() -> None:
+    """Forgets every graph of this process; the caches on disk stay."""
+    torch._dynamo.reset()
+    counters.clear()

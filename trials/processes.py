@@ -1,0 +1,25 @@
+"""What the operating system is asked about processes: to end them with their parent, and all of a group at once."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Has the kernel kill this process when its parent dies. Linux only; elsewhere a closed pipe has to do."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:  # it died before we asked
+        os._exit(1)
+
+
+def kill_group(pid: int) -> None:
+    """Kills the process and every process of the group that it leads."""
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)

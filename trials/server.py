@@ -1,0 +1,158 @@
+"""The trial server: a process that has imported torch, never touches a device, and forks a fresh child per trial.
+
+``python -m trials.server FD`` serves one client over the socket FD. A fork of it reaches its first finished matrix
+product in a fraction of the time that a new interpreter takes, with a clean allocator and no compiled code of others.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from importlib import import_module
+from multiprocessing.connection import Connection, wait
+
+from trials.child import main as child_main
+from trials.isolation import Finished, Request
+from trials.processes import die_with_parent, kill_group
+from trials.record import Record
+from trials.spec import Status, Trial
+
+# What a trial imports is imported here once. Not Inductor's async_compile or compile_fx: they start a pool of
+# processes whose threads do not survive a fork.
+PRELOAD = ("torch", "torch._dynamo", "trials.workloads.timing", "trials.workloads.noop")
+LAST_WORDS_SECONDS = 0.5
+
+
+class Child:
+    """A forked process and the pipe to it."""
+
+    def __init__(self, inherited_fd: int) -> None:
+        context = multiprocessing.get_context("fork")
+        self.connection, theirs = context.Pipe()
+        self.output = tempfile.TemporaryFile()
+        self.process = context.Process(
+            target=child_main, args=(theirs, os.getpid(), self.output.fileno(), inherited_fd)
+        )
+        self.process.start()
+        theirs.close()
+
+    def last_words(self) -> str:
+        """The end of what the process has printed."""
+        self.output.seek(0)
+        return self.output.read().decode(errors="replace")[-4000:].strip()
+
+    def end(self) -> None:
+        """Kills the process and all that it started."""
+        assert self.process.pid is not None, "the process was started"
+        kill_group(self.process.pid)
+        self.process.join()
+        self.connection.close()
+        self.output.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Death:
+    """A child that will say no more."""
+
+    status: Status
+    error: str
+
+
+class Server:
+    """Runs one request at a time."""
+
+    def __init__(self, client: Connection) -> None:
+        self.client = client
+        self.idle: Child | None = None
+
+    def serve(self) -> None:
+        """Answers each request with its rows until the client goes away."""
+        for name in PRELOAD:
+            import_module(name)
+        with suppress(EOFError, ConnectionResetError):
+            while True:
+                self.client.send(self.run(self.client.recv()))
+        self._retire()
+
+    def run(self, request: Request) -> list[Record]:
+        """The rows of every workload of the trial, whatever becomes of the processes that run them."""
+        trial = request.attempt.trial
+        deadline = time.monotonic() + trial.config.timeout_seconds
+        rows: list[Record] = []
+        waiting = list(trial.workloads)
+        while waiting:
+            child = self._child_for(trial)
+            rest = replace(request.attempt, trial=replace(trial, workloads=tuple(waiting)))
+            child.connection.send(replace(request, attempt=rest))
+            while not isinstance(message := self._next(child, deadline), Finished | Death):
+                rows += message
+                waiting.pop(0)
+            if isinstance(message, Finished) and message.reusable and may_share_a_process(trial):
+                self.idle = child
+                continue
+            child.end()
+            if isinstance(message, Death):
+                met = rows[-1].fingerprint if rows else request.fallback
+                # Time is given to the trial as a whole: when it is up, it is up for what has not begun too.
+                ended = list(waiting) if message.status == Status.TIMEOUT else waiting[:1]
+                rows += [request.attempt.failure(name, message.status, message.error, met) for name in ended]
+                waiting = waiting[len(ended) :]
+        return rows
+
+    def _next(self, child: Child, deadline: float) -> list[Record] | Finished | Death:
+        """What the child says next; raises EOFError where the client is gone, which ends the child too."""
+        # The client sends nothing while it waits for an answer: if its end can be read, it has closed.
+        ready = wait([child.connection, child.process.sentinel, self.client], max(0.0, deadline - time.monotonic()))
+        if self.client in ready:
+            child.end()
+            raise EOFError
+        if child.connection in ready:
+            with suppress(EOFError, ConnectionResetError):
+                message: list[Record] | Finished = child.connection.recv()
+                return message
+        if ready:
+            child.process.join()
+            return Death(
+                status=Status.LOST, error=f"{_exit_words(child.process.exitcode)}\n{child.last_words()}".strip()
+            )
+        with suppress(ProcessLookupError):
+            os.kill(child.process.pid or 0, signal.SIGUSR1)  # has it write down where it hangs
+        time.sleep(LAST_WORDS_SECONDS)
+        return Death(status=Status.TIMEOUT, error=f"killed when its time was up\n{child.last_words()}".strip())
+
+    def _child_for(self, trial: Trial) -> Child:
+        if self.idle and self.idle.process.is_alive() and may_share_a_process(trial):
+            child, self.idle = self.idle, None
+            return child
+        self._retire()
+        return Child(inherited_fd=self.client.fileno())
+
+    def _retire(self) -> None:
+        if self.idle:
+            self.idle.end()
+        self.idle = None
+
+
+def may_share_a_process(trial: Trial) -> bool:
+    """Whether the trial may follow another in one process: starting Inductor anew would cost it several seconds, and
+    timing, unlike memory, is not changed by what came before once the allocator and the compiler are cleared.
+    """
+    return trial.config.compile != "none" and set(trial.workloads) <= {"noop", "timing"}
+
+
+def _exit_words(exitcode: int | None) -> str:
+    if exitcode is not None and exitcode < 0:
+        name = signal.Signals(-exitcode).name
+        hint = " (the kernel's out-of-memory killer sends it too)" if name == "SIGKILL" else ""
+        return f"its process was ended by {name}{hint}"
+    return f"its process exited with code {exitcode}"
+
+
+if __name__ == "__main__":
+    die_with_parent(os.getppid())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Server(Connection(int(sys.argv[1]))).serve()

@@ -1,0 +1,79 @@
+"""The work that is measured: a model, its optimizer, a batch, and the phases of one training iteration."""
+
+import torch
+
+from trials.attention import ATTENTION
+from trials.clock import Phase
+from trials.compilation import compile_model
+from trials.model import Transformer, cross_entropy
+from trials.precision import MathMode
+from trials.spec import Mode, Optimizer, TrialConfig
+
+LEARNING_RATE = 1e-4
+
+
+class TrainingStep:
+    """Everything one iteration needs, built once on the device."""
+
+    def __init__(self, config: TrialConfig, math_mode: MathMode) -> None:
+        device = config.device_type
+        self.config = config
+        self.math_mode = math_mode
+        self.model = Transformer(
+            config.size,
+            vocab_size=config.vocab_size,
+            context_length=config.context_length,
+            attention=ATTENTION[config.attention],
+            device=device,
+            dtype=math_mode.parameter_dtype,
+        )
+        compile_model(self.model, config.compile)
+        self.optimizer = make_optimizer(self.model, config.optimizer) if config.mode == "train_step" else None
+        self.scaler = torch.amp.GradScaler(device, enabled=math_mode.scales_gradients)
+        shape = (config.batch_size, config.context_length)
+        self.inputs = torch.randint(config.vocab_size, shape, device=device)
+        self.targets = torch.randint(config.vocab_size, shape, device=device)
+        self.loss: torch.Tensor | None = None
+
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases of one iteration in this configuration's mode, in order."""
+        phases = {
+            "forward": Phase(name="forward", run=self.forward),
+            "backward": Phase(name="backward", run=self.backward),
+            "optimizer": Phase(name="optimizer", run=self.optimize),
+        }
+        names: dict[Mode, tuple[str, ...]] = {
+            "forward": ("forward",),
+            "train_forward": ("forward",),
+            "forward_backward": ("forward", "backward"),
+            "train_step": ("forward", "backward", "optimizer"),
+        }
+        return tuple(phases[name] for name in names[self.config.mode])
+
+    def forward(self) -> None:
+        """Logits and loss; without an autograd graph in mode `forward`."""
+        with torch.inference_mode(self.config.mode == "forward"), self.math_mode.autocast(self.config.device_type):
+            self.loss = cross_entropy(self.model(self.inputs), self.targets)
+
+    def backward(self) -> None:
+        assert self.loss is not None, "backward follows forward"
+        self.scaler.scale(self.loss).backward()
+
+    def optimize(self) -> None:
+        assert self.optimizer is not None, "the mode has an optimizer"
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def drop(self) -> None:
+        """Lets go of the iteration's graph and gradients, so that the next one starts as this one did. Not timed."""
+        self.loss = None
+        if self.optimizer is None:
+            self.model.zero_grad(set_to_none=True)
+
+
+def make_optimizer(model: Transformer, kind: Optimizer) -> torch.optim.Optimizer:
+    """AdamW over all weights, in one of PyTorch's three implementations."""
+    return torch.optim.AdamW(
+        model.parameters(), lr=LEARNING_RATE, fused=kind == "adamw_fused", foreach=kind == "adamw_foreach"
+    )

@@ -1,0 +1,87 @@
+"""The workbench of one trial: the device made ready, the work built on it when first asked for, the time kept."""
+
+import gc
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+
+import torch
+
+from trials.clock import synchronize
+from trials.compilation import reset_compiler
+from trials.fingerprint import fingerprint, present_devices, usable_cores
+from trials.precision import set_math_mode
+from trials.record import Fingerprint
+from trials.spec import TrialConfig, UnsupportedError
+from trials.training_step import TrainingStep
+
+
+class Workbench:
+    """What the workloads of one trial share."""
+
+    def __init__(self, config: TrialConfig, *, requested_at: float) -> None:
+        """`requested_at` is the value of time.monotonic() from which the trial's set-up counts.
+
+        Raises UnsupportedError where this machine lacks the device or its arithmetic.
+        """
+        self.config = config
+        self.seconds = {"setup": 0.0, "compile": 0.0, "warmup": 0.0, "measured": 0.0}
+        self._since = requested_at
+        if config.device_type not in present_devices():
+            raise UnsupportedError(f"this machine has no {config.device_type} device")
+        torch.set_num_threads(len(usable_cores()))
+        torch.manual_seed(0)
+        self.math_mode = set_math_mode(config.precision, config.device_type)
+
+    @cached_property
+    def step(self) -> TrainingStep:
+        """The model and all that one training iteration needs."""
+        return TrainingStep(self.config, self.math_mode)
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """This trial's environment, with the arithmetic that is in force."""
+        mode = self.math_mode
+        return replace(
+            fingerprint(self.config.device_type),
+            autocast_dtype=str(mode.autocast_dtype).removeprefix("torch.") if mode.autocast_dtype else None,
+            parameter_dtype=str(mode.parameter_dtype).removeprefix("torch."),
+        )
+
+    @contextmanager
+    def account(self, what: str) -> Iterator[None]:
+        """Books the time inside on `what`, and the time since the last account on set-up."""
+        self.seconds["setup"] += self._lap()
+        try:
+            yield
+            synchronize(self.config.device_type)
+        finally:
+            self.seconds[what] += self._lap()
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """No garbage collection inside: it would hit some iterations and not others."""
+        gc.collect()
+        gc.disable()
+        try:
+            yield
+        finally:
+            gc.enable()
+
+    def clear(self) -> bool:
+        """Takes everything off the device and forgets compiled code; whether the next trial would find it as new."""
+        self.__dict__.pop("step", None)
+        reset_compiler()
+        gc.collect()
+        if self.config.device_type != "cuda":
+            return True
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        return torch.cuda.memory_allocated() == 0
+
+    def _lap(self) -> float:
+        now = time.monotonic()
+        seconds, self._since = now - self._since, now
+        return seconds
