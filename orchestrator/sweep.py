@@ -4,34 +4,22 @@ What the file may hold is in docs/sweeps.md and sweep_schema.py. Everything that
 anything runs.
 """
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.resources import files
-from itertools import product
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from orchestrator.sweep_schema import DIMENSIONS, Axes, GridFile, SweepFile, choices, given, validate
-from orchestrator.yaml_text import MAX_CHARACTERS, Document, KeyPath, Problem, parse, refusal
-from trials.sizes import SIZES, ModelSize, size_name
-from trials.spec import COMBINATION_FIELDS, CONFIG_FIELDS, PROTOCOL_FIELDS, RequestError, Trial, TrialConfig
+from orchestrator.combinations import Block, by_dimensions, expand, on_top
+from orchestrator.sweep_schema import Axes, GridFile, SweepFile, given, nearest, validate
+from orchestrator.yaml_text import Document, KeyPath, Problem, parse, refusal
+from trials.spec import PROTOCOL_FIELDS, RequestError, Trial
 
 MAX_COMBINATIONS = 1_000_000
 """More than this in one file is a slip: at a second each they would take twelve days."""
 
-# Workloads that build no whole model. All others need its four dimensions.
-_WITHOUT_MODEL = frozenset({"noop"})
-
-_DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items()}
-
-# What tells two measurements apart: the fields that measurement_id hashes and, other than there, the device as it was
-# asked for (cuda:A100 and cuda:H200 are two requests). Comparing them as they are is faster than hashing them.
-_ASKED = {
-    workload: attrgetter(*COMBINATION_FIELDS, *protocol_fields) for workload, protocol_fields in PROTOCOL_FIELDS.items()
-}
+MAX_BYTES = 1_000_000
+"""A longer file is no sweep."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,18 +74,18 @@ def load_sweep(name_or_path: str, overrides: Mapping[str, Sequence[Any]] | None 
         raise RequestError(f"{source}:1: the file is empty; a sweep has the keys {', '.join(SweepFile.model_fields)}")
     sweep, problems = validate(SweepFile, document.data, (), document)
     problems += document.problems
-    blocks: list[_Block] = []
+    blocks: list[Block] = []
     for index, written in enumerate(_written_grids(document.data)):
         path: KeyPath = ("grids", index)
         grid, wrong = validate(GridFile, written, path, document)
         problems += wrong or _contradictions(written, path, document)
         blocks += _blocks(grid, written, path, document) if grid is not None else []
-    blocks = [replace(block, values=block.values | forced) for block in blocks]
+    blocks = [replace(block, values=on_top(block.values, forced)) for block in blocks]
     count = sum(block.count for block in blocks)
     if count > MAX_COMBINATIONS:
         problems.append(Problem(line=1, message=f"{count} combinations are too many; the most is {MAX_COMBINATIONS}"))
         raise refusal(source, problems)
-    wanted, wrong = _expand(blocks)
+    wanted, wrong = expand(blocks)
     problems += wrong
     if problems:
         raise refusal(source, problems)
@@ -109,26 +97,6 @@ def load_sweep(name_or_path: str, overrides: Mapping[str, Sequence[Any]] | None 
     return Sweep(name=sweep.name, description=sweep.description, source=source, trials=trials)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Block:
-    """Values for some fields, all combinations of which are wanted: a grid's axes, or one of its include rows."""
-
-    path: KeyPath
-    line: int
-    workloads: list[str]
-    values: dict[str, list[Any]]
-    """Field -> its values; one for a fixed field."""
-    exclude: list[dict[str, Any]] = field(default_factory=list)
-    """Fields of a configuration, with a model as its dimensions, whose combination is not wanted."""
-
-    @property
-    def count(self) -> int:
-        return math.prod(len(values) for values in self.values.values())
-
-    def problem(self, message: str) -> Problem:
-        return Problem(line=self.line, path=self.path, message=message)
-
-
 def _text(name_or_path: str) -> tuple[str, str]:
     """What to call the file in messages, and its text."""
     packaged = packaged_sweeps()
@@ -136,12 +104,17 @@ def _text(name_or_path: str) -> tuple[str, str]:
         return f"{name_or_path}.yaml", packaged[name_or_path]
     try:
         with Path(name_or_path).open("rb") as file:
-            content = file.read(4 * MAX_CHARACTERS + 1)
+            content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        near = choices(name_or_path, packaged).replace("one of", "packaged")
-        raise RequestError(f"there is no sweep file {name_or_path}, nor a packaged sweep of that name{near}") from None
+        near = nearest(Path(name_or_path).stem, packaged)
+        raise RequestError(
+            f"there is no sweep file {name_or_path}, nor a packaged sweep of that name"
+            f"{f'; did you mean {near}?' if near else ''} (packaged: {', '.join(packaged)})"
+        ) from None
     except OSError as error:
         raise RequestError(f"cannot read the sweep file {name_or_path}: {error.strerror}") from error
+    if len(content) > MAX_BYTES:
+        raise RequestError(f"{name_or_path}: too long for a sweep file (more than {MAX_BYTES} bytes)")
     try:
         return name_or_path, content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -173,79 +146,17 @@ def _contradictions(written: dict[str, Any], path: KeyPath, document: Document) 
     return [Problem(line=document.line(place), path=place, message=message) for place, message in wrong.items()]
 
 
-def _blocks(grid: GridFile, written: dict[str, Any], path: KeyPath, document: Document) -> list[_Block]:
+def _blocks(grid: GridFile, written: dict[str, Any], path: KeyPath, document: Document) -> list[Block]:
     fixed = {name: [value] for name, value in given(grid.fixed, written.get("fixed")).items()}
     rows = [given(row, written["include"][index]) for index, row in enumerate(grid.include)]
     blocks = []
     if grid.axes is not None or not rows:
-        exclude = [_by_dimensions(given(row, written["exclude"][index])) for index, row in enumerate(grid.exclude)]
+        exclude = [by_dimensions(given(row, written["exclude"][index])) for index, row in enumerate(grid.exclude)]
         values = fixed | given(grid.axes, written.get("axes"))
         line = document.line(path)
-        blocks.append(_Block(path=path, line=line, workloads=grid.workloads, values=values, exclude=exclude))
+        blocks.append(Block(path=path, line=line, workloads=grid.workloads, values=values, exclude=exclude))
     for index, row in enumerate(rows):
         place = (*path, "include", index)
-        values = fixed | {name: [value] for name, value in row.items()}
-        blocks.append(_Block(path=place, line=document.line(place), workloads=grid.workloads, values=values))
+        values = on_top(fixed, {name: [value] for name, value in row.items()})
+        blocks.append(Block(path=place, line=document.line(place), workloads=grid.workloads, values=values))
     return blocks
-
-
-def _expand(blocks: list[_Block]) -> tuple[dict[TrialConfig, list[str]], list[Problem]]:
-    """Each configuration with its workloads, none of which was asked for before, and what cannot be."""
-    wanted: dict[TrialConfig, list[str]] = {}
-    problems: dict[Problem, None] = {}
-    asked = set()
-    for block in blocks:
-        everything_excluded = True
-        needs_model = [workload for workload in block.workloads if workload not in _WITHOUT_MODEL]
-        for arguments in _combinations(block):
-            everything_excluded = False
-            missing = [name for name in DIMENSIONS if arguments.get(name) is None] if needs_model else []
-            if missing:
-                problems[block.problem(_needs_model(needs_model[0], missing))] = None
-                continue
-            try:
-                config = TrialConfig(**arguments)
-            except RequestError as error:
-                problems[block.problem(str(error))] = None
-                continue
-            for workload in block.workloads:
-                question = (workload, _ASKED[workload](config))
-                if question not in asked:
-                    asked.add(question)
-                    wanted.setdefault(config, []).append(workload)
-        if everything_excluded:
-            problems[block.problem("every combination is excluded")] = None
-    return wanted, list(problems)
-
-
-def _combinations(block: _Block) -> Iterator[dict[str, Any]]:
-    """The arguments of each TrialConfig, less what is excluded."""
-    names = list(block.values)
-    for values in product(*block.values.values()):
-        arguments = _by_dimensions(dict(zip(names, values, strict=True)))
-        if any(
-            all(arguments.get(name, _DEFAULTS[name]) == value for name, value in row.items()) for row in block.exclude
-        ):
-            continue
-        dimensions = [arguments.get(name) for name in DIMENSIONS]
-        if None not in dimensions:
-            arguments["model"] = _label(*dimensions)
-        yield arguments
-
-
-def _by_dimensions(row: dict[str, Any]) -> dict[str, Any]:
-    """A model as its dimensions; one that is given beside it has the last word."""
-    size = row.pop("model", None)
-    return row if size is None else vars(size) | row
-
-
-@cache
-def _label(d_model: int, d_ff: int, num_layers: int, num_heads: int) -> str:
-    return size_name(ModelSize(d_model=d_model, d_ff=d_ff, num_layers=num_layers, num_heads=num_heads))
-
-
-def _needs_model(workload: str, missing: list[str]) -> str:
-    return (
-        f"the workload {workload} needs a model, and {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} "
-        f"not given; give model (one of: {', '.join(SIZES)}, or a mapping of its dimensions)"
-    )

@@ -29,6 +29,7 @@ _HINTS = get_type_hints(TrialConfig)
 _KNOWN_ELSEWHERE = {
     "gpu": "cuda",
     "float32": "fp32",
+    "32": "fp32",
     "float16": "fp16",
     "bfloat16": "bf16",
     "false": "none",

@@ -17,7 +17,6 @@ from trials.spec import RequestError
 KeyPath = tuple[str | int, ...]
 """The way from the top of a document to a value: keys and indices."""
 
-MAX_CHARACTERS = 1_000_000
 MAX_NODES = 50_000
 MAX_DEPTH = 16
 
@@ -96,12 +95,8 @@ def refusal(source: str, problems: Iterable[Problem]) -> RequestError:
 
 def parse(text: str, source: str) -> Document:
     """Reads one YAML document. Raises RequestError where the text is no YAML, or not YAML as this module allows."""
-    if len(text) > MAX_CHARACTERS:
-        problem = Problem(line=None, message=f"the file is too long (more than {MAX_CHARACTERS} characters)")
-        raise refusal(source, [problem])
     try:
-        root = _Composer(text).get_single_node()
-        return _Conversion().document(root)
+        return _Conversion().document(_compose(text))
     except _Refused as error:
         problem = Problem(line=_line(error), message=str(error.problem))
     except yaml.MarkedYAMLError as error:
@@ -109,12 +104,22 @@ def parse(text: str, source: str) -> Document:
         problem = Problem(line=_line(error), message=f"not valid YAML: {said}")
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        problem = Problem(line=line, message=f"not valid YAML: the character {error.character!r} is not allowed")
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        problem = Problem(line=line, message=f"not valid YAML: the character U+{code:04X} is not allowed")
     raise refusal(source, [problem])
 
 
 class _Refused(yaml.MarkedYAMLError):
     """Valid YAML that is not read here."""
+
+
+def _compose(text: str) -> yaml.Node | None:
+    composer = _Composer(text)
+    try:
+        return composer.get_single_node()
+    except (ValueError, OverflowError) as error:
+        # PyYAML hands escapes (\U with eight digits) and the version in %YAML to chr() and int() unchecked.
+        raise _Refused(None, None, f"not valid YAML: {error}", composer.get_mark()) from error
 
 
 def _line(error: yaml.MarkedYAMLError) -> int:
@@ -131,7 +136,8 @@ class _Composer(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: Any = self.peek_event()
         if getattr(event, "tag", None):
-            raise _Refused(None, None, f"the tag {event.tag!r} is not allowed; a sweep is plain data", event.start_mark)
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            raise _Refused(None, None, f"the tag {shown(tag)} is not allowed; a sweep is plain data", event.start_mark)
         self._nodes += 1
         if self._nodes > MAX_NODES:
             raise _Refused(None, None, f"more than {MAX_NODES} values", event.start_mark)

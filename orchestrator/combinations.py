@@ -1,0 +1,118 @@
+"""Values for the fields of a configuration -> the configurations that they combine to."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import product
+from operator import attrgetter
+from typing import Any
+
+from orchestrator.sweep_schema import DIMENSIONS
+from orchestrator.yaml_text import KeyPath, Problem
+from trials.sizes import SIZES, ModelSize, size_name
+from trials.spec import COMBINATION_FIELDS, CONFIG_FIELDS, PROTOCOL_FIELDS, RequestError, TrialConfig
+
+# Workloads that build no whole model. All others need its four dimensions.
+_WITHOUT_MODEL = frozenset({"noop"})
+
+_DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items()}
+
+# What tells two measurements apart: the fields that measurement_id hashes and, other than there, the device as it was
+# asked for (cuda:A100 and cuda:H200 are two requests). Comparing them as they are is faster than hashing them.
+_ASKED = {
+    workload: attrgetter(*COMBINATION_FIELDS, *protocol_fields) for workload, protocol_fields in PROTOCOL_FIELDS.items()
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Values for some fields, all combinations of which are wanted: a grid's axes, or one of its include rows."""
+
+    path: KeyPath
+    """Where it stands in the data of the file."""
+    line: int
+    """Where it stands in the text of the file."""
+    workloads: list[str]
+    """Names from PROTOCOL_FIELDS."""
+    values: dict[str, list[Any]]
+    """Field -> its values; one for a fixed field."""
+    exclude: list[dict[str, Any]] = field(default_factory=list)
+    """Fields of a configuration, with a model as its dimensions, whose combination is not wanted."""
+
+    @property
+    def count(self) -> int:
+        """Combinations, the excluded ones among them."""
+        return math.prod(len(values) for values in self.values.values())
+
+    def problem(self, message: str) -> Problem:
+        """What is wrong with one or all of its combinations."""
+        return Problem(line=self.line, path=self.path, message=message)
+
+
+def expand(blocks: list[Block]) -> tuple[dict[TrialConfig, list[str]], list[Problem]]:
+    """Each configuration with its workloads, none of which was asked for before, and what cannot be."""
+    wanted: dict[TrialConfig, list[str]] = {}
+    problems: dict[Problem, None] = {}
+    asked = set()
+    for block in blocks:
+        everything_excluded = True
+        needs_model = [workload for workload in block.workloads if workload not in _WITHOUT_MODEL]
+        for arguments in _combinations(block):
+            everything_excluded = False
+            missing = [name for name in DIMENSIONS if arguments.get(name) is None] if needs_model else []
+            if missing:
+                problems[block.problem(_needs_model(needs_model[0], missing))] = None
+                continue
+            try:
+                config = TrialConfig(**arguments)
+            except RequestError as error:
+                problems[block.problem(str(error))] = None
+                continue
+            for workload in block.workloads:
+                question = (workload, _ASKED[workload](config))
+                if question not in asked:
+                    asked.add(question)
+                    wanted.setdefault(config, []).append(workload)
+        if everything_excluded:
+            problems[block.problem("every combination is excluded")] = None
+    return wanted, list(problems)
+
+
+def _combinations(block: Block) -> Iterator[dict[str, Any]]:
+    """The arguments of each TrialConfig, less what is excluded."""
+    names = list(block.values)
+    for values in product(*block.values.values()):
+        arguments = by_dimensions(dict(zip(names, values, strict=True)))
+        if any(
+            all(arguments.get(name, _DEFAULTS[name]) == value for name, value in row.items()) for row in block.exclude
+        ):
+            continue
+        dimensions = [arguments.get(name) for name in DIMENSIONS]
+        if None not in dimensions:
+            arguments["model"] = _label(*dimensions)
+        yield arguments
+
+
+def on_top(values: dict[str, list[Any]], more: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Values, and others that replace them. A model replaces the dimensions that were given without it."""
+    replaced = DIMENSIONS if "model" in more else ()
+    return {name: listed for name, listed in values.items() if name not in replaced} | more
+
+
+def by_dimensions(row: dict[str, Any]) -> dict[str, Any]:
+    """A model as its dimensions; one that is given beside it has the last word."""
+    size = row.pop("model", None)
+    return row if size is None else vars(size) | row
+
+
+@cache
+def _label(d_model: int, d_ff: int, num_layers: int, num_heads: int) -> str:
+    return size_name(ModelSize(d_model=d_model, d_ff=d_ff, num_layers=num_layers, num_heads=num_heads))
+
+
+def _needs_model(workload: str, missing: list[str]) -> str:
+    return (
+        f"the workload {workload} needs a model, and {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} "
+        f"not given; give model (one of: {', '.join(SIZES)}, or a mapping of its dimensions)"
+    )
