@@ -6,15 +6,20 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from analysis.stats import describe
-from trials.devices import find_device
-from trials.formulas import PASSES, forward_flops
-from trials.spec import RequestError, Status
+from trials.devices import find_device, peak_flops
+from trials.formulas import PASSES, PHASE_PASSES, forward_flops, tokens_per_step
+from trials.spec import Precision, RequestError, Status
 from trials.store import Store
 
-WORK_IN_FORWARD_PASSES = {"forward": 1, "backward": 2}
-"""Work of a phase; that of a whole step depends on the mode (`PASSES`), and the optimizer's is not counted."""
+SPEED_UNITS = {"tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "mfu": "share"}
+"""Derived columns that say how fast a phase was, and their units; a share is of 1."""
+
+# The precision whose peak a product is held against: by its type, and for float32 by how float32 was computed.
+_PRECISION_OF_TYPE: dict[str | None, Precision] = {"bfloat16": "bf16", "float16": "fp16"}
+_PRECISION_OF_FLOAT32: dict[str | None, Precision] = {"ieee": "fp32", "tf32": "tf32", "bf16": "bf16"}
 
 
 def load(store: str | Store, *, newest: bool = True) -> pd.DataFrame:
@@ -74,18 +79,39 @@ def _column_type(column: pa.DataType) -> pd.api.extensions.ExtensionDtype | None
 
 def _with_speed(frame: pd.DataFrame) -> pd.DataFrame:
     whole_step = frame["mode"].map(PASSES).where(frame["phase"] == "step")
-    passes = frame["phase"].map(WORK_IN_FORWARD_PASSES).fillna(whole_step).where(frame["metric"] == "time")
-    size = {
-        name: frame[name].to_numpy(dtype=np.float64, na_value=np.nan)
-        for name in ("d_model", "d_ff", "num_layers", "vocab_size", "context_length", "batch_size")
-    }
-    flops = forward_flops(**size) * passes.to_numpy(dtype=np.float64, na_value=np.nan)
-    tokens = np.where(np.isnan(flops), np.nan, size["context_length"] * size["batch_size"])
+    timed = (frame["metric"] == "time") & (frame["workload"] == "timing")
+    passes = frame["phase"].map(PHASE_PASSES).fillna(whole_step).where(timed).to_numpy(dtype=np.float64)
+    batch = {name: _numbers(frame[name]) for name in ("context_length", "batch_size")}
+    size = {name: _numbers(frame[name]) for name in ("d_model", "d_ff", "num_layers", "vocab_size")}
+    flops = passes * forward_flops(**size, **batch)
+    tokens = np.where(np.isnan(flops), np.nan, tokens_per_step(**batch))
     seconds = frame["median"].to_numpy()
     flops_per_second = flops / seconds
     return frame.assign(
         tokens_per_second=tokens / seconds,
         flops=flops,
         tflops=flops_per_second / 1e12,
-        mfu=flops_per_second / _peak_flops(frame),
+        mfu=flops_per_second / _peaks(frame),
     )
+
+
+def _peaks(frame: pd.DataFrame) -> NDArray[np.float64]:
+    """Peak FLOP/s of each row's device in the arithmetic that was in force; NaN where either is not known."""
+    evidence = ["device_name", "device_memory", "float32_matmul", "autocast_dtype", "parameter_dtype"]
+    kind_of_row = frame.groupby(evidence, dropna=False, sort=False).ngroup().to_numpy()
+    kinds = frame[evidence].iloc[np.unique(kind_of_row, return_index=True)[1]].astype(object)
+    peaks = [_peak(*kind) for kind in kinds.where(kinds.notna(), None).to_numpy()]
+    return np.array(peaks, dtype=np.float64)[kind_of_row]
+
+
+def _peak(
+    device_name: str, memory: int | None, float32_matmul: str | None, autocast: str | None, parameters: str | None
+) -> float:
+    device = find_device(device_name, memory)
+    precision = _PRECISION_OF_TYPE.get(autocast or parameters) or _PRECISION_OF_FLOAT32.get(float32_matmul)
+    peak = peak_flops(device, precision) if device and precision else None
+    return np.nan if peak is None else peak
+
+
+def _numbers(column: pd.Series) -> NDArray[np.float64]:
+    return column.to_numpy(dtype=np.float64, na_value=np.nan)

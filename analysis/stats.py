@@ -10,6 +10,8 @@ the interval covers the true median in at least 95 % of independent series and, 
 series of 30 to 200 samples. Below 20 correlated samples it covers less (87 % at 10), whatever is done with them.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -37,6 +39,12 @@ def describe(values: Floats, offsets: NDArray[np.int64]) -> pd.DataFrame:
         for name, column in _describe_equal(samples).items():
             columns[name][rows] = column
     return pd.DataFrame({"n": lengths, **columns})
+
+
+def describe_samples(samples: Sequence[float]) -> tuple[float, float, float]:
+    """Median of one series and the low and high end of its interval, as `describe` has them."""
+    row = describe(np.asarray(samples, dtype=np.float64), np.array([0, len(samples)])).iloc[0]
+    return row["median"], row["low"], row["high"]
 
 
 def effective_sample_size(samples: Floats) -> Floats:

@@ -1,0 +1,228 @@
+"""Wide tables of results: which keys are rows, which columns, and which values the cells show."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.keys import DISTINGUISHING_COLUMNS, NO_VALUE, check_key, label, natural_ranks, nearest
+from analysis.load import SPEED_UNITS
+from trials.spec import CONFIG_FIELDS, RequestError, Status
+
+_CELL_CONTENTS: dict[str, object] = {
+    "median": np.nan, "low": np.nan, "high": np.nan, "status": NO_VALUE, "flags": (), "reason": ""
+}  # fmt: skip
+"""What a cell holds, and what it holds where there is no result."""
+
+_DIMENSIONS = ("d_model", "d_ff", "num_layers", "num_heads")
+
+# Worth a row, or a line under the title, even where they follow from the others. A model's dimensions follow from its
+# name, and the rest of an environment nearly always from the device and the version of torch.
+_CONDITIONS = (
+    "device_name",
+    "torch_version",
+    *(
+        name
+        for name, f in CONFIG_FIELDS.items()
+        if f.metadata["part"] != "limit" and name not in (*_DIMENSIONS, "device")
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A pivot. The frames are alike: their index is the row keys, their columns the column keys and then the value."""
+
+    median: pd.DataFrame
+    """Median of the samples, in SI units; NaN where there is none."""
+    low: pd.DataFrame
+    """Lower end of the 95 % interval of the median; NaN where it cannot be known."""
+    high: pd.DataFrame
+    """Upper end of it."""
+    status: pd.DataFrame
+    """How the result ended, one word of `Status`; "-" where the store holds no such result."""
+    flags: pd.DataFrame
+    """Words of `Flag`: a tuple in each cell."""
+    reason: pd.DataFrame
+    """Why the median is NaN although the status is ok; empty elsewhere."""
+    units: dict[str, str | None]
+    """Unit of each value, in the order of the columns: s, B, J, 1, tokens/s, TFLOP/s or share; None where no cell has
+    a number."""
+    conditions: dict[str, str]
+    """Keys which are neither rows nor columns and read the same in all results of the table."""
+
+
+def pivot(frame: pd.DataFrame, *, rows: list[str], cols: list[str], values: list[str], where: dict[str, str]) -> Table:
+    """A table of results loaded by `analysis.load`.
+
+    values: `phase.metric` (forward.time, trial.compile_time) or, of a phase's time, `tokens_per_second`, `tflops`,
+    `mfu` (step.mfu). where: keys and what they must read, or several such texts with commas between.
+
+    A trial that failed fills its cells with its status. Raises RequestError for an unknown name, where nothing is
+    left to show, and where a cell would hold more than one result: nothing is averaged.
+    """
+    _check_request(rows, cols, values)
+    chosen = _select(frame, where)
+    cells = pd.concat([_cells(frame, chosen, value) for value in values], ignore_index=True)
+    if cells.empty:
+        raise RequestError("there is nothing to show: no result is left for this choice of values and --where")
+    row_codes, index = _axis(cells, rows)
+    column_codes, columns = _axis(cells, [*cols, "value"], values)
+    _check_unambiguous(cells, row_codes * len(columns) + column_codes, [*rows, *cols, "value"])
+
+    def wide(name: str) -> pd.DataFrame:
+        empty = _CELL_CONTENTS[name]
+        grid = np.empty((len(index), len(columns)), dtype=np.float64 if isinstance(empty, float) else object)
+        grid.fill(empty)
+        grid[row_codes, column_codes] = cells[name].to_numpy()
+        return pd.DataFrame(grid, index=index, columns=columns)
+
+    constant = [name for name in _CONDITIONS if name not in (*rows, *cols) and cells[name].nunique(dropna=False) == 1]
+    return Table(
+        **{name: wide(name) for name in _CELL_CONTENTS},
+        units={value: _unit(cells, value) for value in values},
+        conditions={name: label(cells[name].iloc[0]) for name in constant if pd.notna(cells[name].iloc[0])},
+    )
+
+
+def default_layout(
+    frame: pd.DataFrame,
+    *,
+    rows: list[str] | None = None,
+    cols: list[str] | None = None,
+    values: list[str] | None = None,
+    where: dict[str, str] | None = None,
+) -> tuple[list[str], list[str], list[str]]:
+    """Rows, columns and values for `pivot`: those given, and for what is None a choice that shows every result.
+
+    That is the time of a step, by precision and compile as columns, and as rows by model, context length and
+    whatever else varies. Raises RequestError where there are no results.
+    """
+    known = _values_in(frame)
+    values = values or (["step.time"] if "step.time" in known or not known else known[:1])
+    chosen = _select(frame, where or {})
+    cells = pd.concat([_cells(frame, chosen, value) for value in values])
+    cols = [name for name in ("precision", "compile") if name not in (rows or ())] if cols is None else cols
+    if rows:
+        return rows, cols, values
+    rows = [name for name in ("model", "context_length") if name not in cols]
+    for name in dict.fromkeys((*_CONDITIONS, *DISTINGUISHING_COLUMNS)):
+        if name in (*rows, *cols) or cells[name].nunique(dropna=False) < 2:
+            continue
+        if name in _CONDITIONS or cells.groupby([*rows, *cols], dropna=False)[name].nunique(dropna=False).max() > 1:
+            rows.append(name)
+    return rows, cols, values
+
+
+def _check_request(rows: list[str], cols: list[str], values: list[str]) -> None:
+    if not rows or not values:
+        raise RequestError("a table needs at least one column name in --rows and one --value")
+    for option, names in (("--rows", rows), ("--cols", cols)):
+        for name in names:
+            check_key(name, option)
+    for name in (*rows, *cols, *values):
+        if (*rows, *cols, *values).count(name) > 1:
+            raise RequestError(f"{name} is given twice in --rows, --cols or --value")
+
+
+def _select(frame: pd.DataFrame, where: dict[str, str]) -> pd.DataFrame:
+    chosen = np.ones(len(frame), dtype=bool)
+    for name, text in where.items():
+        check_key(name, "--where")
+        codes, stored = pd.factorize(frame[name], use_na_sentinel=False)
+        labels = [label(value) for value in stored]
+        wanted = [text] if text in labels else text.split(",")
+        for word in wanted:
+            if word not in labels:
+                raise RequestError(f"--where {name}={word}: the store has no such result; {nearest(word, labels)}")
+        chosen &= np.isin(codes, [labels.index(word) for word in wanted])
+    return frame[chosen]
+
+
+def _values_in(frame: pd.DataFrame) -> list[str]:
+    """Every value that a row of the frame has, or that follows from one."""
+    stored = frame[["phase", "metric"]].dropna().drop_duplicates()
+    timed = frame["phase"][frame["tokens_per_second"].notna()].unique()
+    names = [f"{phase}.{metric}" for phase, metric in stored.itertuples(index=False)]
+    return sorted([*names, *(f"{phase}.{metric}" for phase in timed for metric in SPEED_UNITS)])
+
+
+def _cells(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFrame:
+    """The chosen rows that hold the value, and those of trials that failed where others of the frame have it."""
+    if frame.empty:
+        raise RequestError("the store holds no results yet")
+    known = _values_in(frame)
+    if known and value not in known:
+        raise RequestError(f"--value {value}: the store has no such value; {nearest(value, known)}")
+    phase, _, metric = value.partition(".")
+    stored_metric = "time" if metric in SPEED_UNITS else metric
+    holding = (frame["phase"] == phase) & (frame["metric"] == stored_metric)
+    workloads = frame["workload"][holding if known else frame["metric"].isna()].unique()
+    failed = (chosen["status"] != Status.OK) & chosen["workload"].isin(workloads)
+    cells = chosen[holding[chosen.index] | failed]
+    numbers = {name: cells[name].to_numpy() for name in ("median", "low", "high")}
+    reason = cells["reason"].astype(object).where(cells["reason"].notna(), "no samples were stored")
+    if metric in SPEED_UNITS:
+        speed = cells[metric].to_numpy()
+        numbers = {
+            "median": speed,
+            "low": speed * numbers["median"] / numbers["high"],
+            "high": speed * numbers["median"] / numbers["low"],
+        }
+        reason = reason.where(
+            cells["median"].isna(), f"{metric}: the peak of this device in this arithmetic is not known"
+        )
+    unknown = np.isnan(numbers["median"]) & (cells["status"] == Status.OK)
+    flags = [() if words is pd.NA else tuple(words) for words in cells["flags"].to_list()]
+    return cells.assign(value=value, flags=pd.Series(flags, cells.index), reason=reason.where(unknown, ""), **numbers)
+
+
+def _axis(
+    cells: pd.DataFrame, names: list[str], values: list[str] | None = None
+) -> tuple[NDArray[np.int64], pd.MultiIndex]:
+    """The place of each cell along one side of the table, and the labels of that side in natural order."""
+    ranks = {name: natural_ranks(cells, name) for name in names if name != "value"}
+    if values is not None:
+        ranks["value"] = cells["value"].map(values.index).to_numpy()
+    codes = np.asarray(pd.DataFrame(ranks).groupby(names).ngroup(), dtype=np.int64)
+    _, first = np.unique(codes, return_index=True)
+    return codes, pd.MultiIndex.from_frame(cells[names].iloc[first])
+
+
+def _check_unambiguous(cells: pd.DataFrame, places: NDArray[np.int64], keys: list[str]) -> None:
+    crowded = pd.Series(places).duplicated(keep=False).to_numpy()
+    if not crowded.any():
+        return
+    crowd = cells[crowded]
+    groups = crowd.groupby(places[crowded])
+    differing = [name for name in DISTINGUISHING_COLUMNS if groups[name].nunique(dropna=False).max() > 1]
+    if "model" in differing:
+        differing = [name for name in differing if name not in _DIMENSIONS]
+    example = groups.get_group(places[crowded].min())
+    cell = ", ".join(f"{name} {label(example[name].iloc[0])}" for name in keys)
+    if not differing:
+        raise RequestError(f"the cell of {cell} holds {len(example)} attempts of one measurement; choose an attempt_id")
+    missing: list[str] = []
+    for name in sorted(differing, key=lambda name: name not in _CONDITIONS):
+        if crowd.groupby([places[crowded], *missing], dropna=False)[name].nunique(dropna=False).max() > 1:
+            missing.append(name)
+    in_order = {name: crowd[name].iloc[np.argsort(natural_ranks(crowd, name))] for name in differing}
+    readings = {name: list(dict.fromkeys(map(label, column))) for name, column in in_order.items()}
+    found = ", ".join(
+        f"{name} ({', '.join(words[:3])}{', ...' if len(words) > 3 else ''})" for name, words in readings.items()
+    )
+    raise RequestError(
+        f"the cell of {cell} would hold {len(example)} results. Results that share a cell differ in {found}. "
+        f"Add {' and '.join(missing)} to --rows or --cols, or choose with "
+        + " ".join(f"--where '{name}={readings[name][0]}'" for name in missing)
+    )
+
+
+def _unit(cells: pd.DataFrame, value: str) -> str | None:
+    metric = value.partition(".")[2]
+    if metric in SPEED_UNITS:
+        return SPEED_UNITS[metric]
+    units = cells["unit"][cells["value"] == value].dropna().unique()
+    assert len(units) <= 1, f"{value} has one unit"
+    return units[0] if len(units) else None

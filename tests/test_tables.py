@@ -1,0 +1,309 @@
+"""Tables: what stands in which cell, and whole tables as they are printed."""
+
+import csv
+import io
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from made_up_results import H200, LAPTOP, Attempts, config, samples
+
+import analysis
+from analysis.numbers import choose_unit, interval_texts, number_text
+from trials.spec import Flag, RequestError
+
+GOLDEN = Path(__file__).parent / "golden"
+BF16 = replace(H200, autocast_dtype="bfloat16")
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Attempts:
+    return Attempts(tmp_path / "results")
+
+
+@pytest.fixture
+def hardware(attempts: Attempts) -> pd.DataFrame:
+    """Two sizes on a GPU and on a laptop; every kind of cell there is."""
+
+    def gpu(model: str, **fields: object) -> object:
+        return config(model, device="cuda", **fields)
+
+    def both(forward: float, step: float, half: float) -> dict[str, tuple[float, ...] | None]:
+        return {"forward.time": samples(forward, half / 2), "step.time": samples(step, half)}
+
+    attempts.ok(gpu("small"), both(0.0123, 0.045678, 0.0004), flags=(Flag.HOST_BOUND,))
+    attempts.ok(gpu("small", compile="block"), {**both(0.004, 0.0131, 0.00015), "trial.compile_time": (12.345,)})
+    attempts.ok(gpu("small", precision="bf16"), both(0.0151, 0.05, 0.0009), flags=(Flag.HOST_BOUND,), fingerprint=BF16)
+    attempts.ok(gpu("small", context_length=1024), both(0.03, 0.1, 0.02))
+    attempts.ok(gpu("2.7b"), both(0.15, 0.45, 0.001))
+    attempts.ok(gpu("2.7b", precision="bf16"), {"forward.time": (0.061,), "step.time": (0.208,)}, fingerprint=BF16)
+    attempts.failed(gpu("2.7b", context_length=1024), "oom")
+    attempts.failed(gpu("2.7b", compile="block"), "timeout")
+    attempts.failed(gpu("2.7b", context_length=1024, precision="bf16"), "predicted_oom", fingerprint=BF16)
+    attempts.ok(config("small"), both(0.9, 3.1, 0.2), fingerprint=LAPTOP)
+    attempts.failed(config("small", precision="tf32"), "unsupported", fingerprint=LAPTOP)
+    attempts.ok(config("small", precision="bf16"), {"step.time": None}, fingerprint=LAPTOP, reason="its clock stood")
+    return analysis.load(attempts.store)
+
+
+def check_golden(text: str, name: str) -> None:
+    """To accept a change: UPDATE_GOLDEN=1 pytest tests/test_tables.py, and read the difference."""
+    path = GOLDEN / name
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def pivot(frame: pd.DataFrame, rows: str, cols: str, values: str, **where: str) -> analysis.Table:
+    return analysis.pivot(frame, rows=rows.split(), cols=cols.split(), values=values.split(), where=where)
+
+
+def test_a_table_without_options_shows_every_result_of_the_store(hardware: pd.DataFrame) -> None:
+    rows, cols, values = analysis.default_layout(hardware)
+    assert rows == ["model", "context_length", "device_name", "torch_version"]
+    assert (cols, values) == (["precision", "compile"], ["step.time"])
+    table = analysis.pivot(hardware, rows=rows, cols=cols, values=values, where={})
+    assert (table.status != "-").to_numpy().sum() == 12
+    check_golden(analysis.render(table, "text"), "default.txt")
+
+
+@pytest.mark.parametrize(
+    ("output_format", "suffix"),
+    [("text", "txt"), ("markdown", "md"), ("latex", "tex"), ("typst", "typ"), ("csv", "csv"), ("html", "html")],
+)
+def test_several_values_in_every_format(hardware: pd.DataFrame, output_format: str, suffix: str) -> None:
+    table = pivot(
+        hardware, "model context_length", "precision", "forward.time step.tokens_per_second step.mfu",
+        device_name="NVIDIA H200", compile="none",
+    )  # fmt: skip
+    check_golden(analysis.render(table, output_format), f"speed.{suffix}")
+
+
+def test_the_default_layout_completes_what_is_given(hardware: pd.DataFrame) -> None:
+    assert analysis.default_layout(hardware, rows=["model", "precision"])[1] == ["compile"]
+    rows, cols, values = analysis.default_layout(hardware, cols=["model"], values=["forward.time"])
+    assert rows == ["context_length", "device_name", "torch_version", "precision", "compile"]
+    assert (cols, values) == (["model"], ["forward.time"])
+    on_gpu = {"device": "cuda"}
+    rows, cols, values = analysis.default_layout(hardware, where=on_gpu)
+    assert rows == ["model", "context_length"]
+    assert analysis.pivot(hardware, rows=rows, cols=cols, values=values, where=on_gpu).status.shape == (4, 3)
+
+
+def test_the_cells_hold_medians_and_intervals_in_si_units(hardware: pd.DataFrame) -> None:
+    table = pivot(hardware, "model context_length", "precision compile device_name", "step.time")
+    cell = (("small", 256), ("fp32", "none", "NVIDIA H200", "step.time"))
+    assert table.median.loc[cell] == pytest.approx(0.045678)
+    assert table.low.loc[cell] == pytest.approx(0.045278) and table.high.loc[cell] == pytest.approx(0.046078)
+    assert table.status.loc[cell] == "ok" and table.flags.loc[cell] == ("host_bound",)
+    assert table.units == {"step.time": "s"}
+    assert table.conditions["mode"] == "train_step" and "precision" not in table.conditions
+
+
+def test_speeds_have_the_interval_of_the_time_turned_round(hardware: pd.DataFrame) -> None:
+    table = pivot(hardware, "model", "device_name", "step.tokens_per_second step.tflops", context_length="256",
+                  precision="fp32", compile="none")  # fmt: skip
+    cell = (("2.7b",), ("NVIDIA H200", "step.tokens_per_second"))
+    assert table.median.loc[cell] == pytest.approx(1024 / 0.45)
+    assert table.low.loc[cell] == pytest.approx(1024 / 0.451) and table.high.loc[cell] == pytest.approx(1024 / 0.449)
+    assert table.units == {"step.tokens_per_second": "tokens/s", "step.tflops": "TFLOP/s"}
+
+
+def test_a_failed_trial_shows_its_status_and_what_was_not_tried_a_dash(hardware: pd.DataFrame) -> None:
+    status = pivot(hardware, "context_length", "precision compile", "forward.time", model="2.7b").status
+    assert status.loc[(1024,), ("fp32", "none", "forward.time")] == "oom"
+    assert status.loc[(256,), ("fp32", "block", "forward.time")] == "timeout"
+    assert status.loc[(1024,), ("fp32", "block", "forward.time")] == "-"
+
+
+def test_a_failure_of_another_workload_is_not_shown_as_one_of_this_value(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": samples(1, 0.1)})
+    attempts.failed(config(), "oom", workload="noop")
+    frame = analysis.load(attempts.store)
+    table = pivot(frame, "model", "", "step.time")
+    assert table.status.to_numpy().tolist() == [["ok"]]
+
+
+def test_a_store_of_failures_alone_still_has_a_table(attempts: Attempts) -> None:
+    attempts.failed(config(), "oom")
+    attempts.failed(config(), "error", workload="noop")
+    frame = analysis.load(attempts.store)
+    rows, cols, values = analysis.default_layout(frame)
+    assert rows[-1] == "workload" and values == ["step.time"]
+    text = analysis.render(analysis.pivot(frame, rows=rows, cols=cols, values=values, where={}), "text")
+    assert "oom" in text and "error" in text
+
+
+def test_an_unknown_value_says_so_and_why(hardware: pd.DataFrame) -> None:
+    table = pivot(hardware, "model", "precision", "step.time", device_name=LAPTOP.device_name)
+    text = analysis.render(table, "text")
+    assert "n/a [a]" in text and "[a] its clock stood" in text
+    text = analysis.render(pivot(hardware, "model", "precision", "step.mfu", device_name=LAPTOP.device_name), "text")
+    assert "mfu: the peak of this device in this arithmetic is not known" in text
+
+
+def test_two_results_in_one_cell_are_refused_with_the_columns_in_which_they_differ(hardware: pd.DataFrame) -> None:
+    with pytest.raises(RequestError) as refusal:
+        pivot(hardware, "model", "precision", "step.time", device_name="NVIDIA H200")
+    message = str(refusal.value)
+    assert "the cell of model small, precision fp32, value step.time would hold 3 results" in message
+    assert "differ in context_length (256, 1024), compile (none, block)" in message
+    assert "Add context_length and compile to --rows or --cols" in message
+    assert "--where 'context_length=256' --where 'compile=none'" in message
+
+
+def test_results_of_two_environments_are_told_apart_by_the_fewest_columns(attempts: Attempts) -> None:
+    for fingerprint in (H200, replace(H200, device_name="NVIDIA L4", device_memory=24 * 10**9, driver_version="560")):
+        attempts.ok(config(device="cuda"), {"step.time": samples(1, 0.1)}, fingerprint=fingerprint)
+    frame = analysis.load(attempts.store)
+    with pytest.raises(RequestError, match=r"differ in device_name .*device_memory.* Add device_name to --rows"):
+        pivot(frame, "model", "", "step.time")
+    assert analysis.default_layout(frame)[0] == ["model", "context_length", "device_name"]
+
+
+def test_results_that_differ_in_the_driver_alone_are_told_apart_too(attempts: Attempts) -> None:
+    for driver in ("570", "580"):
+        attempts.ok(config(), {"step.time": samples(1, 0.1)}, fingerprint=replace(H200, driver_version=driver))
+    frame = analysis.load(attempts.store)
+    rows, cols, values = analysis.default_layout(frame)
+    assert rows == ["model", "context_length", "driver_version"]
+    assert analysis.pivot(frame, rows=rows, cols=cols, values=values, where={}).status.shape == (2, 1)
+
+
+def test_attempts_of_one_measurement_are_not_averaged(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": (1.0,)})
+    attempts.ok(config(), {"step.time": (2.0,)})
+    with pytest.raises(RequestError, match="holds 2 attempts of one measurement"):
+        pivot(analysis.load(attempts.store, newest=False), "model", "", "step.time")
+
+
+def test_rows_and_columns_are_in_natural_order(attempts: Attempts) -> None:
+    for model in ("10b-2026", "medium", "tiny", "small"):
+        for context_length in (1024, 128, 65536):
+            for precision in ("bf16", "fp32", "tf32"):
+                trial = config(model, context_length=context_length, precision=precision)
+                attempts.ok(trial, {"step.time": (1.0,)})
+    for version in ("2.9.1", "2.11.0", "2.13.0+cpu"):
+        attempts.ok(config(), {"forward.time": (1.0,)}, fingerprint=replace(LAPTOP, torch_version=version))
+    frame = analysis.load(attempts.store)
+    table = pivot(frame, "model context_length", "precision", "step.time").median
+    assert list(dict.fromkeys(table.index.get_level_values("model"))) == ["tiny", "small", "medium", "10b-2026"]
+    assert list(table.index.get_level_values("context_length")) == [128, 1024, 65536] * 4
+    assert list(table.columns.get_level_values("precision")) == ["fp32", "tf32", "bf16"]
+    versions = pivot(frame, "torch_version", "", "forward.time").median.index.get_level_values(0)
+    assert list(versions) == ["2.9.1", "2.11.0", "2.13.0+cpu"]
+
+
+def test_where_takes_several_values_with_commas_and_nulls_as_a_dash(hardware: pd.DataFrame) -> None:
+    table = pivot(hardware, "model context_length", "precision", "step.time", device="cuda", compile="none",
+                  precision="bf16,fp32", context_length="256")  # fmt: skip
+    assert table.status.to_numpy().tolist() == [["ok", "ok"], ["ok", "ok"]]
+    table = pivot(hardware, "model", "precision", "step.time", driver_version="-")
+    assert table.status.to_numpy().tolist() == [["ok", "unsupported", "ok"]]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"rows": "modell"}, r"--rows modell: no such column; did you mean model\? There are: "),
+        ({"cols": "metric"}, r"--cols metric: that is what the cells hold; choose it with --value"),
+        ({"values": "step.tiem"}, r"--value step.tiem: the store has no such value; did you mean step.time\?"),
+        ({"values": "optimizer.tflops"}, r"--value optimizer.tflops: the store has no such value"),
+        ({"model": "smal"}, r"--where model=smal: the store has no such result; did you mean small\? There are: "),
+        ({"modell": "small"}, r"--where modell: no such column; did you mean model\?"),
+        ({"rows": ""}, r"at least one column name in --rows"),
+        ({"rows": "model model"}, r"model is given twice"),
+        ({"model": "2.7b", "device": "cpu"}, r"no result is left"),
+    ],
+)
+def test_a_wrong_request_is_refused_with_what_is_right(
+    hardware: pd.DataFrame, request_: dict[str, str], message: str
+) -> None:
+    with pytest.raises(RequestError, match=message):
+        pivot(hardware, **{"rows": "model", "cols": "precision", "values": "step.time", **request_})
+
+
+def test_a_wrong_format_is_refused_with_the_right_ones(hardware: pd.DataFrame) -> None:
+    table = pivot(hardware, "device_name", "", "trial.compile_time", compile="block", model="small")
+    with pytest.raises(RequestError, match=r"--format latx: no such format; did you mean latex\?"):
+        analysis.render(table, "latx")
+
+
+def test_an_empty_store_has_no_table(attempts: Attempts) -> None:
+    Path(attempts.store.location, "measurements").mkdir(parents=True)
+    with pytest.raises(RequestError, match="no results yet"):
+        analysis.default_layout(analysis.load(attempts.store))
+
+
+def test_csv_gives_back_every_number_and_status_exactly(hardware: pd.DataFrame) -> None:
+    table = pivot(hardware, "model context_length device_name", "precision compile", "forward.time step.time")
+    lines = list(csv.DictReader(io.StringIO(analysis.render(table, "csv"))))
+    assert len(lines) == 23  # the laptop's result without samples has no row for forward.time
+    for line in lines:
+        cell = (line["model"], int(line["context_length"]), line["device_name"])
+        column = (line["precision"], line["compile"], line["value"])
+        assert line["status"] == table.status.loc[cell, column] and line["unit"] == "s"
+        median = table.median.loc[cell, column]
+        assert (float(line["median"]) == median) if line["median"] else pd.isna(median)
+        assert line["flags"] == " ".join(table.flags.loc[cell, column])
+
+
+def test_what_a_device_is_called_cannot_break_the_markup(attempts: Attempts) -> None:
+    name = "A & B_<C> 50% #1 $x$ *y* [z] ~^\\{}|`"
+    attempts.ok(config(), {"step.time": (1.0,)}, fingerprint=replace(LAPTOP, device_name=name))
+    table = pivot(analysis.load(attempts.store), "device_name", "", "step.time")
+    assert "<C>" not in analysis.render(table, "html")
+    assert r"A \& B\_<C> 50\% \#1 \$x\$ *y* [z] \textasciitilde{}\textasciicircum{}\textbackslash{}\{\}|`" in (
+        analysis.render(table, "latex")
+    )
+    assert r"A & B\_\<C\> 50% \#1 \$x\$ \*y\* \[z\] \~^\\{}|\`" in analysis.render(table, "typst")
+    assert r"A & B_\<C\> 50% #1 $x$ \*y\* [z] ~^\\{}\|\`" in analysis.render(table, "markdown")
+    assert next(csv.DictReader(io.StringIO(analysis.render(table, "csv"))))["device_name"] == name
+
+
+@pytest.mark.parametrize(
+    ("numbers", "texts"),
+    [
+        ((12.3412, 12.2912, 12.3812), ("12.34", "0.05")),
+        ((12.3412, 12.2, 12.35), ("12.34", "0.14")),
+        ((12.3412, 12.3412, 12.3412), ("12.34", None)),
+        ((12.3412, float("nan"), float("nan")), ("12.34", None)),
+        ((123456.0, 121000.0, 124000.0), ("123000", "2000")),
+        ((0.0123, -0.5, 0.3), ("0.0", "0.5")),
+        ((99.96, 99.0, 100.0), ("100.0", "1.0")),
+        ((5.0, 4.0, 5.0), ("5.0", "1.0")),
+        ((0.0012345, 0.0012344, 0.0012346), ("0.00123450", "0.00000010")),
+    ],
+)
+def test_the_digits_of_a_cell_follow_its_interval(
+    numbers: tuple[float, float, float], texts: tuple[str, str | None]
+) -> None:
+    assert interval_texts(*numbers) == texts
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0, "0"), (3.0, "3"), (0.00012345, "0.0001234"), (1234567.8, "1235000"), (-2.5, "-2.500")]
+)
+def test_a_number_without_an_interval_has_four_digits(value: float, text: str) -> None:
+    assert number_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("stored", "values", "name"),
+    [
+        ("s", [0.02, 0.9, 3.0], "ms"),
+        ("s", [2.0, 0.9, 3.0], "s"),
+        ("s", [2e-5, 3e-5], "us"),
+        ("s", [2e-9], "us"),
+        ("s", [], "s"),
+        ("s", [float("nan"), 0.5], "ms"),
+        ("B", [3 * 2**30, 2**31], "GiB"),
+        ("B", [512.0], "B"),
+        ("share", [0.4], "%"),
+        ("tokens/s", [4e6], "tokens/s"),
+    ],
+)
+def test_the_unit_of_a_column_suits_its_middle_number(stored: str, values: list[float], name: str) -> None:
+    assert choose_unit(stored, values).name == name
