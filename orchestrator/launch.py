@@ -4,9 +4,10 @@ Tune decides what runs where and when. What has been measured is the store's bus
 its only result and are handed to `on_rows` at once.
 """
 
+import logging
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from orchestrator.plan import PlannedTrial
@@ -26,6 +27,7 @@ SETTINGS = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
+    "RAY_AIR_NEW_OUTPUT": "0",
     # Ctrl-C is ours: Tune would answer it with a snapshot that nobody reads.
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
 }
@@ -42,8 +44,10 @@ def start_ray(address: str | None, *, cpus: int, gpus: int) -> None:
         os.environ["RAY_AUTH_MODE"] = "disabled"  # only the loopback interface can reach it
     import ray
 
+    if ray.is_initialized():
+        return
     if address is not None:
-        ray.init(address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
         return
     ray.init(
         "local",
@@ -52,7 +56,7 @@ def start_ray(address: str | None, *, cpus: int, gpus: int) -> None:
         object_store_memory=OBJECT_STORE_BYTES,
         include_dashboard=False,
         log_to_driver=False,
-        logging_level="ERROR",
+        logging_level=logging.ERROR,
         _node_ip_address="127.0.0.1",
     )
 
@@ -63,7 +67,9 @@ def stop_ray() -> None:
     ray.shutdown()
 
 
-def launch(trials: list[PlannedTrial], *, slots: int, on_rows: OnRows) -> None:
+def launch(
+    trials: list[PlannedTrial], *, slots: int, on_start: Callable[[PlannedTrial], None], on_rows: OnRows
+) -> None:
     """Runs the trials and calls `on_rows` with the rows of each as it ends; a trial whose node died has rows too.
 
     `slots` is how many can run at once.
@@ -72,7 +78,7 @@ def launch(trials: list[PlannedTrial], *, slots: int, on_rows: OnRows) -> None:
     from ray.tune.schedulers import FIFOScheduler
     from ray.tune.search import ConcurrencyLimiter, Searcher
 
-    class PlanOrder(Searcher):
+    class PlanOrder(NotKept, Searcher):
         """Hands out the plan's trials by index, in order."""
 
         def __init__(self) -> None:
@@ -95,13 +101,16 @@ def launch(trials: list[PlannedTrial], *, slots: int, on_rows: OnRows) -> None:
             pass
 
     class InOrder(FIFOScheduler):
-        """Tune starts pending trials in the order of their creation by itself; looking through them all is quadratic."""
+        """Tune itself starts trials in the order of their creation; to look through them all each time is quadratic."""
 
         def choose_trial_to_run(self, tune_controller: Any) -> None:
             return None
 
-    class Deliver(tune.Callback):
+    class Deliver(NotKept, tune.Callback):
         """Hands the rows of each trial over as soon as it has ended."""
+
+        def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            on_start(_planned(trial))
 
         def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
             delivery: list[Record] = result["rows"]
@@ -141,6 +150,13 @@ def launch(trials: list[PlannedTrial], *, slots: int, on_rows: OnRows) -> None:
         tuner.fit()
 
 
+class NotKept:
+    """Tune pickles its set-up for a restore; the store makes that needless, and open files could not be pickled."""
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return object, ()
+
+
 def _supervisor() -> type:
     import ray
     from ray import tune
@@ -148,16 +164,14 @@ def _supervisor() -> type:
     class Supervisor(tune.Trainable):
         """The actor: one per slot, kept from trial to trial."""
 
-        def setup(self, config: dict[str, Any], trials: list[PlannedTrial]) -> None:
-            self.trials = trials
-            self.worker = Worker()
+        def setup(self, config: dict[str, Any], trials: Sequence[PlannedTrial] = ()) -> None:
+            self.worker = Worker(trials)
 
         def step(self) -> dict[str, Any]:
             context = ray.get_runtime_context()
             gpu_ids = [int(gpu) for gpu in context.get_accelerator_ids().get("GPU", [])]
             here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
-            planned = self.trials[self.config["index"]]
-            rows = self.worker.run(planned, gpu_ids, int(here["Resources"].get("GPU", 0)))
+            rows = self.worker.run(self.config["index"], gpu_ids, int(here["Resources"].get("GPU", 0)))
             return {"done": True, "rows": rows}
 
         def reset_config(self, new_config: dict[str, Any]) -> bool:

@@ -83,3 +83,12 @@ def missing_environment(config: TrialConfig, nodes: list[Node]) -> Fingerprint:
     """The environment under which it is recorded that no node has the device: the software, and the lack of a name."""
     some = next(iter(nodes[0].environments.values()))
     return replace(some, device_name=f"no {config.device} device")
+
+
+def find_nodes(address: str | None) -> list[Node]:
+    """The nodes of the cluster at this address, or this machine."""
+    if address is None:
+        return [this_machine()]
+    from orchestrator.cluster import cluster_nodes
+
+    return cluster_nodes(address)

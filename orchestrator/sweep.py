@@ -4,6 +4,7 @@ What the file may hold is in docs/sweeps.md and sweep_schema.py. Everything that
 anything runs.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -68,7 +69,25 @@ def load_sweep(name_or_path: str, overrides: Mapping[str, Sequence[Any]] | None 
     Raises RequestError, with one line for each thing that is wrong: `FILE:LINE: key path: what, and what was meant`.
     """
     source, text = _text(name_or_path)
-    forced = _overrides(overrides or {})
+    return _read(text, source, _overrides(overrides or {}))
+
+
+def single_trial(settings: Sequence[str]) -> Trial:
+    """The one trial that `field=value` words describe; `workloads` is a field too, and is timing where it is not given.
+
+    Raises RequestError as `load_sweep` does, and where a field has several values.
+    """
+    fixed = dict(parse_override(text) for text in settings)
+    workloads = fixed.pop("workloads", ["timing"])
+    for name, values in fixed.items():
+        if len(values) > 1:
+            raise RequestError(f"{name} has {len(values)} values; a trial has one (for more, write a sweep)")
+    grid = {"workloads": workloads, "fixed": {name: values[0] for name, values in fixed.items()}}
+    text = json.dumps({"name": "trial", "grids": [grid]})  # JSON is YAML
+    return _read(text, "lmsweep trial", {}).trials[0]
+
+
+def _read(text: str, source: str, forced: dict[str, list[Any]]) -> Sweep:
     document = parse(text, source)
     if document.data is None:
         raise RequestError(f"{source}:1: the file is empty; a sweep has the keys {', '.join(SweepFile.model_fields)}")

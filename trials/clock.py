@@ -3,6 +3,7 @@
 A phase is an interval between two marks of the same iteration; nothing is ever subtracted from anything else.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ class HostClock:
         self._marks.append(time.perf_counter_ns())
 
     def stop(self) -> Iteration:
-        phases = tuple((end - begin) / 1e9 for begin, end in zip(self._marks, self._marks[1:], strict=False))
+        phases = tuple((end - begin) / 1e9 for begin, end in itertools.pairwise(self._marks))
         return Iteration(phases=phases, step=(self._marks[-1] - self._marks[0]) / 1e9, enqueue=None)
 
 
@@ -84,7 +85,7 @@ class CudaClock:
         torch.cuda.synchronize()
         events = self._events
         return Iteration(
-            phases=tuple(begin.elapsed_time(end) / 1e3 for begin, end in zip(events, events[1:], strict=False)),
+            phases=tuple(begin.elapsed_time(end) / 1e3 for begin, end in itertools.pairwise(events)),
             step=events[0].elapsed_time(events[-1]) / 1e3,
             enqueue=enqueue,
         )

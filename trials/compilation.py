@@ -1,12 +1,17 @@
 """torch.compile: what is compiled, and proof that it was."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+import torch._functorch.config
 from torch._dynamo.utils import counters
 
 from trials.model import Transformer
 from trials.spec import Compile
+
+Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +28,7 @@ class CompileCounts:
     """Graphs that Inductor had to compile."""
 
 
-def compile_model(model: Transformer, scope: Compile) -> None:
+def compile_model(model: Transformer, scope: Compile, backend: str | Backend = "inductor") -> None:
     """Compiles, in place and lazily, what `scope` names: nothing, one block that all layers share, or the model.
 
     A graph that fails to compile raises where it is first run; so does a recompilation beyond dynamo's limit, which
@@ -31,12 +36,14 @@ def compile_model(model: Transformer, scope: Compile) -> None:
     """
     torch._dynamo.config.suppress_errors = False
     torch._dynamo.config.fail_on_recompile_limit_hit = True
+    # Forward and backward are compiled together, in the first forward: only then can the pair be kept in the cache.
+    torch._functorch.config.force_non_lazy_backward_lowering = True
     if scope == "block":
         # One code object: dynamo takes the weights as inputs, so the first layer's graph serves all of them.
         for block in model.blocks:
-            block.compile(dynamic=False)
+            block.compile(backend=backend, dynamic=False)
     elif scope == "model":
-        model.compile(dynamic=False)
+        model.compile(backend=backend, dynamic=False)
 
 
 def compile_counts() -> CompileCounts:

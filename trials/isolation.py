@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Self
 
 from trials.attempt import Attempt
 from trials.record import Fingerprint, Record
-from trials.spec import Status, Trial
+from trials.spec import Status, Trial, TrialConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,17 @@ class Request:
     """Logical cores it is pinned to; empty for no pinning."""
     requested_at: float
     """time.monotonic() when it was asked for."""
+    keep: bool = False
+    """Whether its process is to be made ready for another trial."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecompileRequest:
+    """Graphs to compile ahead of the trials that need them."""
+
+    configs: tuple[TrialConfig, ...]
+    cores: tuple[int, ...]
+    """Logical cores to compile on; empty for all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +68,20 @@ class IsolatedRunner:
             words = "the process that supervised it died"
             return [attempt.failure(workload, Status.LOST, words, fallback) for workload in trial.workloads]
         return rows
+
+    def precompile(self, configs: Iterable[TrialConfig], *, cores: tuple[int, ...] = ()) -> float:
+        """Compiles what these trials need, side by side, into the cache; returns the seconds it took.
+
+        A graph that does not compile is left to its trial, which will say so.
+        """
+        begin = time.monotonic()
+        connection = self._connect()
+        try:
+            connection.send(PrecompileRequest(configs=tuple(configs), cores=cores))
+            connection.recv()
+        except (EOFError, ConnectionError):
+            self.close()
+        return time.monotonic() - begin
 
     def close(self) -> None:
         """Ends the server and with it any child."""

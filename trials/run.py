@@ -1,5 +1,6 @@
 """A trial, run in this process: its workloads in turn, on one workbench."""
 
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -7,8 +8,9 @@ from importlib import import_module
 import torch
 
 from trials.attempt import Attempt
+from trials.fingerprint import fingerprint, present_devices
 from trials.record import Fingerprint, Measurement, Record
-from trials.spec import Status, UnsupportedError
+from trials.spec import Status, Trial, UnsupportedError
 from trials.workbench import Workbench
 
 
@@ -21,10 +23,15 @@ def run_workload(bench: Workbench, workload: str) -> Iterator[Measurement]:
 
 
 def run_trial(
-    attempt: Attempt, fallback: Fingerprint, emit: Callable[[list[Record]], object], *, requested_at: float
+    attempt: Attempt,
+    fallback: Fingerprint,
+    emit: Callable[[list[Record]], object],
+    *,
+    requested_at: float,
+    keep: bool = False,
 ) -> bool:
     """Emits the rows of each workload in turn; a failure is a row too, and leaves the workloads after it to another
-    process. Returns whether this process is as good as new, so that it may run another trial.
+    process. Returns whether this process is as good as new and may run another trial, which takes `keep`.
 
     This is the one place that catches what a trial raises. `fallback` describes the environment in case the trial
     fails before it can look for itself.
@@ -40,7 +47,15 @@ def run_trial(
             emit([attempt.failure(workload, status_of(error), describe(error), met)])
             return False
         emit(rows)
-    return bench is not None and bench.clear()
+    return keep and bench is not None and bench.clear()
+
+
+def run_here(trial: Trial) -> list[Record]:
+    """The rows of a trial run in this very process; after a failure the workloads that follow are not run."""
+    rows: list[Record] = []
+    expected = fingerprint("cpu" if trial.config.device_type not in present_devices() else trial.config.device_type)
+    run_trial(Attempt.begin(trial), expected, rows.extend, requested_at=time.monotonic())
+    return rows
 
 
 def status_of(error: Exception) -> Status:

@@ -14,9 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
+from typing import Any
 
 from trials.child import main as child_main
-from trials.isolation import Finished, Request
+from trials.child import precompile_main
+from trials.fingerprint import usable_cores
+from trials.isolation import Finished, PrecompileRequest, Request
+from trials.precompile import graphs_of
 from trials.processes import die_with_parent, kill_group
 from trials.record import Record
 from trials.spec import Status, Trial
@@ -33,7 +37,7 @@ class Child:
     def __init__(self, inherited_fd: int) -> None:
         context = multiprocessing.get_context("fork")
         self.connection, theirs = context.Pipe()
-        self.output = tempfile.TemporaryFile()
+        self.output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the child is known
         self.process = context.Process(
             target=child_main, args=(theirs, os.getpid(), self.output.fileno(), inherited_fd)
         )
@@ -75,7 +79,12 @@ class Server:
             import_module(name)
         with suppress(EOFError, ConnectionResetError):
             while True:
-                self.client.send(self.run(self.client.recv()))
+                request: Request | PrecompileRequest = self.client.recv()
+                if isinstance(request, Request):
+                    self.client.send(self.run(request))
+                else:
+                    self.precompile(request)
+                    self.client.send(None)
         self._retire()
 
     def run(self, request: Request) -> list[Record]:
@@ -87,11 +96,11 @@ class Server:
         while waiting:
             child = self._child_for(trial)
             rest = replace(request.attempt, trial=replace(trial, workloads=tuple(waiting)))
-            child.connection.send(replace(request, attempt=rest))
+            child.connection.send(replace(request, attempt=rest, keep=may_share_a_process(trial)))
             while not isinstance(message := self._next(child, deadline), Finished | Death):
                 rows += message
                 waiting.pop(0)
-            if isinstance(message, Finished) and message.reusable and may_share_a_process(trial):
+            if isinstance(message, Finished) and message.reusable:
                 self.idle = child
                 continue
             child.end()
@@ -102,6 +111,34 @@ class Server:
                 rows += [request.attempt.failure(name, message.status, message.error, met) for name in ended]
                 waiting = waiting[len(ended) :]
         return rows
+
+    def precompile(self, request: PrecompileRequest) -> None:
+        """Compiles each graph in a process of its own, as many at once as there are cores."""
+        waiting = graphs_of(request.configs)
+        cores = request.cores or tuple(usable_cores())
+        side_by_side = min(len(waiting), len(cores))
+        context = multiprocessing.get_context("fork")
+        running: list[Any] = []
+        while waiting or running:
+            while waiting and len(running) < side_by_side:
+                arguments = (
+                    waiting.pop(0),
+                    os.getpid(),
+                    cores,
+                    max(1, len(cores) // side_by_side),
+                    self.client.fileno(),
+                )
+                process = context.Process(target=precompile_main, args=arguments)
+                process.start()
+                running.append(process)
+            ready = wait([*(process.sentinel for process in running), self.client])
+            gone = self.client in ready
+            for process in [one for one in running if gone or not one.is_alive()]:
+                kill_group(process.pid)
+                process.join()
+                running.remove(process)
+            if gone:
+                raise EOFError
 
     def _next(self, child: Child, deadline: float) -> list[Record] | Finished | Death:
         """What the child says next; raises EOFError where the client is gone, which ends the child too."""

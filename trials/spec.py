@@ -64,6 +64,10 @@ class Flag(StrEnum):
         "The CPU could not launch work fast enough: this time measures the host as much as the device. "
         "Compile the model, or raise the batch size or the context length.",
     )
+    COLD_CACHE = (
+        "cold_cache",
+        "The compiler's cache did not hold this graph: its compile time is that of a first run on this machine.",
+    )
 
 
 def _combination(default: Any) -> Any:

@@ -4,7 +4,7 @@ import torch
 
 from trials.attention import ATTENTION
 from trials.clock import Phase
-from trials.compilation import compile_model
+from trials.compilation import Backend, compile_model
 from trials.model import Transformer, cross_entropy
 from trials.precision import MathMode
 from trials.spec import Mode, Optimizer, TrialConfig
@@ -15,7 +15,7 @@ LEARNING_RATE = 1e-4
 class TrainingStep:
     """Everything one iteration needs, built once on the device."""
 
-    def __init__(self, config: TrialConfig, math_mode: MathMode) -> None:
+    def __init__(self, config: TrialConfig, math_mode: MathMode, backend: str | Backend = "inductor") -> None:
         device = config.device_type
         self.config = config
         self.math_mode = math_mode
@@ -27,7 +27,7 @@ class TrainingStep:
             device=device,
             dtype=math_mode.parameter_dtype,
         )
-        compile_model(self.model, config.compile)
+        compile_model(self.model, config.compile, backend)
         self.optimizer = make_optimizer(self.model, config.optimizer) if config.mode == "train_step" else None
         self.scaler = torch.amp.GradScaler(device, enabled=math_mode.scales_gradients)
         shape = (config.batch_size, config.context_length)

@@ -78,6 +78,7 @@ class Workbench:
         if self.config.device_type != "cuda":
             return True
         torch.cuda.synchronize()
+        torch._C._cuda_clearCublasWorkspaces()  # else they count as allocated for as long as the process lives
         torch.cuda.empty_cache()
         return torch.cuda.memory_allocated() == 0
 

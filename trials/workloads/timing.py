@@ -32,11 +32,13 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         if config.compile != "none":
             with bench.account("compile"):
                 first = run()
-            if compile_counts().graphs == 0:
+            counts = compile_counts()
+            if counts.graphs == 0:
                 raise RuntimeError("torch.compile made no graph: the model would have run eagerly")
+            cold = (Flag.COLD_CACHE,) if counts.cache_misses else ()
             for phase, seconds in zip(phases, first.phases, strict=True):
                 if phase.name != "optimizer":  # the optimizer is never compiled
-                    yield Measurement(phase=phase.name, metric="compile_time", unit="s", samples=(seconds,))
+                    yield Measurement(phase=phase.name, metric="compile_time", unit="s", samples=(seconds,), flags=cold)
         with bench.account("warmup"):
             warmup = [run() for _ in range(config.warmup_steps)]
         with bench.account("measured"):

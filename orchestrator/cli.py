@@ -1,0 +1,193 @@
+"""The command. Each verb parses, calls and prints; what it needs it imports itself, so that --help answers at once."""
+
+import json
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+
+from trials import __version__
+from trials.spec import RequestError, Status
+
+app = typer.Typer(
+    name="lmsweep",
+    help="Benchmark sweeps for language-model training. Start with: lmsweep run quick",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Sweep = Annotated[str, typer.Argument(help="A sweep file, or the name of a packaged sweep.")]
+StoreOption = Annotated[str, typer.Option("--store", help="Where results are kept: a folder or a URI.")]
+StoreArgument = Annotated[str, typer.Argument(help="Where results are kept: a folder or a URI.")]
+Sets = Annotated[list[str], typer.Option("--set", help="axis=a,b: use these values instead; may be repeated.")]
+Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster; without it, this machine.")]
+Retry = Annotated[list[Status], typer.Option(help="Run again what ended with this status; may be repeated.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Measure everything again, whatever the store holds.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"lmsweep {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def plan(
+    sweep: Sweep,
+    store: StoreOption = "results",
+    set: Sets = [],  # noqa: B006 - typer takes the option's name and a fresh list from here
+    address: Address = None,
+    retry: Retry = [],  # noqa: B006
+    fresh: Fresh = False,
+    format: Annotated[str, typer.Option(help="text or json.")] = "text",
+) -> None:
+    """Show what a sweep would run here, and what it would not and why."""
+    from orchestrator.plan_view import as_json, as_text
+
+    if format not in ("text", "json"):
+        raise RequestError(f"--format {format}: write text or json")
+    _, made, _ = _plan(sweep, store, set, address, retry, fresh)
+    typer.echo(json.dumps(as_json(made), indent=2) if format == "json" else as_text(made))
+
+
+@app.command()
+def run(
+    sweep: Sweep,
+    store: StoreOption = "results",
+    set: Sets = [],  # noqa: B006
+    address: Address = None,
+    retry: Retry = [],  # noqa: B006
+    fresh: Fresh = False,
+) -> None:
+    """Run what a sweep asks for and the store does not hold yet; Ctrl-C ends it, the next run goes on."""
+    began = time.monotonic()
+    from rich.console import Console
+
+    from orchestrator.plan_view import summary
+    from orchestrator.progress import RunProgress
+    from orchestrator.run import Account, count_slots, run_plan
+    from orchestrator.run_view import closing_words
+
+    kept, made, nodes = _plan(sweep, store, set, address, retry, fresh)
+    kept.check_writable()
+    for damage in kept.set_aside_damage():
+        typer.echo(f"{store}/{damage.path} cannot be read ({damage.error}); moved to {store}/damaged/", err=True)
+    typer.echo(summary(made))
+    account = Account(began=began, slots=count_slots(made, nodes))
+    progress = RunProgress(made.to_run, Console())
+    try:
+        with progress:
+            run_plan(made, kept, nodes, address, progress, account)
+    except KeyboardInterrupt:
+        typer.echo(f"\ninterrupted; what had ended is in {store}. `lmsweep run {sweep}` goes on.", err=True)
+        raise typer.Exit(130) from None
+    typer.echo(closing_words(made, kept, account))
+    if any(not Status(status).is_final for status in account.statuses):
+        raise typer.Exit(1)
+
+
+@app.command()
+def trial(
+    settings: Annotated[list[str], typer.Argument(help="field=value, as in a sweep file; workloads=timing,...")],
+    store: Annotated[str | None, typer.Option(help="Keep the result there.")] = None,
+) -> None:
+    """Run one trial in this very process, without Ray: for profilers and debuggers."""
+    from orchestrator.run_view import trial_words
+    from orchestrator.sweep import single_trial
+
+    asked = single_trial(settings)
+    kept = None
+    if store:
+        from trials.store import Store
+
+        kept = Store(store)
+        kept.check_writable()
+    from trials.run import run_here
+
+    rows = run_here(asked)
+    if kept:
+        kept.append(rows)
+    typer.echo(trial_words(rows))
+    if any(not Status(row.status).is_final for row in rows):
+        raise typer.Exit(1)
+
+
+@app.command()
+def status(store: StoreArgument = "results") -> None:
+    """Count what a store holds, by status, sweep and device."""
+    from analysis import load
+    from analysis.status import counts
+
+    frame = load(store)
+    typer.echo(counts(frame).to_markdown(index=False) if len(frame) else f"{store} holds no results yet")
+
+
+@app.command()
+def table(
+    store: StoreArgument = "results",
+    rows: Annotated[str | None, typer.Option(help="Fields whose values are rows: model,context_length")] = None,
+    cols: Annotated[str | None, typer.Option(help="Fields whose values are columns: precision,compile")] = None,
+    value: Annotated[list[str], typer.Option(help="phase.metric: forward.time, step.tflops; may be repeated.")] = [],  # noqa: B006
+    where: Annotated[list[str], typer.Option(help="field=value: only these results; may be repeated.")] = [],  # noqa: B006
+    format: Annotated[str, typer.Option(help="text, markdown, latex, typst, csv or html.")] = "text",
+) -> None:
+    """Print a pivot of the results; without options, one that shows everything that varies."""
+    from analysis import default_layout, load, pivot, render
+
+    frame = load(store)
+    if frame.empty:
+        raise RequestError(f"{store} holds no results; fill it with: lmsweep run quick --store {store}")
+    conditions = dict(_pair(text) for text in where)
+    row_names, col_names, values = default_layout(
+        frame,
+        rows=rows.split(",") if rows else None,
+        cols=cols.split(",") if cols else None,
+        values=value or None,
+        where=conditions,
+    )
+    chosen = pivot(frame, rows=row_names, cols=col_names, values=values, where=conditions)
+    typer.echo(render(chosen, format))
+
+
+def _plan(
+    sweep: str, store: str, overrides: list[str], address: str | None, retry: list[Status], fresh: bool
+) -> tuple[Any, Any, Any]:
+    from orchestrator.plan import make_plan
+    from orchestrator.resources import find_nodes
+    from orchestrator.sweep import load_sweep, parse_override
+    from trials.store import Store
+
+    asked = load_sweep(sweep, dict(parse_override(text) for text in overrides))
+    kept = Store(store)
+    nodes = find_nodes(address)
+    return kept, make_plan(asked, nodes, kept, retry=frozenset(retry), fresh=fresh), nodes
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise RequestError(f"--where {text}: write field=value")
+    return name.strip(), value.strip()
+
+
+def main() -> None:
+    """Runs the command; a wrong request is one message on standard error and exit code 2."""
+    try:
+        app()
+    except RequestError as error:
+        typer.echo(f"lmsweep: {error}", err=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

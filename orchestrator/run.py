@@ -1,0 +1,90 @@
+"""Running a plan: every trial's rows go to the store as they come, and in the end it is known where the time went."""
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from orchestrator.launch import launch, start_ray, stop_ray
+from orchestrator.plan import Plan, PlannedTrial
+from orchestrator.progress import RunProgress
+from orchestrator.resources import Node
+from trials.attempt import Attempt
+from trials.record import Record
+from trials.spec import Status
+from trials.store import Store
+
+COMPACT_FROM = 32
+"""Files from which a finished run merges them: opening one costs as much as reading thousands of rows."""
+
+PURPOSES = ("setup", "compile", "warmup", "measured")
+
+
+@dataclass(kw_only=True)
+class Account:
+    """What a run has done and where its time went."""
+
+    began: float
+    """time.monotonic() at the command's start."""
+    slots: int
+    """Trials that could run side by side."""
+    statuses: Counter[str] = field(default_factory=Counter)
+    """How many workloads ended with each status."""
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PURPOSES, 0.0))
+    """Seconds by purpose; compile is what is compiled ahead or in the trial."""
+
+    def add(self, rows: list[Record]) -> None:
+        self.statuses.update({row.workload: row.status for row in rows}.values())
+        for row in rows:
+            if row.phase == "trial" and row.samples:
+                purpose = str(row.metric).removesuffix("_time").removeprefix("pre")
+                self.seconds[purpose] += sum(row.samples)
+
+    def shares(self) -> dict[str, float]:
+        """Seconds by purpose, summed over the slots; what no trial accounts for is idle."""
+        whole = (time.monotonic() - self.began) * self.slots
+        return self.seconds | {"idle": max(0.0, whole - sum(self.seconds.values()))}
+
+
+def run_plan(
+    plan: Plan, store: Store, nodes: list[Node], address: str | None, progress: RunProgress, account: Account
+) -> None:
+    """Runs what the plan says is to be run, and records what it says cannot be. Raises KeyboardInterrupt on Ctrl-C,
+    with everything that had ended in the store.
+    """
+
+    def keep(planned: PlannedTrial, rows: list[Record]) -> None:
+        store.append(rows)
+        account.add(rows)
+        progress.ended(planned, rows)
+
+    for planned in plan.trials:
+        if planned.action == "unsupported":
+            keep_unsupported(planned, store, account)
+    if not plan.to_run:
+        return
+    start_ray(address, cpus=nodes[0].cpus, gpus=nodes[0].gpus)
+    try:
+        launch(plan.to_run, slots=account.slots, on_start=progress.started, on_rows=keep)
+    finally:
+        stop_ray()
+        if store.count_fragments() >= COMPACT_FROM:
+            store.compact()
+
+
+def keep_unsupported(planned: PlannedTrial, store: Store, account: Account) -> None:
+    """Records that no node can hold the trial."""
+    attempt = Attempt.begin(planned.trial)
+    assert planned.reason is not None, "a trial that does not run has a reason"
+    rows = [
+        attempt.failure(name, Status.UNSUPPORTED, planned.reason, planned.environment)
+        for name in planned.trial.workloads
+    ]
+    store.append(rows)
+    account.add(rows)
+
+
+def count_slots(plan: Plan, nodes: list[Node]) -> int:
+    """How many of the plan's trials can run side by side: one per GPU, and one per node on its CPU."""
+    devices = {planned.trial.config.device_type for planned in plan.to_run}
+    on_gpus = sum(node.gpus for node in nodes) if "cuda" in devices else 0
+    return max(on_gpus, 1 if devices - {"cuda"} else 0, 1)

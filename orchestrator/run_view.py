@@ -1,0 +1,66 @@
+"""What a run tells at its end: the results as a table, where the time went, and what to do next."""
+
+from collections.abc import Sequence
+
+from tabulate import tabulate
+
+from orchestrator.plan import Plan
+from orchestrator.progress import format_seconds
+from orchestrator.run import Account
+from trials.record import Record
+from trials.spec import measurement_id
+from trials.store import Store
+
+MOST_ROWS = 40
+"""A longer table is left to `lmsweep table`."""
+
+
+def closing_words(plan: Plan, store: Store, account: Account) -> str:
+    """The table of this sweep's results, the account of the run, and a hint."""
+    parts = [_results(plan, store)]
+    if sum(account.seconds.values()):
+        parts.append(where_the_time_went(account))
+    if account.statuses:
+        counts = ", ".join(f"{count} {status}" for status, count in account.statuses.most_common())
+        parts.append(f"workloads ended: {counts}")
+    parts.append(f"results in {store.location}; see them again with: lmsweep table {store.location}")
+    return "\n\n".join(part for part in parts if part)
+
+
+def where_the_time_went(account: Account) -> str:
+    """Shares of the run's wall time, times the trials that could run at once."""
+    shares = account.shares()
+    whole = sum(shares.values()) or 1.0
+    words = ", ".join(f"{name} {format_seconds(s)} ({s / whole:.0%})" for name, s in shares.items())
+    side_by_side = f" on each of {account.slots} slots" if account.slots > 1 else ""
+    return f"{format_seconds(whole / account.slots)}{side_by_side}: {words}"
+
+
+def trial_words(rows: Sequence[Record]) -> str:
+    """The rows of one trial as a table."""
+    from analysis.stats import describe_samples
+
+    lines: list[list[object]] = []
+    for row in rows:
+        if row.samples is None:
+            lines.append([row.workload, row.phase, row.metric, row.error or row.reason, "", "", row.status])
+            continue
+        summary = describe_samples(row.samples)
+        lines.append([row.workload, row.phase, row.metric, *summary, row.unit, row.status])
+    headers = ["workload", "phase", "metric", "median", "low", "high", "unit", "status"]
+    return tabulate(lines, headers=headers, floatfmt=".6g")
+
+
+def _results(plan: Plan, store: Store) -> str:
+    from analysis import load
+    from analysis.render import render
+    from analysis.tables import default_layout, pivot
+
+    wanted = {measurement_id(one.trial.config, name) for one in plan.trials for name in one.trial.workloads}
+    frame = load(store)
+    frame = frame[frame["measurement_id"].isin(wanted)]
+    if frame.empty:
+        return ""
+    rows, cols, values = default_layout(frame)
+    table = pivot(frame, rows=rows, cols=cols, values=values, where={})
+    return render(table, "text") if len(table.median) <= MOST_ROWS else ""
