@@ -1,5 +1,8 @@
 """torch.compile: what is compiled, and proof that it was."""
 
+import os
+import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +12,10 @@ import torch._functorch.config
 from torch._dynamo.utils import counters
 
 from trials.model import Transformer
-from trials.spec import Compile
+from trials.spec import Compile, UnsupportedError
+
+CXX = "clang++" if sys.platform == "darwin" else "g++"
+"""The compiler that Inductor calls where the environment variable CXX names none."""
 
 Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
 
@@ -34,6 +40,12 @@ def compile_model(model: Transformer, scope: Compile, backend: str | Backend = "
     A graph that fails to compile raises where it is first run; so does a recompilation beyond dynamo's limit, which
     would otherwise fall back to eager without a word.
     """
+    if (
+        scope != "none"
+        and next(model.parameters()).device.type == "cpu"
+        and not shutil.which(os.environ.get("CXX", CXX))
+    ):
+        raise UnsupportedError(f"torch.compile needs a C++ compiler to make code for the CPU; install {CXX}")
     torch._dynamo.config.suppress_errors = False
     torch._dynamo.config.fail_on_recompile_limit_hit = True
     # Forward and backward are compiled together, in the first forward: only then can the pair be kept in the cache.

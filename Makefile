@@ -1,0 +1,33 @@
+# make quick: a first result. make test: everything CI checks. Both set up .venv by themselves.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+
+.PHONY: quick test test-all lint types clean
+
+quick: .venv/run
+	$(BIN)/lmsweep run quick
+
+test: lint types
+	$(BIN)/pytest -m "not slow"
+
+test-all: lint types
+	$(BIN)/pytest
+
+lint: .venv/test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/test
+	$(BIN)/mypy
+
+.venv/run: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet -c constraints.txt -e .
+	touch $@
+
+.venv/test: .venv/run
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[test]'
+	touch $@
+
+clean:
+	rm -rf .venv build *.egg-info .mypy_cache .pytest_cache .ruff_cache
