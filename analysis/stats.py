@@ -7,7 +7,7 @@ outwards by sqrt(n / ESS). ESS, the effective sample size, is n (1 - rho) / (1 +
 autocorrelation of the samples' ranks (an AR(1) model; ranks, because one outlier would hide the correlation of
 values), corrected for its bias of -(1 + 4 rho) / n (Marriott and Pope, 1954), and 0 where it is negative. Simulated,
 the interval covers the true median in at least 95 % of independent series and, for AR(1) noise of rho 0.7, in 95 % of
-series of 30 to 200 samples. Below 20 correlated samples it covers less (87 % at 10), whatever is done with them.
+series of 30 to 200 samples. Below 20 correlated samples it covers less (85 % at 10), whatever is done with them.
 """
 
 from collections.abc import Sequence

@@ -79,7 +79,7 @@ class Attempts:
             trial_id=trial_id(trial),
             measurement_id=measurement_id(trial, workload),
             environment_id=environment_id(fingerprint),
-            attempt_id=f"{self._count:016x}",
+            attempt_id=f"{1000 - self._count:016x}",  # neither names nor files are in the order of time
             sweep="made-up",
             workload=workload,
             started_at=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=self._count),

@@ -12,10 +12,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from made_up_results import H200, LAPTOP, Attempts, config, samples
 
 import analysis
 from analysis.status import counts
+from tests.made_up_results import H200, LAPTOP, Attempts, config, samples
 from trials.record import Record, rows_to_table, schema_of
 from trials.spec import Flag, RequestError
 from trials.store import Store
@@ -69,6 +69,11 @@ def test_speed_follows_from_the_median_and_the_work_of_each_phase(attempts: Atte
         assert row["mfu"] == pytest.approx(flops / seconds / 989.4e12)
     others = frame.drop([(phase, "time") for phase in work])
     assert others[["tokens_per_second", "flops", "tflops", "mfu"]].isna().all(axis=None)
+
+
+def test_what_ran_no_model_has_no_speed(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": (1e-6,)}, workload="noop")
+    assert analysis.load(attempts.store)[["tokens_per_second", "flops", "tflops", "mfu"]].isna().all(axis=None)
 
 
 @pytest.mark.parametrize(

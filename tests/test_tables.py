@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from made_up_results import H200, LAPTOP, Attempts, config, samples
 
 import analysis
 from analysis.numbers import choose_unit, interval_texts, number_text
+from tests.made_up_results import H200, LAPTOP, Attempts, config, samples
 from trials.spec import Flag, RequestError
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -82,7 +82,7 @@ def test_several_values_in_every_format(hardware: pd.DataFrame, output_format: s
 
 
 def test_the_default_layout_completes_what_is_given(hardware: pd.DataFrame) -> None:
-    assert analysis.default_layout(hardware, rows=["model", "precision"])[1] == ["compile"]
+    assert analysis.default_layout(hardware, rows=["precision"])[:2] == (["precision"], ["compile"])
     rows, cols, values = analysis.default_layout(hardware, cols=["model"], values=["forward.time"])
     assert rows == ["context_length", "device_name", "torch_version", "precision", "compile"]
     assert (cols, values) == (["model"], ["forward.time"])
@@ -152,6 +152,14 @@ def test_two_results_in_one_cell_are_refused_with_the_columns_in_which_they_diff
     assert "differ in context_length (256, 1024), compile (none, block)" in message
     assert "Add context_length and compile to --rows or --cols" in message
     assert "--where 'context_length=256' --where 'compile=none'" in message
+
+
+def test_models_are_told_apart_by_name_and_devices_by_full_name(hardware: pd.DataFrame) -> None:
+    with pytest.raises(RequestError) as refusal:
+        pivot(hardware, "precision", "context_length", "step.time", compile="none")
+    message = str(refusal.value)
+    assert "differ in model (small, 2.7b), device (cpu, cuda), device_name" in message and "d_model" not in message
+    assert "Add model and device_name to --rows or --cols" in message
 
 
 def test_results_of_two_environments_are_told_apart_by_the_fewest_columns(attempts: Attempts) -> None:
