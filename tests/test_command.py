@@ -1,0 +1,223 @@
+"""The command, from outside: what a user types, what comes back, and what is in the store afterwards."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.command import COMMAND, interrupt, lmsweep, processes_of_trials, start, wait_for_child, write_sweep
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, subprocess.CompletedProcess[str]]:
+    """A sweep of four trials that has run once: the sweep, the store, and what was printed."""
+    folder = tmp_path_factory.mktemp("finished")
+    sweep = write_sweep(folder, precision=["fp32", "bf16"], context_length=[16, 32])
+    return sweep, folder / "store", lmsweep("run", sweep, "--store", folder / "store")
+
+
+def test_a_run_measures_every_trial_and_prints_their_table_and_where_the_time_went(finished):
+    _, store, done = finished
+    assert done.returncode == 0, done.stderr
+    assert "4 trials, 4 to run" in done.stdout
+    assert "[4/4]" in done.stdout
+    assert re.search(r"step\.time \((ms|µs|s)\)", done.stdout)
+    assert re.search(r"setup .* compile .* warmup .* measured .* idle", done.stdout)
+    assert f"lmsweep table {store}" in done.stdout
+
+
+def test_the_store_is_plain_parquet_with_every_phase_of_every_trial(finished):
+    _, store, _ = finished
+    rows = pd.read_parquet(store / "measurements")
+    times = rows[rows["metric"] == "time"]
+    assert set(rows["status"]) == {"ok"}
+    assert rows["trial_id"].nunique() == 4
+    assert (times.groupby("trial_id")["phase"].agg(set) == {"forward", "backward", "optimizer", "step"}).all()
+    assert (times["samples"].map(len) == 3).all()
+    assert (times["warmup_samples"].map(len) == 1).all()
+    assert set(rows["device_name"].str.contains("cores")) == {True}
+
+
+def test_running_again_finds_everything_measured(finished):
+    sweep, store, _ = finished
+    begin = time.monotonic()
+    again = lmsweep("run", sweep, "--store", store)
+    seconds = time.monotonic() - begin
+    assert again.returncode == 0
+    assert "4 trials, 0 to run" in again.stdout
+    assert "4 stored: already measured" in again.stdout
+    assert seconds < 15, "Ray was started for nothing"  # alone on a machine it takes 3 s
+
+
+def test_plan_says_as_json_what_is_stored_and_what_would_run(finished):
+    sweep, store, _ = finished
+    plan = json.loads(
+        lmsweep("plan", sweep, "--store", store, "--set", "context_length=32,64", "--format", "json").stdout
+    )
+    actions = {(one["config"]["context_length"], one["action"]) for one in plan["trials"]}
+    assert actions == {(32, "stored"), (64, "run")}
+    assert all(re.fullmatch(r"[0-9a-f]{16}", one["trial_id"]) for one in plan["trials"])
+
+
+def test_status_counts_what_the_store_holds(finished):
+    _, store, _ = finished
+    done = lmsweep("status", store)
+    assert done.returncode == 0
+    assert re.search(r"sweep\s*\|.*cores\).*\|\s+4 \|", done.stdout)
+
+
+def test_table_pivots_the_store_in_every_format(finished):
+    _, store, _ = finished
+    formats = {
+        "text": "context_length",
+        "markdown": "|",
+        "latex": r"\toprule",
+        "typst": "[fp32]",
+        "csv": ",",
+        "html": "<table",
+    }
+    for name, mark in formats.items():
+        arguments = ("--rows", "context_length", "--cols", "precision", "--value", "forward.time", "--format", name)
+        done = lmsweep("table", store, *arguments)
+        assert done.returncode == 0, done.stderr
+        assert mark in done.stdout
+
+
+def test_trial_runs_one_trial_in_this_process_and_without_ray(tmp_path):
+    settings = ("model=tiny", "vocab_size=100", "context_length=16", "mode=forward", "measure_steps=3")
+    done = lmsweep("trial", *settings, "--store", tmp_path / "store")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"timing\s+forward\s+time", done.stdout)
+    assert set(pd.read_parquet(tmp_path / "store" / "measurements")["status"]) == {"ok"}
+
+
+def test_help_answers_before_anything_heavy_is_imported():
+    script = (
+        "import sys, orchestrator.cli; print([m for m in ('torch', 'ray', 'pandas', 'pyarrow') if m in sys.modules])"
+    )
+    done = subprocess.run([COMMAND[0], "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    seconds = []
+    for _ in range(5):
+        begin = time.monotonic()
+        assert lmsweep("--help").returncode == 0
+        seconds.append(time.monotonic() - begin)
+    assert min(seconds) < 0.3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "qick"], "did you mean quick"),
+        (["run", "quick", "--set", "model=smal"], "did you mean small"),
+        (["run", "quick", "--set", "precision=bf61"], "did you mean bf16"),
+        (["run", "quick", "--set", "device=coda"], "did you mean cuda"),
+        (["run", "quick", "--set", "contxt_length=3"], "did you mean context_length"),
+        (["run", "quick", "--store", "/proc/lmsweep-results"], "cannot write to the store"),
+        (["run", "quick", "--store", __file__], "is a file"),
+        (["table", "no-such-store"], "there is no store"),
+        (["trial", "model=tiny", "context_lenght=3"], "did you mean context_length"),
+    ],
+)
+def test_a_wrong_request_is_one_message_and_exit_code_2(arguments, message):
+    done = lmsweep(*arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_device_that_is_absent_is_recorded_with_the_reason(tmp_path):
+    sweep = write_sweep(tmp_path, device="mps" if os.uname().sysname == "Linux" else "cuda")
+    done = lmsweep("run", sweep, "--store", tmp_path / "store")
+    assert done.returncode == 0, done.stderr
+    assert "2 unsupported: this machine has no" in done.stdout
+    rows = pd.read_parquet(tmp_path / "store" / "measurements")
+    assert list(rows["status"]) == ["unsupported"] * 2
+    assert "unsupported" in lmsweep("table", tmp_path / "store").stdout
+    assert "0 to run" in lmsweep("run", sweep, "--store", tmp_path / "store").stdout
+
+
+def test_failing_trials_leave_their_status_and_the_next_trial_untouched(tmp_path):
+    # In one run: too large for any memory, too slow for its time, refused by the device, then an ordinary one.
+    grids = f"""
+name: failures
+grids:
+  - workloads: [timing]
+    fixed: &small {{model: tiny, vocab_size: 100, warmup_steps: 0, measure_steps: 3, batch_size: 1, context_length: 16}}
+    include:
+      - {{batch_size: {10**10}}}
+      - {{context_length: 8192, batch_size: 8, timeout_seconds: 3}}
+      - {{precision: tf32}}
+      - {{context_length: 32}}
+"""
+    sweep = tmp_path / "failures.yaml"
+    sweep.write_text(grids)
+    done = lmsweep("run", sweep, "--store", tmp_path / "store")
+    assert done.returncode == 1, done.stdout + done.stderr
+    rows = pd.read_parquet(tmp_path / "store" / "measurements")
+    statuses = rows.groupby(["batch_size", "context_length", "precision"])["status"].unique().map(list).to_dict()
+    assert statuses == {
+        (10**10, 16, "fp32"): ["oom"],
+        (8, 8192, "fp32"): ["timeout"],
+        (1, 16, "tf32"): ["unsupported"],
+        (1, 32, "fp32"): ["ok"],
+    }
+    assert rows.loc[rows["status"] != "ok", "error"].str.len().gt(0).all()
+    assert rows.loc[rows["status"] != "ok", "metric"].isna().all()
+    again = json.loads(lmsweep("plan", sweep, "--store", tmp_path / "store", "--format", "json").stdout)
+    assert sorted(one["action"] for one in again["trials"]) == ["run", "stored", "stored", "stored"]
+
+
+def test_a_trial_that_is_killed_is_lost_and_the_sweep_goes_on(tmp_path):
+    sweep = write_sweep(tmp_path, context_length=[256, 16], measure_steps=40)
+    process = start("run", sweep, "--store", tmp_path / "store")
+    wait_for_child(process).send_signal(signal.SIGKILL)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 1, out + err
+    rows = pd.read_parquet(tmp_path / "store" / "measurements")
+    assert sorted(rows.groupby("trial_id")["status"].first()) == ["lost", "ok"]
+    assert rows.loc[rows["status"] == "lost", "error"].str.contains("SIGKILL").all()
+
+
+def test_ctrl_c_keeps_what_had_ended_and_the_next_run_goes_on(tmp_path):
+    sweep = write_sweep(tmp_path, context_length=[16, 512], batch_size=4, measure_steps=1000)
+    store = tmp_path / "store"
+    process = start("run", sweep, "--store", store, "--set", "mode=forward")
+    deadline = time.monotonic() + 90
+    while not list(store.glob("measurements/*.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    out, err = interrupt(process)
+    assert process.returncode == 130, out + err
+    assert "goes on" in err
+    assert "Traceback" not in err
+    assert not processes_of_trials(), "a trial outlived its run"
+    kept = pd.read_parquet(store / "measurements")
+    assert set(kept["status"]) == {"ok"}
+    plan = json.loads(lmsweep("plan", sweep, "--store", store, "--set", "mode=forward", "--format", "json").stdout)
+    assert sorted(one["action"] for one in plan["trials"]) == ["run", "stored"]
+
+
+def test_a_truncated_fragment_is_named_and_the_rest_is_read(finished, tmp_path):
+    import shutil
+
+    sweep, finished_store, _ = finished
+    store = tmp_path / "store"
+    shutil.copytree(finished_store, store)
+    damaged = sorted((store / "measurements").glob("*.parquet"))[0]
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    table = lmsweep("table", store)
+    assert table.returncode == 0
+    assert damaged.name in table.stderr
+    assert "Traceback" not in table.stderr
+    done = lmsweep("run", sweep, "--store", store)
+    assert done.returncode == 0, done.stderr
+    assert "damaged/" in done.stderr
+    assert (store / "damaged" / damaged.name).exists()
+    assert pd.read_parquet(store / "measurements")["trial_id"].nunique() == 4
