@@ -9,11 +9,21 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    create_model,
+)
 
 from orchestrator.yaml_text import Document, KeyPath, Problem, shown
 from trials.sizes import SIZES, ModelSize
-from trials.spec import CONFIG_FIELDS, PROTOCOL_FIELDS, TrialConfig
+from trials.spec import AUTO_FIELDS, CONFIG_FIELDS, PROTOCOL_FIELDS, TrialConfig
 
 DIMENSIONS: tuple[str, ...] = tuple(ModelSize.__dataclass_fields__)
 """The fields of a configuration that a model's name stands for."""
@@ -75,6 +85,10 @@ def _workload(value: object) -> object:
     return value
 
 
+def _auto_or_number(value: object, number: ValidatorFunctionWrapHandler) -> object:
+    return value if value == "auto" else number(value)
+
+
 def _one_line(value: str) -> str:
     if not value.strip() or not value.isprintable():
         raise ValueError(f"{shown(value)} is not a name; give one line of text")
@@ -117,6 +131,8 @@ def _type_of(name: str) -> Any:
         return Annotated[_Dimensions, BeforeValidator(_dimensions_of), AfterValidator(_size)]
     if name == "device":
         return Annotated[str, AfterValidator(_device)]
+    if name in AUTO_FIELDS:
+        return Annotated[int, _within_limits(name), WrapValidator(_auto_or_number)]
     return Annotated[_HINTS[name], _within_limits(name)]
 
 
@@ -218,7 +234,7 @@ def _message(error: Any, path: KeyPath) -> str:
         "list_type": "a list",
         "model_type": "a mapping of keys to values",
         "string_type": "text",
-        "int_type": "a whole number",
+        "int_type": "a whole number or auto" if name in AUTO_FIELDS else "a whole number",
         "float_type": "a number",
         "finite_number": "a number",
     }

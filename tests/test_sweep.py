@@ -79,8 +79,9 @@ def test_a_fixed_configuration_is_one_trial_with_the_defaults_elsewhere(grid_of)
 
 def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
     row = """model: small, d_model: 64, d_ff: 32, num_layers: 3, num_heads: 2, vocab_size: 11, context_length: 7,
-        batch_size: 3, precision: tf32, compile: model, attention: sdpa, optimizer: adamw_loop, device: cuda:H200,
-        mode: forward, warmup_steps: 0, measure_steps: 1, timeout_seconds: 2.5"""
+        batch_size: 3, precision: tf32, compile: model, compile_mode: max-autotune, checkpointing: sqrt,
+        attention: sdpa, optimizer: adamw_loop, device: cuda:H200, mode: forward,
+        warmup_steps: 0, measure_steps: 1, timeout_seconds: 2.5"""
     other = yaml.safe_load(f"{{{row}}}")
     assert list(other) == list(CONFIG_FIELDS)
     for name, value in other.items():
@@ -88,6 +89,15 @@ def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
         model = "" if name == "model" else "model: tiny"
         assert values(grid_of(f"axes: {{{name}: [{value}]}}\nfixed: {{{model}}}"), name) == [(expected,)]
         assert values(grid_of(f"fixed: {{{name}: {value}, {model}}}"), name) == [(expected,)]
+
+
+def test_steps_may_be_auto_and_nothing_else_may(grid_of):
+    sweep = grid_of("axes: {warmup_steps: [0, auto], measure_steps: [auto, 7]}\nfixed: {model: tiny}")
+    assert values(sweep, "warmup_steps", "measure_steps") == [(0, "auto"), (0, 7), ("auto", "auto"), ("auto", 7)]
+    message = error_of(grid_of, "fixed: {model: tiny, warmup_steps: atuo, measure_steps: 2.5, batch_size: auto}")
+    assert "warmup_steps: 'atuo' is not a whole number or auto" in message
+    assert "measure_steps: 2.5 is not a whole number or auto" in message
+    assert "batch_size: 'auto' is not a whole number\n" in message + "\n"
 
 
 def test_a_model_is_a_name_or_its_dimensions_and_either_way_has_the_name_of_the_table(grid_of):

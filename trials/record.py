@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
-from trials.spec import Flag, TrialConfig
+from trials.spec import AUTO_FIELDS, Auto, Flag, TrialConfig
 
 SCHEMA_VERSION = 1
 """Raised when a column changes its meaning; a new column does not need it (older rows read as null)."""
@@ -27,7 +27,7 @@ class Measurement:
     metric: str
     """Which property of it: time, enqueue_time, peak_allocated, ..."""
     unit: str
-    """Seconds (s), bytes (B), joules (J) or 1 for a count."""
+    """Seconds (s), bytes (B), joules (J), watts (W), hertz (Hz), degrees Celsius (degC), or 1 for a count."""
     samples: tuple[float, ...] | None
     """One value per measured iteration, in order; None where it cannot be known, and `reason` says why."""
     warmup_samples: tuple[float, ...] = ()
@@ -120,7 +120,7 @@ class Record:
     started_at: datetime
     """When the trial's process began, UTC."""
     config: TrialConfig
-    """Flattened into one column per field; `device` without its placement."""
+    """Flattened into one column per field; `device` without its placement; of AUTO_FIELDS, null is `auto`."""
     fingerprint: Fingerprint
     """Flattened into one column per field."""
     phase: str | None = None
@@ -147,7 +147,8 @@ def rows_to_table(rows: list[Any], row_type: type) -> pa.Table:
     columns: dict[str, list[Any]] = {name: [] for name in schema.names}
     for row in rows:
         for name, value in _flat_values(row):
-            columns[name].append(value)
+            # A column of words for the sake of one word would make text of every number, in older stores too.
+            columns[name].append(None if value == "auto" and name in AUTO_FIELDS else value)
     return pa.table(columns, schema=schema)
 
 
@@ -168,7 +169,7 @@ def _flat_values(row: Any) -> list[tuple[str, Any]]:
 
 def _arrow_type(hint: Any) -> pa.DataType:
     if get_origin(hint) in (Union, types.UnionType):
-        alternatives = [_arrow_type(arm) for arm in get_args(hint) if arm is not type(None)]
+        alternatives = [_arrow_type(arm) for arm in get_args(hint) if arm not in (type(None), Auto)]
         assert len(set(alternatives)) == 1, f"a column has one type, not {hint}"
         return alternatives[0]
     if get_origin(hint) is Literal:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 from trials.sizes import ModelSize
 
@@ -21,6 +21,10 @@ Precision = Literal["fp32", "tf32", "bf16", "fp16", "bf16_pure"]
 Compile = Literal["none", "block", "model"]
 Attention = Literal["naive", "sdpa"]
 Optimizer = Literal["adamw_fused", "adamw_foreach", "adamw_loop"]
+CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
+Checkpointing = Literal["none", "block", "sqrt"]
+Auto = Literal["auto"]
+"""As many as the measurement itself shows to be enough: see `trials.stopping`."""
 
 
 class RequestError(ValueError):
@@ -64,6 +68,46 @@ class Flag(StrEnum):
         "The CPU could not launch work fast enough: this time measures the host as much as the device. "
         "Compile the model, or raise the batch size or the context length.",
     )
+    UNSTEADY = (
+        "unsteady",
+        "The automatic warm-up came to its limit before two windows of five iterations agreed: the measured ones may "
+        "still drift. Look at warmup_samples, and give warmup_steps as a number that is large enough.",
+    )
+    NOT_CONVERGED = (
+        "not_converged",
+        "The automatic number of iterations came to its limit before the interval of the median was narrow enough. "
+        "Go by the interval; quiet the machine, or give measure_steps as a larger number.",
+    )
+    THROTTLED = (
+        "throttled",
+        "The GPU lowered its clocks because of heat or of its power supply: this is the time of a slower chip. "
+        "See to its cooling and measure again.",
+    )
+    POWER_CAPPED = (
+        "power_capped",
+        "The GPU was at its power limit and lowered its clocks to stay there, as it does in large matrix products. "
+        "Compare only with results under the same limit.",
+    )
+    SHARED_GPU = (
+        "shared_gpu",
+        "Another process was on this GPU and may have taken memory and time. End it (nvidia-smi names it) and measure "
+        "again.",
+    )
+    RECOMPILED = (
+        "recompiled",
+        "torch.compile made another graph during the warm-up or the measured iterations: some samples hold the time "
+        "of the compiler. TORCH_LOGS=recompiles with `lmsweep trial` tells what changed.",
+    )
+    OUTLIERS = (
+        "outliers",
+        "Some samples lie more than three interquartile ranges beyond the quartiles. They are kept: go by the median, "
+        "and see what else the machine was doing.",
+    )
+    PHYSICS_VIOLATION = (
+        "physics_violation",
+        "This time would need more than the peak of the device's datasheet: the time or the datasheet's row is wrong. "
+        "Do not use the number, and report it.",
+    )
     COLD_CACHE = (
         "cold_cache",
         "The compiler's cache did not hold this graph: its compile time is that of a first run on this machine.",
@@ -102,6 +146,11 @@ class TrialConfig:
     """fp32 (TF32 off), tf32, bf16 (autocast), fp16 (autocast and a gradient scaler), bf16_pure (weights too)."""
     compile: Compile = _combination("none")
     """What torch.compile is given: nothing, one transformer block reused for all layers, or the whole model."""
+    compile_mode: CompileMode = _combination("default")
+    """The mode of torch.compile: default, reduce-overhead (CUDA graphs) or max-autotune (kernels chosen by timing)."""
+    checkpointing: Checkpointing = _combination("none")
+    """What is computed again in backward instead of kept: nothing, each block, or each group of about sqrt(L) of the L
+    blocks."""
     attention: Attention = _combination("naive")
     """How attention is computed: naive (written out) or sdpa (PyTorch's fused kernels, as PyTorch chooses)."""
     optimizer: Optimizer = _combination("adamw_fused")
@@ -110,10 +159,10 @@ class TrialConfig:
     """cpu, mps, cuda, cuda:<accelerator type>; identifiers hold the part before the colon."""
     mode: Mode = _protocol("train_step")
     """How much of a training step one iteration does."""
-    warmup_steps: int = _protocol(5)
-    """Iterations before the measured ones, of exactly the measured path; stored apart."""
-    measure_steps: int = _protocol(10)
-    """Measured iterations."""
+    warmup_steps: int | Auto = _protocol(5)
+    """Iterations before the measured ones, of exactly the measured path, stored apart; auto: until they are steady."""
+    measure_steps: int | Auto = _protocol(10)
+    """Measured iterations; auto: until the interval of their median is narrow."""
     timeout_seconds: float = field(default=900.0, metadata={"part": "limit"})
     """How long the trial may take in all before its process is killed; no part of any identifier."""
 
@@ -122,9 +171,9 @@ class TrialConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RequestError(f"{name} is {value}; it must be at least 1")
-        if self.measure_steps < 1:
+        if self.measure_steps != "auto" and self.measure_steps < 1:
             raise RequestError(f"measure_steps is {self.measure_steps}; it must be at least 1")
-        if self.warmup_steps < 0:
+        if self.warmup_steps != "auto" and self.warmup_steps < 0:
             raise RequestError(f"warmup_steps is {self.warmup_steps}; it must be 0 or more")
         if self.timeout_seconds <= 0:
             raise RequestError(f"timeout_seconds is {self.timeout_seconds}; it must be more than 0")
@@ -157,6 +206,11 @@ CONFIG_FIELDS: dict[str, Field[Any]] = {f.name: f for f in fields(TrialConfig)}
 COMBINATION_FIELDS: tuple[str, ...] = tuple(
     name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] == "combination"
 )
+
+AUTO_FIELDS: tuple[str, ...] = tuple(
+    name for name, hint in get_type_hints(TrialConfig).items() if Auto in get_args(hint)
+)
+"""Whole numbers that may be `auto` instead."""
 
 # The protocol fields that each workload reads; the keys are the workloads, least disturbing first, which is the
 # order in which a trial runs them.
