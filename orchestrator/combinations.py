@@ -13,8 +13,8 @@ from orchestrator.yaml_text import KeyPath, Problem
 from trials.sizes import SIZES, ModelSize, size_name
 from trials.spec import COMBINATION_FIELDS, CONFIG_FIELDS, PROTOCOL_FIELDS, RequestError, TrialConfig
 
-# Workloads that build no whole model. All others need its four dimensions.
-_WITHOUT_MODEL = frozenset({"noop"})
+# The dimensions that a workload needs where it needs less than a whole model's.
+_NEEDS: dict[str, tuple[str, ...]] = {"noop": (), "attention": ("d_model",)}
 
 _DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items()}
 
@@ -57,12 +57,11 @@ def expand(blocks: list[Block]) -> tuple[dict[TrialConfig, list[str]], list[Prob
     asked = set()
     for block in blocks:
         everything_excluded = True
-        needs_model = [workload for workload in block.workloads if workload not in _WITHOUT_MODEL]
         for arguments in _combinations(block):
             everything_excluded = False
-            missing = [name for name in DIMENSIONS if arguments.get(name) is None] if needs_model else []
-            if missing:
-                problems[block.problem(_needs_model(needs_model[0], missing))] = None
+            lacking = _lacking(block.workloads, arguments)
+            if lacking:
+                problems[block.problem(lacking)] = None
                 continue
             try:
                 config = TrialConfig(**arguments)
@@ -111,8 +110,16 @@ def _label(d_model: int, d_ff: int, num_layers: int, num_heads: int) -> str:
     return size_name(ModelSize(d_model=d_model, d_ff=d_ff, num_layers=num_layers, num_heads=num_heads))
 
 
-def _needs_model(workload: str, missing: list[str]) -> str:
-    return (
-        f"the workload {workload} needs a model, and {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} "
-        f"not given; give model (one of: {', '.join(SIZES)}, or a mapping of its dimensions)"
-    )
+def _lacking(workloads: list[str], arguments: dict[str, Any]) -> str | None:
+    """What is wrong where a workload needs a dimension that is not given."""
+    for workload in workloads:
+        needed = _NEEDS.get(workload, DIMENSIONS)
+        missing = [name for name in needed if arguments.get(name) is None]
+        if missing:
+            either = "" if needed == DIMENSIONS else f"{', '.join(needed)} or "
+            return (
+                f"the workload {workload} needs {either}a model, and {', '.join(missing)} "
+                f"{'is' if len(missing) == 1 else 'are'} not given; "
+                f"give {either}model (one of: {', '.join(SIZES)}, or a mapping of its dimensions)"
+            )
+    return None

@@ -45,7 +45,9 @@ _KNOWN_ELSEWHERE = {
     "false": "none",
     "no": "none",
     "off": "none",
-    "flash": "sdpa",
+    "flash": "sdpa_flash",
+    "cudnn": "sdpa_cudnn",
+    "math": "sdpa_math",
 }
 
 
@@ -236,6 +238,7 @@ def _message(error: Any, path: KeyPath) -> str:
         "string_type": "text",
         "int_type": "a whole number or auto" if name in AUTO_FIELDS else "a whole number",
         "float_type": "a number",
+        "bool_type": "true or false",
         "finite_number": "a number",
     }
     return f"{shown(value)} is not {expected[kind]}"

@@ -16,6 +16,7 @@ from trials.sizes import SIZES
 from trials.spec import CONFIG_FIELDS, PROTOCOL_FIELDS, RequestError, TrialConfig, measurement_id
 
 PRECISIONS = "(one of: fp32, tf32, bf16, fp16, bf16_pure)"
+ATTENTIONS = "(one of: naive, naive_softmax, sdpa, sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn, flex)"
 MODELS = "tiny, small, medium, large, xl, 2.7b, xl-2026, 10b-2026"
 WORKLOADS = f"(one of: {', '.join(PROTOCOL_FIELDS)})"
 FIELDS = f"(one of: {', '.join(CONFIG_FIELDS)})"
@@ -80,8 +81,8 @@ def test_a_fixed_configuration_is_one_trial_with_the_defaults_elsewhere(grid_of)
 def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
     row = """model: small, d_model: 64, d_ff: 32, num_layers: 3, num_heads: 2, vocab_size: 11, context_length: 7,
         batch_size: 3, precision: tf32, compile: model, compile_mode: max-autotune, checkpointing: sqrt,
-        attention: sdpa, optimizer: adamw_loop, device: cuda:H200, mode: forward,
-        warmup_steps: 0, measure_steps: 1, timeout_seconds: 2.5"""
+        attention: sdpa, causal: false, optimizer: adamw_loop, device: cuda:H200, mode: forward,
+        warmup_steps: 0, measure_steps: 1, cold_l2: true, timeout_seconds: 2.5"""
     other = yaml.safe_load(f"{{{row}}}")
     assert list(other) == list(CONFIG_FIELDS)
     for name, value in other.items():
@@ -436,11 +437,15 @@ GRID_ERRORS = {
     ),
     "null for a word": (
         "fixed: {model: tiny, attention: null}",
-        "s.yaml:4: grids[0].fixed.attention: null is not an attention (one of: naive, sdpa)",
+        f"s.yaml:4: grids[0].fixed.attention: null is not an attention {ATTENTIONS}",
     ),
     "a mapping for a word": (
         "fixed: {model: tiny, attention: {a: 1}}",
-        "s.yaml:4: grids[0].fixed.attention: a mapping is not an attention (one of: naive, sdpa)",
+        f"s.yaml:4: grids[0].fixed.attention: a mapping is not an attention {ATTENTIONS}",
+    ),
+    "a word for true or false": (
+        "fixed: {model: tiny, causal: no}",
+        "s.yaml:4: grids[0].fixed.causal: 'no' is not true or false",
     ),
     "text for a number": (
         "fixed: {model: tiny, batch_size: '4', context_length: many}",
@@ -828,7 +833,8 @@ def test_the_page_about_sweep_files_lists_every_field_with_its_values_and_defaul
         words = [*SIZES] if name == "model" else [word for word in get_args(hints[name]) if isinstance(word, str)]
         assert [word for word in words if f"`{word}`" not in rows[name][2]] == []
         if field.default not in (None, 0):
-            assert rows[name][3].strip() == f"`{field.default}`"
+            written = str(field.default).lower() if isinstance(field.default, bool) else field.default
+            assert rows[name][3].strip() == f"`{written}`"
 
 
 def test_the_page_says_how_many_trials_each_packaged_sweep_has_and_its_example_is_right(tmp_path):

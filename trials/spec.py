@@ -19,7 +19,7 @@ from trials.sizes import ModelSize
 Mode = Literal["forward", "train_forward", "forward_backward", "train_step"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "bf16_pure"]
 Compile = Literal["none", "block", "model"]
-Attention = Literal["naive", "sdpa"]
+Attention = Literal["naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex"]
 Optimizer = Literal["adamw_fused", "adamw_foreach", "adamw_loop"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 Checkpointing = Literal["none", "block", "sqrt"]
@@ -152,7 +152,10 @@ class TrialConfig:
     """What is computed again in backward instead of kept: nothing, each block, or each group of about sqrt(L) of the L
     blocks."""
     attention: Attention = _combination("naive")
-    """How attention is computed: naive (written out) or sdpa (PyTorch's fused kernels, as PyTorch chooses)."""
+    """How attention is computed: naive (written out), naive_softmax (with PyTorch's softmax), sdpa (PyTorch's
+    scaled_dot_product_attention, the kernel as PyTorch chooses, or by name), flex (FlexAttention, always compiled)."""
+    causal: bool = _combination(True)
+    """Whether a position attends only to itself and those before it, or to all."""
     optimizer: Optimizer = _combination("adamw_fused")
     """AdamW as one fused kernel, as lists of tensors (foreach), or as a loop over parameters."""
     device: str = _combination("cpu")
@@ -163,6 +166,8 @@ class TrialConfig:
     """Iterations before the measured ones, of exactly the measured path, stored apart; auto: until they are steady."""
     measure_steps: int | Auto = _protocol(10)
     """Measured iterations; auto: until the interval of their median is narrow."""
+    cold_l2: bool = _protocol(False)
+    """Whether the GPU's L2 cache is overwritten before each measured interval; attention alone only."""
     timeout_seconds: float = field(default=900.0, metadata={"part": "limit"})
     """How long the trial may take in all before its process is killed; no part of any identifier."""
 
@@ -197,6 +202,11 @@ class TrialConfig:
         return self.device.partition(":")[2] or None
 
     @property
+    def compiles(self) -> bool:
+        """Whether torch.compile has work to do: FlexAttention is compiled whatever surrounds it."""
+        return self.compile != "none" or self.attention == "flex"
+
+    @property
     def size(self) -> ModelSize:
         assert self.d_ff and self.num_layers and self.num_heads, "a whole model has all four dimensions"
         return ModelSize(d_model=self.d_model, d_ff=self.d_ff, num_layers=self.num_layers, num_heads=self.num_heads)
@@ -217,6 +227,7 @@ AUTO_FIELDS: tuple[str, ...] = tuple(
 PROTOCOL_FIELDS: dict[str, tuple[str, ...]] = {
     "noop": (),
     "timing": ("mode", "warmup_steps", "measure_steps"),
+    "attention": ("warmup_steps", "measure_steps", "cold_l2"),
 }
 
 
