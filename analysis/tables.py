@@ -29,6 +29,13 @@ _CONDITIONS = (
     ),
 )
 
+# What a reader is always told; the other fields need a line only where they are not at their default.
+_ALWAYS_SAID = (
+    *("model", "context_length", "vocab_size", "batch_size", "precision", "compile", "attention", "optimizer", "mode"),
+    *("warmup_steps", "measure_steps"),
+)
+_USUAL = {name: label(f.default) for name, f in CONFIG_FIELDS.items() if name not in _ALWAYS_SAID}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
@@ -50,7 +57,8 @@ class Table:
     """Unit of each value, in the order of the columns: s, B, J, 1, tokens/s, TFLOP/s or share; None where no cell has
     a number."""
     conditions: dict[str, str]
-    """Keys which are neither rows nor columns and read the same in all results of the table."""
+    """Keys which are neither rows nor columns and read the same in all results of the table; fields that few sweeps use
+    are left out where they hold their default."""
 
 
 def pivot(frame: pd.DataFrame, *, rows: list[str], cols: list[str], values: list[str], where: dict[str, str]) -> Table:
@@ -79,10 +87,11 @@ def pivot(frame: pd.DataFrame, *, rows: list[str], cols: list[str], values: list
         return pd.DataFrame(grid, index=index, columns=columns)
 
     constant = [name for name in _CONDITIONS if name not in (*rows, *cols) and cells[name].nunique(dropna=False) == 1]
+    conditions = {name: label(cells[name].iloc[0]) for name in constant}
     return Table(
         **{name: wide(name) for name in _CELL_CONTENTS},
         units={value: _unit(cells, value) for value in values},
-        conditions={name: label(cells[name].iloc[0]) for name in constant if pd.notna(cells[name].iloc[0])},
+        conditions={name: text for name, text in conditions.items() if text not in (NO_VALUE, _USUAL.get(name))},
     )
 
 

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 from scipy import signal, stats
 
-from analysis.stats import describe, describe_samples, effective_sample_size
+from analysis.stats import describe, describe_samples
+from trials.interval import effective_sample_size
 
 
 def described(*rows: list[float]) -> pd.DataFrame:
