@@ -1,27 +1,50 @@
-"""Attention, by name. To add an implementation: a function, and a line in ATTENTION."""
+"""Attention, by name. To add an implementation: a function, and a line in ATTENTION.
 
+Each takes queries, keys and values, (batch, heads, context, d_head) or without heads (batch, context, d_head), and
+returns a tensor of that shape. With `causal` a position attends to itself and those before it, else to all. What a
+device or type cannot do, `trials.attention_support` says before anything runs.
+"""
+
+import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
+from trials.spec import TrialConfig
+
 AttentionFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Causal attention of queries, keys and values, each (..., heads, context, d_head), to a tensor of that shape."""
+"""Attention of queries, keys and values, each (..., context, d_head), to a tensor of that shape."""
+
+FLEX_BLOCK = 128
+"""Positions along each side of the blocks in which FlexAttention looks for what it may leave out."""
 
 
-def naive(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def naive(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
     """Attention written out, operation by operation, as the published models do it.
 
     Every call makes its own mask, so each layer keeps context² bytes of it for backward.
     """
+    return softmax(scaled_scores(q, k, causal)) @ v
+
+
+def naive_softmax(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
+    """Attention written out, with PyTorch's softmax: one kernel, and one matrix of the scores' size kept, not two."""
+    return torch.softmax(scaled_scores(q, k, causal), dim=-1) @ v
+
+
+def scaled_scores(q: Tensor, k: Tensor, causal: bool) -> Tensor:
+    """QK^T / sqrt(d_head), -inf where a position may not look; (..., context, context)."""
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    if not causal:
+        return scores
     position = torch.arange(q.shape[-2], device=q.device)
-    causal = position[:, None] >= position
-    scores = torch.where(causal, scores, -torch.inf)
-    weights = softmax(scores)
-    return weights @ v
+    return torch.where(position[:, None] >= position, scores, -torch.inf)
 
 
 def softmax(scores: Tensor) -> Tensor:
@@ -30,9 +53,114 @@ def softmax(scores: Tensor) -> Tensor:
     return exponentials / exponentials.sum(dim=-1, keepdim=True)
 
 
-def sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
     """PyTorch's scaled_dot_product_attention; PyTorch picks the kernel."""
-    return scaled_dot_product_attention(q, k, v, is_causal=True)
+    # Without a dimension of heads no fused kernel is considered.
+    if q.dim() == 3:
+        return sdpa(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1), causal=causal).squeeze(1)
+    return scaled_dot_product_attention(q, k, v, is_causal=causal)
 
 
-ATTENTION: dict[str, AttentionFunction] = {"naive": naive, "sdpa": sdpa}
+def sdpa_math(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
+    """scaled_dot_product_attention as a sequence of PyTorch's own operations."""
+    with sdpa_kernel(SDPBackend.MATH):
+        return sdpa(q, k, v, causal=causal)
+
+
+def sdpa_flash(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
+    """scaled_dot_product_attention by FlashAttention."""
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        return sdpa(q, k, v, causal=causal)
+
+
+def sdpa_efficient(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
+    """scaled_dot_product_attention by the memory-efficient kernel."""
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+        return sdpa(q, k, v, causal=causal)
+
+
+def sdpa_cudnn(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
+    """scaled_dot_product_attention by cuDNN."""
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        return sdpa(q, k, v, causal=causal)
+
+
+def flex(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = True,
+    block_mask: BlockMask | None = None,
+    backend: str | Callable[..., Any] = "inductor",
+) -> Tensor:
+    """FlexAttention, compiled: inside a compiled model with it, else by itself.
+
+    `block_mask` is that of `causal_block_mask`; without one it is made here, each time.
+    """
+    if q.dim() == 3:
+        q, k, v = q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)
+        return flex(q, k, v, causal=causal, block_mask=block_mask, backend=backend).squeeze(1)
+    if causal and block_mask is None:
+        block_mask = causal_block_mask(q.shape[-2], q.device)
+    attend = flex_attention if torch.compiler.is_compiling() else _compiled_flex(backend)
+    mixed: Tensor = attend(q, k, v, block_mask=block_mask)
+    return mixed
+
+
+def causal_block_mask(context_length: int, device: torch.device | str) -> BlockMask:
+    """Which blocks of the scores FlexAttention computes: those below the diagonal whole, those on it masked.
+
+    PyTorch's create_block_mask finds the same by looking at all context² positions.
+    """
+    blocks = -(-context_length // FLEX_BLOCK)
+    row = torch.arange(blocks, dtype=torch.int32, device=device)
+    return BlockMask.from_kv_blocks(
+        kv_num_blocks=torch.ones_like(row)[None, None],
+        kv_indices=row[:, None].repeat(1, blocks)[None, None],
+        full_kv_num_blocks=row[None, None],
+        full_kv_indices=row.repeat(blocks, 1)[None, None],
+        BLOCK_SIZE=FLEX_BLOCK,
+        mask_mod=_not_ahead,
+        seq_lengths=(context_length, context_length),
+    )
+
+
+def _not_ahead(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    return query >= key
+
+
+@functools.cache
+def _compiled_flex(backend: str | Callable[..., Any]) -> Callable[..., Tensor]:
+    return torch.compile(flex_attention, backend=backend, dynamic=False, fullgraph=True)
+
+
+ATTENTION: dict[str, Callable[..., Tensor]] = {
+    "naive": naive,
+    "naive_softmax": naive_softmax,
+    "sdpa": sdpa,
+    "sdpa_math": sdpa_math,
+    "sdpa_flash": sdpa_flash,
+    "sdpa_efficient": sdpa_efficient,
+    "sdpa_cudnn": sdpa_cudnn,
+    "flex": flex,
+}
+
+
+def attention_for(
+    config: TrialConfig, *, device: torch.device | str, backend: str | Callable[..., Any] = "inductor"
+) -> AttentionFunction:
+    """The configuration's attention for its context length, with what it needs made on the device once.
+
+    `backend` is torch.compile's, for FlexAttention.
+    """
+    options: dict[str, Any] = {"causal": config.causal}
+    if config.attention == "flex":
+        options["backend"] = backend
+        options["block_mask"] = causal_block_mask(config.context_length, device) if config.causal else None
+    function = ATTENTION[config.attention]
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return function(q, k, v, **options)
+
+    return attend

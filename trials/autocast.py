@@ -19,7 +19,6 @@ _NARROW: set[Callable[..., Any]] = {
     Tensor.bmm,
     Tensor.matmul,
     Tensor.mm,
-    Tensor.__matmul__,
     torch.nn.functional.linear,
     torch.nn.functional.scaled_dot_product_attention,
 }

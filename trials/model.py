@@ -5,11 +5,16 @@ its kernels compare with theirs: `trials.formulas` counts in closed form what au
 on the device they stay on; `device="meta"` makes a model of shapes only.
 """
 
+from collections.abc import Iterable
+from functools import partial
+
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from trials.attention import AttentionFunction
 from trials.sizes import ModelSize
+from trials.spec import Checkpointing
 
 NORM_EPSILON = 1e-5
 ROPE_THETA = 10_000.0
@@ -163,7 +168,11 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Tokens (batch, context), context up to `context_length`, to logits (batch, context, vocab_size)."""
+    """Tokens (batch, context), context up to `context_length`, to logits (batch, context, vocab_size).
+
+    With `checkpointing`, backward finds only the inputs of each block, or of each group of about sqrt(L) of the L
+    blocks, and computes the rest again.
+    """
 
     def __init__(
         self,
@@ -174,23 +183,38 @@ class Transformer(nn.Module):
         attention: AttentionFunction,
         device: Device,
         dtype: torch.dtype,
+        checkpointing: Checkpointing = "none",
     ) -> None:
         super().__init__()
-        d_model, num_heads = size.d_model, size.num_heads
+        d_model, num_heads, num_layers = size.d_model, size.num_heads, size.num_layers
         rope = RotaryEmbedding(d_model // num_heads, context_length, device=device, dtype=dtype)
         self.token_embedding = Embedding(vocab_size, d_model, device=device, dtype=dtype)
         self.blocks = nn.ModuleList(
             Block(d_model, size.d_ff, num_heads, rope=rope, attention=attention, device=device, dtype=dtype)
-            for _ in range(size.num_layers)
+            for _ in range(num_layers)
         )
         self.final_norm = RMSNorm(d_model, device=device, dtype=dtype)
         self.head = Linear(d_model, vocab_size, device=device, dtype=dtype)
+        self.group_size = {"none": None, "block": 1, "sqrt": round(num_layers**0.5)}[checkpointing]
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.token_embedding(tokens)
-        for block in self.blocks:
-            x = block(x)
+        blocks = list(self.blocks)
+        if self.group_size is None:
+            x = run_blocks(blocks, x)
+        else:
+            for first in range(0, len(blocks), self.group_size):
+                group = partial(run_blocks, blocks[first : first + self.group_size])
+                # The model draws no random numbers whose state would have to be restored.
+                x = checkpoint(group, x, use_reentrant=False, preserve_rng_state=False)
         return self.head(self.final_norm(x))
+
+
+def run_blocks(blocks: Iterable[nn.Module], x: Tensor) -> Tensor:
+    """(batch, context, d_model) through one block after the other."""
+    for block in blocks:
+        x = block(x)
+    return x
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
