@@ -12,7 +12,7 @@ import torch._functorch.config
 from torch._dynamo.utils import counters
 
 from trials.model import Transformer
-from trials.spec import Compile, UnsupportedError
+from trials.spec import Compile, Flag, UnsupportedError
 
 CXX = "clang++" if sys.platform == "darwin" else "g++"
 """The compiler that Inductor calls where the environment variable CXX names none."""
@@ -35,27 +35,38 @@ class CompileCounts:
 
 
 def compile_model(model: Transformer, scope: Compile, backend: str | Backend = "inductor") -> None:
-    """Compiles, in place and lazily, what `scope` names: nothing, one block that all layers share, or the model.
-
-    A graph that fails to compile raises where it is first run; so does a recompilation beyond dynamo's limit, which
-    would otherwise fall back to eager without a word.
-    """
-    if (
-        scope != "none"
-        and next(model.parameters()).device.type == "cpu"
-        and not shutil.which(os.environ.get("CXX", CXX))
-    ):
-        raise UnsupportedError(f"torch.compile needs a C++ compiler to make code for the CPU; install {CXX}")
-    torch._dynamo.config.suppress_errors = False
-    torch._dynamo.config.fail_on_recompile_limit_hit = True
-    # Forward and backward are compiled together, in the first forward: only then can the pair be kept in the cache.
-    torch._functorch.config.force_non_lazy_backward_lowering = True
+    """Compiles, in place and lazily, what `scope` names: nothing, one block that all layers share, or the model."""
     if scope == "block":
         # One code object: dynamo takes the weights as inputs, so the first layer's graph serves all of them.
         for block in model.blocks:
             block.compile(backend=backend, dynamic=False)
     elif scope == "model":
         model.compile(backend=backend, dynamic=False)
+
+
+def ready_compiler(device_type: str) -> None:
+    """Sets this process's switches of torch.compile; raises UnsupportedError where it has no compiler to call.
+
+    A graph that fails to compile raises where it is first run; so does a recompilation beyond dynamo's limit, which
+    would otherwise fall back to eager without a word.
+    """
+    if device_type == "cpu" and not shutil.which(os.environ.get("CXX", CXX)):
+        raise UnsupportedError(f"torch.compile needs a C++ compiler to make code for the CPU; install {CXX}")
+    torch._dynamo.config.suppress_errors = False
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    # Forward and backward are compiled together, in the first forward: only then can the pair be kept in the cache.
+    torch._functorch.config.force_non_lazy_backward_lowering = True
+
+
+def check_compiled() -> tuple[Flag, ...]:
+    """What the compiler's counters say after the first iteration: `cold_cache` where it had to compile.
+
+    Raises RuntimeError where nothing was compiled.
+    """
+    counts = compile_counts()
+    if counts.graphs == 0:
+        raise RuntimeError("torch.compile made no graph: this would have run eagerly")
+    return (Flag.COLD_CACHE,) if counts.cache_misses else ()
 
 
 def compile_counts() -> CompileCounts:

@@ -19,6 +19,15 @@ class MathMode:
     scales_gradients: bool = False
     """Whether a gradient scaler guards against underflow."""
 
+    @property
+    def operand_dtype(self) -> torch.dtype:
+        """Type of what matrix products multiply."""
+        return self.autocast_dtype or self.parameter_dtype
+
+    def without_autocast(self) -> "MathMode":
+        """The same arithmetic where the tensors themselves have the type that autocast would cast them to."""
+        return MathMode(parameter_dtype=self.operand_dtype, tf32=self.tf32)
+
     def autocast(self, device_type: str) -> AbstractContextManager[None]:
         """The context in which forward and loss run."""
         return torch.autocast(device_type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None)

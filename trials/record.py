@@ -81,7 +81,7 @@ class Fingerprint:
     autocast_dtype: str | None = None
     """Type autocast was casting to; None where autocast was off."""
     parameter_dtype: str | None = None
-    """Type of the model's weights."""
+    """Type of the model's weights; of queries, keys and values for the workload `attention`."""
     lmsweep_version: str | None = None
     """Version of this project."""
     lmsweep_commit: str | None = None

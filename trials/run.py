@@ -41,7 +41,7 @@ def run_trial(
     for workload in attempt.trial.workloads:
         try:
             bench = bench or Workbench(attempt.trial.config, requested_at=requested_at)
-            met = bench.fingerprint
+            met = bench.fingerprint(workload)
             rows = attempt.records(workload, list(run_workload(bench, workload)), met)
         except Exception as error:  # noqa: BLE001 - a trial may fail in any way, and each way is a row
             emit([attempt.failure(workload, status_of(error), describe(error), met)])

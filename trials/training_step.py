@@ -2,9 +2,9 @@
 
 import torch
 
-from trials.attention import ATTENTION
+from trials.attention import attention_for
 from trials.clock import Phase
-from trials.compilation import Backend, compile_model
+from trials.compilation import Backend, compile_model, ready_compiler
 from trials.model import Transformer, cross_entropy
 from trials.precision import MathMode
 from trials.spec import Mode, Optimizer, TrialConfig
@@ -19,11 +19,13 @@ class TrainingStep:
         device = config.device_type
         self.config = config
         self.math_mode = math_mode
+        if config.compiles:
+            ready_compiler(device)
         self.model = Transformer(
             config.size,
             vocab_size=config.vocab_size,
             context_length=config.context_length,
-            attention=ATTENTION[config.attention],
+            attention=attention_for(config, device=device, backend=backend),
             device=device,
             dtype=math_mode.parameter_dtype,
         )

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import torch
 
+from trials.attention_support import check_attention
 from trials.clock import synchronize
 from trials.compilation import reset_compiler
 from trials.fingerprint import fingerprint, present_devices, usable_cores
@@ -37,13 +38,13 @@ class Workbench:
 
     @cached_property
     def step(self) -> TrainingStep:
-        """The model and all that one training iteration needs."""
+        """The model and all that one training iteration needs. Raises UnsupportedError where it cannot run here."""
+        check_attention(self.config, self.math_mode.operand_dtype, gradients=self.config.mode != "forward")
         return TrainingStep(self.config, self.math_mode)
 
-    @property
-    def fingerprint(self) -> Fingerprint:
-        """This trial's environment, with the arithmetic that is in force."""
-        mode = self.math_mode
+    def fingerprint(self, workload: str) -> Fingerprint:
+        """This trial's environment, with the arithmetic that is in force in this workload."""
+        mode = self.math_mode.without_autocast() if workload == "attention" else self.math_mode
         return replace(
             fingerprint(self.config.device_type),
             autocast_dtype=str(mode.autocast_dtype).removeprefix("torch.") if mode.autocast_dtype else None,

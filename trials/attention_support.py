@@ -1,0 +1,72 @@
+"""Which attention a device can do: asked of PyTorch where PyTorch can be asked, before anything is built or timed."""
+
+import re
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch.backends.cuda import (
+    SDPAParams,
+    can_use_cudnn_attention,
+    can_use_efficient_attention,
+    can_use_flash_attention,
+)
+
+from trials.spec import TrialConfig, UnsupportedError
+
+_ASK_CUDA: dict[str, Callable[[SDPAParams, bool], bool]] = {
+    "sdpa_flash": can_use_flash_attention,
+    "sdpa_efficient": can_use_efficient_attention,
+    "sdpa_cudnn": can_use_cudnn_attention,
+}
+
+# The devices other than CUDA for which PyTorch has the implementation. What is in neither table runs everywhere.
+_ELSEWHERE: dict[str, tuple[str, ...]] = {"sdpa_flash": ("cpu",), "sdpa_efficient": (), "sdpa_cudnn": ()}
+
+
+def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool) -> None:
+    """Raises UnsupportedError, with PyTorch's own reason where it gives one, where this device cannot do it.
+
+    `dtype` is that of queries, keys and values; `gradients` whether backward follows.
+    """
+    name, device = config.attention, config.device_type
+    if name == "flex":
+        _check_flex(config, gradients)
+    elif name in _ASK_CUDA and device == "cuda":
+        reason = _reason_not(_ASK_CUDA[name], config, dtype, gradients)
+        if reason:
+            raise UnsupportedError(f"{name} on {torch.cuda.get_device_name()}: {reason}")
+    elif name in _ELSEWHERE and device not in _ELSEWHERE[name]:
+        places = " or ".join(["an NVIDIA GPU (device: cuda)", *(f"device: {place}" for place in _ELSEWHERE[name])])
+        raise UnsupportedError(f"{name} needs {places}: PyTorch has no such kernel for {device}")
+
+
+def _reason_not(
+    usable: Callable[[SDPAParams, bool], bool], config: TrialConfig, dtype: torch.dtype, gradients: bool
+) -> str | None:
+    """Why PyTorch would not use this kernel on tensors of this shape, in its own words; None where it would."""
+    heads = config.num_heads or 1
+    q = torch.empty(
+        (1, heads, config.context_length, config.d_model // heads),
+        dtype=dtype,
+        device=config.device_type,
+        requires_grad=gradients,
+    )
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        if usable(SDPAParams(q, q, q, None, 0.0, config.causal, False), True):
+            return None
+    words = [re.sub(r" ?\(Triggered internally.*", "", str(one.message)).strip() for one in given]
+    return " ".join(words) or "PyTorch would not use this kernel, and does not say why"
+
+
+def _check_flex(config: TrialConfig, gradients: bool) -> None:
+    d_head = config.d_model // (config.num_heads or 1)
+    if config.device_type == "mps":
+        raise UnsupportedError(
+            "flex needs device: cuda, or device: cpu without gradients; not every PyTorch has it on MPS"
+        )
+    if config.device_type == "cpu" and gradients:
+        raise UnsupportedError("flex on a CPU has no backward; it runs there with mode: forward, and on device: cuda")
+    if config.device_type == "cuda" and d_head < 16:
+        raise UnsupportedError(f"flex needs heads at least 16 wide on CUDA; these are {d_head} wide")
