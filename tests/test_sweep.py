@@ -81,8 +81,8 @@ def test_a_fixed_configuration_is_one_trial_with_the_defaults_elsewhere(grid_of)
 def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
     row = """model: small, d_model: 64, d_ff: 32, num_layers: 3, num_heads: 2, vocab_size: 11, context_length: 7,
         batch_size: 3, precision: tf32, compile: model, compile_mode: max-autotune, checkpointing: sqrt,
-        attention: sdpa, causal: false, optimizer: adamw_loop, device: cuda:H200, mode: forward,
-        warmup_steps: 0, measure_steps: 1, cold_l2: true, timeout_seconds: 2.5"""
+        attention: sdpa, causal: false, optimizer: adamw_loop, zero_grad: before_backward, device: cuda:H200,
+        mode: forward, warmup_steps: 0, measure_steps: 1, cold_l2: true, timeout_seconds: 2.5"""
     other = yaml.safe_load(f"{{{row}}}")
     assert list(other) == list(CONFIG_FIELDS)
     for name, value in other.items():
@@ -745,7 +745,7 @@ DATA = st.recursive(
     max_leaves=20,
 )
 # Mostly legal, so that whole sweeps come out of it too.
-LITERALS = ("precision", "compile", "attention", "optimizer", "mode")
+LITERALS = ("precision", "compile", "attention", "optimizer", "zero_grad", "mode")
 VALUES = {
     **dict.fromkeys(CONFIG_FIELDS, st.sampled_from([1, 2, 4])),
     "model": st.sampled_from(["tiny", "small", "xl-2026"]),

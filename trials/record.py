@@ -1,7 +1,8 @@
-"""What is stored: one Record per trial, workload, phase and metric, and the Arrow schema derived from it."""
+"""What is stored: one Record per trial, workload, phase and metric, what goes with it, and the Arrow schemas of all."""
 
 import hashlib
 import json
+import re
 import types
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
@@ -16,6 +17,9 @@ SCHEMA_VERSION = 1
 
 MEASURING_VERSION = 1
 """Raised when a change to the measuring code makes earlier results incomparable; part of every environment."""
+
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""Names of files and folders that mean the same everywhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +40,46 @@ class Measurement:
     """Doubts about these samples, found in their own evidence."""
     reason: str | None = None
     """Why `samples` is None."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """What a workload yields beside measurements: one of the largest pieces of memory that a trial asked for."""
+
+    rank: int
+    """1 for the largest."""
+    bytes: int
+    """Size of one piece."""
+    count: int
+    """Equal pieces: of this size, from this line, in this phase."""
+    category: str
+    """weights, gradients, optimizer_state, activations (what autograd keeps for backward), inputs or other."""
+    phase: str
+    """init, forward, backward or optimizer."""
+    line: str | None
+    """File and line of code that asked for it; None where it was not Python: `reason` says so."""
+    function: str | None
+    """The function that holds the line."""
+    operator: str | None
+    """PyTorch's operator that allocated; None where the allocator does not know it."""
+    reason: str | None = None
+    """Why the line is None."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """What a workload yields beside measurements: a file to be kept with its results."""
+
+    name: str
+    """Name of the file, without a folder."""
+    content: bytes
+    phase: str
+    """Phase of the row that names the file."""
+    metric: str
+    """What the file holds; metric of the row that names it. The row's only sample is the size of the file."""
+
+    def __post_init__(self) -> None:
+        assert FILE_NAME.fullmatch(self.name), f"{self.name!r} is no plain file name"
 
 
 def _environment(default: Any = None) -> Any:
@@ -133,6 +177,45 @@ class Record:
     """Why `samples` is null although the status is ok."""
     artifact: str | None = None
     """Path of a file that belongs to this row, relative to the store."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """Which measurement and which attempt at it a row belongs to, in the tables beside `measurements`."""
+
+    trial_id: str
+    measurement_id: str
+    environment_id: str
+    attempt_id: str
+    sweep: str
+    workload: str
+    started_at: datetime
+    config: TrialConfig
+    fingerprint: Fingerprint
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllocationRow:
+    """One row of the table `allocations`."""
+
+    trial: Identity
+    allocation: Allocation
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredFile:
+    """An artifact on its way to the store."""
+
+    path: str
+    """Relative to the store; the row that it belongs to names it."""
+    content: bytes
+
+
+DETAIL_ROWS: dict[type, Any] = {Allocation: AllocationRow}
+"""What workloads yield beside measurements and artifacts -> the row that it becomes, made of an Identity and itself."""
+
+Row = Record | AllocationRow | StoredFile
+"""What an attempt leaves. Records come last: with them a result is complete."""
 
 
 def schema_of(row_type: type) -> pa.Schema:

@@ -21,6 +21,7 @@ Precision = Literal["fp32", "tf32", "bf16", "fp16", "bf16_pure"]
 Compile = Literal["none", "block", "model"]
 Attention = Literal["naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex"]
 Optimizer = Literal["adamw_fused", "adamw_foreach", "adamw_loop"]
+ZeroGrad = Literal["after_step", "before_backward"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 Checkpointing = Literal["none", "block", "sqrt"]
 Auto = Literal["auto"]
@@ -70,8 +71,9 @@ class Flag(StrEnum):
     )
     UNSTEADY = (
         "unsteady",
-        "The automatic warm-up came to its limit before two windows of five iterations agreed: the measured ones may "
-        "still drift. Look at warmup_samples, and give warmup_steps as a number that is large enough.",
+        "Timing: the automatic warm-up came to its limit before two windows of five iterations agreed, and the "
+        "measured ones may drift; look at warmup_samples, and give warmup_steps as a number that is large enough. "
+        "Memory: iterations that do the same work did not hold the same bytes; the largest sample is the safe one.",
     )
     NOT_CONVERGED = (
         "not_converged",
@@ -158,6 +160,9 @@ class TrialConfig:
     """Whether a position attends only to itself and those before it, or to all."""
     optimizer: Optimizer = _combination("adamw_fused")
     """AdamW as one fused kernel, as lists of tensors (foreach), or as a loop over parameters."""
+    zero_grad: ZeroGrad = _combination("after_step")
+    """When a step's gradients are freed: as soon as the optimizer has used them, or, as in the published reports, only
+    when the next backward begins, so that forward runs beside them."""
     device: str = _combination("cpu")
     """cpu, mps, cuda, cuda:<accelerator type>; identifiers hold the part before the colon."""
     mode: Mode = _protocol("train_step")
@@ -227,6 +232,7 @@ AUTO_FIELDS: tuple[str, ...] = tuple(
 PROTOCOL_FIELDS: dict[str, tuple[str, ...]] = {
     "noop": (),
     "timing": ("mode", "warmup_steps", "measure_steps"),
+    "memory": ("mode",),
     "attention": ("warmup_steps", "measure_steps", "cold_l2"),
 }
 

@@ -1,8 +1,9 @@
 """Where results are kept: a folder, local or remote, of plain Parquet files.
 
-``measurements/`` holds one immutable fragment per attempt and, after a compaction, larger files that replace many of
-them. A fragment is written aside, synced, and renamed into place, so that a reader never sees half of one and a crash
-loses at most the trial that was being written.
+A table is a folder, ``measurements/`` or one beside it, that holds one immutable fragment per attempt and, after a
+compaction, larger files that replace many of them. A fragment is written aside, synced, and renamed into place, so that
+a reader never sees half of one and a crash loses at most the trial that was being written. ``artifacts/`` holds files
+that rows name.
 """
 
 import contextlib
@@ -10,7 +11,7 @@ import fcntl
 import json
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +21,10 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from trials.record import SCHEMA_VERSION, Record, rows_to_table, schema_of
+from trials.record import FILE_NAME, SCHEMA_VERSION, AllocationRow, Record, Row, StoredFile, rows_to_table, schema_of
 from trials.spec import RequestError
 
-ROW_TYPES: dict[str, type] = {"measurements": Record}
+ROW_TYPES: dict[str, type] = {"measurements": Record, "allocations": AllocationRow}
 """The tables of a store and what a row of each is."""
 
 # A compacted file names the files it replaces in its metadata: they are deleted after it is in place, and should a
@@ -68,15 +69,47 @@ class Store:
             self._files.get_file_info(f"{self._root}/{name}").type == pafs.FileType.Directory for name in ROW_TYPES
         )
 
-    def append(self, rows: list[Any]) -> None:
+    def keep(self, rows: Sequence[Row]) -> list[Record]:
+        """Adds everything that an attempt has left, what rows name before the rows that name it; returns its records.
+
+        Raises OSError as `append` does; what had been written then is complete, and no row names what is missing.
+        """
+        records = [row for row in rows if isinstance(row, Record)]
+        for file in rows:
+            if isinstance(file, StoredFile):
+                self.add_artifact(file.path, file.content)
+        for row_type in ROW_TYPES.values():
+            details = [row for row in rows if isinstance(row, row_type)]
+            if details and row_type is not Record:
+                self.append(details)
+        self.append(records)
+        return records
+
+    def add_artifact(self, path: str, content: bytes) -> None:
+        """Adds a file, as durably as rows. `path` is relative to the store: artifacts/ and plain names below it.
+
+        Raises RequestError for any other path, OSError as `append` does.
+        """
+        first, *names = path.split("/")
+        if first != "artifacts" or not names or not all(FILE_NAME.fullmatch(name) for name in names):
+            raise RequestError(f"{path!r} is no path of an artifact")
+        self._put(path, content)
+
+    def read_artifact(self, path: str) -> bytes:
+        """The content of the file that a row's `artifact` names. Raises FileNotFoundError where it is gone."""
+        with self._files.open_input_file(f"{self._root}/{path}") as stream:
+            return bytes(stream.read())
+
+    def append(self, rows: Sequence[Any]) -> None:
         """Adds the rows, all of one type and one attempt, as one durable fragment.
 
         Raises OSError where the disk is full or the store cannot be reached; the store is then as it was before.
         """
         assert rows, "an attempt leaves at least one row"
         table_name = next(name for name, row_type in ROW_TYPES.items() if isinstance(rows[0], row_type))
-        table = rows_to_table(rows, ROW_TYPES[table_name])
-        name = f"{rows[0].trial_id}-{rows[0].attempt_id}.parquet"
+        table = rows_to_table(list(rows), ROW_TYPES[table_name])
+        of = rows[0] if isinstance(rows[0], Record) else rows[0].trial
+        name = f"{of.trial_id}-{of.attempt_id}.parquet"
         # Small fragments: statistics and dictionaries would only make the footer larger than the rows.
         self._put(f"{table_name}/{name}", _encode(table, write_statistics=False, use_dictionary=False))
 
@@ -124,7 +157,7 @@ class Store:
 
     def set_aside_damage(self) -> list[Damage]:
         """Moves files that cannot be read to ``damaged/``, so that other readers of the Parquet are not stopped."""
-        damage = [item for name in ROW_TYPES for item in self.read(name, ["status"])[1]]
+        damage = [item for name in ROW_TYPES for item in self.read(name, ["attempt_id"])[1]]
         for item in damage:
             self._files.create_dir(f"{self._root}/damaged", recursive=True)
             self._files.move(f"{self._root}/{item.path}", f"{self._root}/damaged/{Path(item.path).name}")

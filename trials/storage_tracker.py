@@ -1,0 +1,105 @@
+"""A tracker of storages: how many bytes the tensors made inside hold, now and at every allocation."""
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Storage = torch.UntypedStorage
+
+CUDA_BLOCK = 512
+"""CUDA's caching allocator gives out multiples of this many bytes."""
+
+
+class StorageTracker(TorchDispatchMode):
+    """A context that counts the storages of one kind of device which operations inside make, until they are freed.
+
+    It works the same on real tensors and on meta tensors, which hold nothing. It sees what goes through PyTorch's
+    dispatcher: all of eager PyTorch, backward included, and nothing of what compiled code allocates by itself.
+    """
+
+    def __init__(self, device_type: str, *, block: int = 1) -> None:
+        """`block` is the number of bytes of which the allocator gives out multiples."""
+        super().__init__()
+        self.device_type = device_type
+        self.block = block
+        self.live = 0
+        """Bytes held now."""
+        self.levels: list[int] = []
+        """Bytes held after each operation that allocated."""
+        self.on_allocation: Callable[[Storage, int, str], None] | None = None
+        """Told of each new storage, its bytes and the operation that made it."""
+        self.on_free: Callable[[int], None] | None = None
+        """Told the key of each storage that is freed."""
+        self._known: dict[int, tuple[weakref.ref[Storage], int]] = {}
+        self._hidden = False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        before = self.live
+        for tensor in tensors_in(result):
+            self._see(tensor, func)
+        if self.live > before and not self._hidden:
+            self.levels.append(self.live)
+        return result
+
+    def holds(self, tensor: Tensor) -> int:
+        """Bytes of the tensor's storage as they are counted here; 0 where it was not made inside."""
+        known = self._known.get(storage_key(tensor))
+        return known[1] if known else 0
+
+    @contextmanager
+    def replaced_by(self, levels: Sequence[int]) -> Iterator[None]:
+        """Inside, allocations are counted as ever but leave no levels; these do instead.
+
+        levels: bytes in relation to what is held when the context begins.
+        """
+        self.levels += [self.live + level for level in levels]
+        self._hidden = True
+        try:
+            yield
+        finally:
+            self._hidden = False
+
+    def _see(self, tensor: Tensor, func: Any) -> None:
+        if tensor.device.type != self.device_type:
+            return
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self._known:
+            return
+        size = -(-storage.nbytes() // self.block) * self.block
+        self._known[key] = weakref.ref(storage, lambda _: self._freed(key)), size
+        self.live += size
+        if self.on_allocation:
+            self.on_allocation(storage, size, str(func))
+
+    def _freed(self, key: int) -> None:
+        self.live -= self._known.pop(key)[1]
+        if self.on_free:
+            self.on_free(key)
+
+
+def storage_key(tensor: Tensor) -> int:
+    """What tells the tensor's storage from all others that are alive."""
+    key: int = tensor.untyped_storage()._cdata
+    return key
+
+
+def tensors_in(result: Any) -> Iterator[Tensor]:
+    """The tensors that an operation returned, lists of them included."""
+    if isinstance(result, Tensor):
+        yield result
+    elif isinstance(result, (tuple, list)):
+        for item in result:
+            yield from tensors_in(item)
