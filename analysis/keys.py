@@ -52,6 +52,8 @@ def label(value: Any) -> str:
     """How a key's value reads in a table and on the command line."""
     if pd.isna(value):
         return NO_VALUE
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"  # as a sweep file has it
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from analysis.stats import describe
 from trials.devices import find_device, peak_flops
-from trials.formulas import PASSES, PHASE_PASSES, forward_flops, tokens_per_step
+from trials.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops, tokens_per_step
 from trials.spec import Precision, RequestError, Status
 from trials.store import Store
 
@@ -27,9 +27,10 @@ def load(store: str | Store, *, newest: bool = True) -> pd.DataFrame:
 
     `n`, `median`, `low`, `high`, `mean`, `std`, `min`, `max`: of `samples`, in the row's unit (see `analysis.stats`;
     low..high is the 95 % interval of the median). For the metric `time` of the phases forward, backward and step of a
-    whole model: `tokens_per_second`; `flops`, the FLOPs of one iteration's phase, matrix products only; `tflops`, in
-    TFLOP/s; `mfu`, the share of the datasheet's peak, NaN for a device or arithmetic whose peak is not known. These
-    four are at the median.
+    whole model, and of forward and backward of attention alone: `tokens_per_second`; `flops`, the FLOPs of one
+    iteration's phase, matrix products only, over all s² scores also where attention is causal; `tflops`, in TFLOP/s;
+    `mfu`, the share of the datasheet's peak, NaN for a device or arithmetic whose peak is not known. These four are at
+    the median.
 
     newest: keep one attempt of each measurement in each environment, the newest that is ok, or if none is, the newest.
 
@@ -79,11 +80,13 @@ def _column_type(column: pa.DataType) -> pd.api.extensions.ExtensionDtype | None
 
 def _with_speed(frame: pd.DataFrame) -> pd.DataFrame:
     whole_step = frame["mode"].map(PASSES).where(frame["phase"] == "step")
-    timed = (frame["metric"] == "time") & (frame["workload"] == "timing")
-    passes = frame["phase"].map(PHASE_PASSES).fillna(whole_step).where(timed).to_numpy(dtype=np.float64)
+    timed, alone = frame["metric"] == "time", frame["workload"] == "attention"
+    counted = timed & (alone | (frame["workload"] == "timing"))
+    passes = frame["phase"].map(PHASE_PASSES).fillna(whole_step).where(counted).to_numpy(dtype=np.float64)
     batch = {name: _numbers(frame[name]) for name in ("context_length", "batch_size")}
     size = {name: _numbers(frame[name]) for name in ("d_model", "d_ff", "num_layers", "vocab_size")}
-    flops = passes * forward_flops(**size, **batch)
+    once = attention_flops(phase="forward", d_model=size["d_model"], **batch)
+    flops = passes * np.where(alone, once, forward_flops(**size, **batch))
     tokens = np.where(np.isnan(flops), np.nan, tokens_per_step(**batch))
     seconds = frame["median"].to_numpy()
     flops_per_second = flops / seconds

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from analysis.keys import DISTINGUISHING_COLUMNS, NO_VALUE, check_key, label, natural_ranks, nearest
 from analysis.load import SPEED_UNITS
-from trials.spec import CONFIG_FIELDS, RequestError, Status
+from trials.spec import CONFIG_FIELDS, PROTOCOL_FIELDS, RequestError, Status
 
 _CELL_CONTENTS: dict[str, object] = {
     "median": np.nan, "low": np.nan, "high": np.nan, "status": NO_VALUE, "flags": (), "reason": ""
@@ -28,6 +28,8 @@ _CONDITIONS = (
         if f.metadata["part"] != "limit" and name not in (*_DIMENSIONS, "device")
     ),
 )
+
+_PROTOCOL = tuple(name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] == "protocol")
 
 # What a reader is always told; the other fields need a line only where they are not at their default.
 _ALWAYS_SAID = (
@@ -86,7 +88,9 @@ def pivot(frame: pd.DataFrame, *, rows: list[str], cols: list[str], values: list
         grid[row_codes, column_codes] = cells[name].to_numpy()
         return pd.DataFrame(grid, index=index, columns=columns)
 
+    unread = set(_PROTOCOL).difference(*(PROTOCOL_FIELDS[name] for name in cells["workload"].unique()))
     constant = [name for name in _CONDITIONS if name not in (*rows, *cols) and cells[name].nunique(dropna=False) == 1]
+    constant = [name for name in constant if name not in unread]
     conditions = {name: label(cells[name].iloc[0]) for name in constant}
     return Table(
         **{name: wide(name) for name in _CELL_CONTENTS},
@@ -105,17 +109,19 @@ def default_layout(
 ) -> tuple[list[str], list[str], list[str]]:
     """Rows, columns and values for `pivot`: those given, and for what is None a choice that shows every result.
 
-    That is the time of a step, by precision and compile as columns, and as rows by model, context length and
-    whatever else varies. Raises RequestError where there are no results.
+    That is the time of a step, or of forward and backward where no step was timed, by precision and compile as columns,
+    and as rows by model (by width where there is none), context length and whatever else varies. Raises RequestError
+    where there are no results.
     """
     known = _values_in(frame)
-    values = values or (["step.time"] if "step.time" in known or not known else known[:1])
+    values = values or _usual_values(known)
     chosen = _select(frame, where or {})
     cells = pd.concat([_cells(frame, chosen, value) for value in values])
     cols = [name for name in ("precision", "compile") if name not in (rows or ())] if cols is None else cols
     if rows:
         return rows, cols, values
-    rows = [name for name in ("model", "context_length") if name not in cols]
+    size = "model" if cells["model"].notna().any() else "d_model"
+    rows = [name for name in (size, "context_length") if name not in cols]
     for name in dict.fromkeys((*_CONDITIONS, *DISTINGUISHING_COLUMNS)):
         if name in (*rows, *cols) or cells[name].nunique(dropna=False) < 2:
             continue
@@ -147,6 +153,13 @@ def _select(frame: pd.DataFrame, where: dict[str, str]) -> pd.DataFrame:
                 raise RequestError(f"--where {name}={word}: the store has no such result; {nearest(word, labels)}")
         chosen &= np.isin(codes, [labels.index(word) for word in wanted])
     return frame[chosen]
+
+
+def _usual_values(known: list[str]) -> list[str]:
+    """The values to show where none were asked for."""
+    if "step.time" in known or not known:
+        return ["step.time"]
+    return [name for name in ("forward.time", "backward.time") if name in known] or known[:1]
 
 
 def _values_in(frame: pd.DataFrame) -> list[str]:

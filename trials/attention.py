@@ -103,7 +103,7 @@ def flex(
         return flex(q, k, v, causal=causal, block_mask=block_mask, backend=backend).squeeze(1)
     if causal and block_mask is None:
         block_mask = causal_block_mask(q.shape[-2], q.device)
-    attend = flex_attention if torch.compiler.is_compiling() else _compiled_flex(backend)
+    attend: Any = flex_attention if torch.compiler.is_compiling() else _compiled_flex(backend)
     mixed: Tensor = attend(q, k, v, block_mask=block_mask)
     return mixed
 

@@ -64,6 +64,31 @@ def attention_flops(*, phase: Any, d_model: Number, context_length: Number, batc
     return _look_up(PHASE_PASSES, phase) * (4 * batch_size * context_length**2 * d_model)
 
 
+def attention_before_backward_bytes(
+    *,
+    d_model: Number,
+    context_length: Number,
+    batch_size: Number,
+    num_heads: Number = 1,
+    causal: Any = True,
+    torch_softmax: Any = False,
+) -> Number:
+    """Bytes in use between forward and backward of attention alone, written out in float32 and not compiled.
+
+    16Bsd + 8Bhs² + 12Bhs, and s² more where it is causal: queries, keys, values and output; exponentials and weights;
+    the sums, the positions of the maxima; the mask. With `torch_softmax` (`naive_softmax`) 16Bsd + 4Bhs², and s² more
+    where it is causal: only the weights are kept. d is over all heads. Exact but for the allocator's rounding and what
+    libraries take for themselves: cuBLAS a workspace for each of the two threads that call it, forward's and
+    backward's, of 8 519 680 bytes each on most GPUs and 33 554 432 on Hopper.
+
+    `causal` and `torch_softmax` are bools or arrays of them.
+    """
+    rows = batch_size * num_heads * context_length
+    operands = 16 * batch_size * context_length * d_model
+    matrices = (2 - torch_softmax) * 4 * rows * context_length + causal * context_length**2
+    return operands + matrices + (1 - torch_softmax) * 12 * rows
+
+
 def saved_bytes(
     *,
     d_model: Number,
