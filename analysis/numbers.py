@@ -47,7 +47,8 @@ def number_text(value: float) -> str:
 def interval_texts(median: float, low: float, high: float) -> tuple[str, str | None]:
     """The median, and its distance to the farther end of its interval (None where that is 0 or not known).
 
-    The distance has one significant digit, or two where it begins with 1; the median ends at the same digit.
+    The distance has one significant digit, or two where it begins with 1, and the median ends at the same digit; where
+    that would leave the median fewer than two digits, both have more.
     """
     distance = max(median - low, high - median)
     if math.isnan(distance) or distance == 0:
@@ -55,6 +56,8 @@ def interval_texts(median: float, low: float, high: float) -> tuple[str, str | N
     exponent = _exponent(distance)
     digits = 2 if distance < 2 * 10.0**exponent else 1
     decimals = digits - 1 - exponent
+    if median != 0:
+        decimals = max(decimals, 1 - _exponent(median))
     return _fixed(median, decimals), _fixed(distance, decimals)
 
 

@@ -100,7 +100,10 @@ def _latex(table: Table) -> str:
 
 def _typst(table: Table) -> str:
     sheet = _sheet(table, _Markup(escape=_escape_typst, mark="#super[{}]"))
-    body = indent(sheet.cells.style.to_typst().strip().removeprefix("#"), "  ")
+    cells = sheet.cells
+    if cells.columns.nlevels == 1:  # to_typst would print the tuples of an index of one level
+        cells = cells.set_axis(cells.columns.get_level_values(0), axis="columns")
+    body = indent(cells.style.to_typst().strip().removeprefix("#"), "  ")
     caption = ". ".join(filter(None, [sheet.caption, sheet.conditions]))
     figure = f"#figure(\n{body},\n  caption: [{caption}],\n)\n"
     return figure + "".join(f"\n#text(size: 0.8em)[{note}]\n" for note in sheet.notes)

@@ -78,7 +78,7 @@ def run(
     from orchestrator.run import Account, count_slots, run_plan
     from orchestrator.run_view import closing_words
 
-    kept, made, nodes = _plan(sweep, store, set, address, retry, fresh)
+    kept, made, nodes = _plan(sweep, store, set, address, retry, fresh, will_run=True)
     kept.check_writable()
     for damage in kept.set_aside_damage():
         typer.echo(f"{store}/{damage.path} cannot be read ({damage.error}); moved to {store}/damaged/", err=True)
@@ -128,7 +128,7 @@ def status(store: StoreArgument = "results") -> None:
     from analysis import load
     from analysis.status import counts
 
-    frame = load(store)
+    frame = load(store, newest=False)
     typer.echo(counts(frame).to_markdown(index=False) if len(frame) else f"{store} holds no results yet")
 
 
@@ -160,8 +160,16 @@ def table(
 
 
 def _plan(
-    sweep: str, store: str, overrides: list[str], address: str | None, retry: list[Status], fresh: bool
+    sweep: str,
+    store: str,
+    overrides: list[str],
+    address: str | None,
+    retry: list[Status],
+    fresh: bool,
+    *,
+    will_run: bool = False,
 ) -> tuple[Any, Any, Any]:
+    from orchestrator.launch import preload
     from orchestrator.plan import make_plan
     from orchestrator.resources import find_nodes
     from orchestrator.sweep import load_sweep, parse_override
@@ -169,7 +177,7 @@ def _plan(
 
     asked = load_sweep(sweep, dict(parse_override(text) for text in overrides))
     kept = Store(store)
-    nodes = find_nodes(address)
+    nodes = find_nodes(address, preload if will_run and not kept.exists() else lambda: None)
     return kept, make_plan(asked, nodes, kept, retry=frozenset(retry), fresh=fresh), nodes
 
 

@@ -37,6 +37,12 @@ OBJECT_STORE_BYTES = 200_000_000
 OnRows = Callable[[PlannedTrial, list[Record]], None]
 
 
+def preload() -> None:
+    """Imports what a launch will need; it takes a second or two that may be spent waiting for something else."""
+    os.environ.update(SETTINGS)
+    import ray.tune  # noqa: F401
+
+
 def start_ray(address: str | None, *, cpus: int, gpus: int) -> None:
     """Joins the cluster at `address`, or starts Ray on this machine, reachable from nowhere else."""
     os.environ.update(SETTINGS)

@@ -3,10 +3,11 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from trials.record import Fingerprint
-from trials.spec import TrialConfig
+from trials.spec import RequestError, TrialConfig
 
 ACCELERATOR_SHARE = 0.001
 """How much of a node's accelerator-type resource a trial takes: enough to be placed there, little enough to share."""
@@ -31,12 +32,14 @@ class Node:
         return self.cpus // self.gpus if self.gpus else 0
 
 
-def this_machine() -> Node:
-    """The machine this runs on, as a process that may import torch finds it."""
-    answer = subprocess.run(
-        [sys.executable, "-m", "trials.fingerprint"], capture_output=True, text=True, check=True, timeout=120
-    )
-    return node_from_json(answer.stdout)
+def this_machine(meanwhile: Callable[[], object] = lambda: None) -> Node:
+    """The machine this runs on, as a process that may import torch finds it; `meanwhile` is done while it looks."""
+    with subprocess.Popen([sys.executable, "-m", "trials.fingerprint"], stdout=subprocess.PIPE, text=True) as probe:
+        meanwhile()
+        answer, _ = probe.communicate(timeout=120)
+    if probe.returncode:
+        raise RequestError("cannot tell what this machine is; `python -m trials.fingerprint` says why")
+    return node_from_json(answer)
 
 
 def node_from_json(text: str) -> Node:
@@ -85,10 +88,10 @@ def missing_environment(config: TrialConfig, nodes: list[Node]) -> Fingerprint:
     return replace(some, device_name=f"no {config.device} device")
 
 
-def find_nodes(address: str | None) -> list[Node]:
-    """The nodes of the cluster at this address, or this machine."""
+def find_nodes(address: str | None, meanwhile: Callable[[], object] = lambda: None) -> list[Node]:
+    """The nodes of the cluster at this address, or this machine; `meanwhile` is done while it is looked at."""
     if address is None:
-        return [this_machine()]
+        return [this_machine(meanwhile)]
     from orchestrator.cluster import cluster_nodes
 
     return cluster_nodes(address)

@@ -46,7 +46,7 @@ class Worker:
         ]
         ahead = alike[: max(LEAST_AHEAD, len(cores))]
         self._compiled.update(ahead)
-        return self._runner.precompile(ahead, cores=cores)
+        return self._runner.precompile(ahead, environment=self._trials[index].environment, cores=cores)
 
 
 def cores_of(gpu_ids: list[int], gpus_on_node: int) -> tuple[int, ...]:

@@ -6,10 +6,8 @@ import signal
 from multiprocessing.connection import Connection
 
 from trials.isolation import Finished, Request
-from trials.precompile import precompile
-from trials.processes import die_with_parent
+from trials.processes import lead_own_group, pin
 from trials.run import run_trial
-from trials.spec import TrialConfig
 
 
 def main(connection: Connection, parent_pid: int, output_fd: int, inherited_fd: int) -> None:
@@ -18,7 +16,7 @@ def main(connection: Connection, parent_pid: int, output_fd: int, inherited_fd: 
     Whatever is printed goes to `output_fd`, so that the last words of a process that dies are known; `inherited_fd`
     belongs to the parent's own connection and is closed.
     """
-    _leave(parent_pid, inherited_fd)
+    lead_own_group(parent_pid, inherited_fd)
     for stream in (1, 2):
         os.dup2(output_fd, stream)
     faulthandler.enable(output_fd)
@@ -29,7 +27,7 @@ def main(connection: Connection, parent_pid: int, output_fd: int, inherited_fd: 
             request: Request = connection.recv()
         except EOFError:
             return
-        _pin(request.cores)
+        pin(request.cores)
         reusable = run_trial(
             request.attempt,
             request.fallback,
@@ -38,27 +36,3 @@ def main(connection: Connection, parent_pid: int, output_fd: int, inherited_fd: 
             keep=request.keep,
         )
         connection.send(Finished(reusable=reusable))
-
-
-def precompile_main(
-    config: TrialConfig, parent_pid: int, cores: tuple[int, ...], threads: int, inherited_fd: int
-) -> None:
-    """Compiles one graph into the cache, without a word: what is wrong with it, its trial will say."""
-    _leave(parent_pid, inherited_fd)
-    _pin(cores)
-    silence = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):
-        os.dup2(silence, stream)
-    precompile(config, threads=threads)
-
-
-def _leave(parent_pid: int, inherited_fd: int) -> None:
-    """Makes the process the head of its own group, that dies with its parent and holds nothing of its parent's."""
-    os.setsid()
-    die_with_parent(parent_pid)
-    os.close(inherited_fd)
-
-
-def _pin(cores: tuple[int, ...]) -> None:
-    if cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, cores)

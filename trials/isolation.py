@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from trials.attempt import Attempt
-from trials.record import Fingerprint, Record
+from trials.record import Fingerprint, Record, environment_id
 from trials.spec import Status, Trial, TrialConfig
 
 
@@ -36,6 +36,8 @@ class PrecompileRequest:
     """Graphs to compile ahead of the trials that need them."""
 
     configs: tuple[TrialConfig, ...]
+    environment_id: str
+    """Where they will run: what was compiled for it before is not compiled again."""
     cores: tuple[int, ...]
     """Logical cores to compile on; empty for all."""
 
@@ -69,7 +71,9 @@ class IsolatedRunner:
             return [attempt.failure(workload, Status.LOST, words, fallback) for workload in trial.workloads]
         return rows
 
-    def precompile(self, configs: Iterable[TrialConfig], *, cores: tuple[int, ...] = ()) -> float:
+    def precompile(
+        self, configs: Iterable[TrialConfig], *, environment: Fingerprint, cores: tuple[int, ...] = ()
+    ) -> float:
         """Compiles what these trials need, side by side, into the cache; returns the seconds it took.
 
         A graph that does not compile is left to its trial, which will say so.
@@ -77,7 +81,8 @@ class IsolatedRunner:
         begin = time.monotonic()
         connection = self._connect()
         try:
-            connection.send(PrecompileRequest(configs=tuple(configs), cores=cores))
+            key = environment_id(environment)
+            connection.send(PrecompileRequest(configs=tuple(configs), environment_id=key, cores=cores))
             connection.recv()
         except (EOFError, ConnectionError):
             self.close()

@@ -5,15 +5,23 @@ may compile side by side as there are cores. The trials then find their code in 
 told apart, they are: a trial that had to compile is flagged `cold_cache`.
 """
 
+import hashlib
+import multiprocessing
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch._inductor.config
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from trials.fingerprint import usable_cores
+from trials.isolation import PrecompileRequest
 from trials.precision import set_math_mode
+from trials.processes import kill_group, lead_own_group, pin
 from trials.spec import TrialConfig
 from trials.training_step import TrainingStep
 
@@ -58,3 +66,54 @@ def _graph_of(config: TrialConfig) -> TrialConfig:
         warmup_steps=0,
         measure_steps=1,
     )
+
+
+def compile_side_by_side(request: PrecompileRequest, client: Connection) -> None:
+    """Compiles each graph in a forked process of its own, as many at once as there are cores.
+
+    Raises EOFError where the client goes away meanwhile. A mark in the cache's folder says what has been compiled, so
+    that another sweep need not even look.
+    """
+    marks = {config: _mark(config, request.environment_id) for config in graphs_of(request.configs)}
+    waiting = [config for config, mark in marks.items() if not mark.exists()]
+    cores = request.cores or tuple(usable_cores())
+    side_by_side = max(1, min(len(waiting), len(cores)))
+    context = multiprocessing.get_context("fork")
+    running: list[Any] = []
+    while waiting or running:
+        while waiting and len(running) < side_by_side:
+            config = waiting.pop(0)
+            threads = max(1, len(cores) // side_by_side)
+            arguments = (config, marks[config], os.getpid(), cores, threads, client.fileno())
+            process = context.Process(target=_compile_one, args=arguments)
+            process.start()
+            running.append(process)
+        ready = wait([*(process.sentinel for process in running), client])
+        gone = client in ready
+        for process in [one for one in running if gone or not one.is_alive()]:
+            kill_group(process.pid)
+            process.join()
+            running.remove(process)
+        if gone:
+            raise EOFError
+
+
+def _compile_one(
+    config: TrialConfig, mark: Path, parent_pid: int, cores: tuple[int, ...], threads: int, inherited_fd: int
+) -> None:
+    """Compiles one graph, without a word: what is wrong with it, its trial will say."""
+    lead_own_group(parent_pid, inherited_fd)
+    pin(cores)
+    silence = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(silence, stream)
+    precompile(config, threads=threads)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+
+
+def _mark(config: TrialConfig, environment: str) -> Path:
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    digest = hashlib.sha256(f"{config} {environment}".encode()).hexdigest()[:32]
+    return Path(cache_dir()) / "lmsweep" / digest

@@ -23,3 +23,16 @@ def kill_group(pid: int) -> None:
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
+
+
+def lead_own_group(parent_pid: int, inherited_fd: int) -> None:
+    """Makes a fork the head of its own group, that dies with its parent and holds nothing of its parent's."""
+    os.setsid()
+    die_with_parent(parent_pid)
+    os.close(inherited_fd)
+
+
+def pin(cores: tuple[int, ...]) -> None:
+    """Keeps this process, and what it will start, on these logical cores; on none in particular if there are none."""
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)

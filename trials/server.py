@@ -14,13 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
-from typing import Any
 
 from trials.child import main as child_main
-from trials.child import precompile_main
-from trials.fingerprint import usable_cores
 from trials.isolation import Finished, PrecompileRequest, Request
-from trials.precompile import graphs_of
+from trials.precompile import compile_side_by_side
 from trials.processes import die_with_parent, kill_group
 from trials.record import Record
 from trials.spec import Status, Trial
@@ -49,10 +46,14 @@ class Child:
         self.output.seek(0)
         return self.output.read().decode(errors="replace")[-4000:].strip()
 
-    def end(self) -> None:
-        """Kills the process and all that it started."""
+    def kill(self) -> None:
+        """Kills the process and all that it started, without waiting for it."""
         assert self.process.pid is not None, "the process was started"
         kill_group(self.process.pid)
+
+    def end(self) -> None:
+        """Kills it and waits until the device has its memory back."""
+        self.kill()
         self.process.join()
         self.connection.close()
         self.output.close()
@@ -72,6 +73,7 @@ class Server:
     def __init__(self, client: Connection) -> None:
         self.client = client
         self.idle: Child | None = None
+        self.dying: Child | None = None
 
     def serve(self) -> None:
         """Answers each request with its rows until the client goes away."""
@@ -83,7 +85,7 @@ class Server:
                 if isinstance(request, Request):
                     self.client.send(self.run(request))
                 else:
-                    self.precompile(request)
+                    compile_side_by_side(request, self.client)
                     self.client.send(None)
         self._retire()
 
@@ -96,14 +98,16 @@ class Server:
         while waiting:
             child = self._child_for(trial)
             rest = replace(request.attempt, trial=replace(trial, workloads=tuple(waiting)))
-            child.connection.send(replace(request, attempt=rest, keep=may_share_a_process(trial)))
+            with suppress(BrokenPipeError):  # it died while it was idle; that is seen next
+                child.connection.send(replace(request, attempt=rest, keep=may_share_a_process(trial)))
             while not isinstance(message := self._next(child, deadline), Finished | Death):
                 rows += message
                 waiting.pop(0)
             if isinstance(message, Finished) and message.reusable:
                 self.idle = child
                 continue
-            child.end()
+            child.kill()
+            self.dying = child  # it is waited for only before the next one begins: meanwhile the rows are on their way
             if isinstance(message, Death):
                 met = rows[-1].fingerprint if rows else request.fallback
                 # Time is given to the trial as a whole: when it is up, it is up for what has not begun too.
@@ -111,34 +115,6 @@ class Server:
                 rows += [request.attempt.failure(name, message.status, message.error, met) for name in ended]
                 waiting = waiting[len(ended) :]
         return rows
-
-    def precompile(self, request: PrecompileRequest) -> None:
-        """Compiles each graph in a process of its own, as many at once as there are cores."""
-        waiting = graphs_of(request.configs)
-        cores = request.cores or tuple(usable_cores())
-        side_by_side = min(len(waiting), len(cores))
-        context = multiprocessing.get_context("fork")
-        running: list[Any] = []
-        while waiting or running:
-            while waiting and len(running) < side_by_side:
-                arguments = (
-                    waiting.pop(0),
-                    os.getpid(),
-                    cores,
-                    max(1, len(cores) // side_by_side),
-                    self.client.fileno(),
-                )
-                process = context.Process(target=precompile_main, args=arguments)
-                process.start()
-                running.append(process)
-            ready = wait([*(process.sentinel for process in running), self.client])
-            gone = self.client in ready
-            for process in [one for one in running if gone or not one.is_alive()]:
-                kill_group(process.pid)
-                process.join()
-                running.remove(process)
-            if gone:
-                raise EOFError
 
     def _next(self, child: Child, deadline: float) -> list[Record] | Finished | Death:
         """What the child says next; raises EOFError where the client is gone, which ends the child too."""
@@ -169,9 +145,10 @@ class Server:
         return Child(inherited_fd=self.client.fileno())
 
     def _retire(self) -> None:
-        if self.idle:
-            self.idle.end()
-        self.idle = None
+        for child in (self.idle, self.dying):
+            if child:
+                child.end()
+        self.idle = self.dying = None
 
 
 def may_share_a_process(trial: Trial) -> bool:

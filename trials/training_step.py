@@ -35,6 +35,8 @@ class TrainingStep:
         shape = (config.batch_size, config.context_length)
         self.inputs = torch.randint(config.vocab_size, shape, device=device)
         self.targets = torch.randint(config.vocab_size, shape, device=device)
+        # Held from forward to the end of the iteration, as the variables of a training loop are.
+        self.logits: torch.Tensor | None = None
         self.loss: torch.Tensor | None = None
 
     def phases(self) -> tuple[Phase, ...]:
@@ -55,22 +57,26 @@ class TrainingStep:
     def forward(self) -> None:
         """Logits and loss; without an autograd graph in mode `forward`."""
         with torch.inference_mode(self.config.mode == "forward"), self.math_mode.autocast(self.config.device_type):
-            self.loss = cross_entropy(self.model(self.inputs), self.targets)
+            self.logits = self.model(self.inputs)
+            self.loss = cross_entropy(self.logits, self.targets)
 
     def backward(self) -> None:
         assert self.loss is not None, "backward follows forward"
+        if self.config.zero_grad == "before_backward":
+            self.model.zero_grad(set_to_none=True)
         self.scaler.scale(self.loss).backward()
 
     def optimize(self) -> None:
         assert self.optimizer is not None, "the mode has an optimizer"
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
+        if self.config.zero_grad == "after_step":
+            self.optimizer.zero_grad(set_to_none=True)
 
     def drop(self) -> None:
         """Lets go of the iteration's graph and gradients, so that the next one starts as this one did. Not timed."""
-        self.loss = None
-        if self.optimizer is None:
+        self.logits = self.loss = None
+        if self.optimizer is None and self.config.zero_grad == "after_step":
             self.model.zero_grad(set_to_none=True)
 
 

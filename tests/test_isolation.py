@@ -1,0 +1,165 @@
+"""A trial's process may end in any way: each has its status, and none harms the next."""
+
+import os
+import signal
+import threading
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orchestrator.resources import this_machine
+from tests.command import processes_of_trials
+from trials.isolation import IsolatedRunner
+from trials.record import Fingerprint, Record
+from trials.sizes import SIZES
+from trials.spec import Status, Trial, TrialConfig
+
+TINY = TrialConfig(
+    model="tiny",
+    **asdict(SIZES["tiny"]),
+    vocab_size=100,
+    context_length=16,
+    batch_size=1,
+    warmup_steps=1,
+    measure_steps=3,
+)
+ENDLESS = replace(TINY, measure_steps=10**7)
+
+
+@pytest.fixture(scope="module")
+def environment() -> Fingerprint:
+    return this_machine().environments["cpu"]
+
+
+@pytest.fixture
+def runner():
+    with IsolatedRunner() as runner:
+        yield runner
+    assert not [one for one in processes_of_trials() if os.getpid() in [parent.pid for parent in one.parents()]]
+
+
+def run(
+    runner: IsolatedRunner, environment: Fingerprint, config: TrialConfig = TINY, **changes: object
+) -> list[Record]:
+    trial = Trial(config=replace(config, **changes), workloads=("timing",), sweep="test")
+    return runner.run(trial, fallback=environment)
+
+
+def our_children() -> list[psutil.Process]:
+    """The servers of this process, and their children."""
+    return [one for one in psutil.Process().children(recursive=True) if "trials.server" in one.cmdline()]
+
+
+def signal_later(sign: int, *, to_server: bool = False) -> threading.Thread:
+    """Signals the trial's process as soon as it has run for a moment."""
+
+    def send() -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            ours = our_children()
+            if len(ours) == 2:
+                time.sleep(1.0)
+                parents = {one.ppid() for one in ours}
+                chosen = [one for one in ours if (one.pid in parents) == to_server]
+                chosen[0].send_signal(sign)
+                return
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    return thread
+
+
+def test_a_trial_that_ends_well_leaves_the_rows_of_its_phases_and_of_its_time(runner, environment):
+    rows = run(runner, environment)
+    assert {row.status for row in rows} == {Status.OK}
+    names = {f"{row.phase}.{row.metric}" for row in rows}
+    assert {"forward.time", "backward.time", "optimizer.time", "step.time"} <= names
+    assert {"trial.setup_time", "trial.warmup_time", "trial.measured_time"} <= names
+    assert {row.fingerprint.device_name for row in rows} == {environment.device_name}
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_a_process_that_is_ended_by_a_signal_is_lost_and_the_next_trial_is_not(runner, environment, sign):
+    thread = signal_later(sign)
+    rows = run(runner, environment, ENDLESS)
+    thread.join()
+    assert [row.status for row in rows] == [Status.LOST]
+    assert sign.name in (rows[0].error or "")
+    assert run(runner, environment)[0].status == Status.OK
+
+
+def test_a_process_that_hangs_times_out_and_says_where_it_hung(runner, environment):
+    rows = run(runner, environment, ENDLESS, timeout_seconds=4.0)
+    assert [row.status for row in rows] == [Status.TIMEOUT]
+    assert "trials/workloads/timing.py" in (rows[0].error or "")
+    assert run(runner, environment)[0].status == Status.OK
+
+
+def test_a_stopped_process_times_out_too(runner, environment):
+    thread = signal_later(signal.SIGSTOP)
+    rows = run(runner, environment, ENDLESS, timeout_seconds=6.0)
+    thread.join()
+    assert [row.status for row in rows] == [Status.TIMEOUT]
+
+
+def test_the_death_of_the_server_takes_its_child_along_and_the_next_trial_has_a_new_one(runner, environment):
+    thread = signal_later(signal.SIGKILL, to_server=True)
+    rows = run(runner, environment, ENDLESS)
+    thread.join()
+    assert [row.status for row in rows] == [Status.LOST]
+    time.sleep(0.5)
+    assert not our_children()
+    assert run(runner, environment)[0].status == Status.OK
+
+
+def test_memory_that_is_not_there_is_oom(runner, environment):
+    rows = run(runner, environment, batch_size=10**10)
+    assert [row.status for row in rows] == [Status.OOM]
+    assert "allocate" in (rows[0].error or "")
+    assert run(runner, environment)[0].status == Status.OK
+
+
+def test_what_a_trial_raises_is_its_error_with_the_traceback(environment, monkeypatch, tmp_path):
+    compiler = tmp_path / "g++"
+    compiler.write_text("#!/bin/sh\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    with IsolatedRunner() as runner:
+        rows = run(runner, environment, compile="block")
+        assert [row.status for row in rows] == [Status.ERROR]
+        assert "Traceback" in (rows[0].error or "")
+        assert run(runner, environment)[0].status == Status.OK
+
+
+def test_without_a_compiler_compiling_is_unsupported(environment, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with IsolatedRunner() as runner:
+        rows = run(runner, environment, compile="block")
+    assert [row.status for row in rows] == [Status.UNSUPPORTED]
+    assert "C++ compiler" in (rows[0].error or "")
+
+
+def test_compiled_trials_find_what_was_compiled_ahead_and_share_a_process(environment, monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    configs = [replace(TINY, compile="block", context_length=length) for length in (16, 32)]
+    with IsolatedRunner() as runner:
+        runner.precompile(configs, environment=environment)
+        pids = []
+        for config in configs:
+            rows = run(runner, environment, config)
+            assert {row.status for row in rows} == {Status.OK}
+            compiled = [row for row in rows if row.metric == "compile_time" and row.phase == "forward"]
+            assert [row.flags for row in compiled] == [()], "it was compiled anew"
+            pids += [one.pid for one in our_children()]
+        assert len(set(pids)) == 2, "one server and one child served both"
+        again = runner.precompile(configs, environment=environment)
+        assert again < 2.0, "what was compiled is not compiled again"
+        cold = run(runner, environment, configs[0], context_length=24)
+        flags = [row.flags for row in cold if row.metric == "compile_time" and row.phase == "forward"]
+        assert flags == [("cold_cache",)]
+    assert (Path(tmp_path) / "cache").exists()
