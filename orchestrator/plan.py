@@ -56,7 +56,7 @@ def make_plan(
     placed = [trial for asked in sweep.trials for trial in _on_every_accelerator(asked, nodes)]
     planned = [_decide(trial, nodes, done) for trial in placed]
     # Compiled trials share a process as long as they follow one another.
-    planned.sort(key=lambda one: one.trial.config.compile != "none")
+    planned.sort(key=lambda one: one.trial.config.compiles)
     return Plan(sweep=sweep.name, trials=tuple(planned))
 
 

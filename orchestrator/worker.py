@@ -37,12 +37,12 @@ class Worker:
     def _compile_ahead(self, index: int, cores: tuple[int, ...]) -> float:
         """Compiles this trial's graph and those of the next ones while nothing is measured; returns the seconds."""
         config = self._trials[index].trial.config
-        if config.compile == "none" or config in self._compiled:
+        if not config.compiles or config in self._compiled:
             return 0.0
         alike = [
             one.trial.config
             for one in self._trials[index:]
-            if one.trial.config.compile != "none" and one.trial.config.device_type == config.device_type
+            if one.trial.config.compiles and one.trial.config.device_type == config.device_type
         ]
         ahead = alike[: max(LEAST_AHEAD, len(cores))]
         self._compiled.update(ahead)

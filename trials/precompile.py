@@ -18,17 +18,21 @@ import torch
 import torch._inductor.config
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from trials.attention_step import AttentionStep
 from trials.fingerprint import usable_cores
 from trials.isolation import PrecompileRequest
 from trials.precision import set_math_mode
 from trials.processes import kill_group, lead_own_group, pin
-from trials.spec import TrialConfig
+from trials.spec import CompileMode, TrialConfig
 from trials.training_step import TrainingStep
 
 
 def graphs_of(configs: Iterable[TrialConfig]) -> list[TrialConfig]:
-    """One configuration for each graph that these trials need, those that take longest first."""
-    wanted = {_graph_of(config) for config in configs if config.compile != "none"}
+    """One configuration for each graph that these trials need, those that take longest first.
+
+    None with max-autotune: it times kernels on the device, which nobody else may use meanwhile.
+    """
+    wanted = {_graph_of(config) for config in configs if config.compiles and config.compile_mode != "max-autotune"}
     return sorted(wanted, key=lambda config: -(config.num_layers or 0))
 
 
@@ -37,12 +41,13 @@ def precompile(config: TrialConfig, *, threads: int) -> None:
     torch._inductor.config.compile_threads = threads
     math_mode = set_math_mode(config.precision, config.device_type)
     with FakeTensorMode():
-        step = TrainingStep(config, math_mode, backend=compile_only)
-        step.forward()
+        make = AttentionStep if config.num_layers is None else TrainingStep
+        make(config, math_mode, backend=compile_only).forward()
 
 
-def compile_only(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
-    """A dynamo backend that has Inductor compile the graph and then runs it uncompiled."""
+def compile_only(graph: torch.fx.GraphModule, inputs: list[Any], mode: CompileMode = "default") -> Callable[..., Any]:
+    """A dynamo backend that has Inductor compile the graph in a mode of torch.compile and then runs it uncompiled."""
+    from torch._inductor import list_mode_options
     from torch._inductor.compile_fx import compile_fx
 
     # The cache's key holds the types that the inputs are annotated with: name those that a trial's tensors will have.
@@ -50,7 +55,7 @@ def compile_only(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[...
         is_parameter = isinstance(node.meta["example_value"], torch.nn.Parameter)
         node.type = torch.nn.Parameter if is_parameter else torch.Tensor
     graph.recompile()
-    compile_fx(graph, inputs)
+    compile_fx(graph, inputs, config_patches=list_mode_options(mode))
     forward: Callable[..., Any] = graph.forward
     return forward
 
@@ -62,9 +67,13 @@ def _graph_of(config: TrialConfig) -> TrialConfig:
         model=None,
         num_layers=1 if config.compile == "block" else config.num_layers,
         mode="forward" if config.mode == "forward" else "forward_backward",
+        # Around a compiled block it stays outside of the graph.
+        checkpointing="none" if config.compile == "block" else config.checkpointing,
         optimizer="adamw_fused",
+        zero_grad="after_step",
         warmup_steps=0,
         measure_steps=1,
+        cold_l2=False,
     )
 
 

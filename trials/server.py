@@ -153,9 +153,10 @@ class Server:
 
 def may_share_a_process(trial: Trial) -> bool:
     """Whether the trial may follow another in one process: starting Inductor anew would cost it several seconds, and
-    timing, unlike memory, is not changed by what came before once the allocator and the compiler are cleared.
+    neither times nor the bytes of tensors are changed by what came before once the allocator and the compiler are
+    cleared. What the allocator has reserved is, so the other workloads each have a process of their own.
     """
-    return trial.config.compile != "none" and set(trial.workloads) <= {"noop", "timing"}
+    return trial.config.compiles and set(trial.workloads) <= {"noop", "timing", "attention"}
 
 
 def _exit_words(exitcode: int | None) -> str:
