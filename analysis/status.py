@@ -1,9 +1,11 @@
-"""How far a store has come: how the workloads of its trials ended, by sweep and device."""
+"""How far a store has come: how the workloads of its trials ended, by sweep and device, and what is in doubt."""
 
 import pandas as pd
 
 from analysis.load import newest_rows
-from trials.spec import Status
+from trials.spec import Flag, Status
+
+_RESULT = ["measurement_id", "environment_id", "workload"]
 
 
 def counts(frame: pd.DataFrame) -> pd.DataFrame:
@@ -13,7 +15,28 @@ def counts(frame: pd.DataFrame) -> pd.DataFrame:
     failure after an ok result counts as the failure. A workload of a trial counts once per environment.
     """
     newest = newest_rows(frame, prefer_ok=False)
-    results = newest.drop_duplicates(["measurement_id", "environment_id", "workload"])
+    results = newest.drop_duplicates(_RESULT)
     table = pd.crosstab([results["sweep"], results["device_name"]], results["status"])
     met = [status.value for status in Status if status in table.columns]
     return table[met].rename_axis(columns=None).reset_index()
+
+
+def flag_counts(frame: pd.DataFrame) -> dict[Flag, int]:
+    """How many results of `analysis.load` have each flag in any of their rows, those of most results first."""
+    newest = newest_rows(frame)
+    flagged = newest.loc[newest["flags"].list.len() > 0, [*_RESULT, "flags"]]
+    each = flagged.assign(flags=flagged["flags"].to_list()).explode("flags").drop_duplicates()
+    known = {flag.value: flag for flag in Flag}
+    return {known[word]: int(count) for word, count in each["flags"].value_counts().items() if word in known}
+
+
+def flag_words(frame: pd.DataFrame, *, told: str = "") -> str:
+    """A line for each flag of these results: how many have it, and what to do; empty where none has any.
+
+    Advice that is part of the text `told` is not repeated.
+    """
+    return "\n".join(
+        f"{count} {'result is' if count == 1 else 'results are'} flagged {flag.value}"
+        + (f". {flag.advice}" if flag.advice not in told else "")
+        for flag, count in flag_counts(frame).items()
+    )

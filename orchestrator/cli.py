@@ -124,12 +124,14 @@ def trial(
 
 @app.command()
 def status(store: StoreArgument = "results") -> None:
-    """Count what a store holds, by status, sweep and device."""
+    """Count what a store holds, by status, sweep and device, and what is in doubt."""
     from analysis import load
-    from analysis.status import counts
+    from analysis.status import counts, flag_words
 
     frame = load(store, newest=False)
     typer.echo(counts(frame).to_markdown(index=False) if len(frame) else f"{store} holds no results yet")
+    if doubts := flag_words(frame):
+        typer.echo(f"\n{doubts}")
 
 
 @app.command()

@@ -35,7 +35,7 @@ class Account:
     def add(self, rows: list[Record]) -> None:
         self.statuses.update({row.workload: row.status for row in rows}.values())
         for row in rows:
-            if row.phase == "trial" and row.samples:
+            if row.phase == "trial" and row.unit == "s" and row.samples:
                 purpose = str(row.metric).removesuffix("_time").removeprefix("pre")
                 self.seconds[purpose] += sum(row.samples)
 

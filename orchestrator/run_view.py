@@ -8,7 +8,7 @@ from orchestrator.plan import Plan
 from orchestrator.progress import format_seconds
 from orchestrator.run import Account
 from trials.record import Record
-from trials.spec import measurement_id
+from trials.spec import Flag, measurement_id
 from trials.store import Store
 
 MOST_ROWS = 40
@@ -16,8 +16,8 @@ MOST_ROWS = 40
 
 
 def closing_words(plan: Plan, store: Store, account: Account) -> str:
-    """The table of this sweep's results, the account of the run, and a hint."""
-    parts = [_results(plan, store)]
+    """The table of this sweep's results, what is in doubt, the account of the run, and a hint."""
+    parts = _results(plan, store)
     if sum(account.seconds.values()):
         parts.append(where_the_time_went(account))
     if account.statuses:
@@ -42,25 +42,26 @@ def trial_words(rows: Sequence[Record]) -> str:
 
     lines: list[list[object]] = []
     for row in rows:
-        if row.samples is None:
-            lines.append([row.workload, row.phase, row.metric, row.error or row.reason, "", "", row.status])
-            continue
-        summary = describe_samples(row.samples)
-        lines.append([row.workload, row.phase, row.metric, *summary, row.unit, row.status])
+        numbers = ("", "", "") if row.samples is None else describe_samples(row.samples)
+        notes = [row.status, *row.flags, row.error or row.reason]
+        lines.append([row.workload, row.phase, row.metric, *numbers, row.unit, ", ".join(filter(None, notes))])
     headers = ["workload", "phase", "metric", "median", "low", "high", "unit", "status"]
-    return tabulate(lines, headers=headers, floatfmt=".6g")
+    advice = [f"{flag.value}: {flag.advice}" for flag in Flag if any(flag.value in row.flags for row in rows)]
+    return "\n\n".join([tabulate(lines, headers=headers, floatfmt=".6g"), *advice])
 
 
-def _results(plan: Plan, store: Store) -> str:
+def _results(plan: Plan, store: Store) -> list[str]:
     from analysis import load
     from analysis.render import render
+    from analysis.status import flag_words
     from analysis.tables import default_layout, pivot
 
     wanted = {measurement_id(one.trial.config, name) for one in plan.trials for name in one.trial.workloads}
     frame = load(store)
     frame = frame[frame["measurement_id"].isin(wanted)]
     if frame.empty:
-        return ""
+        return []
     rows, cols, values = default_layout(frame)
     table = pivot(frame, rows=rows, cols=cols, values=values, where={})
-    return render(table, "text") if len(table.median) <= MOST_ROWS else ""
+    text = render(table, "text") if len(table.median) <= MOST_ROWS else ""
+    return [text, flag_words(frame, told=text)]

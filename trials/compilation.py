@@ -12,7 +12,7 @@ import torch._functorch.config
 from torch._dynamo.utils import counters
 
 from trials.model import Transformer
-from trials.spec import Compile, Flag, UnsupportedError
+from trials.spec import Compile, CompileMode, Flag, TrialConfig, UnsupportedError
 
 CXX = "clang++" if sys.platform == "darwin" else "g++"
 """The compiler that Inductor calls where the environment variable CXX names none."""
@@ -34,14 +34,34 @@ class CompileCounts:
     """Graphs that Inductor had to compile."""
 
 
-def compile_model(model: Transformer, scope: Compile, backend: str | Backend = "inductor") -> None:
+def compile_model(
+    model: Transformer, scope: Compile, mode: CompileMode = "default", backend: str | Backend = "inductor"
+) -> None:
     """Compiles, in place and lazily, what `scope` names: nothing, one block that all layers share, or the model."""
     if scope == "block":
         # One code object: dynamo takes the weights as inputs, so the first layer's graph serves all of them.
         for block in model.blocks:
-            block.compile(backend=backend, dynamic=False)
+            block.compile(backend=backend, mode=mode, dynamic=False)
     elif scope == "model":
-        model.compile(backend=backend, dynamic=False)
+        model.compile(backend=backend, mode=mode, dynamic=False)
+
+
+def check_compile_mode(config: TrialConfig) -> None:
+    """Raises UnsupportedError where the mode of torch.compile would change nothing."""
+    mode, device = config.compile_mode, config.device_type
+    if mode == "default":
+        return
+    if config.compile == "none":
+        raise UnsupportedError(f"compile_mode {mode} changes nothing where compile is none")
+    if mode == "reduce-overhead" and device != "cuda":
+        raise UnsupportedError(f"compile_mode reduce-overhead is CUDA graphs, which device {device} does not have")
+    if device == "mps":
+        raise UnsupportedError(f"compile_mode {mode} has no kernels to choose from on device mps")
+
+
+def uses_cuda_graphs(config: TrialConfig) -> bool:
+    """Whether torch.compile is to record what it compiles as CUDA graphs."""
+    return config.compile != "none" and config.compile_mode != "default" and config.device_type == "cuda"
 
 
 def ready_compiler(device_type: str) -> None:
@@ -58,14 +78,16 @@ def ready_compiler(device_type: str) -> None:
     torch._functorch.config.force_non_lazy_backward_lowering = True
 
 
-def check_compiled() -> tuple[Flag, ...]:
+def check_compiled(*, cuda_graphs: bool = False) -> tuple[Flag, ...]:
     """What the compiler's counters say after the first iteration: `cold_cache` where it had to compile.
 
-    Raises RuntimeError where nothing was compiled.
+    Raises RuntimeError where nothing was compiled, and UnsupportedError where CUDA graphs were asked for and not made.
     """
     counts = compile_counts()
     if counts.graphs == 0:
         raise RuntimeError("torch.compile made no graph: this would have run eagerly")
+    if cuda_graphs and counters["inductor"]["cudagraph_skips"]:
+        raise UnsupportedError("torch.compile could not make CUDA graphs of this; TORCH_LOGS=cudagraphs tells why")
     return (Flag.COLD_CACHE,) if counts.cache_misses else ()
 
 

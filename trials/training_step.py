@@ -4,10 +4,10 @@ import torch
 
 from trials.attention import attention_for
 from trials.clock import Phase
-from trials.compilation import Backend, compile_model, ready_compiler
+from trials.compilation import Backend, check_compile_mode, compile_model, ready_compiler, uses_cuda_graphs
 from trials.model import Transformer, cross_entropy
 from trials.precision import MathMode
-from trials.spec import Mode, Optimizer, TrialConfig
+from trials.spec import Mode, Optimizer, TrialConfig, UnsupportedError
 
 LEARNING_RATE = 1e-4
 
@@ -16,7 +16,11 @@ class TrainingStep:
     """Everything one iteration needs, built once on the device."""
 
     def __init__(self, config: TrialConfig, math_mode: MathMode, backend: str | Backend = "inductor") -> None:
+        """Raises UnsupportedError where the device or the mode makes something of the configuration meaningless."""
         device = config.device_type
+        check_compile_mode(config)
+        if config.checkpointing != "none" and config.mode == "forward":
+            raise UnsupportedError("checkpointing changes nothing in mode forward, which keeps nothing for backward")
         self.config = config
         self.math_mode = math_mode
         if config.compiles:
@@ -28,8 +32,10 @@ class TrainingStep:
             attention=attention_for(config, device=device, backend=backend),
             device=device,
             dtype=math_mode.parameter_dtype,
+            checkpointing=config.checkpointing,
         )
-        compile_model(self.model, config.compile, backend)
+        compile_model(self.model, config.compile, config.compile_mode, backend)
+        self.uses_cuda_graphs = uses_cuda_graphs(config)
         self.optimizer = make_optimizer(self.model, config.optimizer) if config.mode == "train_step" else None
         self.scaler = torch.amp.GradScaler(device, enabled=math_mode.scales_gradients)
         shape = (config.batch_size, config.context_length)
@@ -56,6 +62,8 @@ class TrainingStep:
 
     def forward(self) -> None:
         """Logits and loss; without an autograd graph in mode `forward`."""
+        if self.uses_cuda_graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # what the last iteration's graphs returned is free again
         with torch.inference_mode(self.config.mode == "forward"), self.math_mode.autocast(self.config.device_type):
             self.logits = self.model(self.inputs)
             self.loss = cross_entropy(self.logits, self.targets)

@@ -1,78 +1,107 @@
 """Timing: how long each phase of a training iteration takes."""
 
-from collections.abc import Iterator, Sequence
-from statistics import median
+import time
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 
-from trials.clock import Iteration, clock_for, time_iteration
-from trials.compilation import compile_counts
+from trials.busy import busy_row
+from trials.clock import Iteration, Phase, clock_for, time_iteration
+from trials.compilation import check_compiled, compile_counts
+from trials.devices import find_device
+from trials.flags import flags_of_times, is_host_bound
+from trials.iterations import Series, take_series
 from trials.record import Measurement
 from trials.spec import Flag
+from trials.telemetry import ENERGY_SECONDS, Watch, doubts, energy_row, gauge_rows
 from trials.workbench import Workbench
-
-HOST_BOUND_SHARE = 0.9
-"""Enqueue time over device time from which a step counts as limited by the host."""
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
     """Times `measure_steps` iterations after `warmup_steps` equal ones, phase by phase; seconds.
 
-    A compiled model's first iteration, in which the compiler runs, is timed apart and is no part of the warm-up.
-    Raises RuntimeError where a model that should be compiled ran without a compiled graph.
+    A compiled model's first iteration, in which the compiler runs, is timed apart and is no part of the warm-up. On a
+    GPU, iterations go on untimed until the energy counter is worth reading, and one more is traced; clocks, power and
+    temperature are sampled beside all of them.
+
+    Raises UnsupportedError where this machine cannot run the combination, and RuntimeError where a model that should be
+    compiled ran without a compiled graph.
     """
     config = bench.config
-    phases = bench.step.phases()
-    clock = clock_for(config.device_type)
+    with Watch(config.device_type) as watch, bench.quiet():
+        phases = bench.step.phases()
+        clock = clock_for(config.device_type)
 
-    def run() -> Iteration:
-        iteration = time_iteration(phases, clock)
-        bench.step.drop()
-        return iteration
+        def run() -> Iteration:
+            iteration = time_iteration(phases, clock)
+            bench.step.drop()
+            return iteration
 
-    with bench.quiet():
-        if config.compile != "none":
-            with bench.account("compile"):
-                first = run()
-            counts = compile_counts()
-            if counts.graphs == 0:
-                raise RuntimeError("torch.compile made no graph: the model would have run eagerly")
-            cold = (Flag.COLD_CACHE,) if counts.cache_misses else ()
-            for phase, seconds in zip(phases, first.phases, strict=True):
-                if phase.name != "optimizer":  # the optimizer is never compiled
-                    yield Measurement(phase=phase.name, metric="compile_time", unit="s", samples=(seconds,), flags=cold)
-        with bench.account("warmup"):
-            warmup = [run() for _ in range(config.warmup_steps)]
+        if config.compiles:
+            yield from _compile(bench, phases, run)
+        graphs = compile_counts().graphs
+        watch.wait()
+        series = take_series(bench, run, attrgetter("step"))
         with bench.account("measured"):
-            measured = [run() for _ in range(config.measure_steps)]
+            more = 0
+            while watch.counts_energy and time.monotonic() < series.since + ENERGY_SECONDS:
+                run()
+                more += 1
+            until = time.monotonic()
+            busy = list(busy_row(config.device_type, run))
 
-    flags = (Flag.HOST_BOUND,) if is_host_bound(measured) else ()
+    if config.compiles:
+        yield from _compile_counts(graphs)
+    yield from _times(bench, phases, series, doubts(watch, since=series.since, until=until))
+    yield from busy
+    yield energy_row(watch, since=series.since, until=until, iterations=len(series.measured) + more)
+    yield from gauge_rows(watch, warmup_from=series.warmup_from, since=series.since, until=until)
+
+
+def _compile(bench: Workbench, phases: Sequence[Phase], run: Callable[[], Iteration]) -> Iterator[Measurement]:
+    """Runs what compiles; each phase of the first iteration holds the time of the compiler."""
+    with bench.account("compile"):
+        first = run()
+        if bench.step.uses_cuda_graphs:
+            run()  # the first iteration only compiles, the second records the graphs
+    flags = check_compiled(cuda_graphs=bench.step.uses_cuda_graphs)
+    for phase, seconds in zip(phases, first.phases, strict=True):
+        if phase.name != "optimizer":  # the optimizer is never compiled
+            yield Measurement(phase=phase.name, metric="compile_time", unit="s", samples=(seconds,), flags=flags)
+
+
+def _compile_counts(graphs_at_first: int) -> Iterator[Measurement]:
+    counts = compile_counts()
+    values = {
+        "graphs": graphs_at_first,
+        "graph_breaks": counts.graph_breaks,
+        "recompiles": counts.graphs - graphs_at_first,
+        "cache_hits": counts.cache_hits,
+        "cache_misses": counts.cache_misses,
+    }
+    for metric, count in values.items():
+        yield Measurement(phase="trial", metric=metric, unit="1", samples=(count,))
+
+
+def _times(
+    bench: Workbench, phases: Sequence[Phase], series: Series[Iteration], gpu_flags: tuple[Flag, ...]
+) -> Iterator[Measurement]:
+    """Time of each phase and of the whole step; on CUDA also the time that the host took to launch the step."""
+    config = bench.config
+    met = bench.fingerprint("timing")
+    device = find_device(met.device_name, met.device_memory)
+    common = ((Flag.HOST_BOUND,) if is_host_bound(series.measured) else ()) + series.flags + gpu_flags
+
+    def row(phase: str, metric: str, *taken: list[float]) -> Measurement:
+        samples, warmup_samples = (tuple(values) for values in taken)
+        flags = common + flags_of_times(config, phase, samples, device) if metric == "time" else ()
+        return Measurement(
+            phase=phase, metric=metric, unit="s", samples=samples, warmup_samples=warmup_samples, flags=flags
+        )
+
+    both = (series.measured, series.warmup)
     for i, phase in enumerate(phases):
-        yield Measurement(
-            phase=phase.name,
-            metric="time",
-            unit="s",
-            samples=tuple(iteration.phases[i] for iteration in measured),
-            warmup_samples=tuple(iteration.phases[i] for iteration in warmup),
-            flags=flags,
-        )
-    yield Measurement(
-        phase="step",
-        metric="time",
-        unit="s",
-        samples=tuple(iteration.step for iteration in measured),
-        warmup_samples=tuple(iteration.step for iteration in warmup),
-        flags=flags,
-    )
+        yield row(phase.name, "time", *([iteration.phases[i] for iteration in taken] for taken in both))
+    yield row("step", "time", *([iteration.step for iteration in taken] for taken in both))
     if config.device_type == "cuda":
-        yield Measurement(
-            phase="step",
-            metric="enqueue_time",
-            unit="s",
-            samples=tuple(iteration.enqueue for iteration in measured if iteration.enqueue is not None),
-            warmup_samples=tuple(iteration.enqueue for iteration in warmup if iteration.enqueue is not None),
-        )
-
-
-def is_host_bound(iterations: Sequence[Iteration]) -> bool:
-    """Whether launching the work took the host nearly as long as the device took for it, at the median."""
-    shares = [iteration.enqueue / iteration.step for iteration in iterations if iteration.enqueue is not None]
-    return bool(shares) and median(shares) >= HOST_BOUND_SHARE
+        enqueued = ([iteration.enqueue for iteration in taken if iteration.enqueue is not None] for taken in both)
+        yield row("step", "enqueue_time", *enqueued)

@@ -1,0 +1,49 @@
+"""Flags that follow from the times themselves: is the host the limit, are there outliers, is it possible at all."""
+
+from collections.abc import Sequence
+from statistics import median
+
+import numpy as np
+
+from trials.clock import Iteration
+from trials.devices import Device, peak_flops
+from trials.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops
+from trials.interval import count_outliers
+from trials.spec import Flag, TrialConfig
+
+HOST_BOUND_SHARE = 0.9
+"""Enqueue time over device time from which a step counts as limited by the host."""
+
+
+def is_host_bound(iterations: Sequence[Iteration]) -> bool:
+    """Whether launching the work took the host nearly as long as the device took for it, at the median."""
+    shares = [iteration.enqueue / iteration.step for iteration in iterations if iteration.enqueue is not None]
+    return bool(shares) and median(shares) >= HOST_BOUND_SHARE
+
+
+def flags_of_times(
+    config: TrialConfig, phase: str, seconds: Sequence[float], device: Device | None
+) -> tuple[Flag, ...]:
+    """The flags of one phase of a whole model, by its samples and by the datasheet of the device, if there is one."""
+    found = {
+        Flag.OUTLIERS: count_outliers(np.array([seconds]))[0] > 0,
+        Flag.PHYSICS_VIOLATION: exceeds_peak(config, phase, median(seconds), device),
+    }
+    return tuple(flag for flag, holds in found.items() if holds)
+
+
+def exceeds_peak(config: TrialConfig, phase: str, seconds: float, device: Device | None) -> bool:
+    """Whether the least work of this phase in this time is more than the datasheet allows; False where either is not
+    known.
+    """
+    peak = peak_flops(device, config.precision) if device else None
+    passes = PASSES[config.mode] if phase == "step" else PHASE_PASSES.get(phase)
+    return bool(peak and passes and passes * least_forward_flops(config) > peak * seconds)
+
+
+def least_forward_flops(config: TrialConfig) -> float:
+    """FLOPs of a forward pass that no implementation can do without: of attention, only what the mask leaves."""
+    batch = {"context_length": config.context_length, "batch_size": config.batch_size}
+    size = {name: getattr(config, name) for name in ("d_model", "d_ff", "num_layers", "vocab_size")}
+    attention = config.num_layers * attention_flops(phase="forward", d_model=config.d_model, **batch)
+    return forward_flops(**size, **batch) - attention / 2

@@ -1,0 +1,75 @@
+"""When there have been enough iterations: a number that was asked for, or `auto`, which goes by what was measured."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TypeVar
+
+from trials.interval import relative_half_width
+from trials.spec import Auto
+
+Taken = TypeVar("Taken")
+
+WINDOW = 5
+STEADY = 0.02
+"""Two windows of WINDOW iterations whose medians differ by less than this share are steady."""
+
+FEWEST = 30
+EVERY = 10
+"""Iterations between two looks at the interval: to look after each one would find it narrow by chance."""
+NARROW = {"cuda": 0.01, "cpu": 0.03, "mps": 0.03}
+"""Half the width of the interval of the median, as a share of it, at which the median is known well enough."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """Where `auto` gives up."""
+
+    iterations: int
+    seconds: float
+
+
+WARMUP_LIMIT = Limit(iterations=50, seconds=60.0)
+MEASURE_LIMIT = Limit(iterations=200, seconds=120.0)
+
+
+def repeat(
+    take: Callable[[], Taken], steps: int | Auto, enough: Callable[[list[Taken]], bool], limit: Limit
+) -> tuple[list[Taken], bool]:
+    """What `take` returned, `steps` times; with auto until it is `enough` or the limit is reached.
+
+    The second value is False where the limit ended it. The limit is looked at after each iteration, so that there is
+    always one.
+    """
+    if steps != "auto":
+        return [take() for _ in range(steps)], True
+    deadline = time.monotonic() + limit.seconds
+    taken: list[Taken] = []
+    while not (taken and enough(taken)):
+        if len(taken) == limit.iterations or (taken and time.monotonic() >= deadline):
+            return taken, False
+        taken.append(take())
+    return taken, True
+
+
+def is_steady(seconds: Sequence[float], disturbances: Sequence[int]) -> bool:
+    """Whether the last two windows of these iterations have nearly the same median, and nothing disturbed them.
+
+    Windows do not overlap: the answer can only be yes after 10, 15, 20, ... iterations. `disturbances` counts all that
+    does not happen in a steady state (compiled graphs, new memory segments, allocator retries) before the first
+    iteration and after each: one more number than `seconds` has.
+    """
+    if len(seconds) < 2 * WINDOW or len(seconds) % WINDOW:
+        return False
+    if disturbances[-1] != disturbances[-1 - 2 * WINDOW]:
+        return False
+    before, last = median(seconds[-2 * WINDOW : -WINDOW]), median(seconds[-WINDOW:])
+    return abs(last - before) < STEADY * before
+
+
+def is_narrow(seconds: Sequence[float], device_type: str) -> bool:
+    """Whether the median of these iterations is known well enough: after 30, 40, 50, ... of them at the earliest."""
+    if len(seconds) < FEWEST or len(seconds) % EVERY:
+        return False
+    return relative_half_width(seconds) <= NARROW[device_type]
