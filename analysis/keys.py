@@ -72,7 +72,7 @@ def natural_ranks(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
             return 1, parameters[value], value
         if value in order:
             return 1, order.index(value)
-        return (2, *_text_key(value)) if isinstance(value, str) else (2, value)
+        return (2, *_text_key(value)) if isinstance(value, str) else (2, (0, value))
 
     ranks = np.empty(len(values), dtype=np.int64)
     ranks[sorted(range(len(values)), key=lambda i: sort_key(values[i]))] = np.arange(len(values))

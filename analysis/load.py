@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 from analysis.stats import describe
 from trials.devices import find_device, peak_flops
 from trials.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops, tokens_per_step
-from trials.spec import Precision, RequestError, Status
+from trials.spec import AUTO_FIELDS, Precision, RequestError, Status
 from trials.store import Store
 
 SPEED_UNITS = {"tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "mfu": "share"}
 """Derived columns that say how fast a phase was, and their units; a share is of 1."""
+
+DERIVED_FROM = dict.fromkeys(SPEED_UNITS, "time") | {"energy_per_token": "energy"}
+"""Derived columns, and the stored metric of the rows that have them."""
 
 # The precision whose peak a product is held against: by its type, and for float32 by how float32 was computed.
 _PRECISION_OF_TYPE: dict[str | None, Precision] = {"bfloat16": "bf16", "float16": "fp16"}
@@ -25,16 +28,17 @@ _PRECISION_OF_FLOAT32: dict[str | None, Precision] = {"ieee": "fp32", "tf32": "t
 def load(store: str | Store, *, newest: bool = True) -> pd.DataFrame:
     """Every row of the store's measurements under the names of `trials.record.Record`, and derived columns.
 
-    `n`, `median`, `low`, `high`, `mean`, `std`, `min`, `max`: of `samples`, in the row's unit (see `analysis.stats`;
-    low..high is the 95 % interval of the median). For the metric `time` of the phases forward, backward and step of a
-    whole model, and of forward and backward of attention alone: `tokens_per_second`; `flops`, the FLOPs of one
-    iteration's phase, matrix products only, over all s² scores also where attention is causal; `tflops`, in TFLOP/s;
-    `mfu`, the share of the datasheet's peak, NaN for a device or arithmetic whose peak is not known. These four are at
-    the median.
+    `n`, `median`, `low`, `high`, `mean`, `std`, `min`, `max`, `outliers`: of `samples`, in the row's unit (see
+    `analysis.stats`; low..high is the 95 % interval of the median). For the metric `time` of the phases forward,
+    backward and step of a whole model, and of forward and backward of attention alone: `tokens_per_second`; `flops`,
+    the FLOPs of one iteration's phase, matrix products only, over all s² scores also where attention is causal;
+    `tflops`, in TFLOP/s; `mfu`, the share of the datasheet's peak, NaN for a device or arithmetic whose peak is not
+    known. For the metric `energy`: `energy_per_token`, in joules. These five are at the median.
 
     newest: keep one attempt of each measurement in each environment, the newest that is ok, or if none is, the newest.
 
-    Lists stay in Arrow (a cell of `samples` reads as a list); integers are nullable. Files that cannot be read are
+    Lists stay in Arrow (a cell of `samples` reads as a list); integers are nullable; the columns of AUTO_FIELDS hold
+    numbers and the word auto. Files that cannot be read are
     left out with a warning each. Raises RequestError where there is no store or a newer lmsweep wrote it.
     """
     store = Store(store) if isinstance(store, str) else store
@@ -48,6 +52,8 @@ def load(store: str | Store, *, newest: bool = True) -> pd.DataFrame:
             stacklevel=2,
         )
     frame = table.to_pandas(types_mapper=_column_type)
+    for name in AUTO_FIELDS:
+        frame[name] = frame[name].astype(object).where(frame[name].notna(), "auto")
     lengths = pc.fill_null(pc.list_value_length(table["samples"]), 0).to_numpy()
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     values = pc.list_flatten(table["samples"]).to_numpy()
@@ -88,13 +94,14 @@ def _with_speed(frame: pd.DataFrame) -> pd.DataFrame:
     once = attention_flops(phase="forward", d_model=size["d_model"], **batch)
     flops = passes * np.where(alone, once, forward_flops(**size, **batch))
     tokens = np.where(np.isnan(flops), np.nan, tokens_per_step(**batch))
-    seconds = frame["median"].to_numpy()
-    flops_per_second = flops / seconds
+    seconds_or_joules = frame["median"].to_numpy()
+    flops_per_second = flops / seconds_or_joules
     return frame.assign(
-        tokens_per_second=tokens / seconds,
+        tokens_per_second=tokens / seconds_or_joules,
         flops=flops,
         tflops=flops_per_second / 1e12,
         mfu=flops_per_second / _peaks(frame),
+        energy_per_token=np.where(frame["metric"] == "energy", seconds_or_joules / tokens_per_step(**batch), np.nan),
     )
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.keys import DISTINGUISHING_COLUMNS, NO_VALUE, check_key, label, natural_ranks, nearest
-from analysis.load import SPEED_UNITS
+from analysis.load import DERIVED_FROM, SPEED_UNITS
 from trials.spec import CONFIG_FIELDS, PROTOCOL_FIELDS, RequestError, Status
 
 _CELL_CONTENTS: dict[str, object] = {
@@ -56,8 +56,8 @@ class Table:
     reason: pd.DataFrame
     """Why the median is NaN although the status is ok; empty elsewhere."""
     units: dict[str, str | None]
-    """Unit of each value, in the order of the columns: s, B, J, 1, tokens/s, TFLOP/s or share; None where no cell has
-    a number."""
+    """Unit of each value, in the order of the columns: s, B, J, W, Hz, degC, 1, tokens/s, TFLOP/s or share; None
+    where no cell has a number."""
     conditions: dict[str, str]
     """Keys which are neither rows nor columns and read the same in all results of the table; fields that few sweeps use
     are left out where they hold their default."""
@@ -66,8 +66,9 @@ class Table:
 def pivot(frame: pd.DataFrame, *, rows: list[str], cols: list[str], values: list[str], where: dict[str, str]) -> Table:
     """A table of results loaded by `analysis.load`.
 
-    values: `phase.metric` (forward.time, trial.compile_time) or, of a phase's time, `tokens_per_second`, `tflops`,
-    `mfu` (step.mfu). where: keys and what they must read, or several such texts with commas between.
+    values: `phase.metric` (forward.time, trial.compile_time); of a phase's time also `tokens_per_second`, `tflops`,
+    `mfu` (step.mfu), and of its energy `energy_per_token`. where: keys and what they must read, or several such texts
+    with commas between.
 
     A trial that failed fills its cells with its status. Raises RequestError for an unknown name, where nothing is
     left to show, and where a cell would hold more than one result: nothing is averaged.
@@ -167,6 +168,7 @@ def _values_in(frame: pd.DataFrame) -> list[str]:
     stored = frame[["phase", "metric"]].dropna().drop_duplicates()
     timed = frame["phase"][frame["tokens_per_second"].notna()].unique()
     names = [f"{phase}.{metric}" for phase, metric in stored.itertuples(index=False)]
+    names += [f"{phase}.energy_per_token" for phase in stored["phase"][stored["metric"] == "energy"]]
     return sorted([*names, *(f"{phase}.{metric}" for phase in timed for metric in SPEED_UNITS)])
 
 
@@ -178,8 +180,7 @@ def _cells(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFram
     if known and value not in known:
         raise RequestError(f"--value {value}: the store has no such value; {nearest(value, known)}")
     phase, _, metric = value.partition(".")
-    stored_metric = "time" if metric in SPEED_UNITS else metric
-    holding = (frame["phase"] == phase) & (frame["metric"] == stored_metric)
+    holding = (frame["phase"] == phase) & (frame["metric"] == DERIVED_FROM.get(metric, metric))
     workloads = frame["workload"][holding if known else frame["metric"].isna()].unique()
     failed = (chosen["status"] != Status.OK) & chosen["workload"].isin(workloads)
     cells = chosen[holding[chosen.index] | failed]
@@ -195,6 +196,9 @@ def _cells(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFram
         reason = reason.where(
             cells["median"].isna(), f"{metric}: the peak of this device in this arithmetic is not known"
         )
+    elif metric in DERIVED_FROM:
+        share = cells[metric].to_numpy() / numbers["median"]
+        numbers = {name: share * number for name, number in numbers.items()}
     unknown = np.isnan(numbers["median"]) & (cells["status"] == Status.OK)
     flags = [() if words is pd.NA else tuple(words) for words in cells["flags"].to_list()]
     return cells.assign(value=value, flags=pd.Series(flags, cells.index), reason=reason.where(unknown, ""), **numbers)
