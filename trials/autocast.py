@@ -22,18 +22,21 @@ _NARROW: set[Callable[..., Any]] = {
     torch.nn.functional.linear,
     torch.nn.functional.scaled_dot_product_attention,
 }
-_WIDE: set[Callable[..., Any]] = {
-    torch.exp,
-    torch.log,
-    torch.pow,
-    torch.rsqrt,
-    torch.sum,
-    Tensor.exp,
-    Tensor.log,
-    Tensor.pow,
-    Tensor.rsqrt,
-    Tensor.sum,
-}
+_WIDE: frozenset[Callable[..., Any]] = frozenset(
+    {
+        torch.exp,
+        torch.log,
+        torch.pow,
+        torch.rsqrt,
+        torch.softmax,
+        torch.sum,
+        Tensor.exp,
+        Tensor.log,
+        Tensor.pow,
+        Tensor.rsqrt,
+        Tensor.sum,
+    }
+)
 
 
 class EmulatedCudaAutocast(TorchFunctionMode):
@@ -41,8 +44,11 @@ class EmulatedCudaAutocast(TorchFunctionMode):
 
     Products take `dtype`, exponentials and the like take float32, the rest take what they are given. The casts are
     operations that autograd sees, as autocast's are. Only functions called from Python are seen: enough for the model,
-    whose few functions are in the two lists, not for any model.
+    whose few functions are in the two lists, not for any model. Autocast's cache of cast weights is left out: it takes
+    no views, and the model's weights reach their products transposed.
     """
+
+    wide = _WIDE
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -56,10 +62,16 @@ class EmulatedCudaAutocast(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _NARROW or func in _WIDE:
+        if func in _NARROW or func in self.wide:
             dtype = self.dtype if func in _NARROW else torch.float32
             args, kwargs = tree_map_only(Tensor, lambda x: _cast(x, dtype), (args, kwargs))
         return func(*args, **kwargs)
+
+
+class EmulatedCpuAutocast(EmulatedCudaAutocast):
+    """The same for `torch.autocast("cpu")`, which of the model's functions casts only the products."""
+
+    wide = frozenset()
 
 
 def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:

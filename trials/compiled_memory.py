@@ -1,0 +1,261 @@
+"""What a compiled part of the model keeps and allocates, found without a GPU and without generating code.
+
+PyTorch's own partitioner decides, on fake tensors, what forward saves for backward and what backward computes again:
+this is exact. Which of the values in between Inductor writes to memory is an estimate: those that a matrix product or
+another call of a library reads or returns, and what the graph returns; everything else is taken to be fused into the
+kernels that do. A fused kernel that is the last to read a value of the size that it writes, writes there.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._functorch.aot_autograd import aot_function
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.fx_passes.joint_graph import joint_graph_passes
+from torch.fx import Graph, GraphModule, Node
+
+from trials.storage_tracker import StorageTracker
+
+aten = torch.ops.aten
+
+# What Inductor leaves to a library or to a kernel of its own, with its operands and results in memory.
+_CALLS = {
+    aten.mm.default,
+    aten.bmm.default,
+    aten.addmm.default,
+    aten.baddbmm.default,
+    aten.index_put.default,
+    aten._scaled_dot_product_flash_attention.default,
+    aten._scaled_dot_product_flash_attention_backward.default,
+    aten._scaled_dot_product_efficient_attention.default,
+    aten._scaled_dot_product_efficient_attention_backward.default,
+    aten._scaled_dot_product_flash_attention_for_cpu.default,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
+}
+
+_REDUCTIONS = {aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.max.dim}
+
+_MOST_READS = 4
+"""Inductor (config.realize_reads_threshold) writes down a value that is used again and needs more reads than this."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """A tensor that a graph returns."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphMemory:
+    """The memory of one compiled graph, forward and backward."""
+
+    outputs: tuple[Layout, ...]
+    """What forward returns."""
+    saved: tuple[Layout, ...]
+    """What forward makes and keeps for backward."""
+    saved_inputs: tuple[int, ...]
+    """Which of its inputs are kept too."""
+    gradients: tuple[Layout | None, ...]
+    """What backward returns, for each input; empty where there is no backward."""
+    forward_levels: tuple[int, ...]
+    """Bytes after each allocation of forward, in relation to when it began."""
+    backward_levels: tuple[int, ...]
+    """The same of backward, which frees what was saved as it goes."""
+
+
+def trace(
+    function: Callable[..., Tensor], inputs: Sequence[Tensor], *, lasting: int, block: int, gradients: bool
+) -> GraphMemory:
+    """Compiles `function` of these fake tensors up to the point where Inductor would generate code.
+
+    The first `lasting` inputs (weights and tables) outlive every step. `block`: what the allocator rounds up to.
+    """
+    graphs: list[Graph] = []
+
+    def partition(joint: GraphModule, arguments: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
+        joint_graph_passes(joint)
+        options["static_lifetime_input_indices"] = list(range(lasting))
+        return min_cut_rematerialization_partition(joint, arguments, compiler="inductor", **options)
+
+    def keep(gm: GraphModule, example_inputs: Any) -> Callable[..., Any]:
+        graphs.append(gm.graph)
+        if not gradients:
+            joint_graph_passes(gm)
+        returned = [node.meta["val"] if isinstance(node, Node) else node for node in _returned(gm.graph)]
+
+        def call(arguments: list[Any]) -> list[Any]:
+            return [torch.empty_like(value) if isinstance(value, Tensor) else value for value in returned]
+
+        call._boxed_call = True  # type: ignore[attr-defined]
+        return call
+
+    with torch.set_grad_enabled(gradients):
+        result = aot_function(
+            function,
+            fw_compiler=keep,
+            bw_compiler=keep,
+            partition_fn=partition,
+            decompositions=select_decomp_table(),
+            keep_inference_input_mutations=True,
+        )(*inputs)
+    if gradients and len(graphs) == 1:  # backward is compiled when it is first needed
+        result.sum().backward()
+    forward = graphs[0]
+    placeholders = forward.find_nodes(op="placeholder")
+    output, *kept = _returned(forward)
+    roots = list(dict.fromkeys(_root(node) for node in kept if _is_tensor(node)))
+    memory = _Memory(forward, block=block, owned=set())
+    if not gradients:
+        return GraphMemory(
+            outputs=(_layout(output),),
+            saved=(),
+            saved_inputs=(),
+            gradients=(),
+            forward_levels=memory.levels(),
+            backward_levels=(),
+        )
+    backward = graphs[1]
+    lasting_names = {node.name for node in placeholders[:lasting]}
+    owned = {
+        placeholder
+        for placeholder, node in zip(backward.find_nodes(op="placeholder"), kept, strict=False)
+        if _is_tensor(node) and _root(node).name not in lasting_names
+    }
+    return GraphMemory(
+        outputs=(_layout(output),),
+        saved=tuple(_layout(node) for node in roots if node not in placeholders),
+        saved_inputs=tuple(placeholders.index(node) for node in roots if node in placeholders),
+        gradients=tuple(_layout(node) if _is_tensor(node) else None for node in _returned(backward)),
+        forward_levels=memory.levels(),
+        backward_levels=_Memory(backward, block=block, owned=owned).levels(),
+    )
+
+
+class _Memory:
+    """Which values of a graph are in memory, and from when to when."""
+
+    def __init__(self, graph: Graph, *, block: int, owned: set[Node]) -> None:
+        self.block = block
+        self.owned = owned
+        self.returned = {_root(node) for node in _returned(graph) if _is_tensor(node)}
+        nodes = [node for node in graph.nodes if node.op == "call_function" and _is_tensor(node)]
+        self.in_memory = {node for node in self.returned if node.op == "call_function"}
+        for node in nodes:
+            made_by = node.args[0] if _is_item(node) else node
+            if made_by.target in _CALLS | _REDUCTIONS:
+                self.in_memory.add(node)
+        for node in graph.nodes:
+            if node.target in _CALLS:
+                self.in_memory |= {_root(part) for part in node.all_input_nodes if _root(part).op == "call_function"}
+        self._reads: dict[Node, frozenset[Node]] = {}
+        self.last_reader: dict[Node, Node] = {}
+        for node in graph.nodes:
+            self._find_reads(node)
+        self.order = [node for node in nodes if node in self.in_memory]
+        for node in self.order:
+            for part in self._reads[node]:
+                self.last_reader[part] = node
+
+    def levels(self) -> tuple[int, ...]:
+        now = 0
+        levels = []
+        for node in self.order:
+            dying = [
+                part
+                for part in self._reads[node]
+                if self.last_reader[part] is node
+                and part not in self.returned
+                and (part in self.owned or part.op == "call_function")
+            ]
+            size = self._bytes(node)
+            fused = node.target not in _CALLS and not _is_item(node)
+            reused = next((part for part in dying if fused and self._bytes(part) == size), None)
+            if reused:
+                dying.remove(reused)
+            else:
+                now += size
+            levels.append(now)
+            now -= sum(self._bytes(part) for part in dying)
+        return tuple(levels)
+
+    def _find_reads(self, node: Node) -> None:
+        """What is in memory and is read to compute this node: its operands, or through fused ones, theirs."""
+        reads: set[Node] = set()
+        for part in node.all_input_nodes:
+            root = _root(part)
+            if root in self.in_memory or root.op == "placeholder":
+                reads.add(root)
+            else:
+                reads |= self._reads[root]
+        self._reads[node] = frozenset(reads)
+        if len(reads) > _MOST_READS and len(node.users) > 1 and _is_tensor(node) and not _is_view(node):
+            self.in_memory.add(node)
+
+    def _bytes(self, node: Node) -> int:
+        value = node.meta["val"]
+        return -(-value.numel() * value.element_size() // self.block) * self.block
+
+
+def install(module: nn.Module, memory: GraphMemory, constants: Sequence[Tensor], tracker: StorageTracker) -> None:
+    """Has a module on the meta device allocate as its compiled graph would; `constants` are the lasting inputs."""
+
+    def forward(x: Tensor) -> Tensor:
+        result: Tensor = _Call.apply(memory, tracker, *constants, x)
+        return result
+
+    module.forward = forward
+
+
+class _Call(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, memory: GraphMemory, tracker: StorageTracker, *inputs: Tensor) -> Tensor:
+        ctx.memory, ctx.tracker = memory, tracker
+        with tracker.replaced_by(memory.forward_levels):
+            (output,) = map(_make, memory.outputs)
+            saved = map(_make, memory.saved)
+            ctx.save_for_backward(*(inputs[i] for i in memory.saved_inputs), *saved)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> Any:
+        with ctx.tracker.replaced_by(ctx.memory.backward_levels):
+            return None, None, *(layout and _make(layout) for layout in ctx.memory.gradients)
+
+
+def _make(layout: Layout) -> Tensor:
+    return torch.empty(layout.shape, dtype=layout.dtype, device="meta")
+
+
+def _layout(node: Node) -> Layout:
+    value = node.meta["val"]
+    return Layout(shape=tuple(value.shape), dtype=value.dtype)
+
+
+def _returned(graph: Graph) -> list[Any]:
+    return list(graph.output_node().args[0])  # type: ignore[arg-type]
+
+
+def _is_tensor(node: Any) -> bool:
+    return isinstance(node, Node) and isinstance(node.meta.get("val"), Tensor)
+
+
+def _is_item(node: Node) -> bool:
+    return getattr(node.target, "__name__", "") == "getitem"
+
+
+def _root(node: Node) -> Node:
+    """The node whose storage this one is, or is a view of."""
+    while node.op == "call_function" and _is_view(node):
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _is_view(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and any(r.alias_info and not r.alias_info.is_write for r in schema.returns)
