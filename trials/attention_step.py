@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from trials.attention import attention_for
-from trials.compilation import Backend, ready_compiler
+from trials.compilation import Backend, check_compile_mode, ready_compiler, uses_cuda_graphs
 from trials.precision import MathMode
 from trials.spec import TrialConfig, UnsupportedError
 
@@ -17,7 +17,8 @@ class AttentionStep:
     """
 
     def __init__(self, config: TrialConfig, math_mode: MathMode, backend: str | Backend = "inductor") -> None:
-        """Raises UnsupportedError for `compile: block` and `precision: bf16_pure`, which need a model."""
+        """Raises UnsupportedError where something of the configuration needs a model or would change nothing."""
+        check_compile_mode(config)
         if config.compile == "block":
             raise UnsupportedError("attention alone has no block to compile; compile: model compiles the attention")
         if config.precision == "bf16_pure":
@@ -26,7 +27,10 @@ class AttentionStep:
             ready_compiler(config.device_type)
         self._attend = attention_for(config, device=config.device_type, backend=backend)
         if config.compile == "model":
-            self._attend = torch.compile(self._attend, backend=backend, dynamic=False, fullgraph=True)
+            self._attend = torch.compile(
+                self._attend, backend=backend, mode=config.compile_mode, dynamic=False, fullgraph=True
+            )
+        self.uses_cuda_graphs = uses_cuda_graphs(config)
         heads = (config.num_heads,) if config.num_heads else ()
         self.shape = (config.batch_size, *heads, config.context_length, config.d_model // (config.num_heads or 1))
         self._dtype, self._device = math_mode.operand_dtype, config.device_type
@@ -36,6 +40,8 @@ class AttentionStep:
 
     def forward(self) -> None:
         """The output, with the autograd graph built."""
+        if self.uses_cuda_graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # what the last iteration's graphs returned is free again
         self.output = self._attend(*self.inputs)
 
     def give_gradient(self) -> None:

@@ -24,7 +24,7 @@ from trials.spec import Status, Trial
 
 # What a trial imports is imported here once. Not Inductor's async_compile or compile_fx: they start a pool of
 # processes whose threads do not survive a fork.
-PRELOAD = ("torch", "torch._dynamo", "trials.workloads.timing", "trials.workloads.noop")
+PRELOAD = ("torch", "torch._dynamo", "trials.workloads.timing", "trials.workloads.attention", "trials.workloads.noop")
 LAST_WORDS_SECONDS = 0.5
 
 

@@ -2,21 +2,32 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from statistics import median
 
+import numpy as np
 import torch
 
 from trials.attention_step import AttentionStep
 from trials.attention_support import check_attention
 from trials.clock import Iteration, Phase, clock_for, time_iteration
 from trials.compilation import check_compiled
+from trials.devices import Device, find_device, peak_flops
+from trials.fingerprint import fingerprint
+from trials.flags import is_host_bound
+from trials.formulas import attention_flops
+from trials.interval import count_outliers
+from trials.iterations import Series, take_series
 from trials.record import Measurement
-from trials.spec import Flag, UnsupportedError
+from trials.spec import Flag, TrialConfig, UnsupportedError
+from trials.telemetry import Watch, doubts
 from trials.workbench import Workbench
-from trials.workloads.timing import is_host_bound
 
 PHASES = ("forward", "backward")
 MEMORY_REPETITIONS = 3
-"""Iterations in which memory is read; they should agree exactly."""
+"""Iterations in which memory is read; where they do not agree exactly they are flagged `unsteady`."""
+
+Intervals = tuple[Iteration, ...]
+"""Of one iteration: forward's and backward's."""
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
@@ -33,23 +44,28 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     if config.cold_l2 and config.device_type != "cuda":
         raise UnsupportedError("cold_l2 needs device: cuda; there is no way here to empty another device's cache")
     bench.clear()  # a model of an earlier workload would count as memory
-    with bench.quiet():
-        with bench.account("setup"):
-            step = AttentionStep(config, bench.math_mode)
-        yield from _times(bench, step)
-        with bench.account("measured"):
-            memory = list(_memory(config.device_type, step))
-        yield from memory
+    with Watch(config.device_type) as watch, bench.quiet():
+        step = AttentionStep(config, bench.math_mode)
+        run = _iteration(config, step)
+        step.give_gradient()
+        if config.compiles:
+            yield from _compile(bench, step, run)
+        watch.wait()
+        series = take_series(bench, run, lambda intervals: sum(interval.step for interval in intervals))
+    del run
+    step.gradient = None
+    yield from _times(config, series, doubts(watch, since=series.since, until=series.until))
+    with bench.account("measured"):
+        memory = list(_memory(config.device_type, step))
+    yield from memory
 
 
-def _times(bench: Workbench, step: AttentionStep) -> Iterator[Measurement]:
-    config = bench.config
+def _iteration(config: TrialConfig, step: AttentionStep) -> Callable[[], Intervals]:
     clock = clock_for(config.device_type)
     flush = l2_flusher() if config.cold_l2 else None
-    phases = tuple(Phase(name=name, run=getattr(step, name)) for name in PHASES)
-    step.give_gradient()
+    phases = [Phase(name=name, run=getattr(step, name)) for name in PHASES]
 
-    def run() -> tuple[Iteration, ...]:
+    def run() -> Intervals:
         intervals = []
         for phase in phases:
             if flush:
@@ -58,36 +74,58 @@ def _times(bench: Workbench, step: AttentionStep) -> Iterator[Measurement]:
         step.drop()
         return tuple(intervals)
 
-    if config.compiles:
-        with bench.account("compile"):
-            first = run()
-        flags = check_compiled()
-        for name, interval in zip(PHASES, first, strict=True):
-            yield Measurement(phase=name, metric="compile_time", unit="s", samples=(interval.step,), flags=flags)
-    with bench.account("warmup"):
-        warmup = [run() for _ in range(config.warmup_steps)]
-    with bench.account("measured"):
-        measured = [run() for _ in range(config.measure_steps)]
-    step.gradient = None
+    return run
 
+
+def _compile(bench: Workbench, step: AttentionStep, run: Callable[[], Intervals]) -> Iterator[Measurement]:
+    with bench.account("compile"):
+        first = run()
+        if step.uses_cuda_graphs:
+            run()  # the first iteration only compiles, the second records the graphs
+    flags = check_compiled(cuda_graphs=step.uses_cuda_graphs)
+    for name, interval in zip(PHASES, first, strict=True):
+        yield Measurement(phase=name, metric="compile_time", unit="s", samples=(interval.step,), flags=flags)
+
+
+def _times(config: TrialConfig, series: Series[Intervals], gpu_flags: tuple[Flag, ...]) -> Iterator[Measurement]:
+    """Time of each phase; on CUDA also the time that the host took to launch it."""
+    met = fingerprint(config.device_type)
+    device = find_device(met.device_name, met.device_memory)
     for i, name in enumerate(PHASES):
-        before, samples = [pair[i] for pair in warmup], [pair[i] for pair in measured]
+        warmup, measured = [one[i] for one in series.warmup], [one[i] for one in series.measured]
         yield Measurement(
             phase=name,
             metric="time",
             unit="s",
-            samples=tuple(interval.step for interval in samples),
-            warmup_samples=tuple(interval.step for interval in before),
-            flags=(Flag.HOST_BOUND,) if is_host_bound(samples) else (),
+            samples=tuple(interval.step for interval in measured),
+            warmup_samples=tuple(interval.step for interval in warmup),
+            flags=series.flags + gpu_flags + flags_of_phase(config, name, measured, device),
         )
         if config.device_type == "cuda":
             yield Measurement(
                 phase=name,
                 metric="enqueue_time",
                 unit="s",
-                samples=tuple(interval.enqueue for interval in samples if interval.enqueue is not None),
-                warmup_samples=tuple(interval.enqueue for interval in before if interval.enqueue is not None),
+                samples=tuple(interval.enqueue for interval in measured if interval.enqueue is not None),
+                warmup_samples=tuple(interval.enqueue for interval in warmup if interval.enqueue is not None),
             )
+
+
+def flags_of_phase(
+    config: TrialConfig, phase: str, measured: list[Iteration], device: Device | None
+) -> tuple[Flag, ...]:
+    """The flags of one phase by its samples and by the datasheet of the device, if there is one."""
+    seconds = [interval.step for interval in measured]
+    peak = peak_flops(device, config.precision) if device else None
+    shape = {name: getattr(config, name) for name in ("d_model", "context_length", "batch_size")}
+    # No implementation can do without the scores on and below the diagonal, half of all.
+    least = attention_flops(phase=phase, **shape) / (2 if config.causal else 1)
+    found = {
+        Flag.HOST_BOUND: is_host_bound(measured),
+        Flag.OUTLIERS: count_outliers(np.array([seconds]))[0] > 0,
+        Flag.PHYSICS_VIOLATION: peak is not None and least > peak * median(seconds),
+    }
+    return tuple(flag for flag, holds in found.items() if holds)
 
 
 def _memory(device_type: str, step: AttentionStep) -> Iterator[Measurement]:
@@ -104,7 +142,8 @@ def _memory(device_type: str, step: AttentionStep) -> Iterator[Measurement]:
         return
     samples = [_read_once(step) for _ in range(MEMORY_REPETITIONS)]
     for (phase, metric), values in zip(readings, zip(*samples, strict=True), strict=True):
-        yield of(phase=phase, metric=metric, samples=tuple(values))
+        flags = (Flag.UNSTEADY,) if len(set(values)) > 1 else ()
+        yield of(phase=phase, metric=metric, samples=tuple(values), flags=flags)
 
 
 def _read_once(step: AttentionStep) -> tuple[int, int, int, int]:
