@@ -1,6 +1,6 @@
-"""Keeps results as reference data: one Parquet file without the names of machines, that `lmsweep table` reads as a store.
+"""Keeps results as reference data: one Parquet file, without names of machines, that `lmsweep table` reads as a store.
 
-    python benchmarks/keep.py analysis/reference/NAME STORE [STORE ...]
+python benchmarks/keep.py analysis/reference/NAME STORE [STORE ...]
 """
 
 import sys

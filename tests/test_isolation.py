@@ -82,6 +82,16 @@ def test_a_trial_that_ends_well_leaves_the_rows_of_its_phases_and_of_its_time(ru
     assert {row.fingerprint.device_name for row in rows} == {environment.device_name}
 
 
+def test_each_workload_of_a_trial_has_its_rows_and_what_cannot_be_known_has_a_reason(runner, environment):
+    trial = Trial(config=TINY, workloads=("timing", "energy"), sweep="test")
+    rows = runner.run(trial, fallback=environment)
+    assert {row.workload for row in rows} == {"timing", "energy"}
+    assert len({row.attempt_id for row in rows}) == 1
+    energy = next(row for row in rows if row.metric == "energy")
+    assert (energy.status, energy.samples) == (Status.OK, None)
+    assert "NVIDIA" in (energy.reason or "")
+
+
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
 def test_a_process_that_is_ended_by_a_signal_is_lost_and_the_next_trial_is_not(runner, environment, sign):
     thread = signal_later(sign)

@@ -156,7 +156,7 @@ def may_share_a_process(trial: Trial) -> bool:
     neither times nor the bytes of tensors are changed by what came before once the allocator and the compiler are
     cleared. What the allocator has reserved is, so the other workloads each have a process of their own.
     """
-    return trial.config.compiles and set(trial.workloads) <= {"noop", "timing", "attention"}
+    return trial.config.compiles and set(trial.workloads) <= {"noop", "timing", "energy", "attention"}
 
 
 def _exit_words(exitcode: int | None) -> str:

@@ -232,6 +232,7 @@ AUTO_FIELDS: tuple[str, ...] = tuple(
 PROTOCOL_FIELDS: dict[str, tuple[str, ...]] = {
     "noop": (),
     "timing": ("mode", "warmup_steps", "measure_steps"),
+    "energy": ("mode",),
     "memory": ("mode",),
     "attention": ("warmup_steps", "measure_steps", "cold_l2"),
 }

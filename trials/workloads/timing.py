@@ -1,6 +1,5 @@
 """Timing: how long each phase of a training iteration takes."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
@@ -12,7 +11,7 @@ from trials.flags import flags_of_times, is_host_bound
 from trials.iterations import Series, take_series
 from trials.record import Measurement
 from trials.spec import Flag
-from trials.telemetry import ENERGY_SECONDS, Watch, doubts, energy_row, gauge_rows
+from trials.telemetry import Watch, doubts, gauge_rows
 from trials.workbench import Workbench
 
 
@@ -20,8 +19,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     """Times `measure_steps` iterations after `warmup_steps` equal ones, phase by phase; seconds.
 
     A compiled model's first iteration, in which the compiler runs, is timed apart and is no part of the warm-up. On a
-    GPU, iterations go on untimed until the energy counter is worth reading, and one more is traced; clocks, power and
-    temperature are sampled beside all of them.
+    GPU one more is traced; clocks, power and temperature are sampled beside all of them.
 
     Raises UnsupportedError where this machine cannot run the combination, and RuntimeError where a model that should be
     compiled ran without a compiled graph.
@@ -41,20 +39,13 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         graphs = compile_counts().graphs
         watch.wait()
         series = take_series(bench, run, attrgetter("step"))
-        with bench.account("measured"):
-            more = 0
-            while watch.counts_energy and time.monotonic() < series.since + ENERGY_SECONDS:
-                run()
-                more += 1
-            until = time.monotonic()
-            busy = list(busy_row(config.device_type, run))
+        busy = list(busy_row(config.device_type, run))
 
     if config.compiles:
         yield from _compile_counts(graphs)
-    yield from _times(bench, phases, series, doubts(watch, since=series.since, until=until))
+    yield from _times(bench, phases, series, doubts(watch, since=series.since, until=series.until))
     yield from busy
-    yield energy_row(watch, since=series.since, until=until, iterations=len(series.measured) + more)
-    yield from gauge_rows(watch, warmup_from=series.warmup_from, since=series.since, until=until)
+    yield from gauge_rows(watch, warmup_from=series.warmup_from, since=series.since, until=series.until)
 
 
 def _compile(bench: Workbench, phases: Sequence[Phase], run: Callable[[], Iteration]) -> Iterator[Measurement]:

@@ -1,0 +1,40 @@
+"""Energy: what a training iteration draws, from the board's own counter."""
+
+import time
+from collections.abc import Iterator
+
+from trials.clock import clock_for, time_iteration
+from trials.record import Measurement
+from trials.telemetry import ENERGY_SECONDS, Watch, energy_row
+from trials.workbench import Workbench
+
+WARMUP_ITERATIONS = 3
+
+
+def measure(bench: Workbench) -> Iterator[Measurement]:
+    """Yields the joules per iteration over at least ENERGY_SECONDS of iterations, one after the other.
+
+    The counter is read that long because the driver updates it only a few times a second. It is a workload of its own
+    because that takes longer than timing does. Without a counter there is no value, and the reason is told.
+    """
+    phases = bench.step.phases()
+    clock = clock_for(bench.config.device_type)
+
+    def run() -> None:
+        time_iteration(phases, clock)
+        bench.step.drop()
+
+    with Watch(bench.config.device_type) as watch, bench.quiet():
+        with bench.account("compile" if bench.config.compiles else "warmup"):
+            run()
+        with bench.account("warmup"):
+            for _ in range(WARMUP_ITERATIONS):
+                run()
+        watch.wait()
+        since, iterations = time.monotonic(), 0
+        with bench.account("measured"):
+            while watch.counts_energy and time.monotonic() < since + ENERGY_SECONDS:
+                run()
+                iterations += 1
+        until = time.monotonic()
+    yield energy_row(watch, since=since, until=until, iterations=iterations)
