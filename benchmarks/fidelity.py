@@ -1,0 +1,58 @@
+"""Checks the GPU clock against what is known: sleeps of known ratio, Triton's do_bench, and the kernels' own times.
+
+python benchmarks/fidelity.py
+"""
+
+from collections.abc import Callable
+from statistics import median
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from triton.testing import do_bench
+
+from trials.busy import busy_row
+from trials.clock import CudaClock, Phase, time_iteration
+
+ITERATIONS = 100
+CYCLES = 20_000_000
+
+
+def seconds(run: Callable[[], object], prepare: Callable[[], object] = lambda: None) -> float:
+    """Median seconds of one run, each after `prepare`, by the clock that trials are timed with."""
+    clock = CudaClock()
+    samples = []
+    for i in range(ITERATIONS + 10):
+        prepare()
+        iteration = time_iteration([Phase(name="run", run=run)], clock)
+        if i >= 10:
+            samples.append(iteration.step)
+    return median(samples)
+
+
+def main() -> None:
+    print(torch.cuda.get_device_name(), torch.__version__)
+    once = seconds(lambda: torch.cuda._sleep(CYCLES))
+    twice = seconds(lambda: torch.cuda._sleep(2 * CYCLES))
+    print(f"sleep(2N) / sleep(N): {twice / once:.4f} (N: {once * 1e3:.3f} ms)")
+
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    q, k, v = (torch.randn(8, 32, 4096, 128, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    cache = torch.empty(256 * 2**20, dtype=torch.int8, device="cuda")
+    work: dict[str, Callable[[], object]] = {
+        "GEMM 8192^3 bf16": lambda: a @ b,
+        "SDPA 8x32x4096x128 bf16": lambda: scaled_dot_product_attention(q, k, v, is_causal=True),
+    }
+    for name, run in work.items():
+        # In turn, as the chip's clocks drift with its temperature; do_bench clears the L2 cache before each run too.
+        pairs = [
+            (seconds(run, cache.zero_), do_bench(run, warmup=50, rep=300, return_mode="median") / 1e3) for _ in range(5)
+        ]
+        ours, theirs = (median(side) for side in zip(*pairs, strict=True))
+        print(f"{name}: ours {ours * 1e3:.4f} ms, do_bench {theirs * 1e3:.4f} ms, ratio {ours / theirs:.4f}")
+        (busy,) = busy_row("cuda", run)
+        assert busy.samples is not None
+        print(f"  kernels {busy.samples[0] * 1e3:.4f} ms of one run, device time {seconds(run) * 1e3:.4f} ms")
+
+
+if __name__ == "__main__":
+    main()
