@@ -1,0 +1,146 @@
+"""How many iterations are enough: the rules on series whose answers are known."""
+
+import itertools
+import time
+
+import pytest
+
+from trials.interval import count_outliers, relative_half_width
+from trials.stopping import FEWEST, MEASURE_LIMIT, NARROW, WARMUP_LIMIT, Limit, is_narrow, is_steady, repeat
+
+GENEROUS = Limit(iterations=1000, seconds=60.0)
+
+
+def to_and_fro(n: int, spacing: float, median: float = 1.0) -> list[float]:
+    """n values that are `spacing` apart, in an order in which neighbours do not resemble each other."""
+    ordered = [median + spacing * (rank - (n - 1) / 2) for rank in range(n)]
+    pairs = zip(ordered[: (n + 1) // 2], reversed(ordered), strict=False)
+    return [value for pair in pairs for value in pair][:n]
+
+
+def counter():
+    return iter(range(10_000)).__next__
+
+
+# How often
+
+
+def test_a_number_of_steps_is_that_many_whatever_they_show():
+    assert repeat(counter(), 7, lambda taken: True, Limit(iterations=1, seconds=0)) == ([0, 1, 2, 3, 4, 5, 6], True)
+    assert repeat(counter(), 0, lambda taken: False, GENEROUS) == ([], True)
+
+
+def test_auto_goes_on_until_it_is_enough():
+    assert repeat(counter(), "auto", lambda taken: len(taken) == 12, GENEROUS) == (list(range(12)), True)
+
+
+def test_auto_gives_up_at_its_number_of_iterations():
+    taken, enough = repeat(counter(), "auto", lambda taken: False, Limit(iterations=50, seconds=60))
+    assert (len(taken), enough) == (50, False)
+
+
+def test_what_is_enough_at_the_limit_is_enough():
+    assert repeat(counter(), "auto", lambda taken: len(taken) == 5, Limit(iterations=5, seconds=60))[1]
+
+
+def test_auto_gives_up_when_its_time_is_over_but_takes_one_iteration():
+    began = time.monotonic()
+    taken, enough = repeat(lambda: time.sleep(0.02), "auto", lambda taken: False, Limit(iterations=999, seconds=0.1))
+    assert not enough
+    assert 1 <= len(taken) <= 5
+    assert 0.1 <= time.monotonic() - began < 2
+    assert repeat(counter(), "auto", lambda taken: False, Limit(iterations=999, seconds=0)) == ([0], False)
+
+
+def test_the_limits_are_those_of_the_protocol():
+    assert (WARMUP_LIMIT, MEASURE_LIMIT) == (Limit(iterations=50, seconds=60), Limit(iterations=200, seconds=120))
+    assert {"cuda": 0.01, "cpu": 0.03, "mps": 0.03} == NARROW
+
+
+# When a warm-up is steady
+
+
+def undisturbed(n: int) -> list[int]:
+    return [4] * (n + 1)
+
+
+def test_two_windows_of_five_that_agree_are_steady():
+    assert is_steady([1.0] * 10, undisturbed(10))
+    assert is_steady([1.0] * 5 + [1.019] * 5, undisturbed(10))
+    assert not is_steady([1.0] * 5 + [1.021] * 5, undisturbed(10))
+    assert not is_steady([1.0] * 5 + [0.979] * 5, undisturbed(10))
+
+
+def test_fewer_than_two_windows_are_not_steady_and_windows_do_not_overlap():
+    answers = [is_steady([1.0] * n, undisturbed(n)) for n in range(21)]
+    assert [n for n, steady in enumerate(answers) if steady] == [10, 15, 20]
+
+
+def test_only_the_last_two_windows_count():
+    assert is_steady([9.0, 5.0, 3.0, 2.0, 1.5] + [1.0] * 10, undisturbed(15))
+    assert not is_steady([1.0] * 10 + [1.1] * 5, undisturbed(15))
+
+
+def test_a_slow_decay_is_steady_once_it_loses_less_than_2_percent_from_window_to_window():
+    decay = [1 + 0.5 * 0.8**i for i in range(50)]
+    # The medians of the windows before n iterations are decay[n - 8] and decay[n - 3].
+    losses = {n: 1 - decay[n - 3] / decay[n - 8] for n in (20, 25)}
+    assert losses[20] > 0.02 > losses[25]
+    assert [n for n in range(1, 30) if is_steady(decay[:n], undisturbed(n))] == [25]
+
+
+def test_one_outlier_in_a_window_does_not_make_it_unsteady():
+    assert is_steady([1.0, 1.0, 100.0, 1.0, 1.0] + [1.0] * 5, undisturbed(10))
+
+
+@pytest.mark.parametrize("when", range(15))
+def test_a_compile_or_an_allocation_within_the_two_windows_is_not_steady(when: int):
+    counts = [0] * (when + 1) + [1] * (15 - when)  # it happens in iteration `when`, counted from 0
+    assert is_steady([1.0] * 15, counts) == (when < 5)
+
+
+# When a median is known well enough
+
+
+@pytest.mark.parametrize("device_type", ["cuda", "cpu", "mps"])
+def test_the_interval_must_be_as_narrow_as_the_device_allows(device_type: str):
+    # Of 30 independent samples the interval goes from the 10th to the 21st: 5.5 spacings to either side.
+    spacing = NARROW[device_type] / 5.5
+    assert is_narrow(to_and_fro(30, 0.99 * spacing), device_type)
+    assert not is_narrow(to_and_fro(30, 1.01 * spacing), device_type)
+    assert is_narrow(to_and_fro(30, 99 * spacing, median=100.0), device_type)
+
+
+def test_the_same_samples_in_order_are_a_drift_and_tell_less():
+    series = to_and_fro(30, 0.99 * 0.01 / 5.5)
+    assert is_narrow(series, "cuda") and not is_narrow(sorted(series), "cuda")
+
+
+def test_thirty_samples_are_the_fewest_and_every_tenth_is_looked_at():
+    answers = [is_narrow([1.0] * n, "cuda") for n in range(1, 61)]
+    assert [n for n, narrow in enumerate(answers, start=1) if narrow] == [FEWEST, 40, 50, 60]
+
+
+def test_a_noisy_series_takes_more_iterations_than_a_quiet_one():
+    def iterations(spread: float) -> tuple[int, bool]:
+        noise = itertools.cycle([1 + spread * ((7 * i) % 31 - 15) / 15 for i in range(31)])
+        taken, enough = repeat(lambda: next(noise), "auto", lambda taken: is_narrow(taken, "cuda"), MEASURE_LIMIT)
+        return len(taken), enough
+
+    quiet, medium, loud = iterations(0.001), iterations(0.04), iterations(1.0)
+    assert quiet == (30, True) and loud == (200, False)
+    assert 30 < medium[0] < 200 and medium[1]
+
+
+def test_half_the_width_is_given_as_a_share_of_the_median():
+    assert relative_half_width(to_and_fro(30, 0.1, median=10.0)) == pytest.approx(0.055)
+
+
+# Outliers
+
+
+def test_an_outlier_lies_more_than_three_interquartile_ranges_beyond_the_quartiles():
+    calm = [float(i) for i in range(1, 10)]  # with one above, the quartiles are 3.25 and 7.75; with one below, 1 less
+    counts = [int(count_outliers([[*calm, last]])[0]) for last in (5.0, 21.2, 21.3, -11.2, -11.3)]
+    assert counts == [0, 0, 1, 0, 1]
+    assert list(count_outliers([[5.0] * 9 + [5.001], [5.0] * 10])) == [1, 0]
