@@ -70,12 +70,12 @@ class RunProgress:
 
 
 def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
-    """The configuration fields, the model's dimensions apart, in which these trials differ."""
+    """The configuration fields, the dimensions of named models apart, in which these trials differ."""
     values: dict[str, set[object]] = {}
     dimensions = ("d_model", "d_ff", "num_layers", "num_heads")
     for config in configs:
         for name in CONFIG_FIELDS:
-            if name not in dimensions:
+            if name not in dimensions or config.model is None:
                 values.setdefault(name, set()).add(getattr(config, name))
     return [name for name, seen in values.items() if len(seen) > 1]
 
@@ -91,8 +91,10 @@ def outcome(rows: list[Record]) -> str:
     if failures:
         reason = (failures[0].error or "").strip().splitlines()
         return f"{failures[0].status}: {reason[-1]}" if reason else str(failures[0].status)
-    steps = [row.samples for row in rows if (row.phase, row.metric) == ("step", "time") and row.samples]
-    return f"{format_seconds(statistics.median(steps[0]))} per step" if steps else "ok"
+    times = {row.phase: statistics.median(row.samples) for row in rows if row.metric == "time" and row.samples}
+    if "step" in times:
+        return f"{format_seconds(times['step'])} per step"
+    return ", ".join(f"{phase} {format_seconds(seconds)}" for phase, seconds in times.items()) or "ok"
 
 
 def format_seconds(seconds: float) -> str:
