@@ -53,8 +53,8 @@ def test_auto_gives_up_when_its_time_is_over_but_takes_one_iteration():
 
 
 def test_the_limits_are_those_of_the_protocol():
-    assert (WARMUP_LIMIT, MEASURE_LIMIT) == (Limit(iterations=50, seconds=60), Limit(iterations=200, seconds=120))
-    assert {"cuda": 0.01, "cpu": 0.03, "mps": 0.03} == NARROW
+    assert (Limit(iterations=50, seconds=60), Limit(iterations=200, seconds=120)) == (WARMUP_LIMIT, MEASURE_LIMIT)
+    assert NARROW == {"cuda": 0.01, "cpu": 0.03, "mps": 0.03}
 
 
 # When a warm-up is steady
