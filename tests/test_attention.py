@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor
+from torch._inductor.utils import fresh_cache
 from torch.nn.attention.flex_attention import create_block_mask
 
 import analysis
@@ -19,7 +20,7 @@ from orchestrator.sweep import load_sweep
 from tests.command import lmsweep
 from tests.made_up_results import H200, Attempts
 from trials import attention_support
-from trials.attention import ATTENTION, _not_ahead, attention_for, causal_block_mask
+from trials.attention import ATTENTION, _not_ahead, attention_for, causal_block_mask, kernel_chosen
 from trials.attention_step import AttentionStep
 from trials.attention_support import check_attention
 from trials.clock import Iteration
@@ -27,6 +28,7 @@ from trials.compilation import compile_counts, reset_compiler
 from trials.devices import Device, find_device
 from trials.formulas import attention_before_backward_bytes, attention_flops
 from trials.precision import MATH_MODES
+from trials.precompile import graphs_of, precompile
 from trials.record import Record
 from trials.run import run_here
 from trials.sizes import SIZES
@@ -237,6 +239,13 @@ def test_each_implementation_runs_operations_of_its_own() -> None:
     assert not any("scaled_dot_product" in name for name in found["naive"] | found["naive_softmax"])
 
 
+@pytest.mark.parametrize("chosen", ["naive", "sdpa_math", "sdpa_flash"])
+def test_the_kernel_is_the_one_that_is_named_whichever_was_chosen_before(chosen: str) -> None:
+    with kernel_chosen(chosen):
+        assert "aten::_scaled_dot_product_attention_math" in operations(alone(attention="sdpa_math"))
+        assert "aten::_scaled_dot_product_flash_attention_for_cpu" in operations(alone(attention="sdpa_flash"))
+
+
 def test_causal_changes_the_operations_and_in_a_model_what_a_position_sees() -> None:
     assert "aten::where" not in operations(alone(causal=False))
 
@@ -338,6 +347,17 @@ def operations_of(step: AttentionStep) -> set[str]:
         step.forward()
         step.backward()
     return {event.key for event in profile.key_averages()}
+
+
+def test_what_is_compiled_ahead_is_found_by_the_trial() -> None:
+    flex, eager = alone(attention="flex"), alone()
+    compiled = alone(attention="sdpa_flash", compile="model", d_model=24)
+    assert [config.attention for config in graphs_of([eager, flex])] == ["flex"]
+    with fresh_cache():
+        reset_compiler()
+        precompile(compiled, threads=1)
+        flags = {flag for row in run(compiled) for flag in row.flags}
+    assert Flag.COLD_CACHE not in flags
 
 
 def test_compiled_attention_that_would_run_eagerly_is_an_error() -> None:

@@ -8,6 +8,7 @@ device or type cannot do, `trials.attention_support` says before anything runs.
 import functools
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -63,26 +64,45 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
 
 def sdpa_math(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
     """scaled_dot_product_attention as a sequence of PyTorch's own operations."""
-    with sdpa_kernel(SDPBackend.MATH):
+    with _only(SDPBackend.MATH):
         return sdpa(q, k, v, causal=causal)
 
 
 def sdpa_flash(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
     """scaled_dot_product_attention by FlashAttention."""
-    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+    with _only(SDPBackend.FLASH_ATTENTION):
         return sdpa(q, k, v, causal=causal)
 
 
 def sdpa_efficient(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
     """scaled_dot_product_attention by the memory-efficient kernel."""
-    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+    with _only(SDPBackend.EFFICIENT_ATTENTION):
         return sdpa(q, k, v, causal=causal)
 
 
 def sdpa_cudnn(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
     """scaled_dot_product_attention by cuDNN."""
-    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+    with _only(SDPBackend.CUDNN_ATTENTION):
         return sdpa(q, k, v, causal=causal)
+
+
+def _only(kernel: SDPBackend) -> AbstractContextManager[Any]:
+    """scaled_dot_product_attention has this kernel and no other; costs next to nothing inside `kernel_chosen`."""
+    if (
+        not torch.compiler.is_compiling()
+        and _ENABLED[kernel]()
+        and sum(enabled() for enabled in _ENABLED.values()) == 1
+    ):
+        return nullcontext()
+    return sdpa_kernel(kernel)
+
+
+_ENABLED: dict[SDPBackend, Callable[[], bool]] = {
+    SDPBackend.MATH: torch.backends.cuda.math_sdp_enabled,
+    SDPBackend.FLASH_ATTENTION: torch.backends.cuda.flash_sdp_enabled,
+    SDPBackend.EFFICIENT_ATTENTION: torch.backends.cuda.mem_efficient_sdp_enabled,
+    SDPBackend.CUDNN_ATTENTION: torch.backends.cuda.cudnn_sdp_enabled,
+}
 
 
 def flex(
@@ -145,6 +165,19 @@ ATTENTION: dict[str, Callable[..., Tensor]] = {
     "sdpa_cudnn": sdpa_cudnn,
     "flex": flex,
 }
+
+
+_KERNELS = {
+    "sdpa_math": SDPBackend.MATH,
+    "sdpa_flash": SDPBackend.FLASH_ATTENTION,
+    "sdpa_efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "sdpa_cudnn": SDPBackend.CUDNN_ATTENTION,
+}
+
+
+def kernel_chosen(name: str) -> AbstractContextManager[Any]:
+    """Inside, this implementation need not choose its kernel in every call, which would take the host 10 µs each."""
+    return sdpa_kernel(_KERNELS[name]) if name in _KERNELS else nullcontext()
 
 
 def attention_for(

@@ -45,13 +45,9 @@ def _reason_not(
     usable: Callable[[SDPAParams, bool], bool], config: TrialConfig, dtype: torch.dtype, gradients: bool
 ) -> str | None:
     """Why PyTorch would not use this kernel on tensors of this shape, in its own words; None where it would."""
-    heads = config.num_heads or 1
-    q = torch.empty(
-        (1, heads, config.context_length, config.d_model // heads),
-        dtype=dtype,
-        device=config.device_type,
-        requires_grad=gradients,
-    )
+    # One sequence and one head: more of them change nothing, and would only take memory.
+    shape = (1, 1, config.context_length, config.d_model // (config.num_heads or 1))
+    q = torch.empty(shape, dtype=dtype, device=config.device_type, requires_grad=gradients)
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
         if usable(SDPAParams(q, q, q, None, 0.0, config.causal, False), True):

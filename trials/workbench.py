@@ -9,6 +9,7 @@ from functools import cached_property
 
 import torch
 
+from trials.attention import kernel_chosen
 from trials.attention_support import check_attention
 from trials.clock import synchronize
 from trials.compilation import reset_compiler
@@ -63,11 +64,12 @@ class Workbench:
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """No garbage collection inside: it would hit some iterations and not others."""
+        """No garbage collection inside, which would hit some iterations and not others; attention's kernel chosen."""
         gc.collect()
         gc.disable()
         try:
-            yield
+            with kernel_chosen(self.config.attention):
+                yield
         finally:
             gc.enable()
 
