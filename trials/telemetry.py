@@ -10,7 +10,7 @@ from typing import Self
 import torch
 
 from trials import nvml
-from trials.nvml import Reading
+from trials.nvml import PERIOD, Reading
 from trials.record import Measurement
 from trials.spec import Flag
 
@@ -76,8 +76,8 @@ class Watch:
 
 def gauge_rows(watch: Watch, *, warmup_from: float, since: float, until: float) -> Iterator[Measurement]:
     """What the gauges read between two values of time.monotonic(), and before them, from `warmup_from` on."""
-    during = [reading for reading in watch.readings if since <= reading.at <= until]
-    before = [reading for reading in watch.readings if warmup_from <= reading.at < since]
+    during = _during(watch, since, until)
+    before = [reading for reading in watch.readings if warmup_from <= reading.at < since - PERIOD]
     for name, unit in GAUGES.items():
         samples = _values(during, name)
         reason = watch.reason or ("this driver does not tell it" if during else "the iterations were over too soon")
@@ -106,7 +106,7 @@ def energy_row(watch: Watch, *, since: float, until: float, iterations: int) -> 
 
 def doubts(watch: Watch, *, since: float, until: float) -> tuple[Flag, ...]:
     """What the readings between two values of time.monotonic() say against what was measured then."""
-    during = [reading for reading in watch.readings if since <= reading.at <= until]
+    during = _during(watch, since, until)
     events = 0
     for reading in during:
         events |= reading.event_reasons or 0
@@ -116,6 +116,11 @@ def doubts(watch: Watch, *, since: float, until: float) -> tuple[Flag, ...]:
         Flag.SHARED_GPU: any((reading.processes or 1) > 1 for reading in during),
     }
     return tuple(flag for flag, holds in found.items() if holds)
+
+
+def _during(watch: Watch, since: float, until: float) -> list[Reading]:
+    """The readings of that time, and the last one before it: ten iterations may fall between two readings."""
+    return [reading for reading in watch.readings if since - PERIOD <= reading.at <= until]
 
 
 def _values(readings: Sequence[Reading], name: str) -> tuple[float, ...]:

@@ -39,7 +39,8 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         graphs = compile_counts().graphs
         watch.wait()
         series = take_series(bench, run, attrgetter("step"))
-        busy = list(busy_row(config.device_type, run))
+        with bench.account("measured"):
+            busy = list(busy_row(config.device_type, run))
 
     if config.compiles:
         yield from _compile_counts(graphs)
