@@ -233,6 +233,7 @@ PROTOCOL_FIELDS: dict[str, tuple[str, ...]] = {
     "noop": (),
     "timing": ("mode", "warmup_steps", "measure_steps"),
     "energy": ("mode",),
+    "busy": ("mode",),
     "memory": ("mode",),
     "attention": ("warmup_steps", "measure_steps", "cold_l2"),
 }

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
-from trials.busy import busy_row
 from trials.clock import Iteration, Phase, clock_for, time_iteration
 from trials.compilation import check_compiled, compile_counts
 from trials.devices import find_device
@@ -18,8 +17,8 @@ from trials.workbench import Workbench
 def measure(bench: Workbench) -> Iterator[Measurement]:
     """Times `measure_steps` iterations after `warmup_steps` equal ones, phase by phase; seconds.
 
-    A compiled model's first iteration, in which the compiler runs, is timed apart and is no part of the warm-up. On a
-    GPU one more is traced; clocks, power and temperature are sampled beside all of them.
+    A compiled model's first iteration, in which the compiler runs, is timed apart and is no part of the warm-up. Beside
+    all of them a GPU's clocks, power and temperature are sampled.
 
     Raises UnsupportedError where this machine cannot run the combination, and RuntimeError where a model that should be
     compiled ran without a compiled graph.
@@ -40,12 +39,10 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         watch.wait()
         series = take_series(bench, run, attrgetter("step"))
         with bench.account("measured"):
-            busy = list(busy_row(config.device_type, run))
-
+    
     if config.compiles:
         yield from _compile_counts(graphs)
     yield from _times(bench, phases, series, doubts(watch, since=series.since, until=series.until))
-    yield from busy
     yield from gauge_rows(watch, warmup_from=series.warmup_from, since=series.since, until=series.until)
 
 
