@@ -13,8 +13,8 @@ WARMUP_ITERATIONS = 3
 def measure(bench: Workbench) -> Iterator[Measurement]:
     """Yields the seconds of one traced iteration in which at least one kernel or copy ran.
 
-    It is a workload of its own because the profiler, once it has run, makes every launch of its process slower: it comes
-    after timing, and no other trial follows in that process.
+    It is a workload of its own because the profiler, once it has run, makes every launch of its process slower: it
+    comes after timing, and no other trial follows in that process.
     """
     phases = bench.step.phases()
     clock = clock_for(bench.config.device_type)

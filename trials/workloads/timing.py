@@ -38,8 +38,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         graphs = compile_counts().graphs
         watch.wait()
         series = take_series(bench, run, attrgetter("step"))
-        with bench.account("measured"):
-    
+
     if config.compiles:
         yield from _compile_counts(graphs)
     yield from _times(bench, phases, series, doubts(watch, since=series.since, until=series.until))
