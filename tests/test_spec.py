@@ -55,6 +55,7 @@ def test_the_protocol_is_part_of_the_measurement_but_not_of_the_trial():
 def test_every_field_of_the_combination_tells_trials_apart(name):
     words = {"precision": "bf16", "compile": "block", "attention": "sdpa", "optimizer": "adamw_loop"}
     words |= {"compile_mode": "max-autotune", "checkpointing": "block", "causal": False}
+    words |= {"ddp": "flat", "bucket_bytes": 10**6}
     value = words[name] if name in words else getattr(TINY, name) * 2
     assert trial_id(replace(TINY, **{name: value})) != trial_id(TINY)
 

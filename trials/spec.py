@@ -24,6 +24,7 @@ Optimizer = Literal["adamw_fused", "adamw_foreach", "adamw_loop"]
 ZeroGrad = Literal["after_step", "before_backward"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 Checkpointing = Literal["none", "block", "sqrt"]
+Ddp = Literal["none", "naive", "flat", "overlap", "bucketed", "torch", "zero1"]
 Auto = Literal["auto"]
 """As many as the measurement itself shows to be enough: see `trials.stopping`."""
 
@@ -110,6 +111,11 @@ class Flag(StrEnum):
         "This time would need more than the peak of the device's datasheet: the time or the datasheet's row is wrong. "
         "Do not use the number, and report it.",
     )
+    NOT_RESOLVED = (
+        "not_resolved",
+        "The interval of this difference reaches 0 or below: it is too small to be told from the noise. Read it as "
+        "`about 0`, or measure more pairs (measure_steps) on a quieter machine.",
+    )
     COLD_CACHE = (
         "cold_cache",
         "The compiler's cache did not hold this graph: its compile time is that of a first run on this machine.",
@@ -163,6 +169,16 @@ class TrialConfig:
     zero_grad: ZeroGrad = _combination("after_step")
     """When a step's gradients are freed: as soon as the optimizer has used them, or, as in the published reports, only
     when the next backward begins, so that forward runs beside them."""
+    world_size: int = _combination(1)
+    """Processes (ranks) that work on one batch together, each on a GPU or a share of the cores of its own; batch_size is
+    that of each."""
+    ddp: Ddp = _combination("none")
+    """How the ranks make one gradient of theirs, by all-reduces: naive (one per parameter after backward), flat (one of
+    all after backward), overlap (one per parameter during backward), bucketed (one per bucket of parameters during
+    backward), torch (DistributedDataParallel), zero1 (bucketed, and the optimizer's state is divided among ranks)."""
+    bucket_bytes: int | None = _combination(None)
+    """Bytes of gradients from which bucketed, torch and zero1 send a bucket; None is 25 MiB, as in
+    DistributedDataParallel."""
     device: str = _combination("cpu")
     """cpu, mps, cuda, cuda:<accelerator type>; identifiers hold the part before the colon."""
     mode: Mode = _protocol("train_step")
@@ -177,7 +193,8 @@ class TrialConfig:
     """How long the trial may take in all before its process is killed; no part of any identifier."""
 
     def __post_init__(self) -> None:
-        for name in ("d_model", "d_ff", "num_layers", "num_heads", "vocab_size", "context_length", "batch_size"):
+        sizes = ("d_model", "d_ff", "num_layers", "num_heads", "vocab_size", "context_length", "batch_size")
+        for name in (*sizes, "world_size", "bucket_bytes"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RequestError(f"{name} is {value}; it must be at least 1")
@@ -236,6 +253,7 @@ PROTOCOL_FIELDS: dict[str, tuple[str, ...]] = {
     "busy": ("mode",),
     "memory": ("mode",),
     "attention": ("warmup_steps", "measure_steps", "cold_l2"),
+    "precision": (),
 }
 
 
