@@ -13,7 +13,8 @@ from triton.testing import do_bench
 from trials.busy import busy_row
 from trials.clock import CudaClock, Phase, time_iteration
 
-ITERATIONS = 100
+ITERATIONS = 30
+PAIRS = 15
 CYCLES = 20_000_000
 
 
@@ -43,15 +44,19 @@ def main() -> None:
         "SDPA 8x32x4096x128 bf16": lambda: scaled_dot_product_attention(q, k, v, is_causal=True),
     }
     for name, run in work.items():
-        # In turn, as the chip's clocks drift with its temperature; do_bench clears the L2 cache before each run too.
+        # In turn and in short bursts, as the chip's clocks follow its power; do_bench clears the L2 cache each time too.
         pairs = [
-            (seconds(run, cache.zero_), do_bench(run, warmup=50, rep=300, return_mode="median") / 1e3) for _ in range(5)
+            (seconds(run, cache.zero_), do_bench(run, warmup=20, rep=60, return_mode="median") / 1e3)
+            for _ in range(PAIRS)
         ]
         ours, theirs = (median(side) for side in zip(*pairs, strict=True))
         print(f"{name}: ours {ours * 1e3:.4f} ms, do_bench {theirs * 1e3:.4f} ms, ratio {ours / theirs:.4f}")
-        (busy,) = busy_row("cuda", run)
+        traced: list[float] = []
+        clock = CudaClock()
+        phase = Phase(name="run", run=run)
+        (busy,) = busy_row("cuda", lambda: traced.append(time_iteration([phase], clock).step))
         assert busy.samples is not None
-        print(f"  kernels {busy.samples[0] * 1e3:.4f} ms of one run, device time {seconds(run) * 1e3:.4f} ms")
+        print(f"  of one traced run: kernels {busy.samples[0] * 1e3:.4f} ms, device time {traced[0] * 1e3:.4f} ms")
 
 
 if __name__ == "__main__":
