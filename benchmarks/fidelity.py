@@ -44,19 +44,24 @@ def main() -> None:
         "SDPA 8x32x4096x128 bf16": lambda: scaled_dot_product_attention(q, k, v, is_causal=True),
     }
     for name, run in work.items():
-        # In turn and in short bursts, as the chip's clocks follow its power; do_bench clears the L2 cache each time too.
+        # In turn and in short bursts, as the clocks follow the chip's power; do_bench clears the L2 cache too.
         pairs = [
             (seconds(run, cache.zero_), do_bench(run, warmup=20, rep=60, return_mode="median") / 1e3)
             for _ in range(PAIRS)
         ]
         ours, theirs = (median(side) for side in zip(*pairs, strict=True))
         print(f"{name}: ours {ours * 1e3:.4f} ms, do_bench {theirs * 1e3:.4f} ms, ratio {ours / theirs:.4f}")
-        traced: list[float] = []
-        clock = CudaClock()
-        phase = Phase(name="run", run=run)
-        (busy,) = busy_row("cuda", lambda: traced.append(time_iteration([phase], clock).step))
-        assert busy.samples is not None
-        print(f"  of one traced run: kernels {busy.samples[0] * 1e3:.4f} ms, device time {traced[0] * 1e3:.4f} ms")
+        kernels, device = trace(run)
+        print(f"  of one traced run: kernels {kernels * 1e3:.4f} ms, device time {device * 1e3:.4f} ms")
+
+
+def trace(run: Callable[[], object]) -> tuple[float, float]:
+    """Seconds in which a kernel ran, and seconds between the events around it, of one and the same run."""
+    clock, phase = CudaClock(), Phase(name="run", run=run)
+    iterations = []
+    (busy,) = busy_row("cuda", lambda: iterations.append(time_iteration([phase], clock)))
+    assert busy.samples is not None, busy.reason
+    return busy.samples[0], iterations[0].step
 
 
 if __name__ == "__main__":

@@ -19,6 +19,9 @@ def main() -> None:
     for name in ("host_name", "artifact"):
         index = whole.schema.get_field_index(name)
         whole = whole.set_column(index, whole.schema.field(name), pa.nulls(whole.num_rows, pa.string()))
+    index = whole.schema.get_field_index("lmsweep_commit")
+    commits = [commit or None for commit in whole.column(index).to_pylist()]
+    whole = whole.set_column(index, whole.schema.field(index), pa.array(commits, pa.string()))
     whole = whole.sort_by([("started_at", "ascending"), ("phase", "ascending"), ("metric", "ascending")])
     folder = Path(target) / "measurements"
     folder.mkdir(parents=True, exist_ok=True)
