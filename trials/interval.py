@@ -9,7 +9,7 @@ values), corrected for its bias of -(1 + 4 rho) / n (Marriott and Pope, 1954), a
 the interval covers the true median in at least 95 % of independent series and, for AR(1) noise of rho 0.7, in 95 % of
 series of 30 to 200 samples. Below 20 correlated samples it covers less (87 % at 10), whatever is done with them.
 
-All functions but the last take many series of one length at once, as a (rows, n) matrix.
+The functions of one series come last; the others take many series of one length at once, as a (rows, n) matrix.
 """
 
 from collections.abc import Sequence
@@ -53,13 +53,19 @@ def count_outliers(samples: Floats) -> NDArray[np.int64]:
     return ((samples < low - beyond) | (samples > high + beyond)).sum(axis=1)
 
 
-def relative_half_width(series: Sequence[float]) -> float:
-    """Half the width of the interval of one series' median, as a share of the median."""
+def median_interval(series: Sequence[float]) -> tuple[float, float]:
+    """The interval of one series' median."""
     samples = np.asarray(series, dtype=np.float64)[None, :]
     order = np.argsort(samples, axis=1)
     ordered = samples[0, order[0]]
     below = int(samples_below(samples, order)[0])
-    return float((ordered[-1 - below] - ordered[below]) / 2 / np.median(ordered))
+    return float(ordered[below]), float(ordered[-1 - below])
+
+
+def relative_half_width(series: Sequence[float]) -> float:
+    """Half the width of the interval of one series' median, as a share of the median."""
+    low, high = median_interval(series)
+    return float((high - low) / 2 / np.median(series))
 
 
 def _effective_sample_size(ranks: Floats) -> Floats:

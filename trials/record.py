@@ -31,7 +31,8 @@ class Measurement:
     metric: str
     """Which property of it: time, enqueue_time, peak_allocated, ..."""
     unit: str
-    """Seconds (s), bytes (B), joules (J), watts (W), hertz (Hz), degrees Celsius (degC), or 1 for a count."""
+    """Seconds (s), bytes (B), bytes per second (B/s), joules (J), watts (W), hertz (Hz), degrees Celsius (degC), or 1
+    for a count or a ratio."""
     samples: tuple[float, ...] | None
     """One value per measured iteration, in order; None where it cannot be known, and `reason` says why."""
     warmup_samples: tuple[float, ...] = ()
@@ -126,6 +127,8 @@ class Fingerprint:
     """Type autocast was casting to; None where autocast was off."""
     parameter_dtype: str | None = None
     """Type of the model's weights; of queries, keys and values for the workload `attention`."""
+    collective_library: str | None = None
+    """What joined the ranks of a trial that has several processes: gloo, or nccl with its version."""
     lmsweep_version: str | None = None
     """Version of this project."""
     lmsweep_commit: str | None = None

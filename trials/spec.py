@@ -170,8 +170,8 @@ class TrialConfig:
     """When a step's gradients are freed: as soon as the optimizer has used them, or, as in the published reports, only
     when the next backward begins, so that forward runs beside them."""
     world_size: int = _combination(1)
-    """Processes (ranks) that work on one batch together, each on a GPU or a share of the cores of its own; batch_size is
-    that of each."""
+    """Processes (ranks) that work on one batch together, each on a GPU or a share of the cores of its own; batch_size
+    is that of each."""
     ddp: Ddp = _combination("none")
     """How the ranks make one gradient of theirs, by all-reduces: naive (one per parameter after backward), flat (one of
     all after backward), overlap (one per parameter during backward), bucketed (one per bucket of parameters during
@@ -254,7 +254,11 @@ PROTOCOL_FIELDS: dict[str, tuple[str, ...]] = {
     "memory": ("mode",),
     "attention": ("warmup_steps", "measure_steps", "cold_l2"),
     "precision": (),
+    "ddp": ("mode", "warmup_steps", "measure_steps"),
 }
+
+RANKED_WORKLOADS: tuple[str, ...] = ("ddp",)
+"""Those that run in `world_size` processes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,11 @@ import torch
 from trials.attention import kernel_chosen
 from trials.attention_support import check_attention
 from trials.clock import synchronize
+from trials.collectives import collective_library, join
 from trials.compilation import reset_compiler
 from trials.fingerprint import fingerprint, present_devices, usable_cores
 from trials.precision import set_math_mode
+from trials.ranks import Rank
 from trials.record import Fingerprint
 from trials.spec import TrialConfig, UnsupportedError
 from trials.training_step import TrainingStep
@@ -23,17 +25,21 @@ from trials.training_step import TrainingStep
 class Workbench:
     """What the workloads of one trial share."""
 
-    def __init__(self, config: TrialConfig, *, requested_at: float) -> None:
-        """`requested_at` is the value of time.monotonic() from which the trial's set-up counts.
+    def __init__(self, config: TrialConfig, *, requested_at: float, rank: Rank | None = None) -> None:
+        """`requested_at` is the value of time.monotonic() from which the trial's set-up counts; `rank` is which of
+        several processes this is, if there are several.
 
-        Raises UnsupportedError where this machine lacks the device or its arithmetic.
+        Raises UnsupportedError where this machine lacks the devices or their arithmetic.
         """
         self.config = config
+        self.rank = rank
         self.seconds = {"setup": 0.0, "compile": 0.0, "warmup": 0.0, "measured": 0.0}
         self._since = requested_at
         if config.device_type not in present_devices():
             raise UnsupportedError(f"this machine has no {config.device_type} device")
-        torch.set_num_threads(len(usable_cores()))
+        torch.set_num_threads(len(rank.cores) if rank else len(usable_cores()))
+        if rank:
+            join(rank, config)
         torch.manual_seed(0)
         self.math_mode = set_math_mode(config.precision, config.device_type)
 
@@ -50,6 +56,7 @@ class Workbench:
             fingerprint(self.config.device_type),
             autocast_dtype=str(mode.autocast_dtype).removeprefix("torch.") if mode.autocast_dtype else None,
             parameter_dtype=str(mode.parameter_dtype).removeprefix("torch."),
+            collective_library=collective_library(),
         )
 
     @contextmanager

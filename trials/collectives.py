@@ -1,0 +1,95 @@
+"""Collectives: the group of a trial's ranks, the mean of tensors over it, and how fast the links between them are."""
+
+import os
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from trials.ranks import LOOPBACK, Rank
+from trials.spec import TrialConfig, UnsupportedError
+
+BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+"""Kind of device -> the library that joins its ranks."""
+
+
+def join(rank: Rank, config: TrialConfig) -> None:
+    """Makes this process a member of the ranks' group, on the GPU of its own number.
+
+    Raises UnsupportedError where there is no library for the device, or there are fewer GPUs than ranks.
+    """
+    device = config.device_type
+    if device not in BACKENDS:
+        raise UnsupportedError(f"no library joins ranks on device {device}; ddp runs on {' and '.join(BACKENDS)}")
+    own: torch.device | None = None
+    if device == "cuda":
+        if torch.cuda.device_count() < rank.world_size:
+            raise UnsupportedError(f"world_size is {rank.world_size}; GPUs here: {torch.cuda.device_count()}")
+        own = torch.device("cuda", rank.index)
+        torch.cuda.set_device(own)
+    if rank.host == LOOPBACK:
+        interface = "lo0" if sys.platform == "darwin" else "lo"
+        for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            os.environ.setdefault(variable, interface)
+    # The trial's own limit ends what hangs, and says where; the group's must not come first.
+    timeout = timedelta(seconds=config.timeout_seconds + 60)
+    store = dist.TCPStore(
+        rank.host,
+        rank.port,
+        rank.world_size,
+        is_master=rank.listener is not None,
+        timeout=timeout,
+        wait_for_workers=False,
+        master_listen_fd=rank.listener.detach() if rank.listener else None,
+    )
+    dist.init_process_group(
+        BACKENDS[device],
+        store=store,
+        rank=rank.index,
+        world_size=rank.world_size,
+        timeout=timeout,
+        device_id=own,
+    )
+
+
+def leave() -> None:
+    """Ends this process's membership, if it has one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def collective_library() -> str | None:
+    """gloo, or nccl with its version; None where this process is no rank."""
+    if not dist.is_initialized():
+        return None
+    backend = dist.get_backend()
+    return f"nccl {'.'.join(map(str, torch.cuda.nccl.version()))}" if backend == "nccl" else str(backend)
+
+
+class Mean:
+    """All-reduces tensors, in place, to their mean over the ranks: `start`, wait for the work, `finish`."""
+
+    def __init__(self) -> None:
+        # gloo knows no mean.
+        self._operation = dist.ReduceOp.AVG if dist.get_backend() == "nccl" else dist.ReduceOp.SUM
+
+    def start(self, tensor: Tensor) -> dist.Work:
+        """The all-reduce under way."""
+        work = dist.all_reduce(tensor, op=self._operation, async_op=True)
+        assert work is not None, "this process is a member of the group"
+        return work
+
+    def finish(self, tensors: list[Tensor]) -> None:
+        """What is left to do when the all-reduces of these tensors have ended."""
+        if self._operation == dist.ReduceOp.SUM:
+            torch._foreach_div_(tensors, dist.get_world_size())
+
+
+def bus_factor(world_size: int) -> float:
+    """What a link carries of an all-reduce, as a multiple of the bytes that are reduced: 2 (n - 1) / n.
+
+    With it, bandwidths of different numbers of ranks compare (NVIDIA's nccl-tests call the product bus bandwidth).
+    """
+    return 2 * (world_size - 1) / world_size

@@ -1,0 +1,188 @@
+"""DDP: a data-parallel training step on several ranks, and how much of its communication computing does not hide."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from operator import attrgetter
+
+import numpy as np
+
+from trials.attention_support import check_attention
+from trials.clock import Iteration
+from trials.collectives import bus_factor
+from trials.communication import Communication
+from trials.compilation import check_compiled, uses_cuda_graphs
+from trials.data_parallel_step import SYNCHRONIZATION, DataParallelStep, gradient_count
+from trials.devices import find_device
+from trials.flags import flags_of_times, is_host_bound
+from trials.interval import count_outliers, median_interval
+from trials.iterations import Series, take_series
+from trials.pairs import Pair, in_pairs
+from trials.record import Measurement
+from trials.spec import Flag, Precision, TrialConfig, UnsupportedError
+from trials.team import Team
+from trials.telemetry import Watch, doubts
+from trials.workbench import Workbench
+
+ALL_REDUCE_WARMUP = 3
+ALL_REDUCES = 10
+"""Isolated all-reduces that are timed, after as many as warm up."""
+
+TOLERANCE: dict[Precision, float] = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 2e-2, "fp16": 2e-2, "bf16_pure": 5e-2}
+"""Largest relative error of a gradient that the order of additions and atomics explain. Without synchronisation, or
+with a sum in place of the mean, it is of the order of 1."""
+
+
+class RanksDisagreeError(Exception):
+    """Ranks have other gradients or weights than they should: nothing of this trial is worth timing."""
+
+
+def measure(bench: Workbench) -> Iterator[Measurement]:
+    """Checks gradients and weights, times isolated all-reduces, then `measure_steps` pairs of steps after
+    `warmup_steps` equal ones; seconds. Then traces one step.
+
+    Runs in every rank; only rank 0 yields. Raises UnsupportedError where the configuration leaves nothing to
+    synchronise or this machine cannot run it, and RanksDisagreeError.
+    """
+    config = bench.config
+    check_configuration(config)
+    check_attention(config, bench.math_mode.operand_dtype, gradients=True)
+    assert bench.rank is not None, "the workload runs in ranks"
+    with bench.quiet():
+        team = Team(DataParallelStep(config, bench.math_mode))
+        if bench.rank.index > 0:
+            team.follow()
+            return
+        yield from lead(bench, team)
+        team.dismiss()
+
+
+def check_configuration(config: TrialConfig) -> None:
+    """Raises UnsupportedError where something of the configuration is missing, or would change nothing."""
+    if config.ddp == "none":
+        raise UnsupportedError("ddp: none makes no gradient of the ranks'; give naive, flat, bucketed, ...")
+    if config.bucket_bytes is not None and config.ddp not in ("bucketed", "torch", "zero1"):
+        raise UnsupportedError(f"bucket_bytes changes nothing where ddp is {config.ddp}, which has no buckets")
+    if config.mode not in ("forward_backward", "train_step"):
+        raise UnsupportedError(f"mode {config.mode} makes no gradients; ddp needs forward_backward or train_step")
+    if config.ddp == "zero1" and config.mode != "train_step":
+        raise UnsupportedError("ddp zero1 divides the optimizer's state; it needs mode train_step")
+    if uses_cuda_graphs(config):
+        raise UnsupportedError(f"compile_mode {config.compile_mode} keeps gradients in the memory of CUDA graphs")
+
+
+def lead(bench: Workbench, team: Team) -> Iterator[Measurement]:
+    """What rank 0 has all ranks do."""
+    config = bench.config
+    with bench.account("warmup"):
+        for _ in range(ALL_REDUCE_WARMUP):
+            team.all("time_all_reduce")
+    with bench.account("measured"):
+        all_reduces = [max(team.all("time_all_reduce")) for _ in range(ALL_REDUCES)]
+    team.all("build")
+    with bench.account("compile" if config.compiles else "warmup"):
+        error = max(team.all("gradient_error"))
+        if not error <= TOLERANCE[config.precision]:
+            raise RanksDisagreeError(
+                f"gradients are off by {error:.2g} of their norm from those of one process on the whole batch"
+            )
+        team.all("step", True)
+        if len(set(team.all("weights_digest"))) > 1:
+            raise RanksDisagreeError("the ranks have different weights after one synchronised step")
+    if config.compiles:
+        check_compiled()
+    with Watch(config.device_type) as watch:
+        watch.wait()
+        team.all("forget_peak")
+        series = take_series(bench, in_pairs(team), lambda pair: pair.synchronized.step)
+    memory = team.all("memory")
+    with bench.account("measured"):
+        traces: list[Communication] = team.all("trace")
+
+    yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=(error,))
+    yield from _times(bench, series, doubts(watch, since=series.since, until=series.until))
+    yield from _communication(traces)
+    yield from _memory(memory, config.device_type)
+    yield from _bandwidth(bench, all_reduces)
+
+
+def exposed_flags(differences: Sequence[float]) -> tuple[Flag, ...]:
+    """not_resolved where the interval of the median reaches 0 or below; outliers."""
+    low, _ = median_interval(differences)
+    found = {Flag.NOT_RESOLVED: low <= 0, Flag.OUTLIERS: count_outliers(np.array([differences]))[0] > 0}
+    return tuple(flag for flag, holds in found.items() if holds)
+
+
+def _times(bench: Workbench, series: Series[Pair], gpu_flags: tuple[Flag, ...]) -> Iterator[Measurement]:
+    """Times of the slowest rank in each step; differences and skew pair by pair."""
+    config = bench.config
+    met = bench.fingerprint("ddp")
+    device = find_device(met.device_name, met.device_memory)
+    doubtful = series.flags + gpu_flags
+
+    def row(phase: str, metric: str, value: Callable[[Pair], float]) -> Measurement:
+        samples, warmup = (tuple(value(pair) for pair in taken) for taken in (series.measured, series.warmup))
+        return Measurement(phase=phase, metric=metric, unit="s", samples=samples, warmup_samples=warmup)
+
+    def timed(phase: str, side: str, value: Callable[[Iteration], float]) -> Measurement:
+        found = row(phase, "time", lambda pair: value(getattr(pair, side)))
+        host = (Flag.HOST_BOUND,) if is_host_bound([getattr(pair, side) for pair in series.measured]) else ()
+        assert found.samples, "there is at least one pair"
+        work = "step" if phase == "local_step" else phase
+        return replace(found, flags=host + doubtful + flags_of_times(config, work, found.samples, device))
+
+    phases = ["forward", "backward", SYNCHRONIZATION] + (["optimizer"] if config.mode == "train_step" else [])
+    for i, phase in enumerate(phases):
+        yield timed(phase, "synchronized", partial(_phase_seconds, i))
+    yield timed("step", "synchronized", attrgetter("step"))
+    yield timed("local_step", "local", attrgetter("step"))
+    if config.device_type == "cuda":
+        yield row("step", "enqueue_time", lambda pair: pair.synchronized.enqueue or 0.0)
+    exposed = row("communication", "exposed_time", lambda pair: pair.synchronized.step - pair.local.step)
+    yield replace(exposed, flags=doubtful + exposed_flags(exposed.samples or ()))
+    yield row("local_step", "skew", lambda pair: max(pair.local_by_rank) - min(pair.local_by_rank))
+    for rank in range(config.world_size):
+        yield row(f"rank{rank}", "local_step_time", partial(_rank_seconds, rank))
+
+
+def _phase_seconds(index: int, iteration: Iteration) -> float:
+    return iteration.phases[index]
+
+
+def _rank_seconds(rank: int, pair: Pair) -> float:
+    return pair.local_by_rank[rank]
+
+
+def _communication(traces: Sequence[Communication]) -> Iterator[Measurement]:
+    """Of the rank that spent least time in it: every other one waited for it, and that is no communication."""
+    last = min(traces, key=lambda trace: trace.busy)
+    yield Measurement(phase="communication", metric="collectives", unit="1", samples=(last.collectives,))
+    yield Measurement(phase="communication", metric="busy_time", unit="s", samples=(last.busy,))
+    yield Measurement(phase="communication", metric="overlap_time", unit="s", samples=(last.overlap,))
+
+
+def _memory(memory: Sequence[tuple[int | None, int]], device_type: str) -> Iterator[Measurement]:
+    """Bytes of each rank, and of the one that needs most."""
+    reason = f"PyTorch does not count what it allocates on device {device_type}"
+    known = [peak for peak, _ in memory if peak is not None]
+    whole = (max(known),) if known else None
+    yield Measurement(phase="step", metric="peak_allocated", unit="B", samples=whole, reason=None if whole else reason)
+    for rank, (peak, state) in enumerate(memory):
+        samples, why = ((peak,), None) if peak is not None else (None, reason)
+        yield Measurement(phase=f"rank{rank}", metric="peak_allocated", unit="B", samples=samples, reason=why)
+        yield Measurement(phase=f"rank{rank}", metric="optimizer_state", unit="B", samples=(state,))
+
+
+def _bandwidth(bench: Workbench, seconds: Sequence[float]) -> Iterator[Measurement]:
+    """Of an all-reduce of all gradients by itself: its time, the bytes of the gradients over it (algorithm bandwidth),
+    and that times 2 (n - 1) / n (bus bandwidth).
+    """
+    config = bench.config
+    size = gradient_count(config) * bench.math_mode.parameter_dtype.itemsize
+    factor = bus_factor(config.world_size)
+    alone = None if factor else "one rank sends nothing"
+    yield Measurement(phase="gradients", metric="size", unit="B", samples=(size,))
+    yield Measurement(phase="all_reduce", metric="time", unit="s", samples=tuple(seconds))
+    for metric, scale in (("algorithm_bandwidth", 1.0), ("bus_bandwidth", factor)):
+        samples = tuple(scale * size / one for one in seconds) if factor else None
+        yield Measurement(phase="all_reduce", metric=metric, unit="B/s", samples=samples, reason=alone)
