@@ -39,9 +39,11 @@ def choose_unit(stored_unit: str, values: Iterable[float]) -> Unit:
 
 
 def number_text(value: float) -> str:
-    """A number of unknown accuracy: four significant digits, whole numbers in full."""
+    """A number of unknown accuracy: four significant digits, whole numbers in full, with an exponent below 0.0001."""
     if value == 0 or float(value).is_integer():
         return f"{value:.0f}"
+    if abs(value) < 1e-4:
+        return f"{value:.3e}"
     return _fixed(value, 3 - _exponent(value))
 
 

@@ -160,7 +160,10 @@ def _usual_values(known: list[str]) -> list[str]:
     """The values to show where none were asked for."""
     if "step.time" in known or not known:
         return ["step.time"]
-    return [name for name in ("forward.time", "backward.time") if name in known] or known[:1]
+    for usual in (["forward.time", "backward.time"], ["gradients.relative_error"]):
+        if shown := [name for name in usual if name in known]:
+            return shown
+    return known[:1]
 
 
 def _values_in(frame: pd.DataFrame) -> list[str]:

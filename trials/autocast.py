@@ -30,6 +30,8 @@ _WIDE: frozenset[Callable[..., Any]] = frozenset(
         torch.rsqrt,
         torch.softmax,
         torch.sum,
+        torch.nn.functional.cross_entropy,
+        torch.nn.functional.layer_norm,
         Tensor.exp,
         Tensor.log,
         Tensor.pow,
@@ -40,12 +42,12 @@ _WIDE: frozenset[Callable[..., Any]] = frozenset(
 
 
 class EmulatedCudaAutocast(TorchFunctionMode):
-    """A context in which the functions of `trials.model` cast their arguments as `torch.autocast("cuda")` would.
+    """A context in which the functions of our models cast their arguments as `torch.autocast("cuda")` would.
 
     Products take `dtype`, exponentials and the like take float32, the rest take what they are given. The casts are
-    operations that autograd sees, as autocast's are. Only functions called from Python are seen: enough for the model,
+    operations that autograd sees, as autocast's are. Only functions called from Python are seen: enough for the models,
     whose few functions are in the two lists, not for any model. Autocast's cache of cast weights is left out: it takes
-    no views, and the model's weights reach their products transposed.
+    no views, and the transformer's weights reach their products transposed.
     """
 
     wide = _WIDE

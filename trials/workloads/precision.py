@@ -1,0 +1,122 @@
+"""Precision: what each number format does to sums, to the types of a step's tensors, and to its results."""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from trials.accumulation import (
+    PUBLISHED_ACTIVATION,
+    PUBLISHED_ADDEND,
+    PUBLISHED_COUNT,
+    SHORT_NAMES,
+    accumulations,
+    reciprocal_rms,
+)
+from trials.attention_support import check_attention
+from trials.compilation import check_compiled
+from trials.record import Measurement, TensorDtype
+from trials.reference_pass import (
+    ReferencePass,
+    by_part,
+    make_reference,
+    relative_error,
+    scaled_gradients,
+    underflow,
+    unscaled_gradients,
+)
+from trials.tensor_dtypes import dtypes_of, emulated_dtypes, toy_dtypes, watch_outputs
+from trials.training_step import TrainingStep
+from trials.workbench import Workbench
+
+NARROW = (torch.float16, torch.bfloat16)
+
+
+def measure(bench: Workbench) -> Iterator[Measurement | TensorDtype]:
+    """The sums and norms of `trials.accumulation`, whatever the trial's precision; then, in that precision, the type
+    of each tensor of one forward and backward, and how far its results are from the same in float64. All are numbers
+    without a unit.
+
+    Raises UnsupportedError where this machine cannot run the combination, and RuntimeError where a model that should be
+    compiled ran without a compiled graph.
+    """
+    config, math_mode = bench.config, bench.math_mode
+    check_attention(config, math_mode.operand_dtype, gradients=True)
+    bench.clear()  # a model of an earlier workload would be in the way
+    with bench.account("measured"):
+        yield from _sums(config.device_type)
+        yield from _norms(config.device_type)
+        yield from toy_dtypes(math_mode, config.device_type)
+        if config.device_type != "cuda":
+            yield from emulated_dtypes(config, math_mode)
+    torch.manual_seed(0)  # the same weights and batch whatever ran before
+    step = TrainingStep(replace(config, mode="forward_backward"), math_mode)
+    if config.compiles:
+        with bench.account("compile"):
+            step.forward()
+            step.backward()
+        check_compiled(cuda_graphs=step.uses_cuda_graphs)
+        step.drop()
+    with bench.account("measured"):
+        yield from _errors(step, make_reference(step))
+
+
+def _sums(device: str) -> Iterator[Measurement]:
+    """The sums of the published experiment; metric: how they were accumulated."""
+    ways = dict.fromkeys(way for narrow in NARROW for way in accumulations(narrow))
+    for way in ways:
+        total = way.run(addend=PUBLISHED_ADDEND, count=PUBLISHED_COUNT, device=device)
+        yield number("accumulation", way.name, total)
+
+
+def _norms(device: str) -> Iterator[Measurement]:
+    """1 / sqrt(mean(x²)) of the published example; metric: the type of x, and whether it is cast to float32 before."""
+    for dtype in (torch.float32, *NARROW):
+        value = reciprocal_rms(PUBLISHED_ACTIVATION, dtype, device=device)
+        yield number("reciprocal_rms", SHORT_NAMES[dtype], value)
+    for dtype in NARROW:
+        value = reciprocal_rms(PUBLISHED_ACTIVATION, dtype, upcast=True, device=device)
+        yield number("reciprocal_rms", f"{SHORT_NAMES[dtype]}_cast", value)
+
+
+def _errors(step: TrainingStep, exact: ReferencePass) -> Iterator[Measurement | TensorDtype]:
+    """||result - exact|| / ||exact|| of logits, loss, all gradients, and the gradients of each part of the model.
+
+    `underflow`: the share of the gradients' elements that are zero and should not be. With a gradient scaler, the
+    `unscaled_gradients` are what would come without.
+    """
+    # A compiled model has no layers' outputs: they are fused with what uses them.
+    eager = step.config.compile == "none"
+    watching: AbstractContextManager[dict[str, torch.dtype]] = watch_outputs(step.model) if eager else nullcontext({})
+    with watching as outputs:
+        if step.math_mode.scales_gradients:
+            yield from _gradient_errors("unscaled_gradients", unscaled_gradients(step), exact)
+            scale, gradients = scaled_gradients(step)
+            yield number("gradients", "loss_scale", scale)
+        else:
+            gradients = unscaled_gradients(step)
+    yield from _gradient_errors("gradients", gradients, exact)
+    for part, names in by_part(gradients).items():
+        mine, references = ([tensors[name] for name in names] for tensors in (gradients, exact.gradients))
+        yield number(f"{part}_gradients", "relative_error", relative_error(mine, references))
+    assert step.logits is not None and step.loss is not None
+    yield number("logits", "relative_error", relative_error([step.logits], [exact.logits]))
+    yield number("loss", "relative_error", relative_error([step.loss], [exact.loss]))
+    rules = step.config.device_type
+    yield from dtypes_of(step.model, outputs, step.logits, step.loss, subject="transformer", rules=rules)
+
+
+def _gradient_errors(phase: str, gradients: Mapping[str, Tensor], exact: ReferencePass) -> Iterator[Measurement]:
+    both = (gradients.values(), [exact.gradients[name] for name in gradients])
+    yield number(phase, "relative_error", relative_error(*both))
+    yield number(phase, "underflow", underflow(*both))
+
+
+def number(phase: str, metric: str, value: float) -> Measurement:
+    """A measurement of one number without a unit; unknown where the arithmetic has overflowed."""
+    known = math.isfinite(value)
+    reason = None if known else "not finite: the arithmetic overflowed"
+    return Measurement(phase=phase, metric=metric, unit="1", samples=(value,) if known else None, reason=reason)
