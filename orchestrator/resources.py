@@ -63,20 +63,25 @@ def find_node(config: TrialConfig, nodes: list[Node]) -> Node | str:
     if not able:
         return f"{where} no {device} device" if len(nodes) == 1 else f"{where} a {device} device"
     wanted = config.accelerator_type
-    if wanted is None:
-        return able[0]
     present = sorted({node.accelerator_type for node in able if node.accelerator_type})
-    matching = [node for node in able if node.accelerator_type == wanted]
+    matching = [node for node in able if wanted in (None, node.accelerator_type)]
     if not matching:
         return f"no {wanted} here; there is {', '.join(present)}"
-    return matching[0]
+    large = [node for node in matching if device != "cuda" or node.gpus >= config.world_size]
+    if not large:
+        most = max(node.gpus for node in matching)
+        return f"world_size {config.world_size} needs as many GPUs on one node, and the most that one has is {most}"
+    return large[0]
 
 
 def bundle(config: TrialConfig, node: Node) -> dict[str, float]:
-    """What the trial asks Ray for: a CPU trial the whole node's cores, a GPU trial one GPU and its share of them."""
+    """What the trial asks Ray for: a CPU trial the whole node's cores, a GPU trial a GPU for each rank and their share
+    of the cores.
+    """
     if config.device_type != "cuda":
         return {"CPU": node.cpus}
-    wanted: dict[str, float] = {"CPU": node.gpu_share_of_cpus, "GPU": 1}
+    ranks = config.world_size
+    wanted: dict[str, float] = {"CPU": ranks * node.gpu_share_of_cpus, "GPU": ranks}
     if config.accelerator_type:
         wanted[f"accelerator_type:{config.accelerator_type}"] = ACCELERATOR_SHARE
     return wanted

@@ -24,7 +24,14 @@ from trials.spec import Status, Trial
 
 # What a trial imports is imported here once. Not Inductor's async_compile or compile_fx: they start a pool of
 # processes whose threads do not survive a fork.
-PRELOAD = ("torch", "torch._dynamo", "trials.workloads.timing", "trials.workloads.attention", "trials.workloads.noop")
+PRELOAD = (
+    "torch",
+    "torch._dynamo",
+    "trials.workloads.timing",
+    "trials.workloads.attention",
+    "trials.workloads.ddp",
+    "trials.workloads.noop",
+)
 LAST_WORDS_SECONDS = 0.5
 
 
@@ -133,7 +140,7 @@ class Server:
                 status=Status.LOST, error=f"{_exit_words(child.process.exitcode)}\n{child.last_words()}".strip()
             )
         with suppress(ProcessLookupError):
-            os.kill(child.process.pid or 0, signal.SIGUSR1)  # has it write down where it hangs
+            os.killpg(child.process.pid or 0, signal.SIGUSR1)  # has it and its ranks write down where they hang
         time.sleep(LAST_WORDS_SECONDS)
         return Death(status=Status.TIMEOUT, error=f"killed when its time was up\n{child.last_words()}".strip())
 
