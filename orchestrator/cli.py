@@ -26,6 +26,7 @@ Sets = Annotated[list[str], typer.Option("--set", help="axis=a,b: use these valu
 Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster; without it, this machine.")]
 Retry = Annotated[list[Status], typer.Option(help="Run again what ended with this status; may be repeated.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Measure everything again, whatever the store holds.")]
+NoPredict = Annotated[bool, typer.Option("--no-predict", help="Run trials whether their memory will fit or not.")]
 
 
 def _version(wanted: bool) -> None:
@@ -49,15 +50,32 @@ def plan(
     address: Address = None,
     retry: Retry = [],  # noqa: B006
     fresh: Fresh = False,
+    no_predict: NoPredict = False,
+    on: Annotated[str | None, typer.Option("--for", help="Plan for a GPU that is not here: H100, 24GB, ...")] = None,
+    max_batch: Annotated[bool, typer.Option("--max-batch", help="Show the largest batch that fits.")] = False,
+    max_context: Annotated[bool, typer.Option("--max-context", help="Show the longest context that fits.")] = False,
     format: Annotated[str, typer.Option(help="text or json.")] = "text",
 ) -> None:
     """Show what a sweep would run here, and what it would not and why."""
-    from orchestrator.plan_view import as_json, as_text
+    from orchestrator.plan_view import as_json, as_text, frontier_as_json, frontier_as_text
 
     if format not in ("text", "json"):
         raise RequestError(f"--format {format}: write text or json")
-    _, made, _ = _plan(sweep, store, set, address, retry, fresh)
-    typer.echo(json.dumps(as_json(made), indent=2) if format == "json" else as_text(made))
+    if max_batch or max_context:
+        from orchestrator.frontier import find_frontier
+
+        planned = _plan(sweep, store, set, address, retry, fresh, predict=False, on=on)
+        found = [find_frontier(planned.plan, name) for name in _dimensions(max_batch, max_context)]
+        if format == "json":
+            typer.echo(json.dumps({"frontier": [one for each in found for one in frontier_as_json(each)]}, indent=2))
+        else:
+            typer.echo("\n\n".join(frontier_as_text(each) for each in found))
+        return
+    planned = _plan(sweep, store, set, address, retry, fresh, predict=not no_predict, on=on)
+    if format == "json":
+        typer.echo(json.dumps(as_json(planned.plan, planned.predictions), indent=2))
+    else:
+        typer.echo(as_text(planned.plan, planned.predictions))
 
 
 @app.command()
@@ -68,6 +86,7 @@ def run(
     address: Address = None,
     retry: Retry = [],  # noqa: B006
     fresh: Fresh = False,
+    no_predict: NoPredict = False,
 ) -> None:
     """Run what a sweep asks for and the store does not hold yet; Ctrl-C ends it, the next run goes on."""
     began = time.monotonic()
@@ -78,7 +97,10 @@ def run(
     from orchestrator.run import Account, count_slots, run_plan
     from orchestrator.run_view import closing_words
 
-    kept, made, nodes = _plan(sweep, store, set, address, retry, fresh, will_run=True)
+    planned = _plan(sweep, store, set, address, retry, fresh, predict=not no_predict, will_run=True)
+    kept, made, nodes = planned.store, planned.plan, planned.nodes
+    if planned.predictions:
+        planned.predictions.close()
     kept.check_writable()
     for damage in kept.set_aside_damage():
         typer.echo(f"{store}/{damage.path} cannot be read ({damage.error}); moved to {store}/damaged/", err=True)
@@ -104,6 +126,7 @@ def trial(
     """Run one trial in this very process, without Ray: for profilers and debuggers."""
     from orchestrator.run_view import trial_words
     from orchestrator.sweep import single_trial
+    from trials.record import records_of
 
     asked = single_trial(settings)
     kept = None
@@ -115,10 +138,9 @@ def trial(
     from trials.run import run_here
 
     rows = run_here(asked)
-    if kept:
-        kept.append(rows)
-    typer.echo(trial_words(rows))
-    if any(not Status(row.status).is_final for row in rows):
+    records = kept.keep(rows) if kept else records_of(rows)
+    typer.echo(trial_words(records))
+    if any(not Status(record.status).is_final for record in records):
         raise typer.Exit(1)
 
 
@@ -169,18 +191,30 @@ def _plan(
     retry: list[Status],
     fresh: bool,
     *,
+    predict: bool,
+    on: str | None = None,
     will_run: bool = False,
-) -> tuple[Any, Any, Any]:
+) -> Any:
+    from orchestrator.fit import with_device, without_placement
     from orchestrator.launch import preload
-    from orchestrator.plan import make_plan
+    from orchestrator.plan import Planned, make_plan
+    from orchestrator.predictions import SMALL, Predictions
     from orchestrator.resources import find_nodes
     from orchestrator.sweep import load_sweep, parse_override
     from trials.store import Store
 
     asked = load_sweep(sweep, dict(parse_override(text) for text in overrides))
     kept = Store(store)
+    predictions = Predictions(asked.trials, least=SMALL if will_run else 0) if predict else None
     nodes = find_nodes(address, preload if will_run and not kept.exists() else lambda: None)
-    return kept, make_plan(asked, nodes, kept, retry=frozenset(retry), fresh=fresh), nodes
+    if on:
+        nodes, asked = [with_device(nodes[0], on)], without_placement(asked)
+    made = make_plan(asked, nodes, kept, retry=frozenset(retry), fresh=fresh, predictions=predictions)
+    return Planned(plan=made, store=kept, nodes=nodes, predictions=predictions)
+
+
+def _dimensions(max_batch: bool, max_context: bool) -> list[Any]:
+    return ["batch_size"] * max_batch + ["context_length"] * max_context
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from typing import Any
 from orchestrator.plan import PlannedTrial
 from orchestrator.worker import Worker
 from trials.attempt import Attempt
-from trials.record import Record
+from trials.record import Row
 from trials.spec import Status
 
 # Read by Ray when it is imported or started.
@@ -34,7 +34,7 @@ SETTINGS = {
 OBJECT_STORE_BYTES = 200_000_000
 """Trials exchange kilobytes through Ray's object store."""
 
-OnRows = Callable[[PlannedTrial, list[Record]], None]
+OnRows = Callable[[PlannedTrial, list[Row]], None]
 
 
 def preload() -> None:
@@ -119,7 +119,7 @@ def launch(
             on_start(_planned(trial))
 
         def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
-            delivery: list[Record] = result["rows"]
+            delivery: list[Row] = result["rows"]
             on_rows(_planned(trial), list(delivery))
             delivery.clear()  # Tune keeps every result: let it keep an empty one
 

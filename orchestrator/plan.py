@@ -3,8 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from orchestrator.fit import budget, why_not
+from orchestrator.predictions import Predictions
 from orchestrator.resources import Node, bundle, find_node, missing_environment
 from orchestrator.sweep import Sweep
+from trials.prediction import Prediction
 from trials.record import Fingerprint, environment_id
 from trials.spec import Status, Trial, measurement_id, trial_id
 from trials.store import Store
@@ -43,24 +46,44 @@ class Plan:
         return sum(planned.action == action for planned in self.trials)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A plan and what it was made with."""
+
+    plan: Plan
+    store: Store
+    nodes: list[Node]
+    predictions: Predictions | None
+
+
 def make_plan(
-    sweep: Sweep, nodes: list[Node], store: Store, *, retry: frozenset[Status] = frozenset(), fresh: bool = False
+    sweep: Sweep,
+    nodes: list[Node],
+    store: Store,
+    *,
+    retry: frozenset[Status] = frozenset(),
+    fresh: bool = False,
+    predictions: Predictions | None = None,
 ) -> Plan:
     """Decides about every trial of the sweep.
 
     What the store holds for the environment of the node that would run it is not measured again, unless its status is
-    not final or named in `retry`, or `fresh` asks for everything anew.
+    not final or named in `retry`, or `fresh` asks for everything anew. Without `predictions`, trials run whether they
+    fit or not.
     """
     known = {} if fresh else store.statuses()
-    done = {key for key, status in known.items() if Status(status).is_final and status not in retry}
+    again = retry | {Status.PREDICTED_OOM} if predictions is None else retry
+    done = {key for key, status in known.items() if Status(status).is_final and status not in again}
     placed = [trial for asked in sweep.trials for trial in _on_every_accelerator(asked, nodes)]
-    planned = [_decide(trial, nodes, done) for trial in placed]
+    planned = [_decide(trial, nodes, done, predictions) for trial in placed]
     # Compiled trials share a process as long as they follow one another.
     planned.sort(key=lambda one: one.trial.config.compiles)
     return Plan(sweep=sweep.name, trials=tuple(planned))
 
 
-def _decide(trial: Trial, nodes: list[Node], done: set[tuple[str, str]]) -> PlannedTrial:
+def _decide(
+    trial: Trial, nodes: list[Node], done: set[tuple[str, str]], predictions: Predictions | None
+) -> PlannedTrial:
     config = trial.config
     node = find_node(config, nodes)
     environment = missing_environment(config, nodes) if isinstance(node, str) else node.environments[config.device_type]
@@ -81,7 +104,12 @@ def _decide(trial: Trial, nodes: list[Node], done: set[tuple[str, str]]) -> Plan
         return planned("stored", f"already measured on {environment.device_name}", trial, {})
     if isinstance(node, str):
         return planned("unsupported", node, trial, {})
-    return planned("run", None, replace(trial, workloads=left), bundle(config, node))
+    rest = replace(trial, workloads=left)
+    prediction = predictions.of(rest) if predictions else None
+    room = budget(config, environment)
+    if isinstance(prediction, Prediction) and room and (reason := why_not(prediction, room)):
+        return planned("predicted_oom", reason, rest, {})
+    return planned("run", None, rest, bundle(config, node))
 
 
 def _on_every_accelerator(trial: Trial, nodes: list[Node]) -> list[Trial]:

@@ -6,15 +6,23 @@ from typing import Any
 
 from tabulate import tabulate
 
-from orchestrator.plan import Plan
+from orchestrator.fit import gigabytes
+from orchestrator.frontier import Frontier
+from orchestrator.plan import Plan, PlannedTrial
+from orchestrator.predictions import Predictions
 from orchestrator.progress import varying_fields
+from trials.prediction import Prediction
 
 MOST_ROWS = 60
 """A longer plan is summed up; --format json has every trial."""
 
 
-def as_json(plan: Plan) -> dict[str, Any]:
-    """One entry per trial, in the order in which they would run."""
+NOT_ASKED = "--no-predict"
+"""Why a plan made without predictions has none."""
+
+
+def as_json(plan: Plan, predictions: Predictions | None = None) -> dict[str, Any]:
+    """One entry per trial, in the order in which they would run. What is null has its reason beside it."""
     return {
         "sweep": plan.sweep,
         "trials": [
@@ -25,6 +33,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
                 "action": planned.action,
                 "reason": planned.reason,
                 "device_name": planned.environment.device_name,
+                **_foreseen(planned, predictions),
             }
             for planned in plan.trials
         ],
@@ -32,14 +41,29 @@ def as_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def as_text(plan: Plan) -> str:
+def _foreseen(planned: PlannedTrial, predictions: Predictions | None) -> dict[str, Any]:
+    found = predictions.of(planned.trial) if predictions else NOT_ASKED
+    return {
+        "predicted_peak_bytes": found.peak if isinstance(found, Prediction) else None,
+        "predicted_peak_reason": None if isinstance(found, Prediction) else found,
+        "expected_seconds": None,
+        "expected_seconds_reason": "durations are not predicted yet",
+    }
+
+
+def as_text(plan: Plan, predictions: Predictions | None = None) -> str:
     """What will run, what will not and why."""
     names = varying_fields(planned.trial.config for planned in plan.trials)
     rows = [
-        [planned.trial_id, *(getattr(planned.trial.config, name) for name in names), planned.action]
+        [
+            planned.trial_id,
+            *(getattr(planned.trial.config, name) for name in names),
+            _peak_text(planned, predictions),
+            planned.action,
+        ]
         for planned in plan.trials[:MOST_ROWS]
     ]
-    parts = [tabulate(rows, headers=["trial", *names, "action"], disable_numparse=True)]
+    parts = [tabulate(rows, headers=["trial", *names, "peak memory", "action"], disable_numparse=True)]
     if len(plan.trials) > MOST_ROWS:
         parts.append(f"... and {len(plan.trials) - MOST_ROWS} more; --format json lists all")
     parts.append(summary(plan))
@@ -53,6 +77,42 @@ def summary(plan: Plan) -> str:
     for (action, reason), count in skipped.most_common():
         lines.append(f"  {count} {action}: {reason}")
     return "\n".join(lines)
+
+
+def frontier_as_json(found: list[Frontier]) -> list[dict[str, Any]]:
+    """One entry per configuration."""
+    return [
+        {
+            "config": asdict(one.config),
+            "dimension": one.dimension,
+            "largest": one.largest,
+            "reason": one.reason,
+            "device_name": one.device_name,
+            "budget_bytes": one.budget.bytes,
+        }
+        for one in found
+    ]
+
+
+def frontier_as_text(found: list[Frontier]) -> str:
+    """The largest value that fits, by everything else that varies."""
+    dimension = found[0].dimension
+    names = [name for name in varying_fields(one.config for one in found) if name != dimension]
+    rows = [[*(getattr(one.config, name) for name in names), one.device_name, _largest_text(one)] for one in found]
+    table = tabulate(rows, headers=[*names, "on", f"largest {dimension}"], disable_numparse=True)
+    rooms = dict.fromkeys(one.budget.words for one in found)
+    return "\n\n".join([table, "\n".join(f"predicted peaks of at most {room}" for room in rooms)])
+
+
+def _largest_text(one: Frontier) -> str:
+    if one.largest is None:
+        return f"? ({one.reason})"
+    return str(one.largest) if one.largest else "none fits"
+
+
+def _peak_text(planned: PlannedTrial, predictions: Predictions | None) -> str:
+    found = predictions.of(planned.trial) if predictions else None
+    return gigabytes(found.peak) if isinstance(found, Prediction) else "?"
 
 
 def _trials(count: int) -> str:

@@ -5,16 +5,19 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from orchestrator.launch import launch, start_ray, stop_ray
-from orchestrator.plan import Plan, PlannedTrial
+from orchestrator.plan import Action, Plan, PlannedTrial
 from orchestrator.progress import RunProgress
 from orchestrator.resources import Node
 from trials.attempt import Attempt
-from trials.record import Record
+from trials.record import Record, Row
 from trials.spec import Status
 from trials.store import Store
 
 COMPACT_FROM = 32
 """Files from which a finished run merges them: opening one costs as much as reading thousands of rows."""
+
+FORESEEN: dict[Action, Status] = {"unsupported": Status.UNSUPPORTED, "predicted_oom": Status.PREDICTED_OOM}
+"""What planning already knows of a trial -> the status of its rows."""
 
 PURPOSES = ("setup", "compile", "warmup", "measured")
 
@@ -52,14 +55,14 @@ def run_plan(
     with everything that had ended in the store.
     """
 
-    def keep(planned: PlannedTrial, rows: list[Record]) -> None:
-        store.append(rows)
-        account.add(rows)
-        progress.ended(planned, rows)
+    def keep(planned: PlannedTrial, rows: list[Row]) -> None:
+        records = store.keep(rows)
+        account.add(records)
+        progress.ended(planned, records)
 
     for planned in plan.trials:
-        if planned.action == "unsupported":
-            keep_unsupported(planned, store, account)
+        if planned.action in FORESEEN:
+            keep_foreseen(planned, store, account)
     if not plan.to_run:
         return
     start_ray(address, cpus=nodes[0].cpus, gpus=nodes[0].gpus)
@@ -71,14 +74,12 @@ def run_plan(
             store.compact()
 
 
-def keep_unsupported(planned: PlannedTrial, store: Store, account: Account) -> None:
-    """Records that no node can hold the trial."""
+def keep_foreseen(planned: PlannedTrial, store: Store, account: Account) -> None:
+    """Records why the trial does not run."""
     attempt = Attempt.begin(planned.trial)
     assert planned.reason is not None, "a trial that does not run has a reason"
-    rows = [
-        attempt.failure(name, Status.UNSUPPORTED, planned.reason, planned.environment)
-        for name in planned.trial.workloads
-    ]
+    status = FORESEEN[planned.action]
+    rows = [attempt.failure(name, status, planned.reason, planned.environment) for name in planned.trial.workloads]
     store.append(rows)
     account.add(rows)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from orchestrator.plan import PlannedTrial
 from trials.isolation import IsolatedRunner
-from trials.record import Record
+from trials.record import Record, Row
 from trials.spec import TrialConfig
 
 LEAST_AHEAD = 4
@@ -21,14 +21,15 @@ class Worker:
         self._runner = IsolatedRunner()
         self._compiled: set[TrialConfig] = set()
 
-    def run(self, index: int, gpu_ids: list[int], gpus_on_node: int) -> list[Record]:
+    def run(self, index: int, gpu_ids: list[int], gpus_on_node: int) -> list[Row]:
         """The rows of the plan's trial of this index."""
         planned = self._trials[index]
         cores = cores_of(gpu_ids, gpus_on_node)
         seconds = self._compile_ahead(index, cores)
         rows = self._runner.run(planned.trial, fallback=planned.environment, cores=cores)
-        if seconds and rows[-1].phase == "trial":
-            rows.append(replace(rows[-1], metric="precompile_time", samples=(seconds,)))
+        last = rows[-1]
+        if seconds and isinstance(last, Record) and last.phase == "trial":
+            rows.append(replace(last, metric="precompile_time", samples=(seconds,)))
         return rows
 
     def close(self) -> None:

@@ -52,7 +52,7 @@ def rows(context_length: int = 16, *, started_at: datetime | None = None, **fail
         Measurement(phase=phase, metric="time", unit="s", samples=(0.1, 0.2), warmup_samples=(0.3,))
         for phase in ("forward", "backward")
     ]
-    return attempt.records("timing", measurements, MACHINE)
+    return attempt.rows("timing", measurements, MACHINE)
 
 
 def read(store: Store) -> pd.DataFrame:

@@ -1,10 +1,22 @@
 """An attempt: one execution of a trial, and the rows that it leaves."""
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 
-from trials.record import Fingerprint, Measurement, Record, environment_id
+from trials.record import (
+    DETAIL_ROWS,
+    Artifact,
+    Fingerprint,
+    Identity,
+    Measurement,
+    Record,
+    Row,
+    StoredFile,
+    Yielded,
+    environment_id,
+)
 from trials.spec import Status, Trial, measurement_id, trial_id
 
 
@@ -20,10 +32,25 @@ class Attempt:
     def begin(cls, trial: Trial) -> "Attempt":
         return cls(trial=trial, attempt_id=uuid.uuid4().hex[:16], started_at=datetime.now(UTC))
 
-    def records(self, workload: str, measurements: list[Measurement], fingerprint: Fingerprint) -> list[Record]:
-        """The rows of a workload that ended ok."""
+    def rows(self, workload: str, found: Sequence[Yielded], fingerprint: Fingerprint) -> list[Row]:
+        """What a workload that ended ok leaves: files and details first, then its records."""
         row = self._row(workload, Status.OK, fingerprint)
-        return [replace(row, **{f.name: getattr(m, f.name) for f in fields(Measurement)}) for m in measurements]
+        identity = Identity(**{f.name: getattr(row, f.name) for f in fields(Identity)})
+        before: list[Row] = []
+        records: list[Row] = []
+        for item in found:
+            if isinstance(item, Measurement):
+                records.append(replace(row, **{f.name: getattr(item, f.name) for f in fields(Measurement)}))
+            elif isinstance(item, Artifact):
+                path = f"artifacts/{row.measurement_id}/{self.attempt_id}/{item.name}"
+                before.append(StoredFile(path=path, content=item.content))
+                size = (float(len(item.content)),)
+                records.append(
+                    replace(row, phase=item.phase, metric=item.metric, unit="B", samples=size, artifact=path)
+                )
+            else:
+                before.append(DETAIL_ROWS[type(item)](identity, item))
+        return before + records
 
     def failure(self, workload: str, status: Status, error: str, fingerprint: Fingerprint) -> Record:
         """The row of a workload that did not."""

@@ -12,10 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._functorch.aot_autograd import aot_function
-from torch._functorch.partitioners import min_cut_rematerialization_partition
-from torch._inductor.decomposition import select_decomp_table
-from torch._inductor.fx_passes.joint_graph import joint_graph_passes
 from torch.fx import Graph, GraphModule, Node
 
 from trials.storage_tracker import StorageTracker
@@ -52,10 +48,21 @@ class Layout:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Traced:
+    """One graph as it would be given to Inductor's code generator, forward and backward."""
+
+    forward: Graph
+    backward: Graph | None
+    """None where no gradients are wanted."""
+    lasting: int
+    """How many inputs, the first ones, outlive every step: weights and tables."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class GraphMemory:
     """The memory of one compiled graph, forward and backward."""
 
-    outputs: tuple[Layout, ...]
+    output: Layout
     """What forward returns."""
     saved: tuple[Layout, ...]
     """What forward makes and keeps for backward."""
@@ -69,13 +76,14 @@ class GraphMemory:
     """The same of backward, which frees what was saved as it goes."""
 
 
-def trace(
-    function: Callable[..., Tensor], inputs: Sequence[Tensor], *, lasting: int, block: int, gradients: bool
-) -> GraphMemory:
-    """Compiles `function` of these fake tensors up to the point where Inductor would generate code.
+def trace(function: Callable[..., Tensor], inputs: Sequence[Tensor], *, lasting: int, gradients: bool) -> Traced:
+    """Compiles `function` of these fake tensors up to the point where Inductor would generate code."""
+    # Inductor is imported where it is needed: that takes as long as predicting ten models that are not compiled.
+    from torch._functorch.aot_autograd import aot_function
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+    from torch._inductor.decomposition import select_decomp_table
+    from torch._inductor.fx_passes.joint_graph import joint_graph_passes
 
-    The first `lasting` inputs (weights and tables) outlive every step. `block`: what the allocator rounds up to.
-    """
     graphs: list[Graph] = []
 
     def partition(joint: GraphModule, arguments: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
@@ -84,9 +92,9 @@ def trace(
         return min_cut_rematerialization_partition(joint, arguments, compiler="inductor", **options)
 
     def keep(gm: GraphModule, example_inputs: Any) -> Callable[..., Any]:
-        graphs.append(gm.graph)
         if not gradients:
             joint_graph_passes(gm)
+        graphs.append(gm.graph)
         returned = [node.meta["val"] if isinstance(node, Node) else node for node in _returned(gm.graph)]
 
         def call(arguments: list[Any]) -> list[Any]:
@@ -106,34 +114,39 @@ def trace(
         )(*inputs)
     if gradients and len(graphs) == 1:  # backward is compiled when it is first needed
         result.sum().backward()
-    forward = graphs[0]
-    placeholders = forward.find_nodes(op="placeholder")
-    output, *kept = _returned(forward)
-    roots = list(dict.fromkeys(_root(node) for node in kept if _is_tensor(node)))
-    memory = _Memory(forward, block=block, owned=set())
-    if not gradients:
+    return Traced(forward=graphs[0], backward=graphs[1] if gradients else None, lasting=lasting)
+
+
+def graph_memory(traced: Traced, *, block: int) -> GraphMemory:
+    """What the graph allocates where the allocator rounds up to multiples of `block` bytes."""
+    output, *kept = _returned(traced.forward)
+    forward_levels = _Memory(traced.forward, block=block, owned=set()).levels()
+    if traced.backward is None:
         return GraphMemory(
-            outputs=(_layout(output),),
+            output=_layout(output),
             saved=(),
             saved_inputs=(),
             gradients=(),
-            forward_levels=memory.levels(),
+            forward_levels=forward_levels,
             backward_levels=(),
         )
-    backward = graphs[1]
-    lasting_names = {node.name for node in placeholders[:lasting]}
+    roots = list(dict.fromkeys(_root(node) for node in kept if _is_tensor(node)))
+    inputs = traced.forward.find_nodes(op="placeholder")
+    lasting = set(inputs[: traced.lasting])
+    # The inputs of backward are what forward kept, in that order, and then the gradient of its output.
+    backward_inputs = traced.backward.find_nodes(op="placeholder")
     owned = {
         placeholder
-        for placeholder, node in zip(backward.find_nodes(op="placeholder"), kept, strict=False)
-        if _is_tensor(node) and _root(node).name not in lasting_names
+        for placeholder, node in zip(backward_inputs, kept, strict=False)
+        if _is_tensor(node) and _root(node) not in lasting
     }
     return GraphMemory(
-        outputs=(_layout(output),),
-        saved=tuple(_layout(node) for node in roots if node not in placeholders),
-        saved_inputs=tuple(placeholders.index(node) for node in roots if node in placeholders),
-        gradients=tuple(_layout(node) if _is_tensor(node) else None for node in _returned(backward)),
-        forward_levels=memory.levels(),
-        backward_levels=_Memory(backward, block=block, owned=owned).levels(),
+        output=_layout(output),
+        saved=tuple(_layout(node) for node in roots if node not in inputs),
+        saved_inputs=tuple(inputs.index(node) for node in roots if node in inputs),
+        gradients=tuple(_layout(node) if _is_tensor(node) else None for node in _returned(traced.backward)),
+        forward_levels=forward_levels,
+        backward_levels=_Memory(traced.backward, block=block, owned=owned).levels(),
     )
 
 
@@ -217,7 +230,7 @@ class _Call(torch.autograd.Function):
     def forward(ctx: Any, memory: GraphMemory, tracker: StorageTracker, *inputs: Tensor) -> Tensor:
         ctx.memory, ctx.tracker = memory, tracker
         with tracker.replaced_by(memory.forward_levels):
-            (output,) = map(_make, memory.outputs)
+            output = _make(memory.output)
             saved = map(_make, memory.saved)
             ctx.save_for_backward(*(inputs[i] for i in memory.saved_inputs), *saved)
         return output

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from trials.attempt import Attempt
-from trials.record import Fingerprint, Record, environment_id
+from trials.record import Fingerprint, Row, environment_id
 from trials.spec import Status, Trial, TrialConfig
 
 
@@ -57,14 +57,14 @@ class IsolatedRunner:
         self._server: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
-    def run(self, trial: Trial, *, fallback: Fingerprint, cores: tuple[int, ...] = ()) -> list[Record]:
+    def run(self, trial: Trial, *, fallback: Fingerprint, cores: tuple[int, ...] = ()) -> list[Row]:
         """The rows of every workload of the trial; it does not raise for anything that happens to the trial."""
         attempt = Attempt.begin(trial)
         requested_at = time.monotonic()
         connection = self._connect()
         try:
             connection.send(Request(attempt=attempt, fallback=fallback, cores=cores, requested_at=requested_at))
-            rows: list[Record] = connection.recv()
+            rows: list[Row] = connection.recv()
         except (EOFError, ConnectionError):
             self.close()
             words = "the process that supervised it died"

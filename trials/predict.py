@@ -1,37 +1,29 @@
-"""Predicting a trial's memory without its device: the real training step, on tensors that hold nothing.
+"""Predicting a trial's memory without its device, from what `trials.on_meta` counts.
 
-The step of `trials.training_step` runs on meta tensors under a `StorageTracker` that rounds as CUDA's allocator does;
-autocast's casts are emulated, fused attention is what its kernels return, and compiled parts are what
-`trials.compiled_memory` finds. Two small models stand for a deep one: all layers are alike, so the allocations of a
-model of L layers are those of a smaller one with one layer's repeated. Where two models do not differ by just that,
-the whole model is run.
+Two small models stand for a deep one: all layers are alike, so the allocations of a model of L layers are those of a
+smaller one with one layer's repeated. Where two models do not differ by just that, the whole model is run.
 
-``python -m trials.predict`` reads a JSON list of configurations from standard input and prints one of predictions, so
-that planning can ask without importing torch.
+``python -m trials.predict`` reads a question about a list of configurations from standard input, as JSON, and prints
+the list of answers, so that planning can ask without importing torch.
 """
 
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, replace
 from functools import partial
+from importlib import import_module
 from itertools import pairwise
 from multiprocessing import get_context
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from trials.autocast import EmulatedCpuAutocast, EmulatedCudaAutocast
-from trials.model import CausalSelfAttention, Transformer
-from trials.precision import MATH_MODES, MathMode
-from trials.prediction import Prediction, memory_config, memory_id
-from trials.spec import TrialConfig
-from trials.storage_tracker import CUDA_BLOCK, StorageTracker
-from trials.training_step import TrainingStep
+from trials.on_meta import FUSED_ATTENTION, Levels, UnpredictableError, attention_levels, graph_config, model_levels
+from trials.prediction import Prediction, Subject
+from trials.spec import TrialConfig, UnsupportedError
 
 CUBLAS_WORKSPACE = 32 * 2**20
 """Bytes that PyTorch gives each thread that calls cuBLAS on Hopper and Blackwell, the most of any device. Two threads
@@ -40,39 +32,28 @@ do: the one that runs forward, and autograd's."""
 CUBLAS_WORKSPACE_AMPERE = 8_519_680
 """The same on other devices. Both are the defaults in PyTorch's aten/src/ATen/cuda/CublasHandlePool.cpp."""
 
-_FUSED_ATTENTION = ("sdpa", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex")
-
-Levels = list[int]
-"""Bytes held when a phase begins, after each operation of it that allocates, and when it ends."""
+CONTEXT_UNIT = 64
+"""Context lengths are tried in multiples of this many tokens."""
 
 
-class UnpredictableError(Exception):
-    """Memory cannot be predicted for this configuration; the message is the reason."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _MetaMathMode(MathMode):
-    """A math mode for the meta device, which has no autocast of its own."""
-
-    emulated: type[EmulatedCudaAutocast]
-
-    def autocast(self, device_type: str) -> AbstractContextManager[Any]:
-        return self.emulated(self.autocast_dtype) if self.autocast_dtype else nullcontext()
-
-
-def predict(config: TrialConfig, *, workspace: int = CUBLAS_WORKSPACE) -> Prediction:
+def predict(config: TrialConfig, subject: Subject = "model", *, workspace: int = CUBLAS_WORKSPACE) -> Prediction:
     """What the trial's tensors will hold, with cuBLAS's workspaces of `workspace` bytes where it is for CUDA.
 
     Raises UnpredictableError, or UnsupportedError where the trial would.
     """
-    config = memory_config(config)
-    if config.num_layers is None:
-        raise UnpredictableError("only whole models are predicted")
-    phases = _phases(config)
-    threads = 0 if config.device_type != "cuda" else 2 if "backward" in phases else 1
+    if config.world_size > 1:
+        raise UnpredictableError("training on several devices is not predicted")
+    if subject == "attention":
+        phases = attention_levels(config)
+    elif config.num_layers is None:
+        raise UnpredictableError("it has no whole model")
+    else:
+        phases = _deep_levels(config, config.num_layers)
+    calls_cublas = config.device_type == "cuda" and (subject == "model" or config.attention not in FUSED_ATTENTION)
+    workspaces = calls_cublas * (2 if "backward" in phases else 1) * workspace
     # From the second iteration on, backward's workspace is there during forward too.
     for name in phases.keys() - {"init"}:
-        phases[name] = [level + threads * workspace for level in phases[name]]
+        phases[name] = [level + workspaces for level in phases[name]]
     peaks = {name: max(levels) for name, levels in phases.items()}
     at = max(peaks, key=lambda name: peaks[name])
     return Prediction(
@@ -87,19 +68,18 @@ def predict(config: TrialConfig, *, workspace: int = CUBLAS_WORKSPACE) -> Predic
     )
 
 
-def _phases(config: TrialConfig) -> dict[str, Levels]:
+def _deep_levels(config: TrialConfig, num_layers: int) -> dict[str, Levels]:
     """Phase -> its levels, of the model's real depth."""
-    assert config.num_layers, "the model has layers"
-    if config.num_layers > 3 and config.checkpointing != "sqrt":
+    if num_layers > 3 and config.checkpointing != "sqrt":
         for few in (1, 2):
-            small, larger = (run_on_meta(replace(config, num_layers=few + more)) for more in (0, 1))
-            deep = {name: _deeper(small[name], larger[name], config.num_layers - few) for name in small}
+            small, larger = (model_levels(replace(config, num_layers=few + more)) for more in (0, 1))
+            deep = {name: deeper(small[name], larger[name], num_layers - few) for name in small}
             if None not in deep.values():
                 return deep  # type: ignore[return-value]
-    return run_on_meta(config)
+    return model_levels(config)
 
 
-def _deeper(small: Levels, larger: Levels, layers: int) -> Levels | None:
+def deeper(small: Levels, larger: Levels, layers: int) -> Levels | None:
     """The levels of a model of `layers` more layers than the small one, given those of a model of one more.
 
     None where the larger one's allocations are not the small one's with those of a layer put in between.
@@ -108,10 +88,10 @@ def _deeper(small: Levels, larger: Levels, layers: int) -> Levels | None:
     def grow(one: int, other: int) -> int:
         return one + layers * (other - one)
 
-    ends = [grow(small[0], larger[0])], [grow(small[-1], larger[-1])]
+    first, last = grow(small[0], larger[0]), grow(small[-1], larger[-1])
     inner, larger_inner = small[1:-1], larger[1:-1]
     if len(inner) == len(larger_inner):  # operations on lists of all layers' tensors
-        return [*ends[0], *map(grow, inner, larger_inner), *ends[1]]
+        return [first, *map(grow, inner, larger_inner), last]
     if not inner:
         return None
     steps, larger_steps = _steps(inner), _steps(larger_inner)
@@ -124,183 +104,108 @@ def _deeper(small: Levels, larger: Levels, layers: int) -> Levels | None:
     levels = [grow(inner[0], larger_inner[0])]
     for step in (*steps[:begin], *larger_steps[begin:end] * layers, *steps[begin:]):
         levels.append(levels[-1] + step)
-    return [*ends[0], *levels, *ends[1]]
+    return [first, *levels, last]
 
 
 def _steps(levels: Levels) -> list[int]:
     return [after - before for before, after in pairwise(levels)]
 
 
-def run_on_meta(config: TrialConfig) -> dict[str, Levels]:
-    """Phase -> its levels, of the second of two iterations: init, those of the mode, and dropped, after them."""
-    block = CUDA_BLOCK if config.device_type == "cuda" else 1
-    real = MATH_MODES[config.precision]
-    math_mode = _MetaMathMode(
-        parameter_dtype=real.parameter_dtype,
-        autocast_dtype=real.autocast_dtype,
-        # The scaler's few numbers are left out: it would have to read them.
-        scales_gradients=False,
-        emulated=EmulatedCpuAutocast if config.device_type == "cpu" else EmulatedCudaAutocast,
-    )
-    compiled = _trace(config, math_mode, block) if config.compile != "none" else None
-    attention = "sdpa" if config.attention == "flex" else config.attention
-    plain = replace(config, device="meta", attention=attention, compile="none", compile_mode="default")
-    phases: dict[str, Levels] = {}
-    with StorageTracker("meta", block=block) as tracker:
-        step = TrainingStep(plain, math_mode)
-        _fit_attention(step.model, config)
-        if compiled:
-            compiled(step.model, tracker)
-        elif config.checkpointing != "none":
-            _autocast_again(step.model, math_mode)
-        phases["init"] = [tracker.live]
-        for _ in range(2):
-            for phase in step.phases():
-                if phase.name == "optimizer" and config.optimizer == "adamw_fused":
-                    _make_state(step)
-                tracker.levels = [tracker.live]
-                phase.run()
-                phases[phase.name] = [*tracker.levels, tracker.live]
-            step.drop()
-        phases["dropped"] = [tracker.live]
-    return phases
-
-
-def _fit_attention(model: Transformer, config: TrialConfig) -> None:
-    """Has fused attention return what its kernels on the configuration's device do."""
-    if config.attention not in _FUSED_ATTENTION:
-        return
-    attend = partial(_fused_attention, device_type=config.device_type, causal=config.causal)
-    for block in model.blocks:
-        assert isinstance(block.attention, CausalSelfAttention)
-        block.attention.attention = attend
-
-
-def _fused_attention(q: Tensor, k: Tensor, v: Tensor, *, device_type: str, causal: bool) -> Tensor:
-    """The output, and for backward the inputs and a number per row: what all fused kernels keep.
-
-    As PyTorch chooses: FlashAttention (or cuDNN, which keeps the same) for 16 bits, else the memory-efficient kernel.
+def largest_that_fits(config: TrialConfig, dimension: str, budget: int) -> int:
+    """The largest batch_size, or the largest context_length of whole CONTEXT_UNITs, whose peak is at most `budget`
+    bytes; 0 where not even the smallest fits. Raises as `predict`.
     """
-    ops = torch.ops.aten
-    if device_type == "cpu":
-        result = ops._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)
-    elif q.dtype in (torch.float16, torch.bfloat16):
-        result = ops._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)
-    else:
-        result = ops._scaled_dot_product_efficient_attention(q, k, v, None, torch.is_grad_enabled(), 0.0, causal)
-    output: Tensor = result[0]
-    return output
+    unit = CONTEXT_UNIT if dimension == "context_length" else 1
+
+    def peak(units: int) -> int:
+        return predict(_with(config, dimension, units * unit)).peak
+
+    fits, low = 1, peak(1)
+    if low > budget:
+        return 0
+    too_many = 8
+    while (high := peak(too_many)) <= budget:
+        fits, low = too_many, high
+        too_many *= 8
+    # Memory is convex in both dimensions: what the chord between two points allows does fit. Where it bends, halve.
+    while too_many - fits > 1:
+        chord = fits + (budget - low) * (too_many - fits) // (high - low)
+        for guess in (chord, chord + 1, (fits + too_many) // 2):
+            if fits < guess < too_many:
+                found = peak(guess)
+                if found <= budget:
+                    fits, low = guess, found
+                else:
+                    too_many, high = guess, found
+    return fits * unit
 
 
-def _autocast_again(model: Transformer, math_mode: _MetaMathMode) -> None:
-    """What is computed again in backward is cast again, as autocast remembers and its emulation does not."""
-    for block in model.blocks:
-        forward = block.forward
-
-        def cast_too(x: Tensor, forward: Callable[[Tensor], Tensor] = forward) -> Tensor:
-            with math_mode.autocast("meta"):
-                return forward(x)
-
-        block.forward = cast_too
+def _with(config: TrialConfig, dimension: str, value: int) -> TrialConfig:
+    if dimension == "batch_size":
+        return replace(config, batch_size=value)
+    return replace(config, context_length=value)
 
 
-def _make_state(step: TrainingStep) -> None:
-    """The state that fused AdamW makes at its first step, which it refuses to do on the meta device."""
-    assert step.optimizer is not None, "the phase optimizer has one"
-    for parameter in step.model.parameters():
-        if parameter not in step.optimizer.state:
-            step.optimizer.state[parameter] = {
-                "step": torch.zeros((), dtype=torch.float32, device="meta"),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
+def side_by_side(work: Callable[..., Any], configs: list[TrialConfig], *more: list[Any]) -> list[Any]:
+    """The results of `work` on each configuration, in a process per core.
 
-
-def _trace(config: TrialConfig, math_mode: _MetaMathMode, block: int) -> Callable[[Transformer, StorageTracker], None]:
-    """Finds what the compiled block or model allocates; returns what has a model on the meta device do the same."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    from trials.compiled_memory import install, trace
-
-    if config.checkpointing != "none" and config.compile == "model":
-        raise UnpredictableError("checkpointing inside one compiled graph is not predicted")
-    by_block = config.compile == "block"
-    with FakeTensorMode():
-        model = TrainingStep(
-            replace(
-                config,
-                device="cpu",
-                num_layers=1 if by_block else config.num_layers,
-                compile="none",
-                compile_mode="default",
-                attention="sdpa" if config.attention == "flex" else config.attention,
-                checkpointing="none",
-            ),
-            math_mode,
-        ).model
-        _fit_attention(model, config)
-        part: torch.nn.Module = model.blocks[0] if by_block else model
-        shape = (config.batch_size, config.context_length)
-        x = torch.empty(*shape, config.d_model, dtype=math_mode.parameter_dtype) if by_block else torch.ones(shape)
-        x = x.requires_grad_() if by_block else x.long()
-        constants = dict([*part.named_parameters(), *part.named_buffers()])
-
-        def function(*inputs: Tensor) -> Tensor:
-            with math_mode.autocast("meta"):
-                weights = dict(zip(constants, inputs[:-1], strict=True))
-                result: Tensor = torch.func.functional_call(part, weights, inputs[-1:])
-                return result
-
-        memory = trace(
-            function, [*constants.values(), x], lasting=len(constants), block=block, gradients=config.mode != "forward"
-        )
-
-    def fit(model: Transformer, tracker: StorageTracker) -> None:
-        for part in model.blocks if by_block else [model]:
-            install(part, memory, [*part.parameters(), *part.buffers()], tracker)
-
-    return fit
-
-
-def predict_all(configs: Sequence[TrialConfig]) -> list[Prediction | str]:
-    """A prediction for each configuration, or why there is none; each distinct one is worked out once."""
-    by_id = {memory_id(config): config for config in configs}
-    # Those that compile take longest: first.
-    distinct = sorted(by_id, key=lambda key: by_id[key].compile == "none")
-    workers = min(_cores(), len(distinct))
-    if workers < 2:
-        found = [_predict_or_reason(by_id[key]) for key in distinct]
-    else:
-        if any(by_id[key].compile != "none" for key in distinct):
-            import trials.compiled_memory  # noqa: F401 - before the fork, so that it is imported once
-        with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
-            found = list(pool.map(_predict_or_reason, [by_id[key] for key in distinct]))
-    by_key = dict(zip(distinct, found, strict=True))
-    return [by_key[memory_id(config)] for config in configs]
-
-
-def _predict_or_reason(config: TrialConfig) -> Prediction | str:
+    What compiles one graph is done by one process, one after the other, as the graph is what takes long.
+    """
     torch.set_num_threads(1)
-    try:
-        return predict(config)
-    except Exception as error:  # noqa: BLE001 - a plan without a prediction is better than none
-        return f"{type(error).__name__}: {error}" if not isinstance(error, UnpredictableError) else str(error)
+    jobs: dict[TrialConfig, list[int]] = {}
+    for i, config in enumerate(configs):
+        jobs.setdefault(config if config.compile == "none" else graph_config(config), []).append(i)
+    longest_first = sorted(jobs.items(), key=lambda job: (job[0].compile == "none", -len(job[1])))
+    arguments = [[[column[i] for i in job] for _, job in longest_first] for column in (configs, *more)]
+    workers = min(_cores(), len(jobs))
+    if workers < 2:
+        results = list(map(partial(_each, work), *arguments))
+    else:
+        if any(config.compile != "none" for config in configs):
+            import_module("torch._inductor.fx_passes.joint_graph")  # before the fork, so that it is imported once
+        with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
+            results = list(pool.map(partial(_each, work), *arguments))
+    found = {
+        i: answer
+        for (_, job), part in zip(longest_first, results, strict=True)
+        for i, answer in zip(job, part, strict=True)
+    }
+    return [found[i] for i in range(len(configs))]
+
+
+def _each(work: Callable[..., Any], *columns: list[Any]) -> list[Any]:
+    return list(map(work, *columns))
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def config_from_json(content: dict[str, Any]) -> TrialConfig:
-    """The configuration of which `content` has the fields; others keep their defaults."""
-    names = {f.name for f in fields(TrialConfig)}
-    return TrialConfig(**{name: value for name, value in content.items() if name in names})
+def _predict_or_reason(config: TrialConfig, subject: Subject) -> dict[str, Any]:
+    try:
+        return asdict(predict(config, subject))
+    except (UnpredictableError, UnsupportedError) as error:
+        return {"reason": str(error)}
+    except Exception as error:  # noqa: BLE001 - a plan with one prediction less is better than none
+        return {"reason": f"predicting it failed: {type(error).__name__}: {error}"}
+
+
+def _frontier_or_reason(config: TrialConfig, budget: int, *, dimension: str) -> dict[str, Any]:
+    try:
+        return {"largest": largest_that_fits(config, dimension, budget), "reason": None}
+    except (UnpredictableError, UnsupportedError) as error:
+        return {"largest": None, "reason": str(error)}
 
 
 def main() -> None:
-    configs = [config_from_json(content) for content in json.load(sys.stdin)]
-    found = predict_all(configs)
-    print(json.dumps([{"reason": one} if isinstance(one, str) else asdict(one) for one in found]))
+    request = json.load(sys.stdin)
+    configs = [TrialConfig(**content) for content in request["configs"]]
+    if request["question"] == "predict":
+        answers = side_by_side(_predict_or_reason, configs, request["subjects"])
+    else:
+        frontier = partial(_frontier_or_reason, dimension=request["dimension"])
+        answers = side_by_side(frontier, configs, request["budgets"])
+    print(json.dumps(answers))
 
 
 if __name__ == "__main__":

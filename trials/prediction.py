@@ -1,11 +1,23 @@
 """A prediction of a trial's memory: what it says, and which trials share one. `trials.predict` makes them."""
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
-from trials.spec import COMBINATION_FIELDS, CONFIG_FIELDS, PROTOCOL_FIELDS, TrialConfig, measurement_id
+from trials.formulas import parameter_count, step_peak_bytes
+from trials.spec import COMBINATION_FIELDS, CONFIG_FIELDS, Trial, TrialConfig, measurement_id
 
-_READ = {*COMBINATION_FIELDS, *PROTOCOL_FIELDS["memory"]}
+Subject = Literal["model", "attention"]
+"""What a trial has in memory: a whole model with all that a training step needs, or attention alone."""
+
+_SUBJECTS: dict[str, Subject] = {
+    "timing": "model",
+    "energy": "model",
+    "memory": "model",
+    "profile": "model",
+    "attention": "attention",
+}
+"""What each workload has in memory; one that is not named here is not predicted."""
+_READ = {*COMBINATION_FIELDS, "mode"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +40,26 @@ class Prediction:
     """After an iteration, its graph and loss dropped."""
 
 
+def subject_of(trial: Trial) -> Subject | None:
+    """The larger thing that the trial's workloads have in memory; None where none of them is predicted."""
+    subjects = {_SUBJECTS.get(name) for name in trial.workloads}
+    return "model" if "model" in subjects else "attention" if "attention" in subjects else None
+
+
+def upper_bound(config: TrialConfig, subject: Subject) -> int:
+    """Bytes that the trial will certainly not need, from closed forms: to tell at once what fits everywhere."""
+    shape = {"context_length": config.context_length, "batch_size": config.batch_size}
+    heads = config.num_heads or 1
+    if subject == "attention" or config.num_layers is None:
+        tensors, scores = config.context_length * config.d_model, heads * config.context_length**2
+        return 4 * config.batch_size * (40 * tensors + 12 * scores)
+    size = {**asdict(config.size), "vocab_size": config.vocab_size}
+    parameters = parameter_count(**{name: value for name, value in size.items() if name != "num_heads"})
+    peaks = [step_peak_bytes(mode="train_step", autocast=autocast, **size, **shape) for autocast in (False, True)]
+    # Gradients kept from step to step, or foreach's copies of them, and as much again for what is not counted here.
+    return 2 * max(peaks) + 8 * parameters
+
+
 def memory_config(config: TrialConfig) -> TrialConfig:
     """The configuration less all that makes no difference to memory."""
     changes: dict[str, Any] = {name: f.default for name, f in CONFIG_FIELDS.items() if name not in _READ}
@@ -37,6 +69,6 @@ def memory_config(config: TrialConfig) -> TrialConfig:
     return replace(config, **changes)
 
 
-def memory_id(config: TrialConfig) -> str:
+def memory_id(config: TrialConfig, subject: Subject) -> str:
     """Names what a prediction depends on; trials of one memory_id have one prediction."""
-    return measurement_id(memory_config(config), "memory")
+    return f"{subject}-{measurement_id(memory_config(config), 'memory')}"

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import types
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -65,6 +66,24 @@ class Allocation:
     """PyTorch's operator that allocated; None where the allocator does not know it."""
     reason: str | None = None
     """Why the line is None."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorDtype:
+    """What a workload yields beside measurements: the type that a tensor of a training step has."""
+
+    subject: str
+    """The model: transformer, the trial's own, or toy, two linear layers and a LayerNorm."""
+    kind: str
+    """weight, output (of a layer), logits, loss or gradient (of a weight)."""
+    name: str
+    """Of the weight or the layer, with * for the number of a block; logits or loss."""
+    dtype: str
+    """float32, bfloat16, ..."""
+    count: int
+    """Tensors of this kind, name and type: one of each block, where the name has a *."""
+    rules: str
+    """Kind of device whose autocast decided; where it is not the trial's own, that was emulated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +225,14 @@ class AllocationRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DtypeRow:
+    """One row of the table `dtypes`."""
+
+    trial: Identity
+    tensor: TensorDtype
+
+
+@dataclass(frozen=True, kw_only=True)
 class StoredFile:
     """An artifact on its way to the store."""
 
@@ -214,11 +241,23 @@ class StoredFile:
     content: bytes
 
 
-DETAIL_ROWS: dict[type, Any] = {Allocation: AllocationRow}
-"""What workloads yield beside measurements and artifacts -> the row that it becomes, made of an Identity and itself."""
+Row = Record | AllocationRow | DtypeRow | StoredFile
+"""What an attempt leaves, for each workload its records last: with them its result is complete."""
 
-Row = Record | AllocationRow | StoredFile
-"""What an attempt leaves. Records come last: with them a result is complete."""
+
+def records_of(rows: Sequence[Row]) -> list["Record"]:
+    """The records among what an attempt leaves."""
+    return [row for row in rows if isinstance(row, Record)]
+
+
+Yielded = Measurement | Allocation | TensorDtype | Artifact
+"""What a workload yields."""
+
+DETAIL_ROWS: dict[type, Callable[[Identity, Any], Row]] = {
+    Allocation: lambda trial, allocation: AllocationRow(trial=trial, allocation=allocation),
+    TensorDtype: lambda trial, tensor: DtypeRow(trial=trial, tensor=tensor),
+}
+"""What workloads yield beside measurements and artifacts -> the row that it becomes."""
 
 
 def schema_of(row_type: type) -> pa.Schema:

@@ -2,20 +2,26 @@
 
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from importlib import import_module
 
 import torch
 
 from trials.attempt import Attempt
-from trials.fingerprint import fingerprint, present_devices
-from trials.record import Fingerprint, Measurement, Record
-from trials.spec import Status, Trial, UnsupportedError
+from trials.collectives import leave
+from trials.fingerprint import fingerprint, present_devices, usable_cores
+from trials.ranks import Emit, Rank, RankDiedError, Start, has_failed, run_ranks
+from trials.record import Fingerprint, Measurement, Row, Yielded
+from trials.spec import RANKED_WORKLOADS, Status, Trial, UnsupportedError
 from trials.workbench import Workbench
 
 
-def run_workload(bench: Workbench, workload: str) -> Iterator[Measurement]:
+def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
     """What the workload measures, then where its time went."""
+    if workload not in RANKED_WORKLOADS and (bench.config.world_size > 1 or bench.config.ddp != "none"):
+        raise UnsupportedError(f"{workload} runs in one process; world_size and ddp are for {RANKED_WORKLOADS[0]}")
     before = dict(bench.seconds)
     yield from import_module(f"trials.workloads.{workload}").measure(bench)
     for what, seconds in bench.seconds.items():
@@ -25,13 +31,18 @@ def run_workload(bench: Workbench, workload: str) -> Iterator[Measurement]:
 def run_trial(
     attempt: Attempt,
     fallback: Fingerprint,
-    emit: Callable[[list[Record]], object],
+    emit: Emit,
     *,
     requested_at: float,
     keep: bool = False,
+    rank: Rank | None = None,
+    start: Start = "fork",
 ) -> bool:
     """Emits the rows of each workload in turn; a failure is a row too, and leaves the workloads after it to another
     process. Returns whether this process is as good as new and may run another trial, which takes `keep`.
+
+    A workload of several ranks runs in processes of its own, each of which comes here again with its `rank`; `start`
+    is how they are made.
 
     This is the one place that catches what a trial raises. `fallback` describes the environment in case the trial
     fails before it can look for itself.
@@ -40,21 +51,51 @@ def run_trial(
     bench = None
     for workload in attempt.trial.workloads:
         try:
-            bench = bench or Workbench(attempt.trial.config, requested_at=requested_at)
-            met = bench.fingerprint(workload)
-            rows = attempt.records(workload, list(run_workload(bench, workload)), met)
+            if workload in RANKED_WORKLOADS and rank is None:
+                if bench and start == "fork":
+                    return False  # what has touched the device is not to be forked: a new process goes on
+                rows = _rows_of_ranks(attempt, workload, fallback, requested_at=requested_at, start=start)
+            else:
+                bench = bench or Workbench(attempt.trial.config, requested_at=requested_at, rank=rank)
+                met = bench.fingerprint(workload)
+                rows = attempt.rows(workload, list(run_workload(bench, workload)), met)
         except Exception as error:  # noqa: BLE001 - a trial may fail in any way, and each way is a row
             emit([attempt.failure(workload, status_of(error), describe(error), met)])
             return False
         emit(rows)
+        if has_failed(rows):
+            return False
     return keep and bench is not None and bench.clear()
 
 
-def run_here(trial: Trial) -> list[Record]:
+def _rows_of_ranks(
+    attempt: Attempt, workload: str, fallback: Fingerprint, *, requested_at: float, start: Start
+) -> list[Row]:
+    alone = replace(attempt, trial=replace(attempt.trial, workloads=(workload,)))
+    body = partial(_run_rank, attempt=alone, fallback=fallback, requested_at=requested_at)
+    return run_ranks(attempt.trial.config.world_size, body, cores=tuple(usable_cores()), start=start)
+
+
+def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, fallback: Fingerprint, requested_at: float) -> bool:
+    ended_well = True
+
+    def pass_on(rows: list[Row]) -> None:
+        nonlocal ended_well
+        ended_well = not has_failed(rows)
+        if rank.index == 0 or not ended_well:
+            emit(rows)
+
+    run_trial(attempt, fallback, pass_on, requested_at=requested_at, rank=rank)
+    if ended_well:
+        leave()
+    return ended_well
+
+
+def run_here(trial: Trial) -> list[Row]:
     """The rows of a trial run in this very process; after a failure the workloads that follow are not run."""
-    rows: list[Record] = []
+    rows: list[Row] = []
     expected = fingerprint("cpu" if trial.config.device_type not in present_devices() else trial.config.device_type)
-    run_trial(Attempt.begin(trial), expected, rows.extend, requested_at=time.monotonic())
+    run_trial(Attempt.begin(trial), expected, rows.extend, requested_at=time.monotonic(), start="spawn")
     return rows
 
 
@@ -62,6 +103,8 @@ def status_of(error: Exception) -> Status:
     """The status word for what a trial raised."""
     if isinstance(error, UnsupportedError):
         return Status.UNSUPPORTED
+    if isinstance(error, RankDiedError):
+        return Status.LOST
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return Status.OOM
     # Allocators other than CUDA's caching one have no exception type of their own.

@@ -19,7 +19,7 @@ from trials.child import main as child_main
 from trials.isolation import Finished, PrecompileRequest, Request
 from trials.precompile import compile_side_by_side
 from trials.processes import die_with_parent, kill_group
-from trials.record import Record
+from trials.record import Record, Row
 from trials.spec import Status, Trial
 
 # What a trial imports is imported here once. Not Inductor's async_compile or compile_fx: they start a pool of
@@ -96,11 +96,11 @@ class Server:
                     self.client.send(None)
         self._retire()
 
-    def run(self, request: Request) -> list[Record]:
+    def run(self, request: Request) -> list[Row]:
         """The rows of every workload of the trial, whatever becomes of the processes that run them."""
         trial = request.attempt.trial
         deadline = time.monotonic() + trial.config.timeout_seconds
-        rows: list[Record] = []
+        rows: list[Row] = []
         waiting = list(trial.workloads)
         while waiting:
             child = self._child_for(trial)
@@ -116,14 +116,15 @@ class Server:
             child.kill()
             self.dying = child  # it is waited for only before the next one begins: meanwhile the rows are on their way
             if isinstance(message, Death):
-                met = rows[-1].fingerprint if rows else request.fallback
+                last = rows[-1] if rows else None
+                met = last.fingerprint if isinstance(last, Record) else request.fallback
                 # Time is given to the trial as a whole: when it is up, it is up for what has not begun too.
                 ended = list(waiting) if message.status == Status.TIMEOUT else waiting[:1]
                 rows += [request.attempt.failure(name, message.status, message.error, met) for name in ended]
                 waiting = waiting[len(ended) :]
         return rows
 
-    def _next(self, child: Child, deadline: float) -> list[Record] | Finished | Death:
+    def _next(self, child: Child, deadline: float) -> list[Row] | Finished | Death:
         """What the child says next; raises EOFError where the client is gone, which ends the child too."""
         # The client sends nothing while it waits for an answer: if its end can be read, it has closed.
         ready = wait([child.connection, child.process.sentinel, self.client], max(0.0, deadline - time.monotonic()))
@@ -132,7 +133,7 @@ class Server:
             raise EOFError
         if child.connection in ready:
             with suppress(EOFError, ConnectionResetError):
-                message: list[Record] | Finished = child.connection.recv()
+                message: list[Row] | Finished = child.connection.recv()
                 return message
         if ready:
             child.process.join()

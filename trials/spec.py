@@ -251,7 +251,6 @@ PROTOCOL_FIELDS: dict[str, tuple[str, ...]] = {
     "timing": ("mode", "warmup_steps", "measure_steps"),
     "energy": ("mode",),
     "busy": ("mode",),
-    "memory": ("mode",),
     "attention": ("warmup_steps", "measure_steps", "cold_l2"),
     "precision": (),
     "ddp": ("mode", "warmup_steps", "measure_steps"),

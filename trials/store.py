@@ -21,10 +21,21 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from trials.record import FILE_NAME, SCHEMA_VERSION, AllocationRow, Record, Row, StoredFile, rows_to_table, schema_of
+from trials.record import (
+    FILE_NAME,
+    SCHEMA_VERSION,
+    AllocationRow,
+    DtypeRow,
+    Record,
+    Row,
+    StoredFile,
+    records_of,
+    rows_to_table,
+    schema_of,
+)
 from trials.spec import RequestError
 
-ROW_TYPES: dict[str, type] = {"measurements": Record, "allocations": AllocationRow}
+ROW_TYPES: dict[str, type] = {"measurements": Record, "allocations": AllocationRow, "dtypes": DtypeRow}
 """The tables of a store and what a row of each is."""
 
 # A compacted file names the files it replaces in its metadata: they are deleted after it is in place, and should a
@@ -74,7 +85,6 @@ class Store:
 
         Raises OSError as `append` does; what had been written then is complete, and no row names what is missing.
         """
-        records = [row for row in rows if isinstance(row, Record)]
         for file in rows:
             if isinstance(file, StoredFile):
                 self.add_artifact(file.path, file.content)
@@ -82,6 +92,7 @@ class Store:
             details = [row for row in rows if isinstance(row, row_type)]
             if details and row_type is not Record:
                 self.append(details)
+        records = records_of(rows)
         self.append(records)
         return records
 

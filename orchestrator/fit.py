@@ -1,0 +1,86 @@
+"""What fits where: the memory that a device has for a trial, and devices that are not here but planned for."""
+
+import re
+from dataclasses import dataclass, replace
+
+from orchestrator.resources import Node
+from orchestrator.sweep import Sweep
+from trials.devices import DEVICES
+from trials.prediction import Prediction
+from trials.record import Fingerprint
+from trials.spec import RequestError, TrialConfig
+
+CUDA_RESERVE = 600_000_000
+"""Bytes of a GPU that its driver's context and the loaded kernels take, which no allocator counts."""
+
+HOST_RESERVE = 1_000_000_000
+"""Bytes of a host that Python, PyTorch and the system take beside a trial's tensors."""
+
+_UNITS = {"GB": 10**9, "GIB": 2**30, "MB": 10**6, "MIB": 2**20}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Memory that a trial may use."""
+
+    bytes: int
+    words: str
+    """How it came about."""
+
+
+def budget(config: TrialConfig, environment: Fingerprint) -> Budget | None:
+    """What a trial may use there; None where it is not known how much memory there is."""
+    on_cuda = config.device_type == "cuda"
+    whole = environment.device_memory if on_cuda else environment.host_memory
+    if whole is None:
+        return None
+    reserve = CUDA_RESERVE if on_cuda else HOST_RESERVE
+    where = environment.device_name if on_cuda else "this host"
+    beside = "CUDA itself" if on_cuda else "Python and the system"
+    return Budget(
+        bytes=whole - reserve,
+        words=f"{gigabytes(whole - reserve)} of {where} ({gigabytes(whole)} less {gigabytes(reserve)} for {beside})",
+    )
+
+
+def why_not(prediction: Prediction, budget: Budget) -> str | None:
+    """Why a trial of this prediction does not fit; None where it does."""
+    if prediction.peak <= budget.bytes:
+        return None
+    return f"its predicted peak, {gigabytes(prediction.peak)} in {prediction.at}, exceeds the {budget.words}"
+
+
+def gigabytes(count: int) -> str:
+    """83.7 GB: decimal, with three digits."""
+    return f"{count / 1e9:.3g} GB" if count < 1e12 else f"{count / 1e9:.0f} GB"
+
+
+def with_device(node: Node, text: str) -> Node:
+    """The node with one GPU of this name or of this much memory. Raises RequestError where there is no such device."""
+    name, memory = device_memory(text)
+    some = node.environments.get("cuda") or node.environments["cpu"]
+    there = replace(some, device_name=name, device_memory=memory, accelerator_type=None, driver_version=None)
+    return replace(node, gpus=1, accelerator_type=None, environments={**node.environments, "cuda": there})
+
+
+def without_placement(sweep: Sweep) -> Sweep:
+    """The sweep with every CUDA trial on whatever GPU there is."""
+    trials = (
+        replace(trial, config=replace(trial.config, device="cuda")) if trial.config.device_type == "cuda" else trial
+        for trial in sweep.trials
+    )
+    return replace(sweep, trials=tuple(dict.fromkeys(trials)))
+
+
+def device_memory(text: str) -> tuple[str, int]:
+    """Name and bytes of the device meant by `H100`, `A100 80GB` or `24GB`; of several, the first of the table."""
+    size = re.fullmatch(r"([\d.]+) ?([GM]i?B)", text.strip(), re.IGNORECASE)
+    if size:
+        return f"a device of {text.strip()}", round(float(size[1]) * _UNITS[size[2].upper()])
+    words = re.split(r"[\s_-]+", text.upper().removeprefix("NVIDIA ").strip())
+    for device in DEVICES:
+        if set(words) <= {*device.name.upper().split(), *device.name.upper().replace("GB", "G").split()}:
+            return device.name, device.memory
+    raise RequestError(
+        f"--for {text}: no such device; give a size (24GB) or one of: {', '.join(device.name for device in DEVICES)}"
+    )

@@ -1,0 +1,59 @@
+"""The frontier: the largest batch, or the longest context, that fits on a device."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from orchestrator.fit import Budget, budget
+from orchestrator.plan import Plan
+from orchestrator.predictions import answer_of, ask
+from trials.prediction import memory_config
+from trials.spec import RequestError, TrialConfig
+
+Dimension = Literal["batch_size", "context_length"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frontier:
+    """How far one configuration goes in one dimension."""
+
+    config: TrialConfig
+    """With the largest value that fits; with the smallest one there is where `largest` is 0."""
+    dimension: Dimension
+    largest: int | None
+    """0 where not even the smallest fits; None where it cannot be predicted."""
+    reason: str | None
+    """Why it is None."""
+    device_name: str
+    budget: Budget
+
+
+def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
+    """One for each configuration of the plan, whatever its value of the dimension, on the device it would run on."""
+    places: dict[TrialConfig, tuple[str, Budget]] = {}
+    for planned in plan.trials:
+        room = budget(planned.trial.config, planned.environment)
+        if room and planned.trial.config.num_layers is not None:
+            config = _with(memory_config(planned.trial.config), dimension, 1)
+            config = replace(config, model=planned.trial.config.model)
+            places.setdefault(config, (planned.environment.device_name, room))
+    if not places:
+        raise RequestError("the sweep has no whole model on a device whose memory is known; --for names one")
+    rooms = [room.bytes for _, room in places.values()]
+    answers = answer_of(ask("frontier", list(places), dimension=dimension, budgets=rooms))
+    return [
+        Frontier(
+            config=_with(config, dimension, answer["largest"] or 1),
+            dimension=dimension,
+            largest=answer["largest"],
+            reason=answer["reason"],
+            device_name=device_name,
+            budget=room,
+        )
+        for (config, (device_name, room)), answer in zip(places.items(), answers, strict=True)
+    ]
+
+
+def _with(config: TrialConfig, dimension: Dimension, value: int) -> TrialConfig:
+    if dimension == "batch_size":
+        return replace(config, batch_size=value)
+    return replace(config, context_length=value)

@@ -1,0 +1,225 @@
+"""Running what a trial runs on meta tensors, which hold nothing, and counting what they would hold.
+
+The steps are the real ones. Around them, what the meta device does not do is put in: autocast's casts, the fused
+kernels of attention, the state of fused AdamW and, for compiled parts, what `trials.compiled_memory` finds.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
+
+from trials.attention_step import AttentionStep
+from trials.autocast import EmulatedCpuAutocast, EmulatedCudaAutocast
+from trials.compiled_memory import Traced, graph_memory, install, trace
+from trials.model import Transformer
+from trials.precision import MATH_MODES, MathMode
+from trials.spec import TrialConfig
+from trials.storage_tracker import CUDA_BLOCK, StorageTracker
+from trials.training_step import TrainingStep
+
+FUSED_ATTENTION = ("sdpa", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex")
+"""Implementations that keep no matrix of scores."""
+
+Levels = list[int]
+"""Bytes held when a phase begins, after each operation of it that allocates, and when it ends."""
+
+
+class UnpredictableError(Exception):
+    """Memory cannot be predicted for this configuration; the message is the reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetaMathMode(MathMode):
+    """A math mode for the meta device, which has no autocast of its own."""
+
+    emulated: type[EmulatedCudaAutocast]
+
+    def autocast(self, device_type: str) -> AbstractContextManager[Any]:
+        return self.emulated(self.autocast_dtype) if self.autocast_dtype else nullcontext()
+
+
+class FusedAttention(TorchFunctionMode):
+    """A context in which scaled_dot_product_attention returns what a device's fused kernels do, and keeps that.
+
+    All of them keep their inputs, the output and a number per row. As PyTorch chooses: FlashAttention (cuDNN keeps the
+    same) for 16 bits, else the memory-efficient kernel.
+    """
+
+    def __init__(self, device_type: str) -> None:
+        super().__init__()
+        self.device_type = device_type
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is not scaled_dot_product_attention:
+            return func(*args, **kwargs)
+        ops, causal = torch.ops.aten, kwargs["is_causal"]
+        if self.device_type == "cpu":
+            return ops._scaled_dot_product_flash_attention_for_cpu(*args, 0.0, causal)[0]
+        if args[0].dtype in (torch.float16, torch.bfloat16):
+            return ops._scaled_dot_product_flash_attention(*args, 0.0, causal)[0]
+        return ops._scaled_dot_product_efficient_attention(*args, None, torch.is_grad_enabled(), 0.0, causal)[0]
+
+
+def model_levels(config: TrialConfig) -> dict[str, Levels]:
+    """Phase -> its levels, from the second iteration on: init, those of the mode, and dropped, after them.
+
+    Raises UnpredictableError, and UnsupportedError where the trial would.
+    """
+    math_mode = _math_mode(config)
+    memory = None
+    if config.compile != "none":
+        memory = graph_memory(traced_graph(graph_config(config)), block=_block(config))
+    phases: dict[str, Levels] = {}
+    with StorageTracker("meta", block=_block(config)) as tracker, _fused(config):
+        step = TrainingStep(_on(config, "meta"), math_mode)
+        if memory:
+            for part in step.model.blocks if config.compile == "block" else [step.model]:
+                install(part, memory, [*part.parameters(), *part.buffers()], tracker)
+        elif config.checkpointing != "none":
+            _autocast_again(step.model, math_mode)
+        phases["init"] = [tracker.live]
+        for _ in range(2 if leaves_something(config) else 1):
+            for phase in step.phases():
+                if phase.name == "optimizer" and config.optimizer == "adamw_fused":
+                    _make_state(step)
+                tracker.levels = [tracker.live]
+                phase.run()
+                phases[phase.name] = [*tracker.levels, tracker.live]
+            step.drop()
+        phases["dropped"] = [tracker.live]
+    return phases
+
+
+def leaves_something(config: TrialConfig) -> bool:
+    """Whether an iteration leaves something to the next: the optimizer's state, or gradients."""
+    return config.mode == "train_step" or (config.mode == "forward_backward" and config.zero_grad != "after_step")
+
+
+def attention_levels(config: TrialConfig) -> dict[str, Levels]:
+    """Phase -> its levels, of attention alone: init, forward, backward and dropped. Raises as `model_levels` does."""
+    if config.compile != "none":
+        raise UnpredictableError("attention alone is predicted where it is not compiled")
+    phases: dict[str, Levels] = {}
+    with StorageTracker("meta", block=_block(config)) as tracker, _fused(config):
+        step = AttentionStep(_on(config, "meta"), MATH_MODES[config.precision])
+        phases["init"] = tracker.levels = [tracker.live]
+        step.forward()
+        phases["forward"] = [*tracker.levels, tracker.live]
+        step.give_gradient()
+        tracker.levels = [tracker.live]
+        step.backward()
+        phases["backward"] = [*tracker.levels, tracker.live]
+        step.drop()
+        step.gradient = None
+        phases["dropped"] = [tracker.live]
+    return phases
+
+
+def _math_mode(config: TrialConfig) -> MetaMathMode:
+    real = MATH_MODES[config.precision]
+    return MetaMathMode(
+        parameter_dtype=real.parameter_dtype,
+        autocast_dtype=real.autocast_dtype,
+        # The scaler's few numbers are left out: it would have to read them.
+        scales_gradients=False,
+        emulated=EmulatedCpuAutocast if config.device_type == "cpu" else EmulatedCudaAutocast,
+    )
+
+
+def _on(config: TrialConfig, device: str) -> TrialConfig:
+    """The same, eager, on a device without content. FlexAttention keeps what other fused kernels do."""
+    attention = "sdpa" if config.attention in FUSED_ATTENTION else config.attention
+    return replace(config, device=device, attention=attention, compile="none", compile_mode="default")
+
+
+def _block(config: TrialConfig) -> int:
+    return CUDA_BLOCK if config.device_type == "cuda" else 1
+
+
+def _fused(config: TrialConfig) -> AbstractContextManager[Any]:
+    return FusedAttention(config.device_type) if config.attention in FUSED_ATTENTION else nullcontext()
+
+
+def _autocast_again(model: Transformer, math_mode: MetaMathMode) -> None:
+    """What is computed again in backward is cast again, as autocast remembers and its emulation does not."""
+    for block in model.blocks:
+        forward = block.forward
+
+        def cast_too(x: Tensor, forward: Callable[[Tensor], Tensor] = forward) -> Tensor:
+            with math_mode.autocast("meta"):
+                return forward(x)
+
+        block.forward = cast_too
+
+
+def _make_state(step: TrainingStep) -> None:
+    """The state that fused AdamW makes at its first step, which it refuses to do on the meta device."""
+    assert step.optimizer is not None, "the phase optimizer has one"
+    for parameter in step.model.parameters():
+        if parameter not in step.optimizer.state:
+            step.optimizer.state[parameter] = {
+                "step": torch.zeros((), dtype=torch.float32, device="meta"),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+
+
+def graph_config(config: TrialConfig) -> TrialConfig:
+    """A configuration that stands for all that compile the same graph."""
+    by_device = config.attention in FUSED_ATTENTION or MATH_MODES[config.precision].autocast_dtype
+    return replace(
+        config,
+        model=None,
+        device="cpu" if config.device_type == "cpu" and by_device else "cuda",
+        num_layers=1 if config.compile == "block" else config.num_layers,
+        checkpointing="none" if config.compile == "block" else config.checkpointing,
+        mode="forward" if config.mode == "forward" else "forward_backward",
+        optimizer="adamw_fused",
+        zero_grad="after_step",
+    )
+
+
+@lru_cache(maxsize=4)
+def traced_graph(config: TrialConfig) -> Traced:
+    """The graph of the compiled block or model of a `graph_config`. Raises as `model_levels` does."""
+    if config.checkpointing != "none":
+        raise UnpredictableError("checkpointing inside one compiled graph is not predicted")
+    math_mode = _math_mode(config)
+    with FakeTensorMode():
+        model = TrainingStep(_on(config, "cpu"), math_mode).model
+        shape = (config.batch_size, config.context_length)
+        if config.compile == "block":
+            part: torch.nn.Module = model.blocks[0]
+            x = torch.empty(*shape, config.d_model, dtype=math_mode.parameter_dtype, requires_grad=True)
+        else:
+            part = model
+            x = torch.empty(shape, dtype=torch.int64)
+        constants = dict([*part.named_parameters(), *part.named_buffers()])
+
+        def function(*inputs: Tensor) -> Tensor:
+            with math_mode.autocast("cpu"), _fused(config):
+                weights = dict(zip(constants, inputs[:-1], strict=True))
+                result: Tensor = torch.func.functional_call(part, weights, inputs[-1:])
+                return result
+
+        return trace(
+            function,
+            [*constants.values(), x],
+            lasting=len(constants),
+            gradients=config.mode != "forward",
+        )
