@@ -1,10 +1,11 @@
 """A prediction of a trial's memory: what it says, and which trials share one. `trials.predict` makes them."""
 
+import hashlib
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from trials.formulas import parameter_count, step_peak_bytes
-from trials.spec import COMBINATION_FIELDS, CONFIG_FIELDS, Trial, TrialConfig, measurement_id
+from trials.spec import COMBINATION_FIELDS, CONFIG_FIELDS, Trial, TrialConfig
 
 Subject = Literal["model", "attention"]
 """What a trial has in memory: a whole model with all that a training step needs, or attention alone."""
@@ -12,8 +13,7 @@ Subject = Literal["model", "attention"]
 _SUBJECTS: dict[str, Subject] = {
     "timing": "model",
     "energy": "model",
-    "memory": "model",
-    "profile": "model",
+    "busy": "model",
     "attention": "attention",
 }
 """What each workload has in memory; one that is not named here is not predicted."""
@@ -71,4 +71,4 @@ def memory_config(config: TrialConfig) -> TrialConfig:
 
 def memory_id(config: TrialConfig, subject: Subject) -> str:
     """Names what a prediction depends on; trials of one memory_id have one prediction."""
-    return f"{subject}-{measurement_id(memory_config(config), 'memory')}"
+    return f"{subject}-{hashlib.sha256(repr(memory_config(config)).encode()).hexdigest()[:32]}"
