@@ -1,1 +1,5 @@
 """Results that ship with the project, to compare with: Parquet, with how each was made in SOURCES.md."""
+
+from analysis.reference.reports import CAVEATS, published
+
+__all__ = ["CAVEATS", "published"]

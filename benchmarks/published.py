@@ -1,0 +1,247 @@
+"""Turns the facts of the published reports, one per line of a CSV file, into analysis/reference/published.parquet.
+
+python benchmarks/published.py FACTS.csv [TARGET.parquet]
+
+The file has the columns source_id, table, hardware, device, workload, model_size, d_model, context_length, batch_size,
+precision, compile, warmup_steps, measure_steps, phase, metric, value, unit, status, label and note; what a document
+does not state is empty, and what follows from elsewhere in it stands in the note as `inferred[field]=value (why)`.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from analysis.reference.reports import CAVEATS
+from trials.devices import find_device
+from trials.formulas import PASSES, PHASE_PASSES, forward_flops
+from trials.sizes import SIZES
+
+TARGET = Path(__file__).parents[1] / "analysis" / "reference" / "published.parquet"
+
+# Unit as printed -> unit stored and its size in it. MB are 2^20 bytes, as the prose beside them computes; GB are 10^9,
+# as the capacity of the card and the predicted bytes say.
+UNITS: dict[str, tuple[str | None, float]] = {
+    "ms": ("s", 1e-3),
+    "GB": ("B", 1e9),
+    "MB": ("B", 2**20),
+    "%": ("1", 1e-2),
+    "x": ("1", 1.0),
+    "count": ("1", 1.0),
+    "tokens/s": ("tokens/s", 1.0),
+}
+PURE_NUMBERS = {"accumulated_value": "accumulated", "stored_value": "stored", "rsqrt_value": "rsqrt"}
+METRICS = PURE_NUMBERS | {
+    "time_as_stated": "time",
+    "time_change_pct": "time_change",
+    "speedup_x": "speedup_ratio",
+    "speedup_pct": "speedup_share",
+    "mem_saving_pct": "mem_saving",
+    "diff_pct": "difference",
+    "min": "time_min",
+    "max": "time_max",
+    "median": "time_median",
+    "cv": "time_cv",
+    "tokens_per_s": "tokens_per_second",
+}
+PRECISIONS = {"float32": "fp32", "bfloat16 autocast": "bf16", "mixed autocast": "mixed"}
+WHOLE = ("d_model", "context_length", "batch_size", "warmup_steps", "measure_steps")
+MEASURED_TIMES = ("time", "time_std", "iteration_time", "time_min", "time_max", "time_median", "tokens_per_second")
+
+# What the documents call the hardware whose float32 peak is known -> what its driver calls it.
+DRIVER_NAMES = {
+    "NVIDIA A100 80GB PCIe": "NVIDIA A100 80GB PCIe",
+    "A100": "NVIDIA A100 80GB PCIe",
+    "RTX PRO 6000 WK": "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+}
+
+
+def read_facts(path: str) -> pd.DataFrame:
+    """The facts under our names and in our units, in the order of the file, without caveats."""
+    raw = pd.read_csv(path, dtype=str, keep_default_na=False)
+    is_dtype = raw["metric"] == "dtype"
+    unit = raw["unit"].map(lambda name: UNITS.get(name, (None, 1.0)))
+    frame = pd.DataFrame(
+        {
+            "source": raw["source_id"],
+            **{name: raw[name] for name in ("table", "hardware", "device", "workload")},
+            "model": raw["model_size"],
+            **{name: pd.to_numeric(raw[name]).astype("Int64") for name in WHOLE[:3]},
+            "precision": raw["precision"].replace(PRECISIONS),
+            "compile": raw["compile"].replace({"false": "none", "true": "model"}),
+            **{name: pd.to_numeric(raw[name]).astype("Int64") for name in WHOLE[3:]},
+            "phase": raw["phase"],
+            "metric": raw["metric"].replace(METRICS).str.removesuffix("_ms"),
+            "value": pd.to_numeric(raw["value"]) * unit.str[1],
+            "unit": unit.str[0].where(~raw["metric"].isin(PURE_NUMBERS), "1"),
+            "dtype": raw["unit"].where(is_dtype, ""),
+            "status": raw["status"].replace({"": "empty"}),
+            "label": raw["label"],
+            "note": raw["note"],
+        }
+    )
+    texts = [name for name in frame.columns if name not in (*WHOLE, "value")]
+    return frame.assign(**{name: frame[name].replace({"": None}).astype("str") for name in texts})
+
+
+def suspected_tf32(frame: pd.DataFrame) -> pd.Series:
+    stated = {name: stated_or_inferred(frame, name) for name in ("hardware", "precision", "context_length")}
+    fp32 = stated["precision"].isin(["fp32", "float32"]) & (frame["workload"] == "timing")
+    peaks = {name: find_device(driver) for name, driver in DRIVER_NAMES.items()}
+    peak = stated["hardware"].map({name: device.fp32 for name, device in peaks.items() if device})
+    dimensions = {
+        name: frame["model"].map({model: getattr(size, name) for model, size in SIZES.items()}).astype("Float64")
+        for name in ("d_model", "d_ff", "num_layers")
+    }
+    once = forward_flops(
+        **dimensions,
+        vocab_size=10_000,
+        context_length=pd.to_numeric(stated["context_length"].str.extract(r"^(\d+)")[0]).astype("Float64"),
+        batch_size=frame["batch_size"].astype("Float64"),
+    )
+    passes = frame["phase"].map(PHASE_PASSES | PASSES)
+    honest = (frame["metric"] == "time") & ~backward_by_subtraction(frame) & (frame["value"] > 0)
+    impossible = fp32 & honest & (once * passes / frame["value"] > peak).fillna(False)
+    guilty = set(zip(frame["source"][impossible], stated["hardware"][impossible], strict=True))
+    same = pd.Series(list(zip(frame["source"], stated["hardware"], strict=True)), frame.index).isin(guilty)
+    return fp32 & same & frame["metric"].isin(MEASURED_TIMES)
+
+
+def backward_by_subtraction(frame: pd.DataFrame) -> pd.Series:
+    end_to_end = (frame["source"] == "seed2") & frame["table"].str.startswith("e2e_")
+    return end_to_end & (frame["phase"] == "backward")
+
+
+def unit_unknown(frame: pd.DataFrame) -> pd.Series:
+    return noted(frame, "unit not (?:stated|printed)") & (frame["metric"] != "dtype")
+
+
+def forward_keeps_graph(frame: pd.DataFrame) -> pd.Series:
+    logs = in_tables(frame, "seed3", "run_log_", "performance_comparison_", "memory_efficiency")
+    about_memory = frame["metric"].str.startswith("mem_") | (frame["status"] == "oom")
+    return logs & (frame["phase"] == "forward") & about_memory
+
+
+def not_synchronized(frame: pd.DataFrame) -> pd.Series:
+    return in_tables(frame, "seed0", "benchmarking_mixed_precision", "pytorch_attention")
+
+
+def each_or_total_unknown(frame: pd.DataFrame) -> pd.Series:
+    return noted(frame, "per iteration or total|per run or the total")
+
+
+def includes_optimizer(frame: pd.DataFrame) -> pd.Series:
+    table = in_tables(frame, "seed4", "model_table") & (frame["phase"] == "forward_backward")
+    return table | in_tables(frame, "seed4", "torch_profiler_forward_backward")
+
+
+def wide_spread(frame: pd.DataFrame) -> pd.Series:
+    keys = ["source", "table", "device", "model", *WHOLE, "precision", "compile", "phase", "label"]
+    cells = frame.groupby(keys, dropna=False)
+    mean, std = (
+        frame["value"].where(frame["metric"] == metric).groupby(cells.ngroup()).transform("first")
+        for metric in ("time", "time_std")
+    )
+    return frame["metric"].isin(["time", "time_std"]) & (std >= mean / 2)
+
+
+def compiled_while_timed(frame: pd.DataFrame) -> pd.Series:
+    table = in_tables(frame, "seed2", "e2e_compiled") & (frame["model"] == "medium")
+    return table & frame["phase"].isin(["forward", "backward"])
+
+
+def host_bound(frame: pd.DataFrame) -> pd.Series:
+    swept = frame[
+        (frame["workload"] == "timing")
+        & (frame["metric"] == "time")
+        & frame["context_length"].notna()
+        & ~frame["table"].str.startswith("performance_comparison")
+        & frame["value"].notna()
+    ]
+    flat: set[int] = set()
+    for _, cell in swept.groupby(["source", "table", "device", "model", "precision", "compile", "phase"], dropna=False):
+        by_context = {
+            context: (index, value) for index, context, value in cell[["context_length", "value"]].itertuples()
+        }
+        for context, (index, value) in by_context.items():
+            longer = by_context.get(2 * context)
+            if longer and abs(longer[1] / value - 1) < 0.05:
+                flat |= {index, longer[0]}
+    return pd.Series(frame.index.isin(flat), frame.index)
+
+
+def fell_back_to_eager(frame: pd.DataFrame) -> pd.Series:
+    shape = (frame["d_model"] == 128) & (frame["context_length"] == 16384)
+    return in_tables(frame, "seed3", "attention_compiled") & shape.fillna(False)
+
+
+def zero_for_unknown(frame: pd.DataFrame) -> pd.Series:
+    return in_tables(frame, "seed2", "attention_m4") & frame["metric"].str.startswith("mem_")
+
+
+def axes_swapped(frame: pd.DataFrame) -> pd.Series:
+    return in_tables(frame, "seed2", "attention_m4")
+
+
+def repeated(frame: pd.DataFrame) -> pd.Series:
+    return noted(frame, "repeat") & ~derived(frame) | in_tables(
+        frame, "seed3", "performance_comparison_", "memory_efficiency"
+    )
+
+
+def derived(frame: pd.DataFrame) -> pd.Series:
+    return noted(frame, "derived by the document|calculated, approximate")
+
+
+def in_tables(frame: pd.DataFrame, source: str, *prefixes: str) -> pd.Series:
+    return (frame["source"] == source) & frame["table"].str.startswith(prefixes)
+
+
+def noted(frame: pd.DataFrame, pattern: str) -> pd.Series:
+    return frame["note"].str.contains(pattern, na=False)
+
+
+def stated_or_inferred(frame: pd.DataFrame, field: str) -> pd.Series:
+    """The field, or where it is not stated, what the note says that it must be; as text."""
+    inferred = frame["note"].str.extract(rf"inferred\[{field}\]=([^,;()]+)")[0].str.strip()
+    return frame[field].astype("str").where(frame[field].notna(), inferred)
+
+
+RULES: dict[str, Callable[[pd.DataFrame], pd.Series]] = {
+    rule.__name__: rule
+    for rule in (
+        suspected_tf32,
+        backward_by_subtraction,
+        unit_unknown,
+        forward_keeps_graph,
+        not_synchronized,
+        each_or_total_unknown,
+        includes_optimizer,
+        wide_spread,
+        compiled_while_timed,
+        host_bound,
+        fell_back_to_eager,
+        zero_for_unknown,
+        axes_swapped,
+        repeated,
+        derived,
+    )
+}
+
+
+def main() -> None:
+    assert list(RULES) == list(CAVEATS), "each caveat has a rule, in the same order"
+    facts, *target = sys.argv[1:]
+    frame = read_facts(facts)
+    caveats = {name: np.asarray(rule(frame), dtype=bool) for name, rule in RULES.items()}
+    path = Path(target[0]) if target else TARGET
+    frame.assign(**caveats).to_parquet(path, index=False, compression="zstd")
+    print(f"{len(frame)} rows, {path.stat().st_size} bytes in {path}")
+    for name, holds in caveats.items():
+        print(f"{name}: {holds.sum()}")
+
+
+if __name__ == "__main__":
+    main()
