@@ -82,11 +82,6 @@ def wait_for_child(process: subprocess.Popen[str], seconds: float = 90) -> psuti
     raise AssertionError(f"no trial began: {process.communicate() if process.poll() is not None else 'it still runs'}")
 
 
-def processes_of_trials() -> list[psutil.Process]:
-    """Every process on this machine that serves or runs trials."""
-    return [one for one in psutil.process_iter(["cmdline"]) if "trials.server" in (one.info["cmdline"] or [])]
-
-
 def interrupt(process: subprocess.Popen[str]) -> tuple[str, str]:
     """Ctrl-C: the terminal signals the whole group. Returns what it printed until its end."""
     os.killpg(process.pid, signal.SIGINT)

@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 
-from tests.command import COMMAND, interrupt, lmsweep, processes_of_trials, start, wait_for_child, write_sweep
+from tests.command import COMMAND, interrupt, lmsweep, start, trial_children, wait_for_child, write_sweep
 
 
 @pytest.fixture(scope="module")
@@ -192,12 +193,13 @@ def test_ctrl_c_keeps_what_had_ended_and_the_next_run_goes_on(tmp_path):
     deadline = time.monotonic() + 90
     while not list(store.glob("measurements/*.parquet")) and time.monotonic() < deadline:
         time.sleep(0.05)
-    time.sleep(0.5)
+    running = [wait_for_child(process), *trial_children(process)]
     out, err = interrupt(process)
     assert process.returncode == 130, out + err
     assert "goes on" in err
     assert "Traceback" not in err
-    assert not processes_of_trials(), "a trial outlived its run"
+    _, alive = psutil.wait_procs(running, timeout=5)
+    assert not alive, "a trial outlived its run"
     kept = pd.read_parquet(store / "measurements")
     assert set(kept["status"]) == {"ok"}
     plan = json.loads(lmsweep("plan", sweep, "--store", store, "--set", "mode=forward", "--format", "json").stdout)

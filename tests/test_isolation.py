@@ -1,6 +1,6 @@
 """A trial's process may end in any way: each has its status, and none harms the next."""
 
-import os
+import contextlib
 import signal
 import threading
 import time
@@ -11,7 +11,6 @@ import psutil
 import pytest
 
 from orchestrator.resources import this_machine
-from tests.command import processes_of_trials
 from trials.isolation import IsolatedRunner
 from trials.record import Fingerprint, Record
 from trials.sizes import SIZES
@@ -38,7 +37,7 @@ def environment() -> Fingerprint:
 def runner():
     with IsolatedRunner() as runner:
         yield runner
-    assert not [one for one in processes_of_trials() if os.getpid() in [parent.pid for parent in one.parents()]]
+    assert not our_children()
 
 
 def run(
@@ -50,7 +49,12 @@ def run(
 
 def our_children() -> list[psutil.Process]:
     """The servers of this process, and their children."""
-    return [one for one in psutil.Process().children(recursive=True) if "trials.server" in one.cmdline()]
+    found = []
+    for one in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "trials.server" in one.cmdline():
+                found.append(one)
+    return found
 
 
 def signal_later(sign: int, *, to_server: bool = False) -> threading.Thread:
