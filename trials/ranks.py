@@ -134,8 +134,10 @@ def has_failed(rows: list[Row]) -> bool:
 
 def _blame(others: list[RankProcess]) -> None:
     """Raises RankDiedError where one of these has died: then the failure of the first only follows from it."""
-    wait([one.process.sentinel for one in others], BLAME_SECONDS)
+    ready = wait([one.process.sentinel for one in others], BLAME_SECONDS)
     for one in others:
+        if one.process.sentinel in ready:
+            one.process.join(1.0)  # the sentinel closes a moment before the exit code can be read
         one.check_alive()
 
 

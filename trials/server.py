@@ -51,7 +51,7 @@ class Child:
     def last_words(self) -> str:
         """The end of what the process has printed."""
         self.output.seek(0)
-        return self.output.read().decode(errors="replace")[-4000:].strip()
+        return self.output.read().decode(errors="replace")[-16_000:].strip()
 
     def kill(self) -> None:
         """Kills the process and all that it started, without waiting for it."""

@@ -67,6 +67,8 @@ def check_configuration(config: TrialConfig) -> None:
         raise UnsupportedError(f"mode {config.mode} makes no gradients; ddp needs forward_backward or train_step")
     if config.ddp == "zero1" and config.mode != "train_step":
         raise UnsupportedError("ddp zero1 divides the optimizer's state; it needs mode train_step")
+    if config.ddp == "torch" and config.compile == "model" and (config.bucket_bytes or 2**20) < 2**20:
+        raise UnsupportedError("torch.compile splits a model where torch's buckets end, which hold 1 MiB or more")
     if uses_cuda_graphs(config):
         raise UnsupportedError(f"compile_mode {config.compile_mode} keeps gradients in the memory of CUDA graphs")
 
