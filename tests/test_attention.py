@@ -1,5 +1,6 @@
 """Attention: every implementation against the one written out, in a model and alone, timed and read for its memory."""
 
+import os
 import re
 import time
 import warnings
@@ -198,7 +199,7 @@ def test_what_a_cpu_can_do_is_not_refused(attention: str) -> None:
     check_attention(alone(attention=attention), torch.float32, gradients=True)
 
 
-def test_pytorchs_own_reason_is_given_without_the_place_in_its_source() -> None:
+def test_pytorchs_own_reason_is_given_without_the_place_in_its_source(capfd: pytest.CaptureFixture[str]) -> None:
     def cannot(params: Any, debug: bool) -> bool:
         warnings.warn("Kernel not used because: (Triggered internally at /a/b.cpp:1.)", stacklevel=1)
         warnings.warn("Expected dtype Half. Got float (Triggered internally at /a/b.cpp:2.)", stacklevel=1)
@@ -207,7 +208,13 @@ def test_pytorchs_own_reason_is_given_without_the_place_in_its_source() -> None:
     def ask(usable: Callable[[Any, bool], bool]) -> str | None:
         return attention_support._reason_not(usable, alone(), torch.float32, gradients=True)
 
+    def logs(params: Any, debug: bool) -> bool:
+        os.write(2, b"[W1121 10:17:31.216 sdp.h:91] Warning: Expected dtype Half. (function check_tensor_dtype)\n")
+        os.write(2, b"words of another thread\n")
+        return False
+
     assert ask(cannot) == "Kernel not used because: Expected dtype Half. Got float"
+    assert ask(logs) == "Expected dtype Half." and "another thread" in capfd.readouterr().err
     assert ask(lambda params, debug: False) == "PyTorch would not use this kernel, and does not say why"
     assert ask(lambda params, debug: bool(params.is_causal)) is None
 

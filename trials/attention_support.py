@@ -1,8 +1,12 @@
 """Which attention a device can do: asked of PyTorch where PyTorch can be asked, before anything is built or timed."""
 
+import os
 import re
+import sys
+import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch.backends.cuda import (
@@ -48,12 +52,38 @@ def _reason_not(
     # One sequence and one head: more of them change nothing, and would only take memory.
     shape = (1, 1, config.context_length, config.d_model // (config.num_heads or 1))
     q = torch.empty(shape, dtype=dtype, device=config.device_type, requires_grad=gradients)
-    with warnings.catch_warnings(record=True) as given:
-        warnings.simplefilter("always")
+    with _warnings_of_pytorch() as words:
         if usable(SDPAParams(q, q, q, None, 0.0, config.causal, False), True):
             return None
-    words = [re.sub(r" ?\(Triggered internally.*", "", str(one.message)).strip() for one in given]
     return " ".join(words) or "PyTorch would not use this kernel, and does not say why"
+
+
+@contextmanager
+def _warnings_of_pytorch() -> Iterator[list[str]]:
+    """Collects what PyTorch's C++ warns of meanwhile, filled in at the end, without the places in its source.
+
+    Depending on its version the words become Python warnings or are logged straight to the file descriptor of standard
+    error; what else is written there meanwhile is passed on.
+    """
+    words: list[str] = []
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as logged, warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        os.dup2(logged.fileno(), 2)
+        try:
+            yield words
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+            words += [re.sub(r" ?\(Triggered internally.*", "", str(one.message)).strip() for one in given]
+            logged.seek(0)
+            for line in logged.read().decode(errors="replace").splitlines():
+                if said := re.match(r"\[W\S* .*?\] (?:Warning: )?(.*?)(?: \(function \w*\))?$", line):
+                    words.append(said[1])
+                else:
+                    print(line, file=sys.stderr)
 
 
 def _check_flex(config: TrialConfig, gradients: bool) -> None:
