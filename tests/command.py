@@ -12,6 +12,7 @@ import psutil
 
 COMMAND = [sys.executable, "-m", "orchestrator.cli"]
 ROOT = Path(__file__).parent.parent
+PYTHONPATH = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def lmsweep(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -22,7 +23,7 @@ def lmsweep(*arguments: str | Path, **environment: str) -> subprocess.CompletedP
         text=True,
         timeout=240,
         check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | environment,
+        env=os.environ | {"PYTHONPATH": PYTHONPATH, "COLUMNS": "200"} | environment,
     )
 
 
@@ -33,7 +34,7 @@ def start(*arguments: str | Path) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": PYTHONPATH},
         start_new_session=True,
     )
 
