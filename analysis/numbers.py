@@ -23,6 +23,7 @@ _UNITS: dict[str, tuple[Unit, ...]] = {
     "s": _units(("us", 1e-6), ("ms", 1e-3), ("s", 1.0)),
     "B": _units(("B", 1), ("KiB", 2**10), ("MiB", 2**20), ("GiB", 2**30)),
     "J": _units(("mJ", 1e-3), ("J", 1.0), ("kJ", 1e3)),
+    "B/s": _units(("B/s", 1.0), ("kB/s", 1e3), ("MB/s", 1e6), ("GB/s", 1e9), ("TB/s", 1e12)),
     "Hz": _units(("Hz", 1.0), ("kHz", 1e3), ("MHz", 1e6), ("GHz", 1e9)),
     "share": _units(("%", 0.01)),
 }

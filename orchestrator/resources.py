@@ -31,6 +31,10 @@ class Node:
         """Cores that go with one GPU."""
         return self.cpus // self.gpus if self.gpus else 0
 
+    def places(self, device_type: str) -> int:
+        """Ranks of one trial that it can hold on this kind of device: each has a GPU, or a core, of its own."""
+        return self.gpus if device_type == "cuda" else self.cpus
+
 
 def this_machine(meanwhile: Callable[[], object] = lambda: None) -> Node:
     """The machine this runs on, as a process that may import torch finds it; `meanwhile` is done while it looks."""
@@ -67,10 +71,11 @@ def find_node(config: TrialConfig, nodes: list[Node]) -> Node | str:
     matching = [node for node in able if wanted in (None, node.accelerator_type)]
     if not matching:
         return f"no {wanted} here; there is {', '.join(present)}"
-    large = [node for node in matching if device != "cuda" or node.gpus >= config.world_size]
+    large = [node for node in matching if node.places(device) >= config.world_size]
     if not large:
-        most = max(node.gpus for node in matching)
-        return f"world_size {config.world_size} needs as many GPUs on one node, and the most that one has is {most}"
+        most = max(node.places(device) for node in matching)
+        what = "GPUs" if device == "cuda" else "cores"
+        return f"world_size {config.world_size} needs as many {what} on one node, and the most that one has is {most}"
     return large[0]
 
 

@@ -85,7 +85,10 @@ def keep_foreseen(planned: PlannedTrial, store: Store, account: Account) -> None
 
 
 def count_slots(plan: Plan, nodes: list[Node]) -> int:
-    """How many of the plan's trials can run side by side: one per GPU, and one per node on its CPU."""
-    devices = {planned.trial.config.device_type for planned in plan.to_run}
-    on_gpus = sum(node.gpus for node in nodes) if "cuda" in devices else 0
-    return max(on_gpus, 1 if devices - {"cuda"} else 0, 1)
+    """The most of the plan's trials that can run side by side: on a node one for every `world_size` of its GPUs, and
+    one on its CPU.
+    """
+    configs = [planned.trial.config for planned in plan.to_run]
+    ranks = [config.world_size for config in configs if config.device_type == "cuda"]
+    on_gpus = sum(node.gpus // min(ranks) for node in nodes) if ranks else 0
+    return max(on_gpus, 1)

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch.autograd import DeviceType
 
-from orchestrator.resources import Node, bundle, find_node, this_machine
+from orchestrator.resources import this_machine
 from tests.command import lmsweep
 from trials.attempt import Attempt
 from trials.collectives import bus_factor, leave
@@ -27,7 +27,7 @@ from trials.gradient_sync import fill_buckets
 from trials.isolation import IsolatedRunner
 from trials.pairs import in_pairs
 from trials.precision import set_math_mode
-from trials.ranks import Emit, Rank, RankDiedError, run_ranks, share_of
+from trials.ranks import Emit, Rank, RankDiedError, run_ranks
 from trials.record import Fingerprint, Record
 from trials.run import status_of
 from trials.spec import Ddp, Flag, RequestError, Status, Trial, TrialConfig, trial_id
@@ -510,30 +510,6 @@ def test_a_trial_of_one_process_keeps_its_identifier():
     plain = replace(SMALL, world_size=1, ddp="none")
     assert trial_id(plain) == trial_id(TrialConfig(**{k: v for k, v in asdict(plain).items() if k != "world_size"}))
     assert len({trial_id(with_buckets(kind)) for kind in VARIANTS}) == len(VARIANTS)
-
-
-# Placement
-
-
-def node(gpus: int, accelerator: str = "H200") -> Node:
-    there = Fingerprint(device_name="NVIDIA H200", torch_version="2", python_version="3.12")
-    return Node(cpus=32, gpus=gpus, accelerator_type=accelerator, environments={"cuda": there, "cpu": there})
-
-
-def test_a_trial_holds_its_gpus_on_one_node_in_one_bundle():
-    config = replace(SMALL, device="cuda")
-    nodes = [node(1), node(4)]
-    found = find_node(config, nodes)
-    assert found is nodes[1] and bundle(config, nodes[1]) == {"CPU": 16, "GPU": 2}
-    assert bundle(replace(config, device="cuda:H200"), nodes[1]).keys() == {"CPU", "GPU", "accelerator_type:H200"}
-    reason = "world_size 8 needs as many GPUs on one node, and the most that one has is 4"
-    assert find_node(replace(config, world_size=8), nodes) == reason
-    assert bundle(SMALL, nodes[1]) == {"CPU": 32}, "on the CPU it owns the node"
-
-
-def test_ranks_share_cores_equally_and_never_run_on_none():
-    assert [share_of((4, 5, 6, 7, 8), index, 2) for index in (0, 1)] == [(4, 5), (6, 7)]
-    assert [share_of((4, 5), index, 3) for index in (0, 1, 2)] == [(4,), (5,), (4,)]
 
 
 # The command

@@ -311,6 +311,7 @@ def test_a_number_without_an_interval_has_four_digits(value: float, text: str) -
         ("B", [3 * 2**30, 2**31], "GiB"),
         ("B", [512.0], "B"),
         ("share", [0.4], "%"),
+        ("B/s", [344e9, 2e9], "GB/s"),
         ("tokens/s", [4e6], "tokens/s"),
     ],
 )

@@ -33,7 +33,9 @@ def trace_communication(device_type: str, run: Callable[[], object]) -> Communic
 
 
 def on_gpu(events: Iterable[Any]) -> Communication:
-    """NCCL's kernels against every other kernel and copy."""
+    """NCCL's kernels (ncclDevKernel_AllReduce_..., ncclKernel_... in older versions) against every other kernel and
+    copy.
+    """
     ran = [event for event in events if event.device_type() == DeviceType.CUDA and not event.is_user_annotation()]
     collectives = [event for event in ran if event.name().startswith("nccl")]
     others = [event for event in ran if not event.name().startswith("nccl")]

@@ -95,10 +95,12 @@ def lead(bench: Workbench, team: Team) -> Iterator[Measurement]:
         check_compiled()
     with Watch(config.device_type) as watch:
         watch.wait()
-        team.all("forget_peak")
         series = take_series(bench, in_pairs(team), lambda pair: pair.synchronized.step)
-    memory = team.all("memory")
     with bench.account("measured"):
+        # Not of the pairs: a step without synchronisation has gradients and the buckets for them in memory.
+        team.all("forget_peak")
+        team.all("step", True)
+        memory = team.all("memory")
         traces: list[Communication] = team.all("trace")
 
     yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=(error,))
