@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from analysis.stats import describe
 from trials.devices import find_device, peak_flops
 from trials.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops, tokens_per_step
-from trials.spec import AUTO_FIELDS, Precision, RequestError, Status
+from trials.spec import AUTO_FIELDS, CONFIG_FIELDS, Precision, RequestError, Status
 from trials.store import Store
 
 SPEED_UNITS = {"tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "mfu": "share"}
@@ -23,6 +23,9 @@ DERIVED_FROM = dict.fromkeys(SPEED_UNITS, "time") | {"energy_per_token": "energy
 # The precision whose peak a product is held against: by its type, and for float32 by how float32 was computed.
 _PRECISION_OF_TYPE: dict[str | None, Precision] = {"bfloat16": "bf16", "float16": "fp16"}
 _PRECISION_OF_FLOAT32: dict[str | None, Precision] = {"ieee": "fp32", "tf32": "tf32", "bf16": "bf16"}
+
+_DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items() if f.default is not None and name not in AUTO_FIELDS}
+"""What a null means in a row that was stored before the field existed: identifiers leave out what is at its default."""
 
 
 def load(store: str | Store, *, newest: bool = True) -> pd.DataFrame:
@@ -52,6 +55,8 @@ def load(store: str | Store, *, newest: bool = True) -> pd.DataFrame:
             stacklevel=2,
         )
     frame = table.to_pandas(types_mapper=_column_type)
+    for name, default in _DEFAULTS.items():
+        frame[name] = frame[name].fillna(default)
     for name in AUTO_FIELDS:
         frame[name] = frame[name].astype(object).where(frame[name].notna(), "auto")
     lengths = pc.fill_null(pc.list_value_length(table["samples"]), 0).to_numpy()

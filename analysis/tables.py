@@ -1,6 +1,7 @@
 """Wide tables of results: which keys are rows, which columns, and which values the cells show."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -61,6 +62,10 @@ class Table:
     conditions: dict[str, str]
     """Keys which are neither rows nor columns and read the same in all results of the table; fields that few sweeps use
     are left out where they hold their default."""
+    title: str = ""
+    """What the table is, where it has a name."""
+    notes: tuple[str, ...] = ()
+    """Sentences below the table."""
 
 
 def pivot(frame: pd.DataFrame, *, rows: list[str], cols: list[str], values: list[str], where: dict[str, str]) -> Table:
@@ -74,7 +79,7 @@ def pivot(frame: pd.DataFrame, *, rows: list[str], cols: list[str], values: list
     left to show, and where a cell would hold more than one result: nothing is averaged.
     """
     _check_request(rows, cols, values)
-    chosen = _select(frame, where)
+    chosen = select(frame, where)
     cells = pd.concat([_cells(frame, chosen, value) for value in values], ignore_index=True)
     if cells.empty:
         raise RequestError("there is nothing to show: no result is left for this choice of values and --where")
@@ -93,8 +98,9 @@ def pivot(frame: pd.DataFrame, *, rows: list[str], cols: list[str], values: list
     constant = [name for name in _CONDITIONS if name not in (*rows, *cols) and cells[name].nunique(dropna=False) == 1]
     constant = [name for name in constant if name not in unread]
     conditions = {name: label(cells[name].iloc[0]) for name in constant}
+    frames: dict[str, Any] = {name: wide(name) for name in _CELL_CONTENTS}
     return Table(
-        **{name: wide(name) for name in _CELL_CONTENTS},
+        **frames,
         units={value: _unit(cells, value) for value in values},
         conditions={name: text for name, text in conditions.items() if text not in (NO_VALUE, _USUAL.get(name))},
     )
@@ -116,7 +122,7 @@ def default_layout(
     """
     known = _values_in(frame)
     values = values or _usual_values(known)
-    chosen = _select(frame, where or {})
+    chosen = select(frame, where or {})
     cells = pd.concat([_cells(frame, chosen, value) for value in values])
     cols = [name for name in ("precision", "compile") if name not in (rows or ())] if cols is None else cols
     if rows:
@@ -142,7 +148,8 @@ def _check_request(rows: list[str], cols: list[str], values: list[str]) -> None:
             raise RequestError(f"{name} is given twice in --rows, --cols or --value")
 
 
-def _select(frame: pd.DataFrame, where: dict[str, str]) -> pd.DataFrame:
+def select(frame: pd.DataFrame, where: dict[str, str]) -> pd.DataFrame:
+    """The rows whose keys read so; for `where` see `pivot`. Raises RequestError for what no row reads."""
     chosen = np.ones(len(frame), dtype=bool)
     for name, text in where.items():
         check_key(name, "--where")
@@ -185,7 +192,7 @@ def _cells(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFram
     phase, _, metric = value.partition(".")
     holding = (frame["phase"] == phase) & (frame["metric"] == DERIVED_FROM.get(metric, metric))
     workloads = frame["workload"][holding if known else frame["metric"].isna()].unique()
-    failed = (chosen["status"] != Status.OK) & chosen["workload"].isin(workloads)
+    failed = (chosen["status"] != Status.OK) & chosen["workload"].isin(workloads) & chosen["phase"].isna()
     cells = chosen[holding[chosen.index] | failed]
     numbers = {name: cells[name].to_numpy() for name in ("median", "low", "high")}
     reason = cells["reason"].astype(object).where(cells["reason"].notna(), "no samples were stored")

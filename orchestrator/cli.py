@@ -164,10 +164,24 @@ def table(
     value: Annotated[list[str], typer.Option(help="phase.metric: forward.time, step.tflops; may be repeated.")] = [],  # noqa: B006
     where: Annotated[list[str], typer.Option(help="field=value: only these results; may be repeated.")] = [],  # noqa: B006
     format: Annotated[str, typer.Option(help="text, markdown, latex, typst, csv or html.")] = "text",
+    preset: Annotated[str | None, typer.Option(help="A table that has a name; --list-presets shows which.")] = None,
+    list_presets: Annotated[bool, typer.Option("--list-presets", help="Name the tables that have one.")] = False,
 ) -> None:
     """Print a pivot of the results; without options, one that shows everything that varies."""
     from analysis import default_layout, load, pivot, render
+    from analysis.presets import PRESETS, make_preset
 
+    if list_presets:
+        width = max(map(len, PRESETS))
+        typer.echo("\n".join(f"{name:<{width}}  {one.question}" for name, one in PRESETS.items()))
+        return
+    if preset:
+        if rows or cols or value:
+            raise RequestError(
+                f"--preset {preset} has rows, columns and values of its own; choose results with --where"
+            )
+        typer.echo(render(make_preset(preset, store, where=dict(_pair(text) for text in where)), format))
+        return
     frame = load(store)
     if frame.empty:
         raise RequestError(f"{store} holds no results; fill it with: lmsweep run quick --store {store}")

@@ -151,14 +151,16 @@ def test_a_damaged_file_is_named_and_the_rest_is_loaded(attempts: Attempts) -> N
         assert len(analysis.load(attempts.store)) == 1
 
 
-def test_a_store_without_todays_newest_columns_opens(attempts: Attempts, tmp_path: Path) -> None:
+def test_a_field_that_an_older_store_lacks_holds_its_default_and_an_observation_is_null(
+    attempts: Attempts, tmp_path: Path
+) -> None:
     (row,) = attempts.ok(config(), {"step.time": samples(1.0, 0.1)})
     older = rows_to_table([row], Record).drop_columns(["optimizer", "reason", "host_load", "flags"])
     folder = tmp_path / "older" / "measurements"
     folder.mkdir(parents=True)
     pq.write_table(older, folder / "fragment.parquet")
     frame = analysis.load(str(tmp_path / "older"))
-    assert frame["optimizer"].isna().all() and frame["median"][0] == 1.0
+    assert frame["optimizer"][0] == "adamw_fused" and frame["host_load"].isna().all() and frame["median"][0] == 1.0
     rows, cols, values = analysis.default_layout(frame)
     table = analysis.pivot(frame, rows=rows, cols=cols, values=values, where={})
     assert "1.00 ± 0.10" in analysis.render(table, "text")

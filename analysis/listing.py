@@ -1,0 +1,30 @@
+"""Tables whose columns are of different kinds: numbers of several units, words, verdicts; one line after the other."""
+
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+LOW, HIGH = "_low", "_high"
+"""What is added to a column's name for the ends of its 95 % interval."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """What `analysis.pivot` cannot lay out, for `analysis.render`."""
+
+    title: str
+    """What the lines are."""
+    frame: pd.DataFrame
+    """Plain columns; numbers in SI units. `time_low` and `time_high` are printed with `time`, as median ± distance.
+    `status`, `flags` (tuples) and `reason` are printed in the cells of the line and below the table."""
+    keys: list[str]
+    """Columns that tell the lines apart; the first ones."""
+    units: dict[str, str]
+    """Stored unit of each column of numbers."""
+    conditions: dict[str, str] = field(default_factory=dict)
+    """What all lines have in common."""
+    notes: list[str] = field(default_factory=list)
+    """Sentences below the table."""
+
+    def __post_init__(self) -> None:
+        assert set(self.keys) | set(self.units) <= set(self.frame.columns), "every name is that of a column"

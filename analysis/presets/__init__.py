@@ -1,0 +1,41 @@
+"""Tables by name: those of the published reports, and others that answer one question, for any store.
+
+To add one: a function from `Results` to a table, and a line in PRESETS.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from analysis.keys import nearest
+from analysis.listing import Listing
+from analysis.presets.results import Results
+from analysis.presets.timing import end_to_end
+from analysis.tables import Table
+from trials.spec import RequestError
+from trials.store import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A table that has a name."""
+
+    make: Callable[[Results], Table | Listing]
+    """Raises RequestError where the store does not hold what it needs."""
+    question: str
+    """What it answers, in one line."""
+
+
+PRESETS: dict[str, Preset] = {
+    "end-to-end": Preset(make=end_to_end, question="How long are forward, backward and a whole step, on each device?"),
+}
+
+
+def make_preset(name: str, store: str | Store, *, where: dict[str, str] | None = None) -> Table | Listing:
+    """The table of this name of a store's results, for `analysis.render`.
+
+    where: keys and what they must read, as for `analysis.pivot`. Raises RequestError for another name, and where the
+    store does not hold what the table needs.
+    """
+    if name not in PRESETS:
+        raise RequestError(f"--preset {name}: no such table; {nearest(name, list(PRESETS))}")
+    return PRESETS[name].make(Results(store, where or {}))

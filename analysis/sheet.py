@@ -1,0 +1,176 @@
+"""A table in words, whatever markup writes them: of a pivot, or of a listing."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.keys import NO_VALUE, label
+from analysis.listing import HIGH, LOW, Listing
+from analysis.numbers import Unit, choose_unit, interval_texts
+from analysis.tables import Table
+from trials.spec import Flag, Status
+
+UNKNOWN = "n/a"
+"""A cell whose trial is ok but whose value is not known; a note says why."""
+
+_ADVICE = {flag.value: flag.advice for flag in Flag}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Markup:
+    """How a format writes what is not plain text."""
+
+    escape: Callable[[str], str] = str
+    plus_minus: str = "±"
+    mark: str = " [{}]"
+    """Around the letters that point from a cell to its notes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sheet:
+    """A table in words, escaped for its format."""
+
+    caption: str
+    """What the cells show."""
+    conditions: str
+    """What all of them have in common; may be empty."""
+    cells: pd.DataFrame
+    """Texts; so are the labels of both axes, MultiIndexes both."""
+    notes: list[str]
+    """What the letters in the cells stand for, each beginning with its letter."""
+
+
+def sheet_of(table: Table | Listing, markup: Markup) -> Sheet:
+    """The table in words."""
+    return _of_pivot(table, markup) if isinstance(table, Table) else _of_listing(table, markup)
+
+
+def _of_pivot(table: Table, markup: Markup) -> Sheet:
+    escape = markup.escape
+    units = {value: choose_unit(unit, _numbers(table.median, value)) for value, unit in table.units.items() if unit}
+    letters = _letters(
+        [*(word for row in table.flags.to_numpy() for words in row for word in words), *table.reason.to_numpy().ravel()]
+    )
+    names = {value: f"{value} ({units[value].name})" if value in units else value for value in table.units}
+    keys: list[Any] = table.median.columns.to_list()
+    columns, levels = [(*key[:-1], names[key[-1]]) for key in keys], axis_names(table.median.columns)
+    shows = "median ± 95 % interval"
+    if len(names) == 1 and len(levels) > 1:  # one value for all: it goes into the caption
+        shows = f"{names[keys[0][-1]]}: {shows}"
+        columns, levels = [key[:-1] for key in columns], levels[:-1]
+    contents = [getattr(table, name).to_numpy() for name in ("status", "median", "low", "high", "flags", "reason")]
+    cells = [
+        [
+            _cell(*(grid[row, column] for grid in contents), unit=units.get(key[-1]), letters=letters, markup=markup)
+            for column, key in enumerate(keys)
+        ]
+        for row in range(len(table.median))
+    ]
+    return Sheet(
+        caption=escape(f"{table.title}; {shows}" if table.title else shows).replace("±", markup.plus_minus),
+        conditions=escape(", ".join(f"{name} {text}" for name, text in table.conditions.items())),
+        cells=pd.DataFrame(
+            cells,
+            index=_labels(table.median.index, axis_names(table.median.index), escape),
+            columns=_labels(columns, levels, escape),
+            dtype=object,
+        ),
+        notes=_explained(letters, markup) + [escape(note) for note in table.notes],
+    )
+
+
+def _of_listing(listing: Listing, markup: Markup) -> Sheet:
+    frame, escape = listing.frame, markup.escape
+    apart = ("status", "flags", "reason", *(f"{name}{end}" for name in listing.units for end in (LOW, HIGH)))
+    shown = [name for name in frame.columns if name not in (*listing.keys, *apart)]
+    units = {name: choose_unit(unit, frame[name].to_numpy(float)) for name, unit in listing.units.items()}
+    missing = pd.Series([None] * len(frame), frame.index, dtype=object)
+    statuses, flags, reasons = (frame.get(name, missing).to_list() for name in ("status", "flags", "reason"))
+    doubts = [[*(words or ()), *filter(None, [reason])] for words, reason in zip(flags, reasons, strict=True)]
+    letters = _letters(word for words in doubts for word in words)
+    texts: list[list[str]] = []
+    for name in shown:
+        if name in units:
+            ends = [frame.get(f"{name}{end}", frame[name] * np.nan).to_numpy(float) for end in (LOW, HIGH)]
+            texts.append(
+                [
+                    NO_VALUE if np.isnan(number) else _number(number, low, high, unit=units[name], markup=markup)
+                    for number, low, high in zip(frame[name].to_numpy(float), *ends, strict=True)
+                ]
+            )
+        else:
+            texts.append([escape(label(value)) for value in frame[name]])
+    for line, (status, words) in enumerate(zip(statuses, doubts, strict=True)):
+        if status not in (None, Status.OK):
+            texts[0][line] = escape(status)
+        if words:
+            texts[0][line] += markup.mark.format(",".join(letters[word] for word in words))
+    cells = pd.DataFrame(dict(enumerate(texts)), dtype=object)
+    names = [f"{name} ({units[name].name})" if name in units and units[name].name != "1" else name for name in shown]
+    return Sheet(
+        caption=escape(listing.title).replace("±", markup.plus_minus),
+        conditions=escape(", ".join(f"{name} {text}" for name, text in listing.conditions.items())),
+        cells=cells.set_axis(_labels(frame[listing.keys].itertuples(index=False), listing.keys, escape)).set_axis(
+            _labels([(name,) for name in names], [""], escape), axis="columns"
+        ),
+        notes=_explained(letters, markup) + [escape(note) for note in listing.notes],
+    )
+
+
+def _letters(doubts: Iterable[str]) -> dict[str, str]:
+    """Every flag and every reason, in order of appearance, and the letter that stands for it."""
+    noted = dict.fromkeys(filter(None, doubts))
+    return {what: chr(ord("a") + i) if i < 26 else str(i) for i, what in enumerate(noted)}
+
+
+def _explained(letters: dict[str, str], markup: Markup) -> list[str]:
+    return [
+        markup.mark.format(letter).strip()
+        + " "
+        + markup.escape(f"{what}: {_ADVICE[what]}" if what in _ADVICE else what)
+        for what, letter in letters.items()
+    ]
+
+
+def _cell(
+    status: str,
+    median: float,
+    low: float,
+    high: float,
+    flags: tuple[str, ...],
+    reason: str,
+    *,
+    unit: Unit | None,
+    letters: dict[str, str],
+    markup: Markup,
+) -> str:
+    notes = [letters[word] for word in (*flags, *filter(None, [reason]))]
+    if status != Status.OK:
+        text = markup.escape(status)
+    elif reason:
+        text = markup.escape(UNKNOWN)
+    else:
+        assert unit is not None, "a value with a number has a unit"
+        text = _number(median, low, high, unit=unit, markup=markup)
+    return text + (markup.mark.format(",".join(notes)) if notes else "")
+
+
+def _number(median: float, low: float, high: float, *, unit: Unit, markup: Markup) -> str:
+    number, distance = interval_texts(median / unit.size, low / unit.size, high / unit.size)
+    return number if distance is None else f"{number} {markup.plus_minus} {distance}"
+
+
+def _numbers(wide: pd.DataFrame, value: str) -> np.ndarray:
+    return wide.xs(value, axis="columns", level="value").to_numpy().ravel()
+
+
+def axis_names(axis: pd.Index) -> list[str]:
+    return [str(name) for name in axis.names]
+
+
+def _labels(keys: Iterable[tuple[Any, ...]], names: list[str], escape: Callable[[str], str]) -> pd.MultiIndex:
+    texts = [tuple(escape(label(value)) for value in key) for key in keys]
+    return pd.MultiIndex.from_tuples(texts, names=[escape(name) for name in names])
