@@ -83,6 +83,7 @@ def trace(function: Callable[..., Tensor], inputs: Sequence[Tensor], *, lasting:
     from torch._functorch.partitioners import min_cut_rematerialization_partition
     from torch._inductor.decomposition import select_decomp_table
     from torch._inductor.fx_passes.joint_graph import joint_graph_passes
+    from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
     graphs: list[Graph] = []
 
@@ -103,7 +104,8 @@ def trace(function: Callable[..., Tensor], inputs: Sequence[Tensor], *, lasting:
         call._boxed_call = True  # type: ignore[attr-defined]
         return call
 
-    with torch.set_grad_enabled(gradients):
+    # As torch.compile does; nobody runs the code that would be generated after every pass.
+    with torch.set_grad_enabled(gradients), _use_lazy_graph_module(True):
         result = aot_function(
             function,
             fw_compiler=keep,

@@ -21,9 +21,9 @@ from trials.autocast import EmulatedCpuAutocast, EmulatedCudaAutocast
 from trials.compiled_memory import Traced, graph_memory, install, trace
 from trials.model import Transformer
 from trials.precision import MATH_MODES, MathMode
-from trials.spec import TrialConfig
+from trials.spec import Mode, TrialConfig
 from trials.storage_tracker import CUDA_BLOCK, StorageTracker
-from trials.training_step import TrainingStep
+from trials.training_step import PHASES, TrainingStep
 
 FUSED_ATTENTION = ("sdpa", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex")
 """Implementations that keep no matrix of scores."""
@@ -75,16 +75,43 @@ class FusedAttention(TorchFunctionMode):
         return ops._scaled_dot_product_efficient_attention(*args, None, torch.is_grad_enabled(), 0.0, causal)[0]
 
 
-def model_levels(config: TrialConfig) -> dict[str, Levels]:
+def model_levels(config: TrialConfig, run: Mode | None = None) -> dict[str, Levels]:
     """Phase -> its levels, from the second iteration on: init, those of the mode, and dropped, after them.
 
-    Raises UnpredictableError, and UnsupportedError where the trial would.
+    `run` is a mode that is run instead, from which this one's levels are taken: one run serves several modes. Raises
+    UnpredictableError, and UnsupportedError where the trial would.
     """
+    if run is None or leaves_something(config):
+        return dict(_iterations(_as_run(config))[-1])
+    first = _iterations(_as_run(replace(config, mode=run)))[0]
+    # Nothing is left of an iteration in this mode, so that all are as the first, and end as it began.
+    return {name: first[name] for name in ("init", *PHASES[config.mode])} | {"dropped": first["init"]}
+
+
+def one_run_for(config: TrialConfig) -> TrialConfig:
+    """A configuration that stands for all that one run serves: of several modes, or of one graph."""
+    if config.compile != "none":
+        return graph_config(config)
+    return _as_run(config if config.mode == "forward" else replace(config, mode="train_step"))
+
+
+def _as_run(config: TrialConfig) -> TrialConfig:
+    """MPS differs from the CPU only in its autocast and in fused attention."""
+    return config if config.device_type == "cuda" or _differs_by_device(config) else replace(config, device="cpu")
+
+
+def _differs_by_device(config: TrialConfig) -> bool:
+    """Whether its operations are others on another device."""
+    return config.attention in FUSED_ATTENTION or MATH_MODES[config.precision].autocast_dtype is not None
+
+
+@lru_cache(maxsize=4)
+def _iterations(config: TrialConfig) -> list[dict[str, Levels]]:
+    """For each iteration until they are all alike, phase -> levels."""
     math_mode = _math_mode(config)
     memory = None
     if config.compile != "none":
         memory = graph_memory(traced_graph(graph_config(config)), block=_block(config))
-    phases: dict[str, Levels] = {}
     with StorageTracker("meta", block=_block(config)) as tracker, _fused(config):
         step = TrainingStep(_on(config, "meta"), math_mode)
         if memory:
@@ -92,8 +119,10 @@ def model_levels(config: TrialConfig) -> dict[str, Levels]:
                 install(part, memory, [*part.parameters(), *part.buffers()], tracker)
         elif config.checkpointing != "none":
             _autocast_again(step.model, math_mode)
-        phases["init"] = [tracker.live]
+        iterations = []
+        init = [tracker.live]
         for _ in range(2 if leaves_something(config) else 1):
+            phases = {"init": init}
             for phase in step.phases():
                 if phase.name == "optimizer" and config.optimizer == "adamw_fused":
                     _make_state(step)
@@ -101,8 +130,9 @@ def model_levels(config: TrialConfig) -> dict[str, Levels]:
                 phase.run()
                 phases[phase.name] = [*tracker.levels, tracker.live]
             step.drop()
-        phases["dropped"] = [tracker.live]
-    return phases
+            phases["dropped"] = [tracker.live]
+            iterations.append(phases)
+    return iterations
 
 
 def leaves_something(config: TrialConfig) -> bool:
@@ -181,11 +211,10 @@ def _make_state(step: TrainingStep) -> None:
 
 def graph_config(config: TrialConfig) -> TrialConfig:
     """A configuration that stands for all that compile the same graph."""
-    by_device = config.attention in FUSED_ATTENTION or MATH_MODES[config.precision].autocast_dtype
     return replace(
         config,
         model=None,
-        device="cpu" if config.device_type == "cpu" and by_device else "cuda",
+        device="cpu" if config.device_type == "cpu" and _differs_by_device(config) else "cuda",
         num_layers=1 if config.compile == "block" else config.num_layers,
         checkpointing="none" if config.compile == "block" else config.checkpointing,
         mode="forward" if config.mode == "forward" else "forward_backward",

@@ -21,9 +21,10 @@ from typing import Any
 
 import torch
 
-from trials.on_meta import FUSED_ATTENTION, Levels, UnpredictableError, attention_levels, graph_config, model_levels
+from trials.on_meta import FUSED_ATTENTION, Levels, UnpredictableError, attention_levels, model_levels, one_run_for
 from trials.prediction import Prediction, Subject
-from trials.spec import TrialConfig, UnsupportedError
+from trials.spec import Mode, TrialConfig, UnsupportedError
+from trials.training_step import PHASES
 
 CUBLAS_WORKSPACE = 32 * 2**20
 """Bytes that PyTorch gives each thread that calls cuBLAS on Hopper and Blackwell, the most of any device. Two threads
@@ -36,10 +37,17 @@ CONTEXT_UNIT = 64
 """Context lengths are tried in multiples of this many tokens."""
 
 
-def predict(config: TrialConfig, subject: Subject = "model", *, workspace: int = CUBLAS_WORKSPACE) -> Prediction:
+def predict(
+    config: TrialConfig,
+    subject: Subject = "model",
+    *,
+    workspace: int = CUBLAS_WORKSPACE,
+    run: Mode | None = None,
+) -> Prediction:
     """What the trial's tensors will hold, with cuBLAS's workspaces of `workspace` bytes where it is for CUDA.
 
-    Raises UnpredictableError, or UnsupportedError where the trial would.
+    `run` is a mode with all phases of the configuration's own, where one run is to serve several predictions. Raises
+    UnpredictableError, or UnsupportedError where the trial would.
     """
     if config.world_size > 1:
         raise UnpredictableError("training on several devices is not predicted")
@@ -48,7 +56,7 @@ def predict(config: TrialConfig, subject: Subject = "model", *, workspace: int =
     elif config.num_layers is None:
         raise UnpredictableError("it has no whole model")
     else:
-        phases = _deep_levels(config, config.num_layers)
+        phases = _deep_levels(config, config.num_layers, run)
     calls_cublas = config.device_type == "cuda" and (subject == "model" or config.attention not in FUSED_ATTENTION)
     workspaces = calls_cublas * (2 if "backward" in phases else 1) * workspace
     # From the second iteration on, backward's workspace is there during forward too.
@@ -68,15 +76,15 @@ def predict(config: TrialConfig, subject: Subject = "model", *, workspace: int =
     )
 
 
-def _deep_levels(config: TrialConfig, num_layers: int) -> dict[str, Levels]:
+def _deep_levels(config: TrialConfig, num_layers: int, run: Mode | None) -> dict[str, Levels]:
     """Phase -> its levels, of the model's real depth."""
     if num_layers > 3 and config.checkpointing != "sqrt":
         for few in (1, 2):
-            small, larger = (model_levels(replace(config, num_layers=few + more)) for more in (0, 1))
+            small, larger = (model_levels(replace(config, num_layers=few + more), run) for more in (0, 1))
             deep = {name: deeper(small[name], larger[name], num_layers - few) for name in small}
             if None not in deep.values():
                 return deep  # type: ignore[return-value]
-    return model_levels(config)
+    return model_levels(config, run)
 
 
 def deeper(small: Levels, larger: Levels, layers: int) -> Levels | None:
@@ -146,25 +154,25 @@ def _with(config: TrialConfig, dimension: str, value: int) -> TrialConfig:
     return replace(config, context_length=value)
 
 
-def side_by_side(work: Callable[..., Any], configs: list[TrialConfig], *more: list[Any]) -> list[Any]:
-    """The results of `work` on each configuration, in a process per core.
+def side_by_side(work: Callable[..., list[Any]], configs: list[TrialConfig], *more: list[Any]) -> list[Any]:
+    """The results of `work` on the configurations, in a process per core.
 
-    What compiles one graph is done by one process, one after the other, as the graph is what takes long.
+    It is given lists of those that one run serves.
     """
     torch.set_num_threads(1)
     jobs: dict[TrialConfig, list[int]] = {}
     for i, config in enumerate(configs):
-        jobs.setdefault(config if config.compile == "none" else graph_config(config), []).append(i)
+        jobs.setdefault(one_run_for(config), []).append(i)
     longest_first = sorted(jobs.items(), key=lambda job: (job[0].compile == "none", -len(job[1])))
     arguments = [[[column[i] for i in job] for _, job in longest_first] for column in (configs, *more)]
     workers = min(_cores(), len(jobs))
     if workers < 2:
-        results = list(map(partial(_each, work), *arguments))
+        results = list(map(work, *arguments))
     else:
         if any(config.compile != "none" for config in configs):
             import_module("torch._inductor.fx_passes.joint_graph")  # before the fork, so that it is imported once
         with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
-            results = list(pool.map(partial(_each, work), *arguments))
+            results = list(pool.map(work, *arguments))
     found = {
         i: answer
         for (_, job), part in zip(longest_first, results, strict=True)
@@ -173,24 +181,31 @@ def side_by_side(work: Callable[..., Any], configs: list[TrialConfig], *more: li
     return [found[i] for i in range(len(configs))]
 
 
-def _each(work: Callable[..., Any], *columns: list[Any]) -> list[Any]:
-    return list(map(work, *columns))
-
-
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _predict_or_reason(config: TrialConfig, subject: Subject) -> dict[str, Any]:
+def _predictions(configs: list[TrialConfig], subjects: list[Subject]) -> list[dict[str, Any]]:
+    """For configurations that one run serves: predictions, or reasons why there are none."""
+    widest = max((config.mode for config in configs), key=lambda mode: len(PHASES[mode]))
+    run = widest if configs[0].compile == "none" and configs[0].mode != "forward" else None
+    return [_predict_or_reason(config, subject, run) for config, subject in zip(configs, subjects, strict=True)]
+
+
+def _predict_or_reason(config: TrialConfig, subject: Subject, run: Mode | None) -> dict[str, Any]:
     try:
-        return asdict(predict(config, subject))
+        return asdict(predict(config, subject, run=run))
     except (UnpredictableError, UnsupportedError) as error:
         return {"reason": str(error)}
     except Exception as error:  # noqa: BLE001 - a plan with one prediction less is better than none
         return {"reason": f"predicting it failed: {type(error).__name__}: {error}"}
 
 
-def _frontier_or_reason(config: TrialConfig, budget: int, *, dimension: str) -> dict[str, Any]:
+def _frontiers(configs: list[TrialConfig], budgets: list[int], *, dimension: str) -> list[dict[str, Any]]:
+    return [_frontier_or_reason(config, budget, dimension) for config, budget in zip(configs, budgets, strict=True)]
+
+
+def _frontier_or_reason(config: TrialConfig, budget: int, dimension: str) -> dict[str, Any]:
     try:
         return {"largest": largest_that_fits(config, dimension, budget), "reason": None}
     except (UnpredictableError, UnsupportedError) as error:
@@ -201,10 +216,10 @@ def main() -> None:
     request = json.load(sys.stdin)
     configs = [TrialConfig(**content) for content in request["configs"]]
     if request["question"] == "predict":
-        answers = side_by_side(_predict_or_reason, configs, request["subjects"])
+        answers = side_by_side(_predictions, configs, request["subjects"])
     else:
-        frontier = partial(_frontier_or_reason, dimension=request["dimension"])
-        answers = side_by_side(frontier, configs, request["budgets"])
+        frontiers = partial(_frontiers, dimension=request["dimension"])
+        answers = side_by_side(frontiers, configs, request["budgets"])
     print(json.dumps(answers))
 
 

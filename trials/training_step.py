@@ -11,6 +11,14 @@ from trials.spec import Mode, Optimizer, TrialConfig, UnsupportedError
 
 LEARNING_RATE = 1e-4
 
+PHASES: dict[Mode, tuple[str, ...]] = {
+    "forward": ("forward",),
+    "train_forward": ("forward",),
+    "forward_backward": ("forward", "backward"),
+    "train_step": ("forward", "backward", "optimizer"),
+}
+"""What one iteration does in each mode, in order."""
+
 
 class TrainingStep:
     """Everything one iteration needs, built once on the device."""
@@ -52,13 +60,7 @@ class TrainingStep:
             "backward": Phase(name="backward", run=self.backward),
             "optimizer": Phase(name="optimizer", run=self.optimize),
         }
-        names: dict[Mode, tuple[str, ...]] = {
-            "forward": ("forward",),
-            "train_forward": ("forward",),
-            "forward_backward": ("forward", "backward"),
-            "train_step": ("forward", "backward", "optimizer"),
-        }
-        return tuple(phases[name] for name in names[self.config.mode])
+        return tuple(phases[name] for name in PHASES[self.config.mode])
 
     def forward(self) -> None:
         """Logits and loss; without an autograd graph in mode `forward`."""
