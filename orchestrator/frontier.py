@@ -39,7 +39,8 @@ def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
     if not places:
         raise RequestError("the sweep has no whole model on a device whose memory is known; --for names one")
     rooms = [room.bytes for _, room in places.values()]
-    answers = answer_of(ask("frontier", list(places), dimension=dimension, budgets=rooms))
+    names = [name for name, _ in places.values()]
+    answers = answer_of(ask("frontier", list(places), dimension=dimension, budgets=rooms, device_names=names))
     return [
         Frontier(
             config=_with(config, dimension, answer["largest"] or 1),

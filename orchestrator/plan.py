@@ -105,7 +105,7 @@ def _decide(
     if isinstance(node, str):
         return planned("unsupported", node, trial, {})
     rest = replace(trial, workloads=left)
-    prediction = predictions.of(rest) if predictions else None
+    prediction = predictions.of(rest, environment.device_name) if predictions else None
     room = budget(config, environment)
     if isinstance(prediction, Prediction) and room and (reason := why_not(prediction, room)):
         return planned("predicted_oom", reason, rest, {})

@@ -42,7 +42,7 @@ def as_json(plan: Plan, predictions: Predictions | None = None) -> dict[str, Any
 
 
 def _foreseen(planned: PlannedTrial, predictions: Predictions | None) -> dict[str, Any]:
-    found = predictions.of(planned.trial) if predictions else NOT_ASKED
+    found = predictions.of(planned.trial, planned.environment.device_name) if predictions else NOT_ASKED
     return {
         "predicted_peak_bytes": found.peak if isinstance(found, Prediction) else None,
         "predicted_peak_reason": None if isinstance(found, Prediction) else found,
@@ -111,7 +111,7 @@ def _largest_text(one: Frontier) -> str:
 
 
 def _peak_text(planned: PlannedTrial, predictions: Predictions | None) -> str:
-    found = predictions.of(planned.trial) if predictions else None
+    found = predictions.of(planned.trial, planned.environment.device_name) if predictions else None
     return gigabytes(found.peak) if isinstance(found, Prediction) else "?"
 
 

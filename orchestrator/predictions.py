@@ -41,25 +41,25 @@ class Predictions:
         self._cache = _cache_file()
         for key, content in _read(self._cache).items():
             if key in wanted:
-                self._known[key] = Prediction(**content)
+                self._known[key] = _prediction_or_reason(content)
         self._asked = [key for key in wanted if key not in self._known]
         self._process = None
         if self._asked:
             configs, asked_subjects = zip(*(wanted[key] for key in self._asked), strict=True)
             self._process = ask("predict", [memory_config(config) for config in configs], subjects=asked_subjects)
 
-    def of(self, trial: Trial) -> Prediction | str:
-        """The prediction for one of the trials, or why there is none. Waits for the process."""
+    def of(self, trial: Trial, device_name: str) -> Prediction | str:
+        """The prediction for one of the trials there, or why there is none. Waits for the process."""
         subject = subject_of(trial)
         if subject is None:
             return f"what {' and '.join(trial.workloads)} holds in memory is not predicted"
         if self._process:
             answers = dict(zip(self._asked, answer_of(self._process), strict=True))
             self._process = None
-            new = {key: answer for key, answer in answers.items() if "reason" not in answer}
-            self._known |= {key: answer.get("reason") or Prediction(**answer) for key, answer in answers.items()}
-            _write(self._cache, new)
-        return self._known[memory_id(trial.config, subject)]
+            self._known |= {key: _prediction_or_reason(answer) for key, answer in answers.items()}
+            _write(self._cache, {key: answer for key, answer in answers.items() if "failure" not in answer})
+        found = self._known[memory_id(trial.config, subject)]
+        return found.on(device_name) if isinstance(found, Prediction) else found
 
     def close(self) -> None:
         """Ends the process if nobody has asked for what it finds."""
@@ -67,6 +67,10 @@ class Predictions:
             self._process.kill()
             self._process.communicate()
             self._process = None
+
+
+def _prediction_or_reason(answer: dict[str, Any]) -> Prediction | str:
+    return answer.get("reason") or answer.get("failure") or Prediction(**answer)
 
 
 def ask(question: str, contents: list[TrialConfig], **options: Any) -> "subprocess.Popen[bytes]":

@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from trials.attention_step import AttentionStep
 from trials.autocast import EmulatedCpuAutocast, EmulatedCudaAutocast
 from trials.compiled_memory import Traced, graph_memory, install, trace
+from trials.cuda_scratch import scratch_bytes
 from trials.model import Transformer
 from trials.precision import MATH_MODES, MathMode
 from trials.spec import Mode, TrialConfig
@@ -53,9 +54,10 @@ class FusedAttention(TorchFunctionMode):
     same) for 16 bits, else the memory-efficient kernel.
     """
 
-    def __init__(self, device_type: str) -> None:
+    def __init__(self, config: TrialConfig) -> None:
         super().__init__()
-        self.device_type = device_type
+        self.device_type = config.device_type
+        self.efficient = config.attention == "sdpa_efficient"
 
     def __torch_function__(
         self,
@@ -70,7 +72,7 @@ class FusedAttention(TorchFunctionMode):
         ops, causal = torch.ops.aten, kwargs["is_causal"]
         if self.device_type == "cpu":
             return ops._scaled_dot_product_flash_attention_for_cpu(*args, 0.0, causal)[0]
-        if args[0].dtype in (torch.float16, torch.bfloat16):
+        if args[0].dtype in (torch.float16, torch.bfloat16) and not self.efficient:
             return ops._scaled_dot_product_flash_attention(*args, 0.0, causal)[0]
         return ops._scaled_dot_product_efficient_attention(*args, None, torch.is_grad_enabled(), 0.0, causal)[0]
 
@@ -112,7 +114,7 @@ def _iterations(config: TrialConfig) -> list[dict[str, Levels]]:
     memory = None
     if config.compile != "none":
         memory = graph_memory(traced_graph(graph_config(config)), block=_block(config))
-    with StorageTracker("meta", block=_block(config)) as tracker, _fused(config):
+    with _tracker(config) as tracker, _fused(config):
         step = TrainingStep(_on(config, "meta"), math_mode)
         if memory:
             for part in step.model.blocks if config.compile == "block" else [step.model]:
@@ -145,7 +147,7 @@ def attention_levels(config: TrialConfig) -> dict[str, Levels]:
     if config.compile != "none":
         raise UnpredictableError("attention alone is predicted where it is not compiled")
     phases: dict[str, Levels] = {}
-    with StorageTracker("meta", block=_block(config)) as tracker, _fused(config):
+    with _tracker(config) as tracker, _fused(config):
         step = AttentionStep(_on(config, "meta"), MATH_MODES[config.precision])
         phases["init"] = tracker.levels = [tracker.live]
         step.forward()
@@ -177,12 +179,17 @@ def _on(config: TrialConfig, device: str) -> TrialConfig:
     return replace(config, device=device, attention=attention, compile="none", compile_mode="default")
 
 
+def _tracker(config: TrialConfig) -> StorageTracker:
+    scratch = scratch_bytes if config.device_type == "cuda" else None
+    return StorageTracker("meta", block=_block(config), scratch=scratch)
+
+
 def _block(config: TrialConfig) -> int:
     return CUDA_BLOCK if config.device_type == "cuda" else 1
 
 
 def _fused(config: TrialConfig) -> AbstractContextManager[Any]:
-    return FusedAttention(config.device_type) if config.attention in FUSED_ATTENTION else nullcontext()
+    return FusedAttention(config) if config.attention in FUSED_ATTENTION else nullcontext()
 
 
 def _autocast_again(model: Transformer, math_mode: MetaMathMode) -> None:

@@ -26,25 +26,12 @@ from trials.prediction import Prediction, Subject
 from trials.spec import Mode, TrialConfig, UnsupportedError
 from trials.training_step import PHASES
 
-CUBLAS_WORKSPACE = 32 * 2**20
-"""Bytes that PyTorch gives each thread that calls cuBLAS on Hopper and Blackwell, the most of any device. Two threads
-do: the one that runs forward, and autograd's."""
-
-CUBLAS_WORKSPACE_AMPERE = 8_519_680
-"""The same on other devices. Both are the defaults in PyTorch's aten/src/ATen/cuda/CublasHandlePool.cpp."""
-
 CONTEXT_UNIT = 64
 """Context lengths are tried in multiples of this many tokens."""
 
 
-def predict(
-    config: TrialConfig,
-    subject: Subject = "model",
-    *,
-    workspace: int = CUBLAS_WORKSPACE,
-    run: Mode | None = None,
-) -> Prediction:
-    """What the trial's tensors will hold, with cuBLAS's workspaces of `workspace` bytes where it is for CUDA.
+def predict(config: TrialConfig, subject: Subject = "model", *, run: Mode | None = None) -> Prediction:
+    """What the trial's tensors will hold.
 
     `run` is a mode with all phases of the configuration's own, where one run is to serve several predictions. Raises
     UnpredictableError, or UnsupportedError where the trial would.
@@ -58,10 +45,6 @@ def predict(
     else:
         phases = _deep_levels(config, config.num_layers, run)
     calls_cublas = config.device_type == "cuda" and (subject == "model" or config.attention not in FUSED_ATTENTION)
-    workspaces = calls_cublas * (2 if "backward" in phases else 1) * workspace
-    # From the second iteration on, backward's workspace is there during forward too.
-    for name in phases.keys() - {"init"}:
-        phases[name] = [level + workspaces for level in phases[name]]
     peaks = {name: max(levels) for name, levels in phases.items()}
     at = max(peaks, key=lambda name: peaks[name])
     return Prediction(
@@ -73,6 +56,7 @@ def predict(
         peak_backward=peaks.get("backward"),
         peak_optimizer=peaks.get("optimizer"),
         step_end=phases["dropped"][-1],
+        workspaces=calls_cublas * (2 if "backward" in phases else 1),
     )
 
 
@@ -119,14 +103,14 @@ def _steps(levels: Levels) -> list[int]:
     return [after - before for before, after in pairwise(levels)]
 
 
-def largest_that_fits(config: TrialConfig, dimension: str, budget: int) -> int:
-    """The largest batch_size, or the largest context_length of whole CONTEXT_UNITs, whose peak is at most `budget`
-    bytes; 0 where not even the smallest fits. Raises as `predict`.
+def largest_that_fits(config: TrialConfig, dimension: str, budget: int, device_name: str) -> int:
+    """The largest batch_size, or the largest context_length of whole CONTEXT_UNITs, whose peak on the device is at most
+    `budget` bytes; 0 where not even the smallest fits. Raises as `predict`.
     """
     unit = CONTEXT_UNIT if dimension == "context_length" else 1
 
     def peak(units: int) -> int:
-        return predict(_with(config, dimension, units * unit)).peak
+        return predict(_with(config, dimension, units * unit)).on(device_name).peak
 
     fits, low = 1, peak(1)
     if low > budget:
@@ -186,7 +170,7 @@ def _cores() -> int:
 
 
 def _predictions(configs: list[TrialConfig], subjects: list[Subject]) -> list[dict[str, Any]]:
-    """For configurations that one run serves: predictions, or reasons why there are none."""
+    """For configurations that one run serves: predictions, or why there are none, by their nature or by mishap."""
     widest = max((config.mode for config in configs), key=lambda mode: len(PHASES[mode]))
     run = widest if configs[0].compile == "none" and configs[0].mode != "forward" else None
     return [_predict_or_reason(config, subject, run) for config, subject in zip(configs, subjects, strict=True)]
@@ -198,16 +182,21 @@ def _predict_or_reason(config: TrialConfig, subject: Subject, run: Mode | None) 
     except (UnpredictableError, UnsupportedError) as error:
         return {"reason": str(error)}
     except Exception as error:  # noqa: BLE001 - a plan with one prediction less is better than none
-        return {"reason": f"predicting it failed: {type(error).__name__}: {error}"}
+        return {"failure": f"predicting it failed: {type(error).__name__}: {error}"}
 
 
-def _frontiers(configs: list[TrialConfig], budgets: list[int], *, dimension: str) -> list[dict[str, Any]]:
-    return [_frontier_or_reason(config, budget, dimension) for config, budget in zip(configs, budgets, strict=True)]
+def _frontiers(
+    configs: list[TrialConfig], budgets: list[int], device_names: list[str], *, dimension: str
+) -> list[dict[str, Any]]:
+    return [
+        _frontier_or_reason(config, dimension, budget, device_name)
+        for config, budget, device_name in zip(configs, budgets, device_names, strict=True)
+    ]
 
 
-def _frontier_or_reason(config: TrialConfig, budget: int, dimension: str) -> dict[str, Any]:
+def _frontier_or_reason(config: TrialConfig, dimension: str, budget: int, device_name: str) -> dict[str, Any]:
     try:
-        return {"largest": largest_that_fits(config, dimension, budget), "reason": None}
+        return {"largest": largest_that_fits(config, dimension, budget, device_name), "reason": None}
     except (UnpredictableError, UnsupportedError) as error:
         return {"largest": None, "reason": str(error)}
 
@@ -219,7 +208,7 @@ def main() -> None:
         answers = side_by_side(_predictions, configs, request["subjects"])
     else:
         frontiers = partial(_frontiers, dimension=request["dimension"])
-        answers = side_by_side(frontiers, configs, request["budgets"])
+        answers = side_by_side(frontiers, configs, request["budgets"], request["device_names"])
     print(json.dumps(answers))
 
 

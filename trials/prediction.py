@@ -1,9 +1,11 @@
 """A prediction of a trial's memory: what it says, and which trials share one. `trials.predict` makes them."""
 
 import hashlib
+import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from trials.devices import DEVICES
 from trials.formulas import parameter_count, step_peak_bytes
 from trials.spec import COMBINATION_FIELDS, CONFIG_FIELDS, Trial, TrialConfig
 
@@ -20,9 +22,13 @@ _SUBJECTS: dict[str, Subject] = {
 _READ = {*COMBINATION_FIELDS, "mode"}
 
 
+_LARGE_WORKSPACE, _SMALL_WORKSPACE = 33_554_432, 8_519_680
+_WITH_LARGE_WORKSPACE = re.compile(r"\b(GH|H|GB|B)\d00\b")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """Bytes that a trial's tensors will hold, from the second iteration on; on CUDA with cuBLAS's workspaces."""
+    """Bytes that a trial's tensors will hold, from the second iteration on."""
 
     peak: int
     """The most at any time."""
@@ -38,6 +44,25 @@ class Prediction:
     peak_optimizer: int | None
     step_end: int
     """After an iteration, its graph and loss dropped."""
+    workspaces: int
+    """How many workspaces cuBLAS has besides all this, one for each thread that calls it: forward's and backward's."""
+
+    def on(self, device_name: str) -> "Prediction":
+        """With cuBLAS's workspaces of this device in all but `after_init`: both are there from the second iteration."""
+        more = self.workspaces * cublas_workspace(device_name)
+        names = ("peak", "before_backward", "peak_forward", "peak_backward", "peak_optimizer", "step_end")
+        held = {name: getattr(self, name) for name in names}
+        return replace(self, workspaces=0, **{name: value + more for name, value in held.items() if value is not None})
+
+
+def cublas_workspace(device_name: str) -> int:
+    """Bytes that PyTorch gives each thread that calls cuBLAS on this device, by its name or the driver's.
+
+    32 MiB on compute capability 9.0 and 10.0, 8.125 MiB on others; for a device that is not in our table the larger.
+    From PyTorch's aten/src/ATen/cuda/CublasHandlePool.cpp.
+    """
+    known = any(device_name == one.name or re.fullmatch(one.pattern, device_name) for one in DEVICES)
+    return _SMALL_WORKSPACE if known and not _WITH_LARGE_WORKSPACE.search(device_name) else _LARGE_WORKSPACE
 
 
 def subject_of(trial: Trial) -> Subject | None:

@@ -22,15 +22,20 @@ class StorageTracker(TorchDispatchMode):
     dispatcher: all of eager PyTorch, backward included, and nothing of what compiled code allocates by itself.
     """
 
-    def __init__(self, device_type: str, *, block: int = 1) -> None:
-        """`block` is the number of bytes of which the allocator gives out multiples."""
+    def __init__(
+        self, device_type: str, *, block: int = 1, scratch: Callable[[Any, Tensor], int] | None = None
+    ) -> None:
+        """`block` is the number of bytes of which the allocator gives out multiples; `scratch` says how many bytes an
+        operation with this result takes besides while it runs.
+        """
         super().__init__()
         self.device_type = device_type
         self.block = block
         self.live = 0
         """Bytes held now."""
+        self.scratch = scratch
         self.levels: list[int] = []
-        """Bytes held after each operation that allocated."""
+        """Bytes held after each operation that allocated, with what it took only while it ran."""
         self.on_allocation: Callable[[Storage, int, str], None] | None = None
         """Told of each new storage, its bytes and the operation that made it."""
         self.on_free: Callable[[int], None] | None = None
@@ -50,7 +55,7 @@ class StorageTracker(TorchDispatchMode):
         for tensor in tensors_in(result):
             self._see(tensor, func)
         if self.live > before and not self._hidden:
-            self.levels.append(self.live)
+            self.levels.append(self.live + (self.scratch(func, result) if self.scratch else 0))
         return result
 
     def holds(self, tensor: Tensor) -> int:
