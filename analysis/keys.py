@@ -28,9 +28,12 @@ DISTINGUISHING_COLUMNS: tuple[str, ...] = (
 NO_VALUE = "-"
 """How a null reads, and a cell for which the store holds nothing."""
 
+PARTS = ("inference", "forward", "backward", "forward_backward", "optimizer", "backward_optimizer", "step")
+"""What a training step is taken to in `analysis.presets`."""
+
 _VALUE_ORDER: dict[str, tuple[Any, ...]] = {
     name: get_args(hint) for name, hint in get_type_hints(TrialConfig).items() if get_origin(hint) is Literal
-} | {"workload": tuple(PROTOCOL_FIELDS)}
+} | {"workload": tuple(PROTOCOL_FIELDS), "part": PARTS}
 
 
 def check_key(name: str, option: str) -> None:

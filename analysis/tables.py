@@ -80,9 +80,16 @@ def pivot(frame: pd.DataFrame, *, rows: list[str], cols: list[str], values: list
     """
     _check_request(rows, cols, values)
     chosen = select(frame, where)
-    cells = pd.concat([_cells(frame, chosen, value) for value in values], ignore_index=True)
+    cells = pd.concat([cells_of(frame, chosen, value) for value in values], ignore_index=True)
     if cells.empty:
         raise RequestError("there is nothing to show: no result is left for this choice of values and --where")
+    return arrange(cells, rows=rows, cols=cols, values=values)
+
+
+def arrange(cells: pd.DataFrame, *, rows: list[str], cols: list[str], values: list[str]) -> Table:
+    """A table of cells from `cells_of`; its keys may be any columns. Raises RequestError where a cell would hold more
+    than one.
+    """
     row_codes, index = _axis(cells, rows)
     column_codes, columns = _axis(cells, [*cols, "value"], values)
     _check_unambiguous(cells, row_codes * len(columns) + column_codes, [*rows, *cols, "value"])
@@ -94,15 +101,11 @@ def pivot(frame: pd.DataFrame, *, rows: list[str], cols: list[str], values: list
         grid[row_codes, column_codes] = cells[name].to_numpy()
         return pd.DataFrame(grid, index=index, columns=columns)
 
-    unread = set(_PROTOCOL).difference(*(PROTOCOL_FIELDS[name] for name in cells["workload"].unique()))
-    constant = [name for name in _CONDITIONS if name not in (*rows, *cols) and cells[name].nunique(dropna=False) == 1]
-    constant = [name for name in constant if name not in unread]
-    conditions = {name: label(cells[name].iloc[0]) for name in constant}
     frames: dict[str, Any] = {name: wide(name) for name in _CELL_CONTENTS}
     return Table(
         **frames,
         units={value: _unit(cells, value) for value in values},
-        conditions={name: text for name, text in conditions.items() if text not in (NO_VALUE, _USUAL.get(name))},
+        conditions=common_conditions(cells, [*rows, *cols]),
     )
 
 
@@ -123,18 +126,32 @@ def default_layout(
     known = _values_in(frame)
     values = values or _usual_values(known)
     chosen = select(frame, where or {})
-    cells = pd.concat([_cells(frame, chosen, value) for value in values])
+    cells = pd.concat([cells_of(frame, chosen, value) for value in values])
     cols = [name for name in ("precision", "compile") if name not in (rows or ())] if cols is None else cols
     if rows:
         return rows, cols, values
     size = "model" if cells["model"].notna().any() else "d_model"
     rows = [name for name in (size, "context_length") if name not in cols]
+    return varying_keys(cells, rows, cols), cols, values
+
+
+def varying_keys(cells: pd.DataFrame, rows: list[str], cols: list[str]) -> list[str]:
+    """These rows, and the keys that are in neither list and must be rows for every result to have its own place."""
+    rows = list(rows)
     for name in dict.fromkeys((*_CONDITIONS, *DISTINGUISHING_COLUMNS)):
         if name in (*rows, *cols) or cells[name].nunique(dropna=False) < 2:
             continue
         if name in _CONDITIONS or cells.groupby([*rows, *cols], dropna=False)[name].nunique(dropna=False).max() > 1:
             rows.append(name)
-    return rows, cols, values
+    return rows
+
+
+def common_conditions(cells: pd.DataFrame, keys: list[str]) -> dict[str, str]:
+    """What a reader is told of all results together: see `Table.conditions`. keys: what the table tells of each."""
+    unread = set(_PROTOCOL).difference(*(PROTOCOL_FIELDS[name] for name in cells["workload"].unique()))
+    constant = [name for name in _CONDITIONS if name not in keys and cells[name].nunique(dropna=False) == 1]
+    conditions = {name: label(cells[name].iloc[0]) for name in constant if name not in unread}
+    return {name: text for name, text in conditions.items() if text not in (NO_VALUE, _USUAL.get(name))}
 
 
 def _check_request(rows: list[str], cols: list[str], values: list[str]) -> None:
@@ -182,8 +199,10 @@ def _values_in(frame: pd.DataFrame) -> list[str]:
     return sorted([*names, *(f"{phase}.{metric}" for phase in timed for metric in SPEED_UNITS)])
 
 
-def _cells(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFrame:
-    """The chosen rows that hold the value, and those of trials that failed where others of the frame have it."""
+def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFrame:
+    """The chosen rows that hold the value, and those of trials that failed where others of the frame have it, with its
+    numbers as median, low and high. Raises RequestError where no row of the frame has the value.
+    """
     if frame.empty:
         raise RequestError("the store holds no results yet")
     known = _values_in(frame)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from analysis.keys import nearest
 from analysis.listing import Listing
 from analysis.presets.results import Results
-from analysis.presets.timing import end_to_end
+from analysis.presets.timing import compiled, end_to_end, precisions, warm_up, warm_up_series
 from analysis.tables import Table
 from trials.spec import RequestError
 from trials.store import Store
@@ -27,6 +27,10 @@ class Preset:
 
 PRESETS: dict[str, Preset] = {
     "end-to-end": Preset(make=end_to_end, question="How long are forward, backward and a whole step, on each device?"),
+    "warm-up": Preset(make=warm_up, question="What do warm-up iterations change?"),
+    "warm-up-series": Preset(make=warm_up_series, question="How long did each single iteration take?"),
+    "precision-speed": Preset(make=precisions, question="What does reduced precision change, in per cent of the time?"),
+    "compile-speed": Preset(make=compiled, question="How many times as fast is a compiled step, and each part of it?"),
 }
 
 

@@ -1,22 +1,27 @@
 """Times of a training step's parts, as the published reports print them."""
 
-from dataclasses import replace
-
+import numpy as np
 import pandas as pd
 
+from analysis.keys import PARTS
+from analysis.listing import Listing
+from analysis.presets.layout import devices, in_order, layout, layout_parts, ok_rows, with_doubts
 from analysis.presets.results import Results, nothing
-from analysis.tables import Table, default_layout, pivot
-from trials.spec import Status
+from analysis.ratios import Kind, with_ratios
+from analysis.stats import STATISTICS, describe
+from analysis.tables import Table, common_conditions, varying_keys
+from trials.spec import RequestError, Status
 
-_PARTS: dict[str, tuple[tuple[str, str], ...]] = {
+_SOURCES: dict[str, tuple[tuple[str, str], ...]] = {
     "inference": (("forward", "forward"),),
     "forward": (("train_forward", "forward"), ("forward_backward", "forward"), ("train_step", "forward")),
     "backward": (("forward_backward", "backward"), ("train_step", "backward")),
     "forward_backward": (("forward_backward", "step"),),
     "optimizer": (("train_step", "optimizer"),),
+    "backward_optimizer": (("train_step", "backward_optimizer"),),
     "step": (("train_step", "step"),),
 }
-"""Column of a report -> modes and phases that measure it, the best first."""
+"""Part of a step -> modes and phases that measure it, the best first."""
 
 _SAME_BUT_FOR_MODE = ["trial_id", "environment_id", "warmup_steps", "measure_steps"]
 
@@ -24,12 +29,14 @@ _SAME_BUT_FOR_MODE = ["trial_id", "environment_id", "warmup_steps", "measure_ste
 def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
     """Rows of `analysis.load` as `forward.time`, `backward.time`, ... of a training step, whatever the mode.
 
-    The reports' forward is that of training, alone; where only longer modes were measured, it is theirs. The column
-    `mode` is null: it no longer tells rows apart. A mode that failed fills the parts that no other mode has measured.
+    The reports' forward is that of training, alone; where only longer modes were measured, it is theirs.
+    `backward_optimizer` is the sum of both in each iteration. The column `mode` is null: it no longer tells rows apart.
+    A mode that failed fills the parts that no other mode has measured.
     """
     timed = frame[(frame["workload"] == "timing") & ((frame["metric"] == "time") | (frame["status"] != Status.OK))]
+    timed = pd.concat([timed, _backward_and_optimizer(timed)], ignore_index=True)
     taken = []
-    for part, sources in _PARTS.items():
+    for part, sources in _SOURCES.items():
         for rank, (mode, phase) in enumerate(sources):
             rows = timed[(timed["mode"] == mode) & (timed["phase"].isna() | (timed["phase"] == phase))]
             taken.append(rows.assign(phase=part, metric="time", rank=rank))
@@ -40,23 +47,99 @@ def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def end_to_end(results: Results) -> Table:
-    parts = parts_of_step(results.of("timing"))
-    values = [f"{part}.time" for part in _PARTS if (ok_rows(parts)["phase"] == part).any()]
-    if not values:
-        raise nothing("timing")
+    parts, values = _parts(results)
+    values = [value for value in values if value != "backward_optimizer.time"]
     return layout(parts, values=values, cols=devices(parts), title="Times of a training step and of its parts")
 
 
-def ok_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame[frame["status"] == Status.OK]
+def precisions(results: Results) -> Table:
+    """Full precision, and what the others add to it."""
+    return _against(
+        results, key="precision", baselines=("fp32", "tf32"), kind="change", title="Full against reduced precision"
+    )
 
 
-def devices(frame: pd.DataFrame) -> list[str]:
-    """The keys that tell this frame's devices apart, if there are several."""
-    return ["device", "device_name"] if frame["device_name"].nunique() > 1 else []
+def compiled(results: Results) -> Table:
+    """Eager, and how many times as fast compiled is."""
+    return _against(results, key="compile", baselines=("none",), kind="speed_up", title="Eager against compiled")
 
 
-def layout(frame: pd.DataFrame, *, values: list[str], cols: list[str], title: str) -> Table:
-    """A pivot whose rows are the model, the context and whatever else varies."""
-    rows, cols, values = default_layout(frame, cols=cols, values=values)
-    return replace(pivot(frame, rows=rows, cols=cols, values=values, where={}), title=title)
+def _against(results: Results, *, key: str, baselines: tuple[str, ...], kind: Kind, title: str) -> Table:
+    parts, values = _parts(results)
+    if parts[key].nunique() < 2:
+        raise RequestError(f"every result of the store has the same {key}, {parts[key].iloc[0]}: there is no ratio")
+    baseline = next((word for word in baselines if (parts[key] == word).any()), None)
+    if baseline is None:
+        raise RequestError(f"the store has no result of {key} {' or '.join(baselines)}, to which the others compare")
+    table = layout_parts(parts, values=values, cols=[*devices(parts), key], title=title)
+    return with_ratios(table, key=key, baseline=baseline, kind=kind)
+
+
+def warm_up(results: Results) -> Listing:
+    """Median, mean and deviation after each number of warm-up iterations, and the first that counted."""
+    parts, _ = _parts(results)
+    parts = parts[parts["phase"] != "backward_optimizer"]
+    keys = [*varying_keys(parts, ["model", "warmup_steps"], []), "part"]
+    parts = in_order(parts.assign(part=parts["phase"]), keys)
+    first = parts["samples"].map(lambda samples: samples[0] if len(samples) else np.nan, na_action="ignore")
+    frame = parts[keys].assign(time=parts["median"], time_low=parts["low"], time_high=parts["high"])
+    frame = frame.assign(mean=parts["mean"], std=parts["std"], first=first.astype(float), iterations=parts["n"])
+    units = dict.fromkeys(("time", "mean", "std", "first"), "s") | {"iterations": "1"}
+    return Listing(
+        title="Warm-up: time after so many iterations that do not count (median ± 95 % interval)",
+        frame=with_doubts(frame, parts),
+        keys=keys,
+        units=units,
+        conditions=common_conditions(parts, keys),
+        notes=["first: the first iteration that counts; std: sample standard deviation (n - 1)"],
+    )
+
+
+def warm_up_series(results: Results) -> Listing:
+    """Each iteration of each trial, those of the warm-up first."""
+    frame = ok_rows(results.of("timing"))
+    frame = frame[frame["metric"] == "time"]
+    keys = varying_keys(frame, ["model", "mode", "warmup_steps"], [])
+    ordered = in_order(frame, keys)
+    warmups, counted = (
+        [[] if one is pd.NA else list(one) for one in ordered[name].to_list()] for name in ("warmup_samples", "samples")
+    )
+    lines = ordered[[*keys, "phase"]].assign(
+        time=[[*one, *two] for one, two in zip(warmups, counted, strict=True)],
+        counts=[["no"] * len(one) + ["yes"] * len(two) for one, two in zip(warmups, counted, strict=True)],
+        iteration=[list(range(1, len(one) + len(two) + 1)) for one, two in zip(warmups, counted, strict=True)],
+    )
+    lines = lines.explode(["time", "counts", "iteration"])
+    wide = lines.set_index([*keys, "iteration", "counts", "phase"])["time"].unstack(sort=False)
+    phases = [phase for phase in PARTS if phase in wide]
+    found = wide[phases].astype(float).reset_index().rename_axis(columns=None)
+    return Listing(
+        title="Every iteration, in the order in which they ran",
+        frame=found,
+        keys=[*keys, "iteration"],
+        units=dict.fromkeys(phases, "s"),
+        conditions=common_conditions(frame, keys),
+        notes=["counts: whether the iteration counts, or is one of the warm-up"],
+    )
+
+
+def _parts(results: Results) -> tuple[pd.DataFrame, list[str]]:
+    """The parts of steps, and which of them were measured."""
+    parts = parts_of_step(results.of("timing"))
+    measured = set(ok_rows(parts)["phase"])
+    if not measured:
+        raise nothing("timing")
+    return parts[parts["phase"].isin(measured)], [f"{part}.time" for part in PARTS if part in measured]
+
+
+def _backward_and_optimizer(timed: pd.DataFrame) -> pd.DataFrame:
+    ok = timed[(timed["mode"] == "train_step") & timed["samples"].notna()]
+    backward, optimizer = (ok[ok["phase"] == phase].set_index("attempt_id") for phase in ("backward", "optimizer"))
+    backward = backward[backward.index.isin(optimizer.index)]
+    sums = [
+        np.add(one, other)
+        for one, other in zip(backward["samples"], optimizer.loc[backward.index, "samples"], strict=True)
+    ]
+    statistics = describe(np.concatenate([*sums, []]), np.cumsum([0, *map(len, sums)]))
+    found = backward.reset_index().assign(phase="backward_optimizer", **{name: statistics[name] for name in STATISTICS})
+    return found.drop(columns=["samples", "warmup_samples"])

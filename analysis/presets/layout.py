@@ -1,0 +1,48 @@
+"""How presets lay out what they show: by the model, the context, and whatever else varies in the store."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from analysis.keys import natural_ranks
+from analysis.tables import Table, arrange, cells_of, default_layout, pivot, varying_keys
+from trials.spec import Status
+
+
+def layout(frame: pd.DataFrame, *, values: list[str], cols: list[str], title: str) -> Table:
+    """A pivot whose rows are the model, the context and whatever else varies."""
+    rows, cols, values = default_layout(frame, cols=cols, values=values)
+    return replace(pivot(frame, rows=rows, cols=cols, values=values, where={}), title=title)
+
+
+def layout_parts(frame: pd.DataFrame, *, values: list[str], cols: list[str], title: str) -> Table:
+    """The same with each value in a row of its own: `forward.time` is the row `forward` of the value `time`."""
+    cells = pd.concat(
+        [cells_of(frame, frame, value).assign(part=value.partition(".")[0], value="time") for value in values]
+    )
+    size = [name for name in ("model", "context_length") if name not in cols and cells[name].notna().any()]
+    rows = [*(name for name in varying_keys(cells, size, [*cols, "part"])), "part"]
+    return replace(arrange(cells, rows=rows, cols=cols, values=["time"]), title=title)
+
+
+def devices(frame: pd.DataFrame) -> list[str]:
+    """The keys that tell this frame's devices apart, if there are several."""
+    return ["device", "device_name"] if frame["device_name"].nunique() > 1 else []
+
+
+def ok_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame["status"] == Status.OK]
+
+
+def in_order(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The rows in the natural order of these columns."""
+    ranks = [natural_ranks(frame, name) for name in reversed(keys)]
+    return frame.iloc[np.lexsort(ranks)].reset_index(drop=True)
+
+
+def with_doubts(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """The lines of a listing with the status, the flags and the reasons of the rows that they were made from."""
+    flags = [() if words is pd.NA else tuple(words) for words in rows["flags"].to_list()]
+    reason = rows["reason"].astype(object).where(rows["reason"].notna(), "")
+    return frame.assign(status=rows["status"], flags=pd.Series(flags, rows.index), reason=reason)
