@@ -1,5 +1,7 @@
 """Times of a training step's parts, as the published reports print them."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -22,6 +24,8 @@ _SOURCES: dict[str, tuple[tuple[str, str], ...]] = {
     "step": (("train_step", "step"),),
 }
 """Part of a step -> modes and phases that measure it, the best first."""
+
+_SERIES = ("warmup_samples", "samples")
 
 _SAME_BUT_FOR_MODE = ["trial_id", "environment_id", "warmup_steps", "measure_steps"]
 
@@ -101,15 +105,15 @@ def warm_up_series(results: Results) -> Listing:
     frame = frame[frame["metric"] == "time"]
     keys = varying_keys(frame, ["model", "mode", "warmup_steps"], [])
     ordered = in_order(frame, keys)
-    warmups, counted = (
-        [[] if one is pd.NA else list(one) for one in ordered[name].to_list()] for name in ("warmup_samples", "samples")
-    )
-    lines = ordered[[*keys, "phase"]].assign(
-        time=[[*one, *two] for one, two in zip(warmups, counted, strict=True)],
-        counts=[["no"] * len(one) + ["yes"] * len(two) for one, two in zip(warmups, counted, strict=True)],
-        iteration=[list(range(1, len(one) + len(two) + 1)) for one, two in zip(warmups, counted, strict=True)],
-    )
-    lines = lines.explode(["time", "counts", "iteration"])
+    taken = {name: [[] if one is pd.NA else list(one) for one in ordered[name].to_list()] for name in _SERIES}
+    series: dict[str, Any] = {
+        "time": [warmup + counted for warmup, counted in zip(*taken.values(), strict=True)],
+        "counts": [
+            ["no"] * len(warmup) + ["yes"] * len(counted) for warmup, counted in zip(*taken.values(), strict=True)
+        ],
+    }
+    series["iteration"] = [list(range(1, len(times) + 1)) for times in series["time"]]
+    lines = ordered[[*keys, "phase"]].assign(**series).explode(list(series))
     wide = lines.set_index([*keys, "iteration", "counts", "phase"])["time"].unstack(sort=False)
     phases = [phase for phase in PARTS if phase in wide]
     found = wide[phases].astype(float).reset_index().rename_axis(columns=None)
