@@ -17,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
+from trials.ranges import Range
 from trials.spec import TrialConfig
 
 AttentionFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -31,27 +32,41 @@ def naive(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
 
     Every call makes its own mask, so each layer keeps context² bytes of it for backward.
     """
-    return softmax(scaled_scores(q, k, causal)) @ v
+    return weighted_values(softmax(scaled_scores(q, k, causal)), v)
 
 
 def naive_softmax(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
     """Attention written out, with PyTorch's softmax: one kernel, and one matrix of the scores' size kept, not two."""
-    return torch.softmax(scaled_scores(q, k, causal), dim=-1) @ v
+    return weighted_values(fused_softmax(scaled_scores(q, k, causal)), v)
 
 
 def scaled_scores(q: Tensor, k: Tensor, causal: bool) -> Tensor:
     """QK^T / sqrt(d_head), -inf where a position may not look; (..., context, context)."""
-    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
-    if not causal:
-        return scores
-    position = torch.arange(q.shape[-2], device=q.device)
-    return torch.where(position[:, None] >= position, scores, -torch.inf)
+    with Range("scores"):
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+        if not causal:
+            return scores
+        position = torch.arange(q.shape[-2], device=q.device)
+        return torch.where(position[:, None] >= position, scores, -torch.inf)
 
 
 def softmax(scores: Tensor) -> Tensor:
     """Softmax over the last dimension: subtract the maximum, exponentiate, divide by the sum."""
-    exponentials = torch.exp(scores - scores.max(dim=-1, keepdim=True).values)
-    return exponentials / exponentials.sum(dim=-1, keepdim=True)
+    with Range("softmax"):
+        exponentials = torch.exp(scores - scores.max(dim=-1, keepdim=True).values)
+        return exponentials / exponentials.sum(dim=-1, keepdim=True)
+
+
+def fused_softmax(scores: Tensor) -> Tensor:
+    """Softmax over the last dimension, PyTorch's."""
+    with Range("softmax"):
+        return torch.softmax(scores, dim=-1)
+
+
+def weighted_values(weights: Tensor, v: Tensor) -> Tensor:
+    """Sums of the values by the weights (..., context, context)."""
+    with Range("value_matmul"):
+        return weights @ v
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
@@ -59,7 +74,8 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
     # Without a dimension of heads no fused kernel is considered.
     if q.dim() == 3:
         return sdpa(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1), causal=causal).squeeze(1)
-    return scaled_dot_product_attention(q, k, v, is_causal=causal)
+    with Range("fused_attention"):
+        return scaled_dot_product_attention(q, k, v, is_causal=causal)
 
 
 def sdpa_math(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
@@ -124,7 +140,8 @@ def flex(
     if causal and block_mask is None:
         block_mask = causal_block_mask(q.shape[-2], q.device)
     attend: Any = flex_attention if torch.compiler.is_compiling() else _compiled_flex(backend)
-    mixed: Tensor = attend(q, k, v, block_mask=block_mask)
+    with Range("fused_attention"):
+        mixed: Tensor = attend(q, k, v, block_mask=block_mask)
     return mixed
 
 

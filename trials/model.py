@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from trials.attention import AttentionFunction
+from trials.ranges import Range
 from trials.sizes import ModelSize
 from trials.spec import Checkpointing
 
@@ -61,9 +62,10 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_model), normalised over the last dimension."""
-        wide = at_least_float32(x)
-        normed = wide * torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + NORM_EPSILON)
-        return (normed * self.weight).to(x.dtype)
+        with Range("norm"):
+            wide = at_least_float32(x)
+            normed = wide * torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + NORM_EPSILON)
+            return (normed * self.weight).to(x.dtype)
 
 
 class RotaryEmbedding(nn.Module):
@@ -115,9 +117,10 @@ class CausalSelfAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, context, d_model) to the same."""
-        q, k, v = (self._split_heads(project(x)) for project in (self.query, self.key, self.value))
-        mixed = self.attention(self.rope(q), self.rope(k), v)
-        return self.output(mixed.transpose(-3, -2).flatten(-2))
+        with Range("attention"):
+            q, k, v = (self._split_heads(project(x)) for project in (self.query, self.key, self.value))
+            mixed = self.attention(self.rope(q), self.rope(k), v)
+            return self.output(mixed.transpose(-3, -2).flatten(-2))
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """(batch, context, d_model) to (batch, heads, context, d_head)."""
@@ -135,8 +138,9 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_model) to the same."""
-        gate = self.w1(x)
-        return self.w2(gate * torch.sigmoid(gate) * self.w3(x))
+        with Range("feed_forward"):
+            gate = self.w1(x)
+            return self.w2(gate * torch.sigmoid(gate) * self.w3(x))
 
 
 class Block(nn.Module):

@@ -86,6 +86,68 @@ class TensorDtype:
     """Kind of device whose autocast decided; where it is not the trial's own, that was emulated."""
 
 
+RANGES = (
+    *("forward", "loss", "backward", "optimizer"),
+    *("attention", "scores", "softmax", "value_matmul", "fused_attention", "feed_forward", "norm"),
+)
+"""The stretches of a step that have a name; those of the second line are inside forward. What is in none of them
+belongs to forward itself: embedding, head and residual stream."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel:
+    """What a workload yields beside measurements: one kernel with one shape of launch in one range of the profiled
+    steps, all calls together. On a CPU an operator stands for a kernel, and its time is what it spent in no other.
+    """
+
+    range: str | None
+    """One of RANGES, `graph 0/0` for a compiled graph (by the number that dynamo gives it), `backward of` or
+    `recomputed` either, accumulate_grad, collectives; None for what belongs to none."""
+    kernel: str
+    """Full name of the kernel, the copy or the fill."""
+    operator: str | None
+    """PyTorch's operator that launched it; None where the profiler does not tell."""
+    share: float
+    """Of the time of all kernels, from 0 to 1."""
+    total: float
+    """Seconds, like those below."""
+    instances: int
+    """Calls in all profiled steps."""
+    steps: int
+    """Profiled steps."""
+    mean: float
+    median: float
+    min: float
+    max: float
+    stdev: float | None
+    """Of the sample; None for a single call."""
+    grid: str | None
+    """Blocks along x, y and z: `10 32 2`; None for a copy, a fill and an operator."""
+    block: str | None
+    """Threads of a block along x, y and z."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """What a workload yields beside measurements: one of PyTorch's operators, or a call to the driver, in the profiled
+    steps, all calls together.
+    """
+
+    name: str
+    calls: int
+    """In all profiled steps; one where an operator calls one of its own name."""
+    steps: int
+    """Profiled steps."""
+    self_cpu: float
+    """Seconds of the host in none of the operators inside."""
+    total_cpu: float
+    """Seconds of the host from beginning to end of these calls."""
+    self_device: float | None
+    """Seconds of what it launched itself on the device; None where host and device are one."""
+    total_device: float | None
+    """Seconds of what it and the operators inside launched; None where host and device are one."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
     """What a workload yields beside measurements: a file to be kept with its results."""
@@ -233,6 +295,22 @@ class DtypeRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KernelRow:
+    """One row of the table `kernels`."""
+
+    trial: Identity
+    kernel: Kernel
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorRow:
+    """One row of the table `operators`."""
+
+    trial: Identity
+    operator: Operator
+
+
+@dataclass(frozen=True, kw_only=True)
 class StoredFile:
     """An artifact on its way to the store."""
 
@@ -241,7 +319,7 @@ class StoredFile:
     content: bytes
 
 
-Row = Record | AllocationRow | DtypeRow | StoredFile
+Row = Record | AllocationRow | DtypeRow | KernelRow | OperatorRow | StoredFile
 """What an attempt leaves, for each workload its records last: with them its result is complete."""
 
 
@@ -250,12 +328,14 @@ def records_of(rows: Sequence[Row]) -> list["Record"]:
     return [row for row in rows if isinstance(row, Record)]
 
 
-Yielded = Measurement | Allocation | TensorDtype | Artifact
+Yielded = Measurement | Allocation | TensorDtype | Kernel | Operator | Artifact
 """What a workload yields."""
 
 DETAIL_ROWS: dict[type, Callable[[Identity, Any], Row]] = {
     Allocation: lambda trial, allocation: AllocationRow(trial=trial, allocation=allocation),
     TensorDtype: lambda trial, tensor: DtypeRow(trial=trial, tensor=tensor),
+    Kernel: lambda trial, kernel: KernelRow(trial=trial, kernel=kernel),
+    Operator: lambda trial, operator: OperatorRow(trial=trial, operator=operator),
 }
 """What workloads yield beside measurements and artifacts -> the row that it becomes."""
 

@@ -25,6 +25,7 @@ ZeroGrad = Literal["after_step", "before_backward"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 Checkpointing = Literal["none", "block", "sqrt"]
 Ddp = Literal["none", "naive", "flat", "overlap", "bucketed", "torch", "zero1"]
+Profiler = Literal["torch", "nsys"]
 Auto = Literal["auto"]
 """As many as the measurement itself shows to be enough: see `trials.stopping`."""
 
@@ -116,6 +117,11 @@ class Flag(StrEnum):
         "The interval of this difference reaches 0 or below: it is too small to be told from the noise. Read it as "
         "`about 0`, or measure more pairs (measure_steps) on a quieter machine.",
     )
+    UNATTRIBUTED = (
+        "unattributed",
+        "More than 1 % of the profiled time belongs to no range that is known, so the ranges' times are too small by "
+        "as much. The trace beside the result shows what launched it.",
+    )
     COLD_CACHE = (
         "cold_cache",
         "The compiler's cache did not hold this graph: its compile time is that of a first run on this machine.",
@@ -189,6 +195,8 @@ class TrialConfig:
     """Measured iterations; auto: until the interval of their median is narrow."""
     cold_l2: bool = _protocol(False)
     """Whether the GPU's L2 cache is overwritten before each measured interval; attention alone only."""
+    profiler: Profiler = _protocol("torch")
+    """Who looks on while steps are profiled: PyTorch's own profiler, or NVIDIA's nsys, which has to be installed."""
     timeout_seconds: float = field(default=900.0, metadata={"part": "limit"})
     """How long the trial may take in all before its process is killed; no part of any identifier."""
 
@@ -251,6 +259,7 @@ PROTOCOL_FIELDS: dict[str, tuple[str, ...]] = {
     "timing": ("mode", "warmup_steps", "measure_steps"),
     "energy": ("mode",),
     "busy": ("mode",),
+    "profile": ("mode", "profiler"),
     "attention": ("warmup_steps", "measure_steps", "cold_l2"),
     "precision": (),
     "ddp": ("mode", "warmup_steps", "measure_steps"),

@@ -26,6 +26,8 @@ from trials.record import (
     SCHEMA_VERSION,
     AllocationRow,
     DtypeRow,
+    KernelRow,
+    OperatorRow,
     Record,
     Row,
     StoredFile,
@@ -35,7 +37,13 @@ from trials.record import (
 )
 from trials.spec import RequestError
 
-ROW_TYPES: dict[str, type] = {"measurements": Record, "allocations": AllocationRow, "dtypes": DtypeRow}
+ROW_TYPES: dict[str, type] = {
+    "measurements": Record,
+    "allocations": AllocationRow,
+    "dtypes": DtypeRow,
+    "kernels": KernelRow,
+    "operators": OperatorRow,
+}
 """The tables of a store and what a row of each is."""
 
 # A compacted file names the files it replaces in its metadata: they are deleted after it is in place, and should a

@@ -7,6 +7,7 @@ from trials.clock import Phase
 from trials.compilation import Backend, check_compile_mode, compile_model, ready_compiler, uses_cuda_graphs
 from trials.model import Transformer, cross_entropy
 from trials.precision import MathMode
+from trials.ranges import Range
 from trials.spec import Mode, Optimizer, TrialConfig, UnsupportedError
 
 LEARNING_RATE = 1e-4
@@ -67,21 +68,27 @@ class TrainingStep:
         if self.uses_cuda_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # what the last iteration's graphs returned is free again
         with torch.inference_mode(self.config.mode == "forward"), self.math_mode.autocast(self.config.device_type):
-            self.logits = self.model(self.inputs)
-            self.loss = cross_entropy(self.logits, self.targets)
+            with Range("forward"):
+                self.logits = self.model(self.inputs)
+            with Range("loss"):
+                self.loss = cross_entropy(self.logits, self.targets)
 
     def backward(self) -> None:
         assert self.loss is not None, "backward follows forward"
         if self.config.zero_grad == "before_backward":
             self.model.zero_grad(set_to_none=True)
-        self.scaler.scale(self.loss).backward()
+        with Range("loss"):
+            scaled = self.scaler.scale(self.loss)
+        with Range("backward"):
+            scaled.backward()
 
     def optimize(self) -> None:
         assert self.optimizer is not None, "the mode has an optimizer"
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        if self.config.zero_grad == "after_step":
-            self.optimizer.zero_grad(set_to_none=True)
+        with Range("optimizer"):
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            if self.config.zero_grad == "after_step":
+                self.optimizer.zero_grad(set_to_none=True)
 
     def drop(self) -> None:
         """Lets go of the iteration's graph and gradients, so that the next one starts as this one did. Not timed."""

@@ -1,0 +1,149 @@
+"""NVIDIA's nsys: steps that run under it in a process of their own, and its reports read as events. No torch here.
+
+Wherever PyTorch's operators are told apart, that is by the NVTX ranges that `torch.autograd.profiler.emit_nvtx` makes
+of them: `aten::mm, seq = 12, op_id = 345`.
+"""
+
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from trials.events import STEP, DeviceEvent, HostEvent, Trace
+from trials.record import RANGES
+from trials.spec import RequestError, TrialConfig, UnsupportedError
+
+REPORTS = ("cuda_gpu_trace", "cuda_api_trace", "nvtx_pushpop_trace")
+"""Of `nsys stats`: what ran on the device, the calls that launched it, and the ranges around these."""
+
+_OPERATOR = re.compile(r"(?P<name>.*?)(, seq = (?P<sequence>\d+))?(, op_id = \d+)?(, (sizes|input_op_ids) = .*)?")
+_BACKWARD = "autograd::engine::evaluate_function: "
+_ANNOTATIONS = (*RANGES, STEP)
+
+
+def find_nsys() -> str:
+    """Path of nsys. Raises RequestError where it is not installed."""
+    found = shutil.which("nsys")
+    if found is None:
+        raise RequestError(
+            "nsys is not installed here (there is no such command on the PATH); install NVIDIA Nsight Systems, or "
+            "use PyTorch's own profiler (profiler: torch, no --nsys), which makes the same tables"
+        )
+    return found
+
+
+def profile_with_nsys(config: TrialConfig) -> Trace:
+    """What nsys sees of the profiled steps of this configuration, which it starts itself.
+
+    Raises UnsupportedError where this machine lacks nsys or cannot run the combination, and RuntimeError where the
+    process or nsys fails, with the end of what they printed.
+    """
+    try:
+        nsys = find_nsys()
+    except RequestError as error:
+        raise UnsupportedError(str(error)) from None
+    with TemporaryDirectory(prefix="lmsweep-nsys-") as name:
+        folder = Path(name)
+        report, outcome = folder / "report.nsys-rep", folder / "outcome.json"
+        (folder / "config.json").write_text(json.dumps(asdict(config)))
+        steps = [sys.executable, "-m", "trials.profiled_steps", str(folder / "config.json"), str(outcome)]
+        printed = _run(profile_command(nsys, report, config.device_type, steps))
+        if not outcome.exists():
+            raise RuntimeError(f"the process that nsys started came to no end of its own\n{printed}")
+        if words := json.loads(outcome.read_text())["unsupported"]:
+            raise UnsupportedError(words)
+        if not report.exists():
+            raise RuntimeError(f"nsys wrote no report\n{printed}")
+        _run(stats_command(nsys, report, folder / "stats"))
+        hosts, devices = read_reports(folder / "stats")
+        return Trace(hosts=hosts, devices=devices, file=report.read_bytes(), file_name=report.name)
+
+
+def profile_command(nsys: str, report: Path, device_type: str, command: list[str]) -> list[str]:
+    """The command that runs `command` under nsys; on CUDA it records from cudaProfilerStart to cudaProfilerStop."""
+    captured = ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"] if device_type == "cuda" else []
+    return [
+        *(nsys, "profile", f"--output={report.with_suffix('')}", "--force-overwrite=true"),
+        *("--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", "--cuda-graph-trace=node"),
+        *captured,
+        *command,
+    ]
+
+
+def stats_command(nsys: str, report: Path, base: Path) -> list[str]:
+    """The command that writes each of REPORTS to `base`_NAME.csv, in nanoseconds."""
+    reports = [f"--report={name}" for name in REPORTS]
+    return [nsys, "stats", "--force-export=true", "--format=csv", *reports, f"--output={base}", str(report)]
+
+
+def read_reports(base: Path) -> tuple[list[HostEvent], list[DeviceEvent]]:
+    """Events of the host and of the device, from the files that `stats_command` has written; nsys leaves one out that
+    would be empty.
+    """
+    gpu, api, nvtx = (list(_read(base.with_name(f"{base.name}_{name}.csv"))) for name in REPORTS)
+    ranges = [(row["name"].removeprefix(":"), int(row["tid"]), _span(row)) for row in nvtx]
+    main = next((thread for name, thread, _ in ranges if name == STEP), 0)
+    hosts = [_range_event(name, thread, span, main) for name, thread, span in ranges]
+    for row in api:
+        hosts.append(HostEvent(row["name"], int(row["tid"]), *_span(row), call=int(row["corrid"])))
+    return hosts, [_device_event(row) for row in gpu]
+
+
+def _range_event(label: str, thread: int, span: tuple[int, int], main: int) -> HostEvent:
+    """A range that we named, or one that PyTorch made of an operator; `main` is the thread that runs the steps."""
+    match = _OPERATOR.fullmatch(label)
+    assert match, "the pattern takes any text"
+    name, sequence = match["name"], match["sequence"]
+    is_annotation = name in _ANNOTATIONS or name.startswith(("Torch-Compiled Region", "Optimizer."))
+    of_forward = main if name.startswith(_BACKWARD) and sequence else 0
+    number = -1 if sequence is None else int(sequence)
+    return HostEvent(name, thread, *span, is_annotation, sequence=number, forward_thread=of_forward)
+
+
+def _device_event(row: dict[str, str]) -> DeviceEvent:
+    shapes = [" ".join(row[f"{kind}{axis}"] for axis in "xyz").strip() or None for kind in ("grd", "blk")]
+    return DeviceEvent(row["name"], *_span(row), 0, int(row["corrid"]), *shapes)
+
+
+def _span(row: dict[str, str]) -> tuple[int, int]:
+    start = int(row["start (ns)"])
+    return start, start + int(row["duration (ns)"])
+
+
+def _read(path: Path) -> Iterator[dict[str, str]]:
+    """The rows of a report by its column names in lower case, which is where its versions differ."""
+    if not path.exists():
+        return
+    with path.open(newline="") as file:
+        lines = csv.reader(line for line in file if line.strip())
+        header = next(lines)
+        while "Start (ns)" not in header:  # what nsys has to say comes first
+            header = next(lines)
+        for line in lines:
+            yield dict(zip((name.lower() for name in header), line, strict=True))
+
+
+def _run(command: list[str]) -> str:
+    """What the command printed at its end. Raises RuntimeError where it failed."""
+    here = str(Path(__file__).parent.parent)
+    path = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    printed = done.stdout[-4000:].strip()
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command[:2])} ended with code {done.returncode}\n{printed}")
+    return printed

@@ -1,0 +1,37 @@
+"""The process that nsys looks at: ``python -m trials.profiled_steps CONFIG OUTCOME`` runs the profiled steps of the
+configuration in the JSON file CONFIG, records no rows, and says in OUTCOME that it came to its end.
+"""
+
+import json
+import sys
+import time
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trials.ranges import ranges_on
+from trials.spec import TrialConfig, UnsupportedError
+from trials.workbench import Workbench
+from trials.workloads.profile import ready_steps
+
+
+def main(config: TrialConfig) -> None:
+    """Warms up, then runs the steps between cudaProfilerStart and cudaProfilerStop, every operator a range of NVTX."""
+    bench = Workbench(config, requested_at=time.monotonic())
+    on_cuda = config.device_type == "cuda"
+    with bench.quiet():
+        run_steps = ready_steps(bench)
+        captured: AbstractContextManager[Any] = torch.cuda.profiler.profile() if on_cuda else nullcontext()
+        with captured, torch.autograd.profiler.emit_nvtx(enabled=on_cuda), ranges_on():
+            run_steps()
+
+
+if __name__ == "__main__":
+    unsupported = None
+    try:
+        main(TrialConfig(**json.loads(Path(sys.argv[1]).read_text())))
+    except UnsupportedError as error:
+        unsupported = str(error)
+    Path(sys.argv[2]).write_text(json.dumps({"unsupported": unsupported}))

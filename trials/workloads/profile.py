@@ -1,0 +1,85 @@
+"""Profile: which kernels the time of a step goes to, and which part of the model each belongs to."""
+
+from collections.abc import Callable, Iterator
+
+from trials.attribution import device_pieces, host_pieces, surroundings
+from trials.clock import clock_for, time_iteration
+from trials.events import STEP, Trace
+from trials.kernel_table import kernel_rows, operator_rows, range_rows, step_starts
+from trials.nsys import profile_with_nsys
+from trials.ranges import Range
+from trials.record import Artifact, Measurement, Yielded
+from trials.spec import UnsupportedError
+from trials.trace import take_trace
+from trials.workbench import Workbench
+
+PROFILED_STEPS = 3
+WARMUP_ITERATIONS = 3
+MOST_TRACE_BYTES = 64 * 2**20
+"""A trace of more is not kept, compressed as it is: no viewer opens it."""
+
+
+def measure(bench: Workbench) -> Iterator[Yielded]:
+    """Yields the time of each range in PROFILED_STEPS steps, one sample for each, the kernels and the operators behind
+    it, and the trace, which is a file. Seconds; on a CPU those of operators, each without the operators inside.
+
+    It is a run of its own, and no wall time of it is kept: a profiler slows the host. Raises UnsupportedError on a
+    device that the profiler cannot see into.
+    """
+    if bench.config.device_type == "mps":
+        raise UnsupportedError("PyTorch's profiler does not see what runs on device mps")
+    if bench.config.profiler == "nsys":
+        bench.clear()  # the steps run in a process of their own, which needs the device's memory
+        with bench.account("measured"):
+            found = profile_with_nsys(bench.config)
+    else:
+        with bench.quiet():
+            run_steps = ready_steps(bench)
+            with bench.account("measured"):
+                found = take_trace(run_steps, cuda=bench.config.device_type == "cuda")
+    with bench.account("measured"):
+        rows = list(_rows(found))
+    yield from rows
+
+
+def ready_steps(bench: Workbench) -> Callable[[], None]:
+    """Warms the step up, then returns what runs PROFILED_STEPS of them, each inside a range of its own."""
+    phases = bench.step.phases()
+    clock = clock_for(bench.config.device_type)
+
+    def run() -> None:
+        with Range(STEP):
+            time_iteration(phases, clock)
+        bench.step.drop()
+
+    def run_steps() -> None:
+        for _ in range(PROFILED_STEPS):
+            run()
+
+    with bench.account("compile" if bench.config.compiles else "warmup"):
+        run()
+    with bench.account("warmup"):
+        for _ in range(WARMUP_ITERATIONS):
+            run()
+    return run_steps
+
+
+def _rows(trace: Trace) -> Iterator[Yielded]:
+    around = surroundings(trace.hosts)
+    starts = step_starts(trace.hosts, around)
+    if trace.devices is None:
+        pieces = host_pieces(trace.hosts, around)
+    else:
+        pieces = device_pieces(trace.hosts, around, trace.devices)
+    yield from kernel_rows(pieces, len(starts))
+    yield from operator_rows(trace.hosts, around, trace.devices, len(starts))
+    yield from range_rows(pieces, starts)
+    yield _file_of(trace)
+
+
+def _file_of(trace: Trace) -> Yielded:
+    size = len(trace.file)
+    if size > MOST_TRACE_BYTES:
+        reason = f"the trace has {size >> 20} MiB, more than the {MOST_TRACE_BYTES >> 20} MiB that are kept"
+        return Measurement(phase="step", metric="trace", unit="B", samples=None, reason=reason)
+    return Artifact(name=trace.file_name, content=trace.file, phase="step", metric="trace")
