@@ -1,49 +1,122 @@
-"""The nodes of a Ray cluster, each asked for its environment by a small task that runs there."""
+"""The nodes of a Ray cluster, each asked for its environment and its software by a small task that runs there."""
 
 import subprocess
 import sys
+from typing import Any
 
 from orchestrator.launch import start_ray
-from orchestrator.resources import Node, node_from_json
+from orchestrator.node_types import startable_nodes
+from orchestrator.resources import Node, accelerator_names, node_from_json
+from orchestrator.software import differences, software
 from trials.spec import RequestError
+
+PATIENCE = 180.0
+"""Seconds in which a node has to tell what it is; importing torch from a cold network disk takes a minute."""
 
 
 def cluster_nodes(address: str) -> list[Node]:
-    """Every live node that has cores to give. Raises RequestError where the cluster cannot be reached."""
+    """Every node that has cores to give, and every kind of node that the autoscaler could start.
+
+    Raises RequestError where the cluster cannot be reached, a node does not answer, or its software differs from ours.
+    """
     import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    connect(address)
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    answers = ask_nodes(alive, describe)
+    _check_software(alive, answers)
+    started = [
+        _node(one["NodeID"], one["Resources"], answer["node"])
+        for one, answer in zip(alive, answers, strict=True)
+        if one["Resources"].get("CPU", 0) >= 1
+    ]
+    some = node_from_json(answers[0]["node"])
+    found = started + startable_nodes(started, some.environments["cpu"])
+    if not found:
+        raise RequestError(f"no node of the cluster at {address} has cores to give, and none could be started")
+    return found
+
+
+def connect(address: str) -> None:
+    """Joins the cluster. Raises RequestError where that is not possible."""
+    import ray
 
     try:
         start_ray(address, cpus=0, gpus=0)
-    except ConnectionError as error:
-        raise RequestError(f"no Ray cluster answers at {address}: {error}") from error
+    except (ConnectionError, ray.exceptions.AuthenticationError) as error:
+        raise RequestError(
+            f"no Ray cluster answers at {address}: {_first_line(error)}. Is it up, and is its token here "
+            "(RAY_AUTH_MODE=token, ~/.ray/auth_token)? On its head the address is: auto"
+        ) from error
+    except (RuntimeError, ValueError) as error:  # other versions of Ray or Python; an address that is none
+        raise RequestError(f"cannot join the Ray cluster at {address}: {error}") from error
 
-    @ray.remote(num_cpus=0)
-    def ask() -> str:
-        command = [sys.executable, "-m", "trials.fingerprint"]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
-    alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-    answers = ray.get(
-        [
-            ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
-            for node in alive
-        ]
+def ask_nodes(nodes: list[dict[str, Any]], question: Any) -> list[Any]:
+    """What the function returns on each of these nodes. Raises RequestError where it does not run on one."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    remote = ray.remote(num_cpus=0, max_retries=0)(question)
+    tasks = [
+        remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
+        for node in nodes
+    ]
+    answers = []
+    for node, task in zip(nodes, tasks, strict=True):
+        try:
+            answers.append(ray.get(task, timeout=PATIENCE))
+        except ray.exceptions.RayError as error:
+            name = node["NodeManagerAddress"]
+            raise RequestError(
+                f"the node {name} cannot tell what it is: {_last_line(error)}. Is lmsweep installed there as here?"
+            ) from error
+    return answers
+
+
+def describe() -> dict[str, Any]:
+    """What a node tells of itself; runs there."""
+    command = [sys.executable, "-m", "trials.fingerprint"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    if done.returncode:
+        raise RuntimeError(f"python -m trials.fingerprint: {done.stderr.strip()[-500:]}")
+    return {"node": done.stdout, "software": software()}
+
+
+def _node(node_id: str, resources: dict[str, float], told: str) -> Node:
+    described = node_from_json(told)
+    gpus = int(resources.get("GPU", 0))
+    names = (accelerator_names(resources) or [*described.names]) if gpus else []
+    return Node(
+        cpus=int(resources["CPU"]),
+        gpus=gpus,
+        accelerator_type=names[-1] if names else None,
+        also_called=tuple(names[:-1]),
+        node_id=node_id,
+        environments={
+            device: environment for device, environment in described.environments.items() if device != "cuda" or gpus
+        },
     )
-    found = []
-    for node, answer in zip(alive, answers, strict=True):
-        resources = node["Resources"]
-        described = node_from_json(answer)
-        found.append(
-            Node(
-                cpus=int(resources["CPU"]),
-                gpus=int(resources.get("GPU", 0)),
-                accelerator_type=described.accelerator_type if resources.get("GPU") else None,
-                environments={
-                    device: environment
-                    for device, environment in described.environments.items()
-                    if device != "cuda" or resources.get("GPU")
-                },
-            )
+
+
+def _check_software(alive: list[dict[str, Any]], answers: list[Any]) -> None:
+    here = software()
+    wrong = [
+        f"  {node['NodeManagerAddress']}: {'; '.join(found)}"
+        for node, answer in zip(alive, answers, strict=True)
+        if (found := differences(here, answer["software"]))
+    ]
+    if wrong:
+        raise RequestError(
+            "the nodes do not have the software of this machine, and what they measured would not compare:\n"
+            + "\n".join(wrong)
+            + "\nbring this project and its constraints.txt to all of them (with a cluster file: ray up)"
         )
-    return found
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")
+
+
+def _last_line(error: BaseException) -> str:
+    return str(error).strip().rpartition("\n")[2].rstrip(".")

@@ -7,22 +7,29 @@ its only result and are handed to `on_rows` at once.
 import logging
 import os
 import tempfile
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from orchestrator.placement import Placement
 from orchestrator.plan import PlannedTrial
 from orchestrator.worker import Worker
 from trials.attempt import Attempt
 from trials.record import Row
 from trials.spec import Status
 
-# Read by Ray when it is imported or started.
-SETTINGS = {
+NODE_SETTINGS = {
     # Ray's memory monitor kills a worker in a way that Tune cannot tell from its own failure and aborts the sweep.
     "RAY_memory_monitor_refresh_ms": "0",
     # A trial that asked for no GPU sees none.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+}
+"""Read by Ray when it starts on a node; the cluster files have them too."""
+
+# Read by Ray when it is imported or started.
+SETTINGS = {
+    **NODE_SETTINGS,
     # Tune's own logs and snapshots: the store replaces them, and they cost more than a short trial.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
@@ -33,6 +40,13 @@ SETTINGS = {
 }
 OBJECT_STORE_BYTES = 200_000_000
 """Trials exchange kilobytes through Ray's object store."""
+
+AHEAD = 2
+"""Trials that Tune knows of for each that can run: the next one is placed as soon as one ends, and an autoscaler sees
+that there is more to do."""
+
+NODE_ID = "ray.io/node-id"
+"""The label that Ray gives every node."""
 
 OnRows = Callable[[PlannedTrial, list[Row]], None]
 
@@ -73,32 +87,36 @@ def stop_ray() -> None:
     ray.shutdown()
 
 
-def launch(
-    trials: list[PlannedTrial], *, slots: int, on_start: Callable[[PlannedTrial], None], on_rows: OnRows
-) -> None:
-    """Runs the trials and calls `on_rows` with the rows of each as it ends; a trial whose node died has rows too.
-
-    `slots` is how many can run at once.
-    """
+def launch(trials: list[PlannedTrial], *, on_start: Callable[[PlannedTrial], None], on_rows: OnRows) -> None:
+    """Runs the trials and calls `on_rows` with the rows of each as it ends; a trial whose node died has rows too."""
     from ray import tune
     from ray.tune.schedulers import FIFOScheduler
     from ray.tune.search import ConcurrencyLimiter, Searcher
 
     class PlanOrder(NotKept, Searcher):
-        """Hands out the plan's trials by index, in order."""
+        """Hands out the plan's trials by index, in order among those that ask for the same; what to ask for next is
+        what has least at work, so that trials which wait for one kind of node leave no other idle.
+        """
 
         def __init__(self) -> None:
             super().__init__(metric="index", mode="max")
-            self._next = 0
+            self._left: dict[Placement, deque[int]] = {}
+            for index, planned in enumerate(trials):
+                self._left.setdefault(_placement(planned), deque()).append(index)
+            self._at_work: Counter[Placement] = Counter()
+            self._given: dict[str, Placement] = {}
 
         def suggest(self, trial_id: str) -> Any:
-            if self._next == len(trials):
+            waiting = [asked for asked, left in self._left.items() if left]
+            if not waiting:
                 return Searcher.FINISHED
-            self._next += 1
-            return {"index": self._next - 1}
+            asked = min(waiting, key=lambda one: self._at_work[one] / one.slots)
+            self._at_work[asked] += 1
+            self._given[trial_id] = asked
+            return {"index": self._left[asked].popleft()}
 
         def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-            pass
+            self._at_work[self._given.pop(trial_id)] -= 1
 
         def save(self, checkpoint_path: str) -> None:
             pass
@@ -134,13 +152,19 @@ def launch(
         return trials[tune_trial.config["index"]]
 
     def resources(config: dict[str, Any]) -> Any:
-        return tune.PlacementGroupFactory([trials[config["index"]].resources])
+        asked = _placement(trials[config["index"]])
+        bundles = [dict(asked.bundle)]
+        if not asked.node_ids:
+            return tune.PlacementGroupFactory(bundles)
+        there = f"in({','.join(asked.node_ids)})"
+        return tune.PlacementGroupFactory(bundles, bundle_label_selector=[{NODE_ID: there}])
 
+    slots = sum(asked.slots for asked in {_placement(planned) for planned in trials})
     with tempfile.TemporaryDirectory(prefix="lmsweep-tune-") as scratch:
         tuner = tune.Tuner(
             tune.with_resources(tune.with_parameters(_supervisor(), trials=trials), resources),
             tune_config=tune.TuneConfig(
-                search_alg=ConcurrencyLimiter(PlanOrder(), max_concurrent=2 * slots),
+                search_alg=ConcurrencyLimiter(PlanOrder(), max_concurrent=AHEAD * slots),
                 scheduler=InOrder(),
                 num_samples=len(trials),
                 reuse_actors=True,
@@ -154,6 +178,11 @@ def launch(
             ),
         )
         tuner.fit()
+
+
+def _placement(planned: PlannedTrial) -> Placement:
+    assert planned.placement is not None, "a trial that runs is placed"
+    return planned.placement
 
 
 class NotKept:

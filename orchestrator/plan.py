@@ -1,15 +1,18 @@
 """The plan: which trials of a sweep will run, and why the others will not."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from orchestrator.fit import budget, why_not
+from orchestrator.node_types import recall
+from orchestrator.placement import Placement, able_nodes, place
 from orchestrator.predictions import Predictions
-from orchestrator.resources import Node, bundle, find_node, missing_environment
+from orchestrator.resources import Node, missing_environment
 from orchestrator.sweep import Sweep
 from trials.prediction import Prediction
 from trials.record import Fingerprint, environment_id
-from trials.spec import Status, Trial, measurement_id, trial_id
+from trials.spec import Status, Trial, TrialConfig, measurement_id, trial_id
 from trials.store import Store
 
 Action = Literal["run", "stored", "predicted_oom", "unsupported"]
@@ -26,9 +29,9 @@ class PlannedTrial:
     reason: str | None
     """Why it does not run."""
     environment: Fingerprint
-    """Where it would run."""
-    resources: dict[str, float]
-    """What it asks Ray for; empty where it does not run."""
+    """Where it would run; the first of several."""
+    placement: Placement | None = None
+    """What it asks Ray for; None where it does not run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,45 +74,94 @@ def make_plan(
     not final or named in `retry`, or `fresh` asks for everything anew. Without `predictions`, trials run whether they
     fit or not.
     """
+    nodes = recall(nodes, store)
     known = {} if fresh else store.statuses()
     again = retry | {Status.PREDICTED_OOM} if predictions is None else retry
     done = {key for key, status in known.items() if Status(status).is_final and status not in again}
     placed = [trial for asked in sweep.trials for trial in _on_every_accelerator(asked, nodes)]
-    planned = [_decide(trial, nodes, done, predictions) for trial in placed]
+    decisions = _Decisions(nodes=nodes, done=done, predictions=predictions)
+    planned = [decided for trial in placed if (decided := decisions.about(trial))]
     # Compiled trials share a process as long as they follow one another.
     planned.sort(key=lambda one: one.trial.config.compiles)
     return Plan(sweep=sweep.name, trials=tuple(planned))
 
 
-def _decide(
-    trial: Trial, nodes: list[Node], done: set[tuple[str, str]], predictions: Predictions | None
-) -> PlannedTrial:
-    config = trial.config
-    node = find_node(config, nodes)
-    environment = missing_environment(config, nodes) if isinstance(node, str) else node.environments[config.device_type]
-    key = environment_id(environment)
-    left = tuple(name for name in trial.workloads if (key, measurement_id(config, name)) not in done)
+class _Decisions:
+    """Decides trial by trial, and remembers what has been decided."""
 
-    def planned(action: Action, reason: str | None, trial: Trial, resources: dict[str, float]) -> PlannedTrial:
-        return PlannedTrial(
-            trial=trial,
-            trial_id=trial_id(config),
-            action=action,
-            reason=reason,
-            environment=environment,
-            resources=resources,
-        )
+    def __init__(self, *, nodes: list[Node], done: set[tuple[str, str]], predictions: Predictions | None) -> None:
+        self._nodes = nodes
+        self._done = done
+        self._predictions = predictions
+        self._places: dict[tuple[str, int], tuple[list[Node] | str, dict[str, Fingerprint]]] = {}
+        # measurement_id -> for each trial that has it, the environments of which one will have measured it.
+        self._promised: dict[str, list[set[str]]] = {}
 
-    if not left:
-        return planned("stored", f"already measured on {environment.device_name}", trial, {})
-    if isinstance(node, str):
-        return planned("unsupported", node, trial, {})
-    rest = replace(trial, workloads=left)
-    prediction = predictions.of(rest, environment.device_name) if predictions else None
-    room = budget(config, environment)
-    if isinstance(prediction, Prediction) and room and (reason := why_not(prediction, room)):
-        return planned("predicted_oom", reason, rest, {})
-    return planned("run", None, rest, bundle(config, node))
+    def about(self, trial: Trial) -> PlannedTrial | None:
+        """What will be done about the trial; None where trials before it, asked for under another name of the same
+        device, will do all that it asks for.
+        """
+        config = trial.config
+        able, environments = self._where(config)
+        ids = {name: measurement_id(config, name) for name in trial.workloads}
+        trial = replace(trial, workloads=tuple(name for name in ids if not self._is_promised(ids[name], environments)))
+        if not trial.workloads:
+            return None
+
+        def planned(action: Action, reason: str | None, trial: Trial, environment: Fingerprint) -> PlannedTrial:
+            return PlannedTrial(
+                trial=trial, trial_id=trial_id(config), action=action, reason=reason, environment=environment
+            )
+
+        first = next(iter(environments.values()))
+        measured_on = {
+            name: environment
+            for name in trial.workloads
+            for key, environment in environments.items()
+            if (key, ids[name]) in self._done
+        }
+        left = tuple(name for name in trial.workloads if name not in measured_on)
+        if not left:
+            there = measured_on[trial.workloads[0]]
+            return planned("stored", f"already measured on {there.device_name}", trial, there)
+        if isinstance(able, str):
+            return planned("unsupported", able, trial, first)
+        rest = replace(trial, workloads=left)
+        reasons = self._why_not(rest, environments)
+        fits = [node for node in able if reasons[environment_id(node.environments[config.device_type])] is None]
+        if not fits:
+            return planned("predicted_oom", next(iter(reasons.values())), rest, first)
+        found = planned("run", None, rest, fits[0].environments[config.device_type])
+        return replace(found, placement=place(config, fits, self._nodes))
+
+    def _where(self, config: TrialConfig) -> tuple[list[Node] | str, dict[str, Fingerprint]]:
+        """The nodes that can hold the trial, or why none can, and what it would meet there."""
+        key = (config.device, config.world_size)
+        if key not in self._places:
+            able = able_nodes(config, self._nodes)
+            if isinstance(able, str):
+                there = [missing_environment(config, self._nodes)]
+            else:
+                there = [node.environments[config.device_type] for node in able]
+            self._places[key] = able, {environment_id(one): one for one in there}
+        return self._places[key]
+
+    def _is_promised(self, measurement: str, environments: Collection[str]) -> bool:
+        """Whether a trial before this one will have measured it in one of these environments; if not, this one will."""
+        promises = self._promised.setdefault(measurement, [])
+        if any(promise <= set(environments) for promise in promises):
+            return True
+        promises.append(set(environments))
+        return False
+
+    def _why_not(self, trial: Trial, environments: dict[str, Fingerprint]) -> dict[str, str | None]:
+        """For each environment why the trial does not fit there, or None."""
+        return {key: self._why_not_in(trial, environment) for key, environment in environments.items()}
+
+    def _why_not_in(self, trial: Trial, environment: Fingerprint) -> str | None:
+        prediction = self._predictions.of(trial, environment.device_name) if self._predictions else None
+        room = budget(trial.config, environment)
+        return why_not(prediction, room) if isinstance(prediction, Prediction) and room else None
 
 
 def _on_every_accelerator(trial: Trial, nodes: list[Node]) -> list[Trial]:

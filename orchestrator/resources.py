@@ -1,16 +1,16 @@
-"""Resources: the nodes that trials can be placed on, and what a trial asks of one."""
+"""Resources: the nodes that trials can be placed on."""
 
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from trials.record import Fingerprint
+from trials.record import Fingerprint, environment_id
 from trials.spec import RequestError, TrialConfig
 
-ACCELERATOR_SHARE = 0.001
-"""How much of a node's accelerator-type resource a trial takes: enough to be placed there, little enough to share."""
+ACCELERATOR = "accelerator_type:"
+"""What the name of a resource begins with that says the type of a node's accelerators."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +22,22 @@ class Node:
     gpus: int
     """GPUs that Ray may give away."""
     accelerator_type: str | None
-    """Type of its GPUs as Ray calls it."""
+    """Type of its GPUs as Ray calls it; of several names the most particular (A100-80G, not A100)."""
     environments: dict[str, Fingerprint]
     """What a trial would meet there, for each kind of device the node has."""
+    also_called: tuple[str, ...] = ()
+    """Other names that Ray has for the type of its GPUs."""
+    node_id: str | None = None
+    """Ray's name of it; None without a cluster, and for what is not started."""
+    started: bool = True
+    """False for what an autoscaler would start for a trial that asks for it."""
+    count: int = 1
+    """How many such nodes: more than one only of what is not started."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Everything by which a trial may ask for its GPUs, the most particular last."""
+        return (*self.also_called, *([self.accelerator_type] if self.accelerator_type else []))
 
     @property
     def gpu_share_of_cpus(self) -> int:
@@ -34,6 +47,11 @@ class Node:
     def places(self, device_type: str) -> int:
         """Ranks of one trial that it can hold on this kind of device: each has a GPU, or a core, of its own."""
         return self.gpus if device_type == "cuda" else self.cpus
+
+    def is_like(self, other: "Node", device_type: str) -> bool:
+        """Whether a trial on this kind of device would meet, and take, the same on both."""
+        here, there = (environment_id(node.environments[device_type]) for node in (self, other))
+        return here == there and (self.cpus, self.gpus) == (other.cpus, other.gpus)
 
 
 def this_machine(meanwhile: Callable[[], object] = lambda: None) -> Node:
@@ -59,43 +77,16 @@ def node_from_json(text: str) -> Node:
     )
 
 
-def find_node(config: TrialConfig, nodes: list[Node]) -> Node | str:
-    """The first node that can hold the trial, or why none can."""
-    device = config.device_type
-    able = [node for node in nodes if device in node.environments]
-    where = "this machine has" if len(nodes) == 1 else f"none of the {len(nodes)} nodes has"
-    if not able:
-        return f"{where} no {device} device" if len(nodes) == 1 else f"{where} a {device} device"
-    wanted = config.accelerator_type
-    present = sorted({node.accelerator_type for node in able if node.accelerator_type})
-    matching = [node for node in able if wanted in (None, node.accelerator_type)]
-    if not matching:
-        return f"no {wanted} here; there is {', '.join(present)}"
-    large = [node for node in matching if node.places(device) >= config.world_size]
-    if not large:
-        most = max(node.places(device) for node in matching)
-        what = "GPUs" if device == "cuda" else "cores"
-        return f"world_size {config.world_size} needs as many {what} on one node, and the most that one has is {most}"
-    return large[0]
-
-
-def bundle(config: TrialConfig, node: Node) -> dict[str, float]:
-    """What the trial asks Ray for: a CPU trial the whole node's cores, a GPU trial a GPU for each rank and their share
-    of the cores.
-    """
-    if config.device_type != "cuda":
-        return {"CPU": node.cpus}
-    ranks = config.world_size
-    wanted: dict[str, float] = {"CPU": ranks * node.gpu_share_of_cpus, "GPU": ranks}
-    if config.accelerator_type:
-        wanted[f"accelerator_type:{config.accelerator_type}"] = ACCELERATOR_SHARE
-    return wanted
+def accelerator_names(resources: Mapping[str, float]) -> list[str]:
+    """The types of accelerators that Ray's resources of a node name, the most particular last."""
+    names = (name.removeprefix(ACCELERATOR) for name in resources if name.startswith(ACCELERATOR))
+    return sorted(names, key=len)
 
 
 def missing_environment(config: TrialConfig, nodes: list[Node]) -> Fingerprint:
     """The environment under which it is recorded that no node has the device: the software, and the lack of a name."""
     some = next(iter(nodes[0].environments.values()))
-    return replace(some, device_name=f"no {config.device} device")
+    return replace(some, accelerator_type=None, device_name=f"no {config.device} device")
 
 
 def find_nodes(address: str | None, meanwhile: Callable[[], object] = lambda: None) -> list[Node]:

@@ -67,7 +67,7 @@ def run_plan(
         return
     start_ray(address, cpus=nodes[0].cpus, gpus=nodes[0].gpus)
     try:
-        launch(plan.to_run, slots=account.slots, on_start=progress.started, on_rows=keep)
+        launch(plan.to_run, on_start=progress.started, on_rows=keep)
     finally:
         stop_ray()
         if store.count_fragments() >= COMPACT_FROM:
@@ -90,5 +90,6 @@ def count_slots(plan: Plan, nodes: list[Node]) -> int:
     """
     configs = [planned.trial.config for planned in plan.to_run]
     ranks = [config.world_size for config in configs if config.device_type == "cuda"]
-    on_gpus = sum(node.gpus // min(ranks) for node in nodes) if ranks else 0
-    return max(on_gpus, 1)
+    on_gpus = sum(node.gpus // min(ranks) for node in nodes if node.started) if ranks else 0
+    on_cpus = [one.placement.slots for one in plan.to_run if one.placement and one.trial.config.device_type != "cuda"]
+    return max([on_gpus, *on_cpus, 1])

@@ -3,8 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
+from orchestrator.placement import able_nodes, place
 from orchestrator.plan import Plan, make_plan
-from orchestrator.resources import Node, bundle, find_node
+from orchestrator.resources import Node
 from orchestrator.run import count_slots
 from orchestrator.sweep import load_sweep
 from trials.ranks import share_of
@@ -30,10 +31,11 @@ def plan_on(nodes: list[Node], folder: Path, **overrides: object) -> Plan:
 def test_a_trial_holds_its_gpus_on_one_node_in_one_bundle():
     config = replace(TWO_RANKS, device="cuda")
     nodes = [node(1), node(4)]
-    found = find_node(config, nodes)
-    assert found is nodes[1] and bundle(config, nodes[1]) == {"CPU": 16, "GPU": 2}
-    assert bundle(replace(config, device="cuda:H200"), nodes[1]).keys() == {"CPU", "GPU", "accelerator_type:H200"}
-    assert bundle(TWO_RANKS, nodes[1]) == {"CPU": 32}, "on the CPU it owns the node"
+    assert able_nodes(config, nodes) == [nodes[1]]
+    assert dict(place(config, nodes[1:], nodes).bundle) == {"CPU": 16, "GPU": 2}
+    asked = dict(place(replace(config, device="cuda:H200"), nodes[1:], nodes).bundle)
+    assert asked.keys() == {"CPU", "GPU", "accelerator_type:H200"}
+    assert dict(place(TWO_RANKS, nodes[1:], nodes).bundle) == {"CPU": 32}, "on the CPU it owns the node"
 
 
 def test_more_ranks_than_any_node_has_gpus_or_cores_for_are_unsupported_before_anything_runs(tmp_path):
@@ -60,7 +62,7 @@ def test_ranks_share_cores_equally_and_never_run_on_none():
 
 def test_the_packaged_sweep_asks_for_nine_variants_of_four_models_on_two_gpus_of_one_node(tmp_path):
     plan = plan_on([node(2)], tmp_path)
-    assert len(plan.to_run) == 36 and {len(one.resources) for one in plan.to_run} == {2}
+    assert len(plan.to_run) == 36 and {len(one.placement.bundle) for one in plan.to_run if one.placement} == {2}
     asked = {(one.trial.config.model, one.trial.config.ddp, one.trial.config.bucket_bytes) for one in plan.to_run}
     variants = [("naive", None), ("flat", None), ("overlap", None), ("torch", None), ("zero1", None)]
     variants += [("bucketed", 10**exponent) for exponent in (6, 7, 8, 9)]

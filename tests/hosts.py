@@ -1,0 +1,185 @@
+"""Small hosts made of one Linux machine, on which a cluster can be tried: each has a network, processes, a name, a
+home, a /tmp and an sshd of its own, and sees the rest of the machine's files.
+
+They are namespaces, joined by a bridge that reaches nothing else. What `why_not` says must be None.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+PROGRAMS = ("sshd", "ssh-keygen", "ssh", "rsync", "ip", "unshare", "mount")
+SSHD = "/usr/sbin/sshd"
+OPTIONS = ("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR")
+
+
+def why_not() -> str | None:
+    """Why there can be no hosts here, if so. Installs the programs where apt-get can."""
+    if sys.platform != "linux":
+        return "namespaces are Linux's"
+    if os.geteuid() != 0:
+        return "only root can make networks and hosts"
+    if missing() and shutil.which("apt-get"):
+        packages = ["openssh-server", "openssh-client", "rsync", "iproute2", "util-linux"]
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        for command in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
+            subprocess.run(["apt-get", "--quiet", *command], env=environment, capture_output=True, check=False)
+    if missing():
+        return f"these programs are missing: {', '.join(missing())}"
+    trial = "ip link add lmprobe type bridge && ip link del lmprobe && mount --make-rprivate /"
+    tried = subprocess.run(
+        ["unshare", "--mount", "--net", "--pid", "--uts", "--fork", "sh", "-c", trial],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return f"namespaces are not allowed here: {tried.stderr.strip()}" if tried.returncode else None
+
+
+def missing() -> list[str]:
+    return [name for name in PROGRAMS if not shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")]
+
+
+class Hosts:
+    """Started when the context opens, ended with everything that runs on them when it closes."""
+
+    def __init__(self, folder: Path, profiles: list[str], *, keep: list[Path]) -> None:
+        """`profiles` has lines of shell for each host's profile; `keep` are folders that hosts see even where they lie
+        in a home or in /tmp.
+        """
+        self._folder = folder
+        self._profiles = profiles
+        self._keep = [path.resolve() for path in keep]
+        self._tag = f"lm{os.getpid() % 100_000}"
+        self._subnet = f"10.{64 + os.getpid() % 64}.{os.getpid() // 64 % 256}"
+        self._sshds: list[subprocess.Popen[bytes]] = []
+        self.addresses = [f"{self._subnet}.{10 + index}" for index in range(len(profiles))]
+        self.key = folder / "key"
+
+    def home(self, index: int) -> Path:
+        """The home of root on a host, as this machine sees it."""
+        return self._folder / f"host{index}" / "home"
+
+    def ssh(self, index: int, command: str, *, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+        """Runs a command there, as a login shell would."""
+        return subprocess.run(
+            ["ssh", *OPTIONS, "-o", "ConnectTimeout=5", "-i", self.key, f"root@{self.addresses[index]}", command],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def pids(self) -> list[int]:
+        """Every process on the hosts, their sshds apart."""
+        spaces = {os.readlink(f"/proc/{pid}/ns/net") for pid in self._sshd_pids()}
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and os.readlink(entry / "ns/net") in spaces:
+                    name = (entry / "comm").read_text().strip()
+                    if name not in ("sshd", "unshare", "ip") and (entry / "cmdline").read_bytes():
+                        found.append(int(entry.name))
+            except OSError:  # it has ended
+                continue
+        return found
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for sshd in self._sshds:
+            sshd.kill()
+            sshd.wait()
+        for index in range(len(self._profiles)):
+            _run("ip", "netns", "delete", f"{self._tag}-{index}", check=False)
+            _run("ip", "link", "delete", f"{self._tag}v{index}", check=False)
+        _run("ip", "link", "delete", self._tag, check=False)
+
+    def _start(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for name in ("key", "hostkey"):
+            _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self._folder / name))
+        Path("/run/sshd").mkdir(exist_ok=True)
+        _run("ip", "link", "add", self._tag, "type", "bridge")
+        _run("ip", "address", "add", f"{self._subnet}.1/24", "dev", self._tag)
+        _run("ip", "link", "set", self._tag, "up")
+        for index, profile in enumerate(self._profiles):
+            self._connect(index)
+            self._prepare_home(index, profile)
+            self._sshds.append(self._start_sshd(index))
+        for index in range(len(self._profiles)):
+            self._wait_for(index)
+
+    def _connect(self, index: int) -> None:
+        space, outer = f"{self._tag}-{index}", f"{self._tag}v{index}"
+        _run("ip", "netns", "add", space)
+        _run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)
+        _run("ip", "link", "set", outer, "master", self._tag, "up")
+        _run("ip", "-netns", space, "address", "add", f"{self.addresses[index]}/24", "dev", "eth0")
+        for device in ("eth0", "lo"):
+            _run("ip", "-netns", space, "link", "set", device, "up")
+        # Leads nowhere, but by it a program finds the host's own address.
+        _run("ip", "-netns", space, "route", "add", "default", "via", f"{self._subnet}.1")
+
+    def _prepare_home(self, index: int, profile: str) -> None:
+        ssh = self.home(index) / ".ssh"
+        ssh.mkdir(parents=True, mode=0o700)
+        shutil.copy(self._folder / "key.pub", ssh / "authorized_keys")
+        shutil.copy(self._folder / "hostkey", ssh / "hostkey")
+        for name in (".bashrc", ".bash_profile"):
+            (self.home(index) / name).write_text(f"{profile}\n")
+
+    def _start_sshd(self, index: int) -> subprocess.Popen[bytes]:
+        """The first process of a host; all others end with it."""
+        there = self.home(index).parent
+        script = ["set -e", "mount --make-rprivate /", f"hostname {self._tag}-{index}"]
+        for target, source in (("/root", there / "home"), ("/tmp", there / "tmp")):
+            source.mkdir(exist_ok=True)
+            for path in self._keep:
+                if path.is_relative_to(target):
+                    again = source / path.relative_to(target)
+                    script += [f"mkdir -p {again}", f"mount --bind {path} {again}"]
+            # /tmp last: the folder of the hosts may lie in it.
+            script.append(f"mount --rbind {source} {target}")
+        script.append(
+            f"exec {SSHD} -D -e -f /dev/null -o ListenAddress={self.addresses[index]} -o HostKey=/root/.ssh/hostkey "
+            "-o PidFile=none -o StrictModes=no -o PermitRootLogin=prohibit-password -o UsePAM=no"
+        )
+        inside = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc", "bash", "-c"]
+        with (there / "sshd.log").open("wb") as log:
+            return subprocess.Popen(
+                ["ip", "netns", "exec", f"{self._tag}-{index}", *inside, "\n".join(script)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _wait_for(self, index: int) -> None:
+        deadline = time.monotonic() + 20
+        while self.ssh(index, "true").returncode:
+            if time.monotonic() > deadline or self._sshds[index].poll() is not None:
+                log = (self.home(index).parent / "sshd.log").read_text()
+                raise RuntimeError(f"host {index} does not answer: {log}")
+            time.sleep(0.1)
+
+    def _sshd_pids(self) -> list[int]:
+        """`ip netns exec` becomes unshare, whose child is sshd."""
+        children = [Path(f"/proc/{one.pid}/task/{one.pid}/children").read_text().split() for one in self._sshds]
+        return [int(pid) for pids in children for pid in pids]
+
+
+def _run(*command: str, check: bool = True) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if check and done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
