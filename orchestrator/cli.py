@@ -209,7 +209,7 @@ def _plan(
     on: str | None = None,
     will_run: bool = False,
 ) -> Any:
-    from orchestrator.fit import with_device, without_placement
+    from orchestrator.fit import device_memory, with_device, without_placement
     from orchestrator.launch import preload
     from orchestrator.plan import Planned, make_plan
     from orchestrator.predictions import SMALL, Predictions
@@ -218,11 +218,12 @@ def _plan(
     from trials.store import Store
 
     asked = load_sweep(sweep, dict(parse_override(text) for text in overrides))
+    there = device_memory(on) if on else None
     kept = Store(store)
     predictions = Predictions(asked.trials, least=SMALL if will_run else 0) if predict else None
     nodes = find_nodes(address, preload if will_run and not kept.exists() else lambda: None)
-    if on:
-        nodes, asked = [with_device(nodes[0], on)], without_placement(asked)
+    if there:
+        nodes, asked = [with_device(nodes[0], *there)], without_placement(asked)
     made = make_plan(asked, nodes, kept, retry=frozenset(retry), fresh=fresh, predictions=predictions)
     return Planned(plan=made, store=kept, nodes=nodes, predictions=predictions)
 

@@ -55,9 +55,8 @@ def gigabytes(count: int) -> str:
     return f"{count / 1e9:.3g} GB" if count < 1e12 else f"{count / 1e9:.0f} GB"
 
 
-def with_device(node: Node, text: str) -> Node:
-    """The node with one GPU of this name or of this much memory. Raises RequestError where there is no such device."""
-    name, memory = device_memory(text)
+def with_device(node: Node, name: str, memory: int) -> Node:
+    """The node with one GPU of this name and memory in bytes."""
     some = node.environments.get("cuda") or node.environments["cpu"]
     there = replace(some, device_name=name, device_memory=memory, accelerator_type=None, driver_version=None)
     return replace(node, gpus=1, accelerator_type=None, environments={**node.environments, "cuda": there})
@@ -73,7 +72,10 @@ def without_placement(sweep: Sweep) -> Sweep:
 
 
 def device_memory(text: str) -> tuple[str, int]:
-    """Name and bytes of the device meant by `H100`, `A100 80GB` or `24GB`; of several, the first of the table."""
+    """Name and bytes of the device meant by `H100`, `A100 80GB` or `24GB`; of several, the first of the table.
+
+    Raises RequestError where there is no such device.
+    """
     size = re.fullmatch(r"([\d.]+) ?([GM]i?B)", text.strip(), re.IGNORECASE)
     if size:
         return f"a device of {text.strip()}", round(float(size[1]) * _UNITS[size[2].upper()])

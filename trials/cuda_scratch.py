@@ -15,6 +15,11 @@ def scratch_bytes(func: Any, result: Any) -> int:
     return count(result) if count else 0
 
 
+def flex_scratch_bytes(func: Any, result: Any) -> int:
+    """The same where another fused kernel stands for FlexAttention: a number per row, in forward and in backward."""
+    return _number_per_row(result) if func in _FUSED else 0
+
+
 def _softmax_backward(result: Tensor) -> int:
     """The product of output and gradient, made first (aten/src/ATen/native/cuda/SoftMax.cu)."""
     return result.numel() * result.element_size()
@@ -38,6 +43,16 @@ def _efficient_backward(result: tuple[Tensor, ...]) -> int:
     return 4 * batch * heads * context * (width + 1)
 
 
+def _number_per_row(result: tuple[Tensor, ...]) -> int:
+    return 4 * result[0].shape[:-1].numel()
+
+
+_FUSED = (
+    aten._scaled_dot_product_flash_attention.default,
+    aten._scaled_dot_product_flash_attention_backward.default,
+    aten._scaled_dot_product_efficient_attention.default,
+    aten._scaled_dot_product_efficient_attention_backward.default,
+)
 _SCRATCH: dict[Any, Callable[[Any], int]] = {
     aten._softmax_backward_data.default: _softmax_backward,
     aten._scaled_dot_product_flash_attention_backward.default: _flash_backward,

@@ -13,13 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention.flex_attention import BlockMask
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
+from trials.attention import causal_block_mask
 from trials.attention_step import AttentionStep
 from trials.autocast import EmulatedCpuAutocast, EmulatedCudaAutocast
 from trials.compiled_memory import Traced, graph_memory, install, trace
-from trials.cuda_scratch import scratch_bytes
+from trials.cuda_scratch import flex_scratch_bytes, scratch_bytes
 from trials.model import Transformer
 from trials.precision import MATH_MODES, MathMode
 from trials.spec import Mode, TrialConfig
@@ -116,6 +118,7 @@ def _iterations(config: TrialConfig) -> list[dict[str, Levels]]:
         memory = graph_memory(traced_graph(graph_config(config)), block=_block(config))
     with _tracker(config) as tracker, _fused(config):
         step = TrainingStep(_on(config, "meta"), math_mode)
+        mask = _block_mask(config)
         if memory:
             for part in step.model.blocks if config.compile == "block" else [step.model]:
                 install(part, memory, [*part.parameters(), *part.buffers()], tracker)
@@ -134,6 +137,7 @@ def _iterations(config: TrialConfig) -> list[dict[str, Levels]]:
             step.drop()
             phases["dropped"] = [tracker.live]
             iterations.append(phases)
+        del mask
     return iterations
 
 
@@ -149,6 +153,7 @@ def attention_levels(config: TrialConfig) -> dict[str, Levels]:
     phases: dict[str, Levels] = {}
     with _tracker(config) as tracker, _fused(config):
         step = AttentionStep(_on(config, "meta"), MATH_MODES[config.precision])
+        mask = _block_mask(config)
         phases["init"] = tracker.levels = [tracker.live]
         step.forward()
         phases["forward"] = [*tracker.levels, tracker.live]
@@ -159,6 +164,7 @@ def attention_levels(config: TrialConfig) -> dict[str, Levels]:
         step.drop()
         step.gradient = None
         phases["dropped"] = [tracker.live]
+        del mask
     return phases
 
 
@@ -180,8 +186,14 @@ def _on(config: TrialConfig, device: str) -> TrialConfig:
 
 
 def _tracker(config: TrialConfig) -> StorageTracker:
-    scratch = scratch_bytes if config.device_type == "cuda" else None
+    scratch = None
+    if config.device_type == "cuda":
+        scratch = flex_scratch_bytes if config.attention == "flex" else scratch_bytes
     return StorageTracker("meta", block=_block(config), scratch=scratch)
+
+
+def _block_mask(config: TrialConfig) -> BlockMask | None:
+    return causal_block_mask(config.context_length, "meta") if config.attention == "flex" and config.causal else None
 
 
 def _block(config: TrialConfig) -> int:

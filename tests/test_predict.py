@@ -1,0 +1,400 @@
+"""Predicted memory: against real tensors, published and measured numbers, closed forms; what planning makes of it."""
+
+import json
+import re
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+import analysis
+from analysis.reference import published
+from tests.command import lmsweep
+from trials import formulas, on_meta
+from trials.on_meta import UnpredictableError, model_levels, one_run_for
+from trials.precision import MATH_MODES
+from trials.predict import largest_that_fits, predict, side_by_side
+from trials.prediction import Prediction, cublas_workspace, memory_id, upper_bound
+from trials.sizes import SIZES
+from trials.spec import CONFIG_FIELDS, TrialConfig
+from trials.storage_tracker import StorageTracker
+from trials.training_step import TrainingStep
+
+A100 = "NVIDIA A100-SXM4-80GB"
+H200 = "NVIDIA H200"
+TABLE = published()
+
+
+def small(**fields: Any) -> TrialConfig:
+    """A model of few and odd dimensions."""
+    dimensions = {"d_model": 24, "d_ff": 40, "num_layers": 2, "num_heads": 2, "vocab_size": 50}
+    return TrialConfig(**({**dimensions, "context_length": 20, "batch_size": 3} | fields))
+
+
+def named(model: str, **fields: Any) -> TrialConfig:
+    return TrialConfig(**({"model": model, "device": "cuda"} | asdict(SIZES[model]) | fields))
+
+
+# Against real tensors
+
+
+def counted(config: TrialConfig) -> dict[str, int | None]:
+    """What the third iteration of the trial's own steps, on real tensors, holds by the same names as a prediction."""
+    with StorageTracker("cpu") as tracker:
+        step = TrainingStep(config, MATH_MODES[config.precision])
+        held: dict[str, int | None] = {"after_init": tracker.live, "peak_backward": None, "peak_optimizer": None}
+        for _ in range(3):
+            for phase in step.phases():
+                tracker.levels = [tracker.live]
+                phase.run()
+                held[f"peak_{phase.name}"] = max(*tracker.levels, tracker.live)
+                if phase.name == "forward":
+                    held["before_backward"] = tracker.live
+            step.drop()
+        held["step_end"] = tracker.live
+    return held
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"precision": "bf16"},
+        {"precision": "bf16_pure"},
+        {"attention": "sdpa", "precision": "bf16"},
+        {"attention": "naive_softmax", "causal": False},
+        {"checkpointing": "block", "precision": "bf16"},
+        {"checkpointing": "sqrt", "num_layers": 4},
+        {"zero_grad": "before_backward"},
+        {"optimizer": "adamw_foreach"},
+        {"optimizer": "adamw_loop"},
+        {"mode": "forward"},
+        {"mode": "train_forward", "precision": "bf16"},
+        {"mode": "forward_backward"},
+    ],
+    ids=str,
+)
+def test_a_prediction_for_the_cpu_is_what_real_tensors_hold_to_the_byte(fields: dict[str, Any]) -> None:
+    config = small(**fields)
+    expected = counted(config)
+    if config.optimizer != "adamw_fused":
+        # These two count their steps on the CPU, whatever the device: a number for each of the parameters.
+        counters = 4 * (9 * 2 + 3)
+        for name in expected.keys() - {"after_init"}:
+            expected[name] = (expected[name] or 0) - counters
+    found = asdict(predict(config))
+    assert {name: found[name] for name in expected} == expected
+    assert found["peak"] == max(value for value in expected.values() if value)
+    assert found["workspaces"] == 0
+
+
+# What is shared, against running everything
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"precision": "bf16", "attention": "sdpa"},
+        {"precision": "fp16", "checkpointing": "block", "optimizer": "adamw_foreach"},
+        {"zero_grad": "before_backward", "mode": "forward_backward"},
+        {"mode": "forward", "attention": "naive_softmax"},
+        {"compile": "block", "precision": "bf16"},
+        {"compile": "model"},
+    ],
+    ids=str,
+)
+def test_two_small_models_stand_for_a_deep_one(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    config = small(num_layers=4, device="cuda", **fields)
+    depths = []
+
+    def counting(config: TrialConfig, *rest: Any) -> Any:
+        depths.append(config.num_layers)
+        return model_levels(config, *rest)
+
+    monkeypatch.setattr("trials.predict.model_levels", counting)
+    found = predict(config)
+    assert max(depths) <= 3
+    monkeypatch.setattr("trials.predict.deeper", lambda *_: None)
+    assert found == predict(config)
+    assert depths[-1] == 4
+
+
+@pytest.mark.parametrize("fields", [{}, {"precision": "bf16"}, {"zero_grad": "before_backward"}], ids=str)
+@pytest.mark.parametrize("mode", ["train_forward", "forward_backward", "train_step"])
+def test_one_run_serves_all_modes(mode: Any, fields: dict[str, Any]) -> None:
+    config = small(device="cuda", mode=mode, **fields)
+    assert predict(config, run="train_step") == predict(config)
+    assert one_run_for(config) == one_run_for(replace(config, mode="train_step"))
+
+
+def test_mps_shares_the_run_of_the_cpu_where_they_do_the_same() -> None:
+    for fields, same in (({}, True), ({"precision": "bf16"}, False), ({"attention": "sdpa"}, False)):
+        cpu, mps = (small(device=device, **fields) for device in ("cpu", "mps"))
+        assert (one_run_for(cpu) == one_run_for(mps)) is same
+        if same:
+            on_meta._iterations.cache_clear()
+            assert predict(cpu) == predict(mps)
+
+
+def test_predictions_made_side_by_side_are_in_the_order_asked_for() -> None:
+    configs = [small(mode=mode, batch_size=b) for b in (1, 2) for mode in ("train_step", "forward", "forward_backward")]
+
+    assert side_by_side(_peaks, configs) == [predict(config).peak for config in configs]
+
+
+def _peaks(configs: list[TrialConfig]) -> list[int]:
+    return [predict(config).peak for config in configs]
+
+
+def test_predictions_differ_where_memory_does() -> None:
+    config = named("small")
+    same = (replace(config, device="cuda:H200"), replace(config, precision="tf32"), replace(config, warmup_steps=0))
+    other = (
+        replace(config, mode="forward"),
+        replace(config, zero_grad="before_backward"),
+        replace(config, causal=False),
+    )
+    assert {memory_id(one, "model") for one in same} == {memory_id(config, "model")}
+    assert len({memory_id(one, "model") for one in (config, *other)}) == 4
+
+
+# Against the published numbers
+
+
+@cache
+def predicted_2_7b(context_length: int, precision: Any, mode: Any) -> Prediction:
+    # A full step of the reports kept the gradients until the next backward.
+    config = named("2.7b", context_length=context_length, precision=precision, mode=mode, zero_grad="before_backward")
+    return predict(config).on(A100)
+
+
+def published_peaks(phase: str) -> pd.DataFrame:
+    found = TABLE[(TABLE["source"] == "seed0") & TABLE["table"].isin(["memory_full", "memory_mixed"])]
+    return found[found["phase"] == phase]
+
+
+@pytest.mark.parametrize(
+    ("phase", "mode", "most", "cells"), [("forward", "train_forward", 0.11, 6), ("step", "train_step", 0.3, 4)]
+)
+def test_the_published_peaks_of_2_7b_are_predicted(phase: str, mode: str, most: float, cells: int) -> None:
+    seen = 0
+    for row in published_peaks(phase).itertuples():
+        precision = {"fp32": "fp32", "mixed": "bf16"}[str(row.precision)]
+        found = predicted_2_7b(int(row.context_length), precision, mode).peak / 1e9
+        if row.status == "ok":
+            assert found == pytest.approx(row.value / 1e9, abs=most)
+            seen += 1
+        else:  # an empty cell, of a card of 80 GB
+            assert found > 80
+    assert seen == cells
+    assert len(published_peaks(phase)) == 6
+
+
+def test_the_published_memory_of_attention_is_predicted_to_the_printed_digit() -> None:
+    rows = TABLE[(TABLE["table"] == "attention_vanilla") & (TABLE["metric"] == "mem_before_backward")]
+    assert len(rows) == 20
+    for row in rows.itertuples():
+        config = TrialConfig(
+            d_model=int(row.d_model),
+            context_length=int(row.context_length),
+            batch_size=int(row.batch_size),
+            attention="naive_softmax",
+            causal=False,
+            device="cuda",
+        )
+        found = predict(config, "attention").on(A100).before_backward
+        assert round(found / 1e9, 3) == pytest.approx(row.value / 1e9)
+        # Of the shortest contexts one printed digit is 5 %.
+        if config.context_length > 256:
+            assert found == pytest.approx(row.value, rel=0.01)
+
+
+# Against what was measured on an H200
+
+
+def test_the_memory_of_attention_measured_on_an_h200_is_predicted() -> None:
+    frame = analysis.load("analysis/reference/h200-attention")
+    frame = frame[(frame["unit"] == "B") & (frame["compile"] == "none")]
+    fields = [name for name in CONFIG_FIELDS if name in frame]
+    compared = 0
+    for row in frame.to_dict("records"):
+        given = {name: row[name] for name in fields if not pd.isna(row[name])}
+        config = TrialConfig(**{name: getattr(value, "item", lambda v=value: v)() for name, value in given.items()})
+        found = predict(config, "attention").on(H200)
+        name = f"{row['phase']}.{row['metric']}"
+        expected = {
+            "baseline.allocated": found.step_end,
+            "before_backward.allocated": found.before_backward,
+            "forward.peak_allocated": found.peak_forward,
+            "backward.peak_allocated": found.peak_backward,
+        }[name]
+        # FlashAttention divides long rows among idle multiprocessors in forward: scratch that is not predicted, nor
+        # where the peak is. Of the other two the least have 1 KiB less than predicted, of 271 KB.
+        if config.attention == "sdpa_flash" and name == "forward.peak_allocated":
+            continue
+        most = {"naive": 0.0, "sdpa_flash": 0.0, "sdpa_efficient": 0.004, "flex": 0.004}[config.attention]
+        assert expected == pytest.approx(row["median"], rel=most, abs=0), (config.attention, name)
+        compared += 1
+    assert compared == 80 * 4 - 20
+
+
+def test_the_workspace_of_cublas_is_that_of_the_device_and_the_largest_where_it_is_not_known() -> None:
+    assert cublas_workspace(A100) == cublas_workspace("RTX 4090") == 8_519_680
+    assert cublas_workspace(H200) == cublas_workspace("H100 SXM") == cublas_workspace("a device of 24GB") == 2**25
+    config = named("tiny", batch_size=1)
+    found = predict(config)
+    assert found.on(A100).peak - found.peak == 2 * 8_519_680
+    assert found.on(A100).after_init == found.after_init
+    assert predict(replace(config, mode="forward")).workspaces == 1
+    assert predict(replace(config, device="cpu")).workspaces == 0
+
+
+# Against closed forms
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(("model", "context_length"), [("small", 512), ("xl", 128)])
+def test_predictions_are_the_closed_forms(model: str, context_length: int, precision: Any) -> None:
+    config = named(model, context_length=context_length, precision=precision)
+    shape = {**asdict(config.size), "vocab_size": config.vocab_size, "context_length": context_length, "batch_size": 4}
+    how: dict[str, Any] = {"mode": "train_step", "autocast": precision == "bf16"}
+    found = predict(config)
+    # The allocator rounds each tensor up to 512 bytes; there are some 20 parameters and kept tensors to a layer.
+    rounding = 512 * 60 * config.size.num_layers
+    assert 0 <= found.before_backward - formulas.before_backward_bytes(**how, **shape) < rounding
+    assert 0 <= found.peak_forward - formulas.forward_peak_bytes(**how, **shape) < rounding
+    assert found.peak == pytest.approx(formulas.step_peak_bytes(**how, **shape), rel=0.02)
+    assert found.peak < upper_bound(config, "model")
+
+
+# Where nothing is said
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"world_size": 2, "ddp": "flat"}, "several devices"),
+        ({"num_layers": None}, "no whole model"),
+        ({"compile": "model", "checkpointing": "block"}, "checkpointing inside one compiled graph"),
+    ],
+)
+def test_what_cannot_be_predicted_says_why(fields: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UnpredictableError, match=reason):
+        predict(small(**fields))
+
+
+# The frontier
+
+
+@pytest.mark.parametrize(
+    ("dimension", "unit", "precision"), [("batch_size", 1, "fp32"), ("context_length", 64, "bf16")]
+)
+def test_what_is_at_the_frontier_fits_and_the_next_does_not(dimension: str, unit: int, precision: Any) -> None:
+    config, budget = named("small", precision=precision), 12 * 10**9
+    largest = largest_that_fits(config, dimension, budget, A100)
+    assert largest % unit == 0
+    at, beyond = (replace(config, **{dimension: largest + more}) for more in (0, unit))
+    assert predict(at).on(A100).peak <= budget < predict(beyond).on(A100).peak
+    assert largest_that_fits(config, dimension, 10**9, A100) == 0
+
+
+# The command
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def write(folder: Path, *grids: dict[str, Any]) -> Path:
+    path = folder / "sweep.yaml"
+    path.write_text(yaml.safe_dump({"name": "sweep", "grids": list(grids)}))
+    return path
+
+
+def test_a_plan_for_another_gpu_shows_peaks_and_leaves_out_what_does_not_fit(tmp_path: Path) -> None:
+    sweep = write(
+        tmp_path,
+        {"workloads": ["timing"], "axes": {"model": ["small", "xl"]}, "fixed": {"device": "cuda"}},
+        {"workloads": ["attention"], "fixed": {"device": "cuda:H200", "d_model": 16}},
+    )
+    text = ["plan", sweep, "--store", tmp_path / "none"]
+    done = lmsweep(*text, "--for", "24GB", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    trials = json.loads(done.stdout)["trials"]
+    on = "a device of 24GB"
+    expected = [predict(named(model)).on(on).peak for model in ("small", "xl")]
+    expected.append(predict(TrialConfig(d_model=16, device="cuda"), "attention").on(on).peak)
+    assert [one["predicted_peak_bytes"] for one in trials] == expected
+    assert [one["action"] for one in trials] == ["run", "predicted_oom", "run"]
+    assert {one["device_name"] for one in trials} == {on}
+
+    larger = lmsweep(*text, "--for", "H100").stdout
+    assert "3 trials, 3 to run" in larger
+    assert re.search(r"xl +36\.2 GB +run", larger)
+    assert json.loads((next((tmp_path / "cache" / "lmsweep").glob("*.json"))).read_text()).keys() == {
+        memory_id(named("small"), "model"),
+        memory_id(named("xl"), "model"),
+        memory_id(TrialConfig(d_model=16, device="cuda"), "attention"),
+    }
+
+    wrong = lmsweep(*text, "--for", "H1000")
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("lmsweep: --for H1000: no such device")
+    assert "Traceback" not in wrong.stderr
+
+
+def test_the_frontier_is_shown_for_each_configuration_and_holds(tmp_path: Path) -> None:
+    axes = {"model": ["small", "2.7b"], "context_length": [256, 512]}
+    sweep = write(tmp_path, {"workloads": ["timing"], "axes": axes, "fixed": {"device": "cuda"}})
+    command = ["plan", sweep, "--store", tmp_path / "none", "--for", "40GB", "--max-batch"]
+    found = json.loads(lmsweep(*command, "--max-context", "--format", "json").stdout)["frontier"]
+    places = [(one["dimension"], one["config"]["model"], one["config"]["context_length"]) for one in found[:4]]
+    assert sorted(places) == [("batch_size", model, length) for model in ("2.7b", "small") for length in (256, 512)]
+    assert [(one["dimension"], one["config"]["model"]) for one in found[4:]] == [
+        ("context_length", "small"),
+        ("context_length", "2.7b"),
+    ]
+    for one in found:
+        if one["config"]["model"] == "2.7b":  # weights, gradients and moments alone need 54 GB
+            assert one["largest"] == 0
+        else:
+            config = TrialConfig(**one["config"])
+            assert getattr(config, one["dimension"]) == one["largest"] > 4
+            assert predict(config).on(one["device_name"]).peak <= one["budget_bytes"]
+    text = lmsweep(*command, "--set", "context_length=512").stdout
+    (largest,) = (one["largest"] for one in found if places[0][0] == one["dimension"] and _is_small_512(one["config"]))
+    assert re.search(r"^model +on +largest batch_size$", text, re.MULTILINE)
+    assert re.search(rf"^small +a device of 40GB +{largest}$", text, re.MULTILINE)
+    assert re.search(r"^2.7b +a device of 40GB +none fits$", text, re.MULTILINE)
+    assert "predicted peaks of at most 39.4 GB of a device of 40GB (40 GB less 0.6 GB for CUDA itself)" in text
+
+
+def _is_small_512(config: dict[str, Any]) -> bool:
+    return bool(config["model"] == "small" and config["context_length"] == 512)
+
+
+def test_a_trial_that_is_predicted_not_to_fit_is_a_result_until_it_is_asked_for_again(tmp_path: Path) -> None:
+    larger_than_any = {"d_model": 16384, "d_ff": 65536, "num_layers": 100, "num_heads": 128}
+    grid = {"workloads": ["timing", "energy"], "fixed": {"model": larger_than_any, "device": "cpu"}}
+    sweep, store = write(tmp_path, grid), tmp_path / "store"
+    done = lmsweep("run", sweep, "--store", store)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"1 predicted_oom: its predicted peak, \d{4} GB in backward, exceeds the", done.stdout)
+    frame = analysis.load(str(store), newest=False)
+    assert list(frame["status"]) == ["predicted_oom"] * 2
+    assert set(frame["workload"]) == {"timing", "energy"}
+    assert all(frame["error"].str.startswith("its predicted peak, "))
+
+    def action(*options: str) -> str:
+        plan = json.loads(lmsweep("plan", sweep, "--store", store, "--format", "json", *options).stdout)
+        return str(plan["trials"][0]["action"])
+
+    assert action() == "stored"
+    assert action("--retry", "predicted_oom") == "predicted_oom"
+    assert action("--no-predict") == "run"
