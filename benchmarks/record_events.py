@@ -1,0 +1,73 @@
+"""Records what PyTorch's profiler hands out about one step, raw, for the tests of attribution and to look at.
+
+python benchmarks/record_events.py FILE.json.gz model=tiny device=cuda [field=value ...]
+"""
+
+import gzip
+import json
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from orchestrator.sweep import single_trial
+from trials.events import STEP
+from trials.ranges import Range, ranges_on
+from trials.trace import launch_shapes
+from trials.workbench import Workbench
+
+FIELDS = (
+    *("name", "start_ns", "duration_ns", "device_resource_id", "start_thread_id", "fwd_thread_id", "sequence_nr"),
+    *("correlation_id", "linked_correlation_id", "is_user_annotation", "is_hidden_event", "activity_type"),
+)
+"""Methods of a raw event; those that this version of PyTorch lacks are null."""
+
+
+def main() -> None:
+    path, *settings = sys.argv[1:]
+    config = single_trial(["workloads=profile", *settings]).config
+    bench = Workbench(config, requested_at=time.monotonic())
+
+    def run() -> None:
+        with Range(STEP):
+            for phase in bench.step.phases():
+                phase.run()
+            if config.device_type == "cuda":
+                torch.cuda.synchronize()
+        bench.step.drop()
+
+    with bench.quiet():
+        for _ in range(4):
+            run()
+        with ranges_on(), profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
+            run()
+    events = trace.profiler.kineto_results.events()
+    with TemporaryDirectory() as folder:
+        trace.export_chrome_trace(f"{folder}/trace.json")
+        shapes = launch_shapes(json.loads(Path(folder, "trace.json").read_text())["traceEvents"])
+    begin = min(event.start_ns() for event in events)
+    content = {
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if config.device_type == "cuda" else "cpu",
+        "settings": settings,
+        "fields": ["device_type", *FIELDS],
+        "events": [[event.device_type().name, *(value(event, name, begin) for name in FIELDS)] for event in events],
+        "launch_shapes": {str(call): shape for call, shape in shapes.items()},
+    }
+    Path(path).write_bytes(gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0))
+    print(f"{len(content['events'])} events, {Path(path).stat().st_size} bytes in {path}")
+
+
+def value(event: Any, name: str, begin: int) -> Any:
+    if not hasattr(event, name):
+        return None
+    found = getattr(event, name)()
+    return found - begin if name == "start_ns" else found
+
+
+if __name__ == "__main__":
+    main()
