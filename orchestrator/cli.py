@@ -27,6 +27,7 @@ Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster; wit
 Retry = Annotated[list[Status], typer.Option(help="Run again what ended with this status; may be repeated.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Measure everything again, whatever the store holds.")]
 NoPredict = Annotated[bool, typer.Option("--no-predict", help="Run trials whether their memory will fit or not.")]
+Nsys = Annotated[bool, typer.Option("--nsys", help="Take profiles with NVIDIA's nsys, which has to be installed.")]
 
 
 def _version(wanted: bool) -> None:
@@ -87,6 +88,7 @@ def run(
     retry: Retry = [],  # noqa: B006
     fresh: Fresh = False,
     no_predict: NoPredict = False,
+    nsys: Nsys = False,
 ) -> None:
     """Run what a sweep asks for and the store does not hold yet; Ctrl-C ends it, the next run goes on."""
     began = time.monotonic()
@@ -97,7 +99,7 @@ def run(
     from orchestrator.run import Account, count_slots, run_plan
     from orchestrator.run_view import closing_words
 
-    planned = _plan(sweep, store, set, address, retry, fresh, predict=not no_predict, will_run=True)
+    planned = _plan(sweep, store, set, address, retry, fresh, predict=not no_predict, will_run=True, nsys=nsys)
     kept, made, nodes = planned.store, planned.plan, planned.nodes
     if planned.predictions:
         planned.predictions.close()
@@ -122,13 +124,18 @@ def run(
 def trial(
     settings: Annotated[list[str], typer.Argument(help="field=value, as in a sweep file; workloads=timing,...")],
     store: Annotated[str | None, typer.Option(help="Keep the result there.")] = None,
+    nsys: Nsys = False,
 ) -> None:
     """Run one trial in this very process, without Ray: for profilers and debuggers."""
     from orchestrator.run_view import trial_words
     from orchestrator.sweep import single_trial
     from trials.record import records_of
 
-    asked = single_trial(settings)
+    asked = single_trial([*settings, "profiler=nsys"] if nsys else settings)
+    if nsys:
+        from trials.nsys import check_nsys
+
+        check_nsys([asked], here=True)
     kept = None
     if store:
         from trials.store import Store
@@ -208,6 +215,7 @@ def _plan(
     predict: bool,
     on: str | None = None,
     will_run: bool = False,
+    nsys: bool = False,
 ) -> Any:
     from orchestrator.fit import device_memory, with_device, without_placement
     from orchestrator.launch import preload
@@ -217,8 +225,13 @@ def _plan(
     from orchestrator.sweep import load_sweep, parse_override
     from trials.store import Store
 
-    asked = load_sweep(sweep, dict(parse_override(text) for text in overrides))
+    changed = [*overrides, "profiler=nsys"] if nsys else overrides
+    asked = load_sweep(sweep, dict(parse_override(text) for text in changed))
     there = device_memory(on) if on else None
+    if nsys:
+        from trials.nsys import check_nsys
+
+        check_nsys(asked.trials, here=address is None)
     kept = Store(store)
     predictions = Predictions(asked.trials, least=SMALL if will_run else 0) if predict else None
     nodes = find_nodes(address, preload if will_run and not kept.exists() else lambda: None)

@@ -11,20 +11,20 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from trials.events import STEP, DeviceEvent, HostEvent, Trace
 from trials.record import RANGES
-from trials.spec import RequestError, TrialConfig, UnsupportedError
+from trials.spec import RequestError, Trial, TrialConfig, UnsupportedError
 
 REPORTS = ("cuda_gpu_trace", "cuda_api_trace", "nvtx_pushpop_trace")
 """Of `nsys stats`: what ran on the device, the calls that launched it, and the ranges around these."""
 
 _OPERATOR = re.compile(r"(?P<name>.*?)(, seq = (?P<sequence>\d+))?(, op_id = \d+)?(, (sizes|input_op_ids) = .*)?")
-_BACKWARD = "autograd::engine::evaluate_function: "
+_DERIVATIVE = re.compile(r"(autograd::engine::evaluate_function: )?\w+Backwards?\d*")
 _ANNOTATIONS = (*RANGES, STEP)
 
 
@@ -34,9 +34,17 @@ def find_nsys() -> str:
     if found is None:
         raise RequestError(
             "nsys is not installed here (there is no such command on the PATH); install NVIDIA Nsight Systems, or "
-            "use PyTorch's own profiler (profiler: torch, no --nsys), which makes the same tables"
+            "leave --nsys (or profiler: nsys) away: PyTorch's own profiler makes the same tables"
         )
     return found
+
+
+def check_nsys(trials: Sequence[Trial], *, here: bool) -> None:
+    """Raises RequestError where none of the trials has a profile to take, or, if they run `here`, nsys is missing."""
+    if not any("profile" in trial.workloads for trial in trials):
+        raise RequestError("--nsys: nothing here has the workload profile; try: lmsweep run profile --nsys")
+    if here:
+        find_nsys()
 
 
 def profile_with_nsys(config: TrialConfig) -> Trace:
@@ -102,7 +110,7 @@ def _range_event(label: str, thread: int, span: tuple[int, int], main: int) -> H
     assert match, "the pattern takes any text"
     name, sequence = match["name"], match["sequence"]
     is_annotation = name in _ANNOTATIONS or name.startswith(("Torch-Compiled Region", "Optimizer."))
-    of_forward = main if name.startswith(_BACKWARD) and sequence else 0
+    of_forward = main if _DERIVATIVE.fullmatch(name) and sequence else 0
     number = -1 if sequence is None else int(sequence)
     return HostEvent(name, thread, *span, is_annotation, sequence=number, forward_thread=of_forward)
 
@@ -122,12 +130,12 @@ def _read(path: Path) -> Iterator[dict[str, str]]:
     if not path.exists():
         return
     with path.open(newline="") as file:
-        lines = csv.reader(line for line in file if line.strip())
-        header = next(lines)
-        while "Start (ns)" not in header:  # what nsys has to say comes first
-            header = next(lines)
-        for line in lines:
-            yield dict(zip((name.lower() for name in header), line, strict=True))
+        header: list[str] = []  # what nsys has to say comes first
+        for line in csv.reader(line for line in file if line.strip()):
+            if header:
+                yield dict(zip(header, line, strict=True))
+            elif "Start (ns)" in line:
+                header = [name.lower() for name in line]
 
 
 def _run(command: list[str]) -> str:
