@@ -123,8 +123,7 @@ def default_layout(
     and as rows by model (by width where there is none), context length and whatever else varies. Raises RequestError
     where there are no results.
     """
-    known = _values_in(frame)
-    values = values or _usual_values(known)
+    values = values or usual_values(frame)
     chosen = select(frame, where or {})
     cells = pd.concat([cells_of(frame, chosen, value) for value in values])
     cols = [name for name in ("precision", "compile") if name not in (rows or ())] if cols is None else cols
@@ -180,8 +179,9 @@ def select(frame: pd.DataFrame, where: dict[str, str]) -> pd.DataFrame:
     return frame[chosen]
 
 
-def _usual_values(known: list[str]) -> list[str]:
+def usual_values(frame: pd.DataFrame) -> list[str]:
     """The values to show where none were asked for."""
+    known = _values_in(frame)
     if "step.time" in known or not known:
         return ["step.time"]
     for usual in (["forward.time", "backward.time"], ["gradients.relative_error"]):

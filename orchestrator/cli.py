@@ -204,6 +204,63 @@ def table(
     typer.echo(render(chosen, format))
 
 
+@app.command()
+def compare(
+    store: StoreArgument = "results",
+    other: Annotated[
+        str | None, typer.Argument(help="A second store: it is the contrast, the first the baseline.")
+    ] = None,
+    baseline: Annotated[list[str], typer.Option(help="key=value: what one side is; may be repeated.")] = [],  # noqa: B006
+    contrast: Annotated[list[str], typer.Option(help="key=value: what the other side is; may be repeated.")] = [],  # noqa: B006
+    where: Annotated[list[str], typer.Option(help="key=value: only these results; may be repeated.")] = [],  # noqa: B006
+    across: Annotated[
+        str | None, typer.Option(help="Keys that may differ besides: driver_version,torch_version")
+    ] = None,
+    value: Annotated[list[str], typer.Option(help="phase.metric: step.time; may be repeated.")] = [],  # noqa: B006
+    min_effect: Annotated[str | None, typer.Option(help="Least difference that counts: 2%, or 0.02.")] = None,
+    fail_on: Annotated[list[str], typer.Option(help="Exit with 1 at such a verdict: slower, more, ...")] = [],  # noqa: B006
+    format: Annotated[str, typer.Option(help="text, markdown, latex, typst, csv or html.")] = "text",
+) -> None:
+    """Compare two selections of results, or two stores: ratios of medians, and whether they differ."""
+    from analysis import load, render
+    from analysis.compare import VERDICTS, select_sides
+    from analysis.compare import compare as compare_sides
+    from analysis.tables import select
+
+    for word in fail_on:
+        if word not in VERDICTS:
+            raise RequestError(f"--fail-on {word}: no such verdict; there are: {', '.join(VERDICTS)}")
+    conditions, first, second = (dict(_pair(text) for text in texts) for texts in (where, baseline, contrast))
+    if other is None and not (first and second):
+        raise RequestError("say what to compare: --baseline key=value --contrast key=value, or a second store")
+    frame = select(load(store, newest=False), conditions)
+    if other is None:
+        one, two, between = select_sides(frame, first, second)
+    else:
+        one = select(frame, first)
+        two = select(select(load(other, newest=False), conditions), second)
+        between = {name: (first.get(name, "any"), second.get(name, "any")) for name in {**first, **second}}
+    found = compare_sides(
+        one,
+        two,
+        between=between,
+        across=tuple(across.split(",")) if across else (),
+        values=value or None,
+        least=_share(min_effect) if min_effect else None,
+    )
+    typer.echo(render(found.listing(), format))
+    # What no longer runs at all has not become faster.
+    if fail_on and found.frame["verdict"].isin([*fail_on, "failed"]).any():
+        raise typer.Exit(1)
+
+
+def _share(text: str) -> float:
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise RequestError(f"--min-effect {text}: give a percentage such as 2%") from None
+
+
 def _plan(
     sweep: str,
     store: str,
