@@ -19,7 +19,7 @@ def _units(*sizes: tuple[str, float]) -> tuple[Unit, ...]:
 
 
 # Stored unit -> the units it is printed in, smallest first. Any other is printed as it is stored.
-_UNITS: dict[str, tuple[Unit, ...]] = {
+UNITS: dict[str, tuple[Unit, ...]] = {
     "s": _units(("us", 1e-6), ("ms", 1e-3), ("s", 1.0)),
     "B": _units(("B", 1), ("KiB", 2**10), ("MiB", 2**20), ("GiB", 2**30)),
     "J": _units(("mJ", 1e-3), ("J", 1.0), ("kJ", 1e3)),
@@ -31,7 +31,7 @@ _UNITS: dict[str, tuple[Unit, ...]] = {
 
 def choose_unit(stored_unit: str, values: Iterable[float]) -> Unit:
     """The largest unit of which the middle one of the values is at least one; NaNs do not count."""
-    units = _UNITS.get(stored_unit, _units((stored_unit, 1.0)))
+    units = UNITS.get(stored_unit, _units((stored_unit, 1.0)))
     known = [abs(value) for value in values if not math.isnan(value)]
     if not known:
         return units[-1]

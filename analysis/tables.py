@@ -16,28 +16,31 @@ _CELL_CONTENTS: dict[str, object] = {
 }  # fmt: skip
 """What a cell holds, and what it holds where there is no result."""
 
-_DIMENSIONS = ("d_model", "d_ff", "num_layers", "num_heads")
+DIMENSIONS = ("d_model", "d_ff", "num_layers", "num_heads")
+"""Keys that follow from a model's name."""
 
-# Worth a row, or a line under the title, even where they follow from the others. A model's dimensions follow from its
-# name, and the rest of an environment nearly always from the device and the version of torch.
-_CONDITIONS = (
+CONDITIONS = (
     "device_name",
     "torch_version",
     *(
         name
         for name, f in CONFIG_FIELDS.items()
-        if f.metadata["part"] != "limit" and name not in (*_DIMENSIONS, "device")
+        if f.metadata["part"] != "limit" and name not in (*DIMENSIONS, "device")
     ),
 )
+"""Keys worth a row, or a line under the title, even where they follow from the others. A model's dimensions follow from
+its name, and the rest of an environment nearly always from the device and the version of torch."""
 
-_PROTOCOL = tuple(name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] == "protocol")
+PROTOCOL = tuple(name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] == "protocol")
+"""Keys of which a workload reads some."""
 
 # What a reader is always told; the other fields need a line only where they are not at their default.
 _ALWAYS_SAID = (
     *("model", "context_length", "vocab_size", "batch_size", "precision", "compile", "attention", "optimizer", "mode"),
     *("warmup_steps", "measure_steps"),
 )
-_USUAL = {name: label(f.default) for name, f in CONFIG_FIELDS.items() if name not in _ALWAYS_SAID}
+USUAL = {name: label(f.default) for name, f in CONFIG_FIELDS.items() if name not in _ALWAYS_SAID}
+"""What a key reads at its default, for those that need no line there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +107,7 @@ def arrange(cells: pd.DataFrame, *, rows: list[str], cols: list[str], values: li
     frames: dict[str, Any] = {name: wide(name) for name in _CELL_CONTENTS}
     return Table(
         **frames,
-        units={value: _unit(cells, value) for value in values},
+        units={value: unit_of(cells, value) for value in values},
         conditions=common_conditions(cells, [*rows, *cols]),
     )
 
@@ -137,20 +140,20 @@ def default_layout(
 def varying_keys(cells: pd.DataFrame, rows: list[str], cols: list[str]) -> list[str]:
     """These rows, and the keys that are in neither list and must be rows for every result to have its own place."""
     rows = list(rows)
-    for name in dict.fromkeys((*_CONDITIONS, *DISTINGUISHING_COLUMNS)):
+    for name in dict.fromkeys((*CONDITIONS, *DISTINGUISHING_COLUMNS)):
         if name in (*rows, *cols) or cells[name].nunique(dropna=False) < 2:
             continue
-        if name in _CONDITIONS or cells.groupby([*rows, *cols], dropna=False)[name].nunique(dropna=False).max() > 1:
+        if name in CONDITIONS or cells.groupby([*rows, *cols], dropna=False)[name].nunique(dropna=False).max() > 1:
             rows.append(name)
     return rows
 
 
 def common_conditions(cells: pd.DataFrame, keys: list[str]) -> dict[str, str]:
     """What a reader is told of all results together: see `Table.conditions`. keys: what the table tells of each."""
-    unread = set(_PROTOCOL).difference(*(PROTOCOL_FIELDS[name] for name in cells["workload"].unique()))
-    constant = [name for name in _CONDITIONS if name not in keys and cells[name].nunique(dropna=False) == 1]
+    unread = set(PROTOCOL).difference(*(PROTOCOL_FIELDS[name] for name in cells["workload"].unique()))
+    constant = [name for name in CONDITIONS if name not in keys and cells[name].nunique(dropna=False) == 1]
     conditions = {name: label(cells[name].iloc[0]) for name in constant if name not in unread}
-    return {name: text for name, text in conditions.items() if text not in (NO_VALUE, _USUAL.get(name))}
+    return {name: text for name, text in conditions.items() if text not in (NO_VALUE, USUAL.get(name))}
 
 
 def _check_request(rows: list[str], cols: list[str], values: list[str]) -> None:
@@ -181,7 +184,7 @@ def select(frame: pd.DataFrame, where: dict[str, str]) -> pd.DataFrame:
 
 def usual_values(frame: pd.DataFrame) -> list[str]:
     """The values to show where none were asked for."""
-    known = _values_in(frame)
+    known = values_in(frame)
     if "step.time" in known or not known:
         return ["step.time"]
     for usual in (["forward.time", "backward.time"], ["gradients.relative_error"]):
@@ -190,7 +193,7 @@ def usual_values(frame: pd.DataFrame) -> list[str]:
     return known[:1]
 
 
-def _values_in(frame: pd.DataFrame) -> list[str]:
+def values_in(frame: pd.DataFrame) -> list[str]:
     """Every value that a row of the frame has, or that follows from one."""
     stored = frame[["phase", "metric"]].dropna().drop_duplicates()
     timed = frame["phase"][frame["tokens_per_second"].notna()].unique()
@@ -205,7 +208,7 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
     """
     if frame.empty:
         raise RequestError("the store holds no results yet")
-    known = _values_in(frame)
+    known = values_in(frame)
     if known and value not in known:
         raise RequestError(f"--value {value}: the store has no such value; {nearest(value, known)}")
     phase, _, metric = value.partition(".")
@@ -253,13 +256,13 @@ def _check_unambiguous(cells: pd.DataFrame, places: NDArray[np.int64], keys: lis
     groups = crowd.groupby(places[crowded])
     differing = [name for name in DISTINGUISHING_COLUMNS if groups[name].nunique(dropna=False).max() > 1]
     if "model" in differing:
-        differing = [name for name in differing if name not in _DIMENSIONS]
+        differing = [name for name in differing if name not in DIMENSIONS]
     example = groups.get_group(places[crowded].min())
     cell = ", ".join(f"{name} {label(example[name].iloc[0])}" for name in keys)
     if not differing:
         raise RequestError(f"the cell of {cell} holds {len(example)} attempts of one measurement; choose an attempt_id")
     missing: list[str] = []
-    for name in sorted(differing, key=lambda name: name not in _CONDITIONS):
+    for name in sorted(differing, key=lambda name: name not in CONDITIONS):
         if crowd.groupby([places[crowded], *missing], dropna=False)[name].nunique(dropna=False).max() > 1:
             missing.append(name)
     in_order = {name: crowd[name].iloc[np.argsort(natural_ranks(crowd, name))] for name in differing}
@@ -274,7 +277,7 @@ def _check_unambiguous(cells: pd.DataFrame, places: NDArray[np.int64], keys: lis
     )
 
 
-def _unit(cells: pd.DataFrame, value: str) -> str | None:
+def unit_of(cells: pd.DataFrame, value: str) -> str | None:
     metric = value.partition(".")[2]
     if metric in SPEED_UNITS:
         return SPEED_UNITS[metric]

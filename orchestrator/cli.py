@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -259,6 +260,18 @@ def _share(text: str) -> float:
         return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         raise RequestError(f"--min-effect {text}: give a percentage such as 2%") from None
+
+
+@app.command()
+def report(
+    store: StoreArgument = "results",
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("report.html"),
+) -> None:
+    """Write a page of charts and tables that opens in a browser, without a server or a network."""
+    from analysis.report import write_report
+
+    size = write_report(store, output)
+    typer.echo(f"{output} ({size / 2**20:.1f} MiB); open it in a browser")
 
 
 def _plan(

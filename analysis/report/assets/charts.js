@@ -1,0 +1,55 @@
+// Charts: Plotly in the page's own colours, redrawn when those change.
+
+// Okabe and Ito's colours, which the colour-blind tell apart, without their yellow, which white paper swallows.
+const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f"];
+const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "circle-open", "square-open", "diamond-open"];
+const DASHES = ["solid", "dash", "dot", "dashdot"];
+
+const drawn = new Map();
+
+// Plotly reads tags in text; a name from a store is no markup.
+const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+
+function draw(target, traces, layout) {
+  drawn.set(target, { traces, layout });
+  const { clientWidth } = target;
+  const narrow = clientWidth < 560;
+  const legend = narrow ? { orientation: "h", y: -0.28, yanchor: "top", x: 0 } : { x: 1.02, y: 1, yanchor: "top" };
+  const style = getComputedStyle(document.body);
+  const ink = style.getPropertyValue("color");
+  const line = resolved("--line");
+  const axis = { gridcolor: line, linecolor: line, zerolinecolor: line, tickcolor: line, ticks: "outside", automargin: true };
+  const styled = { hoverlabel: { bgcolor: resolved("--paper"), bordercolor: line, font: { color: ink, family: style.fontFamily } } };
+  const axes = Object.fromEntries(["xaxis", "yaxis"].map((name) => [name, { ...axis, ...layout[name] }]));
+  return Plotly.react(target, traces, {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: style.fontFamily, size: narrow ? 12 : 13, color: ink },
+    margin: { l: 56, r: 12, t: 12, b: 48 },
+    legend: { ...legend, itemsizing: "constant", title: { font: { size: 12 } } },
+    hovermode: "closest", ...styled, ...layout, ...axes,
+    height: layout.height ?? (narrow ? 420 : 460),
+  }, { responsive: true, displaylogo: false, displayModeBar: narrow ? false : "hover", modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] });
+}
+
+// A custom property holds light-dark(...) as text; only a colour that is in use has been decided.
+function resolved(property) {
+  const probe = element("span", { style: `color: var(${property})`, hidden: true });
+  document.body.append(probe);
+  const { color } = getComputedStyle(probe);
+  probe.remove();
+  return color;
+}
+
+function redrawAll() {
+  for (const [target, { traces, layout }] of drawn) draw(target, traces, layout);
+}
+
+// Figures that the page brings along; `colour` in a trace is a number into COLOURS.
+function drawFigure(target, { traces, layout }) {
+  const coloured = traces.map(({ colour, ...trace }) => {
+    if (colour == null) return trace;
+    const own = COLOURS[colour % COLOURS.length];
+    return { ...trace, line: { color: own, ...trace.line }, marker: { color: own, ...trace.marker } };
+  });
+  draw(target, coloured, layout);
+}

@@ -1,0 +1,82 @@
+// What the first chart shows: the cells of the table along one key, one line for each of the others.
+
+const MOST_SERIES = 28;
+
+// Keys along which the cells of this choice differ, those that make the best x axis first.
+function possibleX(results, keys, cells) {
+  const varies = (name) => cells.some((cell) => results.code(name, cell.result) !== results.code(name, cells[0].result));
+  const worth = (name) => (results.data.keys[name].numbers ? 2 : name === "model" ? 1 : 0);
+  return keys.filter((name) => cells.length && varies(name)).sort((a, b) => worth(b) - worth(a));
+}
+
+function seriesOf(results, table, { x, colour }) {
+  const { cells, values } = table;
+  const keys = [...table.rows, ...table.cols].filter((name) => name !== x);
+  const told = possibleX(results, keys, cells);
+  const unitNames = new Set(table.units);
+  const shownValues = values.map((_, i) => i).filter((i) => table.units[i] === table.units[0]);
+  const withNumbers = cells.filter((cell) => !Number.isNaN(cell.median) && shownValues.includes(cell.valueIndex));
+  const unit = chooseUnit(results.data.units, table.units[0] ?? "", withNumbers.map((cell) => cell.median));
+  const byKey = new Map();
+  for (const cell of withNumbers) {
+    const codes = told.map((name) => results.code(name, cell.result));
+    const key = [...codes, cell.valueIndex].join();
+    if (!byKey.has(key)) byKey.set(key, { codes: [...codes, cell.valueIndex], cells: [] });
+    byKey.get(key).cells.push(cell);
+  }
+  const all = [...byKey.values()].sort((a, b) => compare(a.codes, b.codes));
+  const series = all.slice(0, MOST_SERIES);
+  const colourIndex = told.includes(colour) ? told.indexOf(colour) : told.length;
+  const rest = new Map();
+  const colours = new Map();
+  for (const one of series) {
+    const restKey = one.codes.filter((_, i) => i !== colourIndex).join();
+    if (!colours.has(one.codes[colourIndex])) colours.set(one.codes[colourIndex], colours.size);
+    if (!rest.has(restKey)) rest.set(restKey, rest.size);
+    one.colour = colours.get(one.codes[colourIndex]);
+    one.look = rest.get(restKey);
+    const words = told.map((name, i) => results.label(name, one.codes[i]));
+    if (shownValues.length > 1 || !words.length) words.push(values[one.codes.at(-1)]);
+    one.name = words.join(", ");
+  }
+  return { series, told, unit, left: all.length - series.length, otherUnits: unitNames.size > 1 };
+}
+
+function tracesOf(results, table, chosen, x) {
+  const { numbers, labels } = results.data.keys[x];
+  const ordered = Boolean(numbers) || x === "model";
+  return chosen.series.map((one) => {
+    const cells = [...one.cells].sort((a, b) => results.code(x, a.result) - results.code(x, b.result));
+    const codes = cells.map((cell) => results.code(x, cell.result));
+    const scaled = (value) => value / chosen.unit.size;
+    const distance = (end) => (Number.isNaN(end) ? 0 : Math.abs(end));
+    const colour = COLOURS[one.colour % COLOURS.length];
+    const oneEach = new Set(codes).size === codes.length;
+    return {
+      type: "scatter", mode: ordered && oneEach ? "lines+markers" : "markers", name: plain(one.name),
+      x: codes.map((code) => (numbers ? numbers[code] : plain(labels[code]))),
+      y: cells.map((cell) => scaled(cell.median)),
+      error_y: {
+        type: "data", symmetric: false, thickness: 1.2, width: 3, color: colour,
+        array: cells.map((cell) => distance(scaled(cell.high - cell.median))),
+        arrayminus: cells.map((cell) => distance(scaled(cell.median - cell.low))),
+      },
+      line: { color: colour, width: 1.8, dash: DASHES[one.look % DASHES.length] },
+      marker: { color: colour, size: 7, symbol: SYMBOLS[one.look % SYMBOLS.length] },
+      customdata: cells.map((cell) => hoverText(results, table, cell, chosen.unit, x)),
+      hovertemplate: "%{customdata}<extra></extra>",
+    };
+  });
+}
+
+function hoverText(results, table, cell, unit, x) {
+  const [number, distance] = intervalTexts(...[cell.median, cell.low, cell.high].map((value) => value / unit.size));
+  const name = (key) => `${key} ${results.label(key, results.code(key, cell.result))}`;
+  const keys = [x, ...[...table.rows, ...table.cols].filter((key) => key !== x)];
+  const lines = [
+    `<b>${plain(number)}${distance == null ? "" : ` ± ${plain(distance)}`} ${plain(unit.name)}</b>`,
+    plain(table.values[cell.valueIndex]), ...keys.map((key) => plain(name(key))),
+  ];
+  if (cell.flags.length) lines.push(`flags: ${plain(cell.flags.join(", "))}`);
+  return lines.join("<br>");
+}

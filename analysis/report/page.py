@@ -1,0 +1,85 @@
+"""One HTML file that holds a store's results, the charts of them, and all that it takes to show them."""
+
+import hashlib
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+import trials
+from analysis.load import load
+from analysis.report.data import page_data
+from analysis.report.sections import sections_of
+from analysis.report.summary import summarize
+from trials.spec import RequestError
+from trials.store import Store
+
+_SCRIPTS = ("numbers", "results", "csv", "matrix", "charts", "series", "explore", "report")
+_HERE = files("analysis.report")
+
+
+def write_report(location: str, output: Path) -> int:
+    """Writes the page of the store at this location and returns its size in bytes.
+
+    Raises RequestError where there is no store, it holds no results, or the file cannot be written.
+    """
+    store = Store(location)
+    frame = load(store)
+    if frame.empty:
+        raise RequestError(f"{location} holds no results; fill it with: lmsweep run quick --store {location}")
+    sections = sections_of(store)
+    figures = {figure.id: {"traces": figure.traces, "layout": figure.layout} for s in sections for figure in s.figures}
+    tables = {table.name: table.csv for section in sections for table in section.tables}
+    scripts = [_asset("plotly-basic.min.js"), "\n".join(_asset(f"{name}.js") for name in _SCRIPTS)]
+    page = Environment(autoescape=True, undefined=StrictUndefined).from_string(_text("template.html"))
+    html = page.stream(
+        name=location.rstrip("/").rpartition("/")[2] or location,
+        version=trials.__version__,
+        made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        policy=_policy(scripts),
+        css=Markup(_text("report.css")),
+        summary=summarize(frame),
+        contents=[(section.id, section.title) for section in sections],
+        sections=sections,
+        data=_json({**page_data(frame), "store": location}),
+        figures=_json(figures),
+        tables=_json(tables),
+        scripts=[Markup(script) for script in scripts],
+    )
+    return _write(html, output)
+
+
+def _write(html: Iterator[str], output: Path) -> int:
+    try:
+        with output.open("w", encoding="utf-8") as file:
+            file.writelines(html)
+    except OSError as error:
+        raise RequestError(f"-o {output}: cannot be written ({error.strerror})") from error
+    return output.stat().st_size
+
+
+def _policy(scripts: list[str]) -> str:
+    """Content Security Policy: only these scripts run, whatever a store holds, and nothing comes from elsewhere."""
+    digests = (b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
+
+
+def _json(content: Any) -> Markup:
+    """JSON that may stand in a script element: no markup in it ends the element."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c"))
+
+
+def _asset(name: str) -> str:
+    return _HERE.joinpath("assets", name).read_text(encoding="utf-8").strip()
+
+
+def _text(name: str) -> str:
+    return _HERE.joinpath(name).read_text(encoding="utf-8")

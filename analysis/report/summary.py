@@ -1,0 +1,135 @@
+"""What a reader wants to know before any number: what ran, where, how it ended, and what is in doubt."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from analysis.keys import NO_VALUE, label, natural_ranks
+from analysis.numbers import choose_unit, number_text
+from analysis.status import flag_counts
+from trials.spec import Status
+
+MOST_FAILURES = 50
+"""Lines of the table of failures; those of most results come first."""
+
+_ENVIRONMENT = (
+    *("device_name", "device_memory", "host_cpu", "driver_version", "cuda_version", "torch_version"),
+    *("triton_version", "python_version"),
+)
+_TOLD_OF_A_FAILURE = ("model", "d_model", "context_length", "batch_size", "precision", "compile", "attention")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    name: str
+    text: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlagLine:
+    name: str
+    count: int
+    advice: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    status: str
+    count: int
+    example: str
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    lead: str
+    facts: list[Fact]
+    flags: list[FlagLine]
+    failures: list[Failure]
+    environment_names: list[str]
+    environments: list[list[str]]
+
+
+def summarize(frame: pd.DataFrame) -> Summary:
+    """The summary of results loaded by `analysis.load`; the frame has at least one row."""
+    results = frame.drop_duplicates(["measurement_id", "environment_id", "workload"])
+    names = [name for name in _ENVIRONMENT if frame[name].notna().any()]
+    environments = results.groupby("environment_id", sort=False)
+    lines = [
+        [*(_environment_text(one, name) for name in names), str(len(one))]
+        for _, one in sorted(environments, key=lambda pair: -len(pair[1]))
+    ]
+    return Summary(
+        lead=_lead(results),
+        facts=_facts(frame, results),
+        flags=[FlagLine(name=flag.value, count=n, advice=flag.advice) for flag, n in flag_counts(frame).items()],
+        failures=_failures(results),
+        environment_names=[*names, "results"],
+        environments=lines,
+    )
+
+
+def _lead(results: pd.DataFrame) -> str:
+    sweeps = [str(name) for name in results["sweep"].unique()]
+    days = [f"{day:%Y-%m-%d}" for day in (results["started_at"].min(), results["started_at"].max())]
+    when = days[0] if days[0] == days[1] else f"{days[0]} to {days[1]}"
+    return f"{_several(sweeps, 'sweep')}, measured {when} (UTC)"
+
+
+def _facts(frame: pd.DataFrame, results: pd.DataFrame) -> list[Fact]:
+    ended = results["status"].value_counts()
+    counts = [f"{ended[status.value]} {status}" for status in Status if status in ended.index]
+    workloads = [str(name) for name in results["workload"].unique()]
+    devices = results["device_name"].value_counts()
+    flagged = frame.loc[frame["flags"].list.len() > 0, ["measurement_id", "environment_id"]].drop_duplicates()
+    named = results.iloc[np.argsort(natural_ranks(results, "model"), kind="stable")]
+    models = [str(name) for name in named["model"].dropna().unique()]
+    versions = [f"torch {version}" for version in sorted(results["torch_version"].unique())]
+    return [
+        Fact(name="Trials", text=f"{frame['trial_id'].nunique():,}", detail=_several(workloads, "workload")),
+        Fact(name="Results", text=f"{len(results):,}", detail=", ".join([*counts, f"{frame['n'].sum():,} samples"])),
+        Fact(name="Flagged", text=f"{len(flagged):,}", detail="results, see below"),
+        Fact(
+            name="Hardware",
+            text=str(devices.index[0]) if len(devices) == 1 else f"{len(devices)} devices",
+            detail="" if len(devices) == 1 else _shortened([str(name) for name in devices.index]),
+        ),
+        Fact(name="Software", text=_shortened(versions)),
+        *([Fact(name="Models", text=f"{len(models)}", detail=_shortened(models))] if models else []),
+    ]
+
+
+def _failures(results: pd.DataFrame) -> list[Failure]:
+    failed = results[results["status"] != Status.OK]
+    lines = [
+        Failure(
+            status=str(status),
+            count=len(group),
+            example=", ".join(
+                f"{name} {label(group[name].iloc[0])}"
+                for name in _TOLD_OF_A_FAILURE
+                if label(group[name].iloc[0]) != NO_VALUE
+            ),
+            error=str(error).strip().splitlines()[-1][:300] if str(error).strip() else "",
+        )
+        for (status, error), group in failed.assign(error=failed["error"].fillna("")).groupby(["status", "error"])
+    ]
+    return sorted(lines, key=lambda line: -line.count)[:MOST_FAILURES]
+
+
+def _environment_text(one: pd.DataFrame, name: str) -> str:
+    known = one[name].dropna().unique()
+    if name != "device_memory" or not len(known):
+        return ", ".join(label(value) for value in known) or NO_VALUE
+    unit = choose_unit("B", [float(known[0])])
+    return f"{number_text(float(known[0]) / unit.size)} {unit.name}"
+
+
+def _several(names: list[str], noun: str) -> str:
+    return f"{noun}{'s' * (len(names) > 1)} {_shortened(names)}"
+
+
+def _shortened(names: list[str], most: int = 4) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
