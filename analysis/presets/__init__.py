@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from analysis.keys import nearest
 from analysis.listing import Listing
+from analysis.presets import numbers
+from analysis.presets.attention import attention_compiled, attention_grid
 from analysis.presets.results import Results
 from analysis.presets.timing import compiled, end_to_end, precisions, warm_up, warm_up_series
 from analysis.tables import Table
@@ -31,6 +33,16 @@ PRESETS: dict[str, Preset] = {
     "warm-up-series": Preset(make=warm_up_series, question="How long did each single iteration take?"),
     "precision-speed": Preset(make=precisions, question="What does reduced precision change, in per cent of the time?"),
     "compile-speed": Preset(make=compiled, question="How many times as fast is a compiled step, and each part of it?"),
+    "attention": Preset(make=attention_grid, question="How long does attention alone take, and what does it hold?"),
+    "attention-compile": Preset(
+        make=attention_compiled, question="How many times as fast is attention alone when compiled?"
+    ),
+    "parameters": Preset(make=numbers.parameters, question="How large are the models, and what does a token cost?"),
+    "accumulation": Preset(make=numbers.accumulation, question="What does adding up in 16 bits lose?"),
+    "reciprocal-rms": Preset(make=numbers.reciprocal_rms, question="What does normalising in 16 bits give?"),
+    "dtypes-toy": Preset(make=numbers.toy_dtypes, question="Which type has each tensor of the assignment's toy model?"),
+    "dtypes": Preset(make=numbers.transformer_dtypes, question="Which type has each tensor of a transformer's step?"),
+    "errors": Preset(make=numbers.errors, question="How far are the results of each precision from float64?"),
 }
 
 

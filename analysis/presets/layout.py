@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 
 from analysis.keys import natural_ranks
+from analysis.ratios import Kind, with_ratios
 from analysis.tables import Table, arrange, cells_of, default_layout, pivot, varying_keys
-from trials.spec import Status
+from trials.spec import RequestError, Status
 
 
 def layout(frame: pd.DataFrame, *, values: list[str], cols: list[str], title: str) -> Table:
@@ -21,9 +22,26 @@ def layout_parts(frame: pd.DataFrame, *, values: list[str], cols: list[str], tit
     cells = pd.concat(
         [cells_of(frame, frame, value).assign(part=value.partition(".")[0], value="time") for value in values]
     )
-    size = [name for name in ("model", "context_length") if name not in cols and cells[name].notna().any()]
+    size = ["model" if cells["model"].notna().any() else "d_model", "context_length"]
     rows = [*(name for name in varying_keys(cells, size, [*cols, "part"])), "part"]
     return replace(arrange(cells, rows=rows, cols=cols, values=["time"]), title=title)
+
+
+def arrange_against(
+    frame: pd.DataFrame, *, key: str, baselines: tuple[str, ...], kind: Kind, values: list[str], title: str
+) -> Table:
+    """What one key changes: its first reading of the baselines that there is, the others, and their ratios to it.
+
+    Raises RequestError where all results read the same, or none reads as a baseline.
+    """
+    found = frame[key].dropna().unique()
+    if len(found) < 2:
+        raise RequestError(f"every such result of the store has the same {key}, {', '.join(found)}: there is no ratio")
+    baseline = next((word for word in baselines if word in found), None)
+    if baseline is None:
+        raise RequestError(f"the store has no result of {key} {' or '.join(baselines)}, to which the others compare")
+    table = layout_parts(frame, values=values, cols=[*devices(frame), key], title=title)
+    return with_ratios(table, key=key, baseline=baseline, kind=kind)
 
 
 def devices(frame: pd.DataFrame) -> list[str]:

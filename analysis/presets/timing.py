@@ -7,12 +7,11 @@ import pandas as pd
 
 from analysis.keys import PARTS
 from analysis.listing import Listing
-from analysis.presets.layout import devices, in_order, layout, layout_parts, ok_rows, with_doubts
+from analysis.presets.layout import arrange_against, devices, in_order, layout, ok_rows, with_doubts
 from analysis.presets.results import Results, nothing
-from analysis.ratios import Kind, with_ratios
 from analysis.stats import STATISTICS, describe
 from analysis.tables import Table, common_conditions, varying_keys
-from trials.spec import RequestError, Status
+from trials.spec import Status
 
 _SOURCES: dict[str, tuple[tuple[str, str], ...]] = {
     "inference": (("forward", "forward"),),
@@ -58,25 +57,18 @@ def end_to_end(results: Results) -> Table:
 
 def precisions(results: Results) -> Table:
     """Full precision, and what the others add to it."""
-    return _against(
-        results, key="precision", baselines=("fp32", "tf32"), kind="change", title="Full against reduced precision"
+    parts, values = _parts(results)
+    title = "Full against reduced precision"
+    return arrange_against(
+        parts, key="precision", baselines=("fp32", "tf32"), kind="change", values=values, title=title
     )
 
 
 def compiled(results: Results) -> Table:
     """Eager, and how many times as fast compiled is."""
-    return _against(results, key="compile", baselines=("none",), kind="speed_up", title="Eager against compiled")
-
-
-def _against(results: Results, *, key: str, baselines: tuple[str, ...], kind: Kind, title: str) -> Table:
     parts, values = _parts(results)
-    if parts[key].nunique() < 2:
-        raise RequestError(f"every result of the store has the same {key}, {parts[key].iloc[0]}: there is no ratio")
-    baseline = next((word for word in baselines if (parts[key] == word).any()), None)
-    if baseline is None:
-        raise RequestError(f"the store has no result of {key} {' or '.join(baselines)}, to which the others compare")
-    table = layout_parts(parts, values=values, cols=[*devices(parts), key], title=title)
-    return with_ratios(table, key=key, baseline=baseline, kind=kind)
+    title = "Eager against compiled"
+    return arrange_against(parts, key="compile", baselines=("none",), kind="speed_up", values=values, title=title)
 
 
 def warm_up(results: Results) -> Listing:

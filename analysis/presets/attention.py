@@ -1,0 +1,41 @@
+"""Attention alone: times, what it holds before backward, and the most it holds."""
+
+import pandas as pd
+
+from analysis.presets.layout import arrange_against, devices, layout
+from analysis.presets.results import Results, nothing
+from analysis.tables import Table
+
+_VALUES = (
+    *("forward.time", "backward.time"),
+    *("before_backward.allocated", "forward.peak_allocated", "backward.peak_allocated"),
+)
+
+
+def attention_grid(results: Results) -> Table:
+    """Each implementation over width and context."""
+    frame = results.of("attention")
+    values = [value for value in _VALUES if _stored(frame, value)]
+    if not values:
+        raise nothing("attention")
+    return layout(frame, values=values, cols=devices(frame), title="Attention alone")
+
+
+def attention_compiled(results: Results) -> Table:
+    """Eager, and how many times as fast compiled is."""
+    frame = results.of("attention")
+    compiled = frame.loc[frame["compile"] != "none", "attention"].unique()
+    frame = frame[frame["attention"].isin(compiled)] if len(compiled) else frame
+    return arrange_against(
+        frame,
+        key="compile",
+        baselines=("none",),
+        kind="speed_up",
+        values=[value for value in _VALUES[:2] if _stored(frame, value)],
+        title="Attention alone, eager against compiled",
+    )
+
+
+def _stored(frame: pd.DataFrame, value: str) -> bool:
+    phase, _, metric = value.partition(".")
+    return bool(((frame["phase"] == phase) & (frame["metric"] == metric)).any())

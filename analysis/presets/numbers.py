@@ -1,0 +1,83 @@
+"""What number formats do, and how many parameters models have."""
+
+import pandas as pd
+
+from analysis.keys import natural_ranks
+from analysis.listing import Listing
+from analysis.precision import accumulation_table, dtype_table, error_table, reciprocal_rms_table
+from analysis.presets.results import Results
+from analysis.tables import Table
+from trials.formulas import forward_flops, parameter_count
+from trials.spec import RequestError
+
+_DIMENSIONS = ["d_model", "d_ff", "num_layers", "vocab_size"]
+
+
+def accumulation(results: Results) -> Listing:
+    """Sums in 16 bits, by the types of the sum and of what is added."""
+    frame = accumulation_table(results.of("precision"))
+    return Listing(
+        title="1000 times 0.01 added up",
+        frame=frame,
+        keys=["accumulator", "addend", "cast"],
+        units={"sum": "1", "error": "1"},
+        notes=["cast: whether each addend is cast to the type of the sum before it is added; error: of 10"],
+    )
+
+
+def reciprocal_rms(results: Results) -> Listing:
+    """What normalising does in 16 bits."""
+    return Listing(
+        title="1 / sqrt(mean(x²)) of x = 1000",
+        frame=reciprocal_rms_table(results.of("precision")),
+        keys=["type", "cast"],
+        units={"value": "1"},
+        notes=["cast: whether x is cast to float32 before it is squared; inf and 0 are what the type gives"],
+    )
+
+
+def errors(results: Results) -> Table:
+    """How far each precision is from float64."""
+    return error_table(results.of("precision"))
+
+
+def toy_dtypes(results: Results) -> Listing:
+    return _dtypes(results, "toy", "a model of two linear layers and a LayerNorm")
+
+
+def transformer_dtypes(results: Results) -> Listing:
+    return _dtypes(results, "transformer", "a transformer")
+
+
+def _dtypes(results: Results, subject: str, words: str) -> Listing:
+    frame = dtype_table(results.details("dtypes", "precision"), subject=subject)
+    return Listing(title=f"Types of tensors in a step of {words}", frame=frame, keys=["kind", "name"], units={})
+
+
+def parameters(results: Results) -> Listing:
+    """Parameters and forward FLOPs of every model of the store, by closed forms."""
+    frame = results.measurements
+    models = frame[["model", "num_heads", *_DIMENSIONS]].dropna().drop_duplicates(["model", *_DIMENSIONS])
+    if models.empty:
+        raise RequestError("the store has no results of a whole model")
+    models = models.iloc[natural_ranks(models, "model").argsort()].reset_index(drop=True)
+    sizes = {name: models[name].astype("int64") for name in _DIMENSIONS}
+    count = parameter_count(**sizes)
+    per_token = forward_flops(**sizes, context_length=1, batch_size=1) - 4 * sizes["num_layers"] * sizes["d_model"]
+    lines = pd.DataFrame({"model": models["model"], **sizes, "num_heads": models["num_heads"]})
+    lines = lines.assign(
+        parameters=count,
+        without_embedding=count - sizes["vocab_size"] * sizes["d_model"],
+        weights=4 * count,
+        flops_per_token=per_token,
+    )
+    return Listing(
+        title="Models",
+        frame=lines,
+        keys=["model", *_DIMENSIONS, "num_heads"],
+        units={"parameters": "1", "without_embedding": "1", "weights": "B", "flops_per_token": "1"},
+        notes=[
+            "without_embedding: less one matrix of the vocabulary, as some reports count; weights: in float32",
+            "flops_per_token: of a forward pass, without attention's scores, which grow with the context",
+        ],
+    )
