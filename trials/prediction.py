@@ -17,6 +17,7 @@ _SUBJECTS: dict[str, Subject] = {
     "energy": "model",
     "busy": "model",
     "profile": "model",
+    "memory": "model",
     "attention": "attention",
 }
 """What each workload has in memory; one that is not named here is not predicted."""

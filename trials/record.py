@@ -54,18 +54,36 @@ class Allocation:
     """Size of one piece."""
     count: int
     """Equal pieces: of this size, from this line, in this phase."""
+    at_peak: int
+    """How many of them were held when most was."""
     category: str
-    """weights, gradients, optimizer_state, activations (what autograd keeps for backward), inputs or other."""
+    """weights, gradients, optimizer_state, activations (what autograd keeps for backward), inputs (the batch and the
+    rotary tables) or other (logits, what operations need for a while, libraries' workspaces)."""
     phase: str
     """init, forward, backward or optimizer."""
     line: str | None
-    """File and line of code that asked for it; None where it was not Python: `reason` says so."""
+    """File and line of code that asked for it, in backward that of the forward operation it belongs to; None where no
+    Python ran: `reason` says so."""
     function: str | None
     """The function that holds the line."""
     operator: str | None
     """PyTorch's operator that allocated; None where the allocator does not know it."""
     reason: str | None = None
     """Why the line is None."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """What a workload yields beside measurements: what one iteration holds for one purpose, through one phase."""
+
+    phase: str
+    """forward, backward, optimizer, or end: what is let go of after the last of them."""
+    category: str
+    """As of an Allocation; all together are all that is held."""
+    positions: tuple[int, ...]
+    """Allocations and frees since the iteration began, in order; some are left out, never a peak."""
+    bytes: tuple[int, ...]
+    """Held after each of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,6 +305,14 @@ class AllocationRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TimelineRow:
+    """One row of the table `timelines`."""
+
+    trial: Identity
+    timeline: Timeline
+
+
+@dataclass(frozen=True, kw_only=True)
 class DtypeRow:
     """One row of the table `dtypes`."""
 
@@ -319,7 +345,7 @@ class StoredFile:
     content: bytes
 
 
-Row = Record | AllocationRow | DtypeRow | KernelRow | OperatorRow | StoredFile
+Row = Record | AllocationRow | TimelineRow | DtypeRow | KernelRow | OperatorRow | StoredFile
 """What an attempt leaves, for each workload its records last: with them its result is complete."""
 
 
@@ -328,11 +354,12 @@ def records_of(rows: Sequence[Row]) -> list["Record"]:
     return [row for row in rows if isinstance(row, Record)]
 
 
-Yielded = Measurement | Allocation | TensorDtype | Kernel | Operator | Artifact
+Yielded = Measurement | Allocation | Timeline | TensorDtype | Kernel | Operator | Artifact
 """What a workload yields."""
 
 DETAIL_ROWS: dict[type, Callable[[Identity, Any], Row]] = {
     Allocation: lambda trial, allocation: AllocationRow(trial=trial, allocation=allocation),
+    Timeline: lambda trial, timeline: TimelineRow(trial=trial, timeline=timeline),
     TensorDtype: lambda trial, tensor: DtypeRow(trial=trial, tensor=tensor),
     Kernel: lambda trial, kernel: KernelRow(trial=trial, kernel=kernel),
     Operator: lambda trial, operator: OperatorRow(trial=trial, operator=operator),

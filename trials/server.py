@@ -29,6 +29,7 @@ PRELOAD = (
     "torch._dynamo",
     "trials.workloads.timing",
     "trials.workloads.attention",
+    "trials.workloads.memory",
     "trials.workloads.ddp",
     "trials.workloads.noop",
 )

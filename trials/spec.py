@@ -259,6 +259,7 @@ PROTOCOL_FIELDS: dict[str, tuple[str, ...]] = {
     "timing": ("mode", "warmup_steps", "measure_steps"),
     "energy": ("mode",),
     "busy": ("mode",),
+    "memory": ("mode",),
     "profile": ("mode", "profiler"),
     "attention": ("warmup_steps", "measure_steps", "cold_l2"),
     "precision": (),

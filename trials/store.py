@@ -31,6 +31,7 @@ from trials.record import (
     Record,
     Row,
     StoredFile,
+    TimelineRow,
     records_of,
     rows_to_table,
     schema_of,
@@ -40,6 +41,7 @@ from trials.spec import RequestError
 ROW_TYPES: dict[str, type] = {
     "measurements": Record,
     "allocations": AllocationRow,
+    "timelines": TimelineRow,
     "dtypes": DtypeRow,
     "kernels": KernelRow,
     "operators": OperatorRow,
