@@ -113,7 +113,8 @@ def launch(trials: list[PlannedTrial], *, on_start: Callable[[PlannedTrial], Non
             asked = min(waiting, key=lambda one: self._at_work[one] / one.slots)
             self._at_work[asked] += 1
             self._given[trial_id] = asked
-            return {"index": self._left[asked].popleft()}
+            index = self._left[asked].popleft()
+            return {"index": index, "bundle": dict(asked.bundle), "node_ids": list(asked.node_ids)}
 
         def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
             self._at_work[self._given.pop(trial_id)] -= 1
@@ -152,12 +153,11 @@ def launch(trials: list[PlannedTrial], *, on_start: Callable[[PlannedTrial], Non
         return trials[tune_trial.config["index"]]
 
     def resources(config: dict[str, Any]) -> Any:
-        asked = _placement(trials[config["index"]])
-        bundles = [dict(asked.bundle)]
-        if not asked.node_ids:
-            return tune.PlacementGroupFactory(bundles)
-        there = f"in({','.join(asked.node_ids)})"
-        return tune.PlacementGroupFactory(bundles, bundle_label_selector=[{NODE_ID: there}])
+        # Tune unpickles this function with every trial: it must not hold the plan.
+        if not config["node_ids"]:
+            return tune.PlacementGroupFactory([config["bundle"]])
+        there = f"in({','.join(config['node_ids'])})"
+        return tune.PlacementGroupFactory([config["bundle"]], bundle_label_selector=[{NODE_ID: there}])
 
     slots = sum(asked.slots for asked in {_placement(planned) for planned in trials})
     with tempfile.TemporaryDirectory(prefix="lmsweep-tune-") as scratch:
@@ -201,13 +201,15 @@ def _supervisor() -> type:
 
         def setup(self, config: dict[str, Any], trials: Sequence[PlannedTrial] = ()) -> None:
             self.worker = Worker(trials)
+            self.gpus_on_node: int | None = None
 
         def step(self) -> dict[str, Any]:
-            context = ray.get_runtime_context()
-            gpu_ids = [int(gpu) for gpu in context.get_accelerator_ids().get("GPU", [])]
-            here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
-            rows = self.worker.run(self.config["index"], gpu_ids, int(here["Resources"].get("GPU", 0)))
-            return {"done": True, "rows": rows}
+            gpu_ids = [int(gpu) for gpu in ray.get_runtime_context().get_accelerator_ids().get("GPU", [])]
+            if self.gpus_on_node is None:  # asked once: it takes as long as a short trial
+                here = ray.get_runtime_context().get_node_id()
+                node = next(node for node in ray.nodes() if node["NodeID"] == here)
+                self.gpus_on_node = int(node["Resources"].get("GPU", 0))
+            return {"done": True, "rows": self.worker.run(self.config["index"], gpu_ids, self.gpus_on_node)}
 
         def reset_config(self, new_config: dict[str, Any]) -> bool:
             return True

@@ -22,7 +22,7 @@ class RunProgress:
     def __init__(self, trials: Sequence[PlannedTrial], console: Console) -> None:
         self._names = varying_fields(planned.trial.config for planned in trials)
         self._total = len(trials)
-        self._started: set[int] = set()
+        self._running: set[int] = set()
         self._ended: set[int] = set()
         self._begin = time.monotonic()
         self._console = console
@@ -47,10 +47,11 @@ class RunProgress:
         self._live.stop()
 
     def started(self, planned: PlannedTrial) -> None:
-        self._started.add(id(planned))
+        self._running.add(id(planned))
         self._show()
 
     def ended(self, planned: PlannedTrial, rows: list[Record]) -> None:
+        self._running.discard(id(planned))
         self._ended.add(id(planned))
         done = len(self._ended)
         failed = any(row.status != Status.OK for row in rows)
@@ -61,7 +62,7 @@ class RunProgress:
         self._show()
 
     def _show(self) -> None:
-        done, running = len(self._ended), len(self._started - self._ended)
+        done, running = len(self._ended), len(self._running)
         detail = f"{running} running, {self._total - done - running} left"
         if done:
             seconds = (time.monotonic() - self._begin) / done * (self._total - done)

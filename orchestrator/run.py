@@ -4,12 +4,13 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+from orchestrator.delivery import Delivery
 from orchestrator.launch import launch, start_ray, stop_ray
 from orchestrator.plan import Action, Plan, PlannedTrial
 from orchestrator.progress import RunProgress
 from orchestrator.resources import Node
 from trials.attempt import Attempt
-from trials.record import Record, Row
+from trials.record import Record
 from trials.spec import Status
 from trials.store import Store
 
@@ -55,8 +56,7 @@ def run_plan(
     with everything that had ended in the store.
     """
 
-    def keep(planned: PlannedTrial, rows: list[Row]) -> None:
-        records = store.keep(rows)
+    def kept(planned: PlannedTrial, records: list[Record]) -> None:
         account.add(records)
         progress.ended(planned, records)
 
@@ -66,10 +66,12 @@ def run_plan(
     if not plan.to_run:
         return
     start_ray(address, cpus=nodes[0].cpus, gpus=nodes[0].gpus)
+    delivery = Delivery(store, kept)
     try:
-        launch(plan.to_run, on_start=progress.started, on_rows=keep)
+        launch(plan.to_run, on_start=progress.started, on_rows=delivery.put)
     finally:
         stop_ray()
+        delivery.close()
         if store.count_fragments() >= COMPACT_FROM:
             store.compact()
 

@@ -34,7 +34,7 @@ def fingerprint(device_type: str) -> Fingerprint:
         device_memory=torch.cuda.get_device_properties(0).total_memory if on_cuda else None,
         driver_version=_nvidia_driver() if on_cuda else None,
         cuda_version=_runtime_version() if on_cuda else None,
-        torch_version=torch.__version__,
+        torch_version=str(torch.__version__),  # else a type of its own, and whoever reads it imports torch
         triton_version=_triton_version() if on_cuda else None,
         python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
         accelerator_type=accelerator_type(name) if on_cuda else None,

@@ -7,6 +7,8 @@ import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
+from functools import cache
+from operator import attrgetter
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
@@ -367,36 +369,34 @@ DETAIL_ROWS: dict[type, Callable[[Identity, Any], Row]] = {
 """What workloads yield beside measurements and artifacts -> the row that it becomes."""
 
 
+@cache
 def schema_of(row_type: type) -> pa.Schema:
     """The Arrow schema of a row dataclass; nested dataclasses are flattened, in order."""
-    columns = [pa.field(name, _arrow_type(hint)) for name, hint in _flat_hints(row_type)]
+    columns = [pa.field(path.rpartition(".")[2], _arrow_type(hint)) for path, hint in _flat_hints(row_type)]
     return pa.schema(columns, metadata={"lmsweep_schema_version": str(SCHEMA_VERSION)})
 
 
 def rows_to_table(rows: list[Any], row_type: type) -> pa.Table:
     """An Arrow table of rows of one dataclass."""
     schema = schema_of(row_type)
-    columns: dict[str, list[Any]] = {name: [] for name in schema.names}
-    for row in rows:
-        for name, value in _flat_values(row):
-            # A column of words for the sake of one word would make text of every number, in older stores too.
-            columns[name].append(None if value == "auto" and name in AUTO_FIELDS else value)
-    return pa.table(columns, schema=schema)
+    values = attrgetter(*(path for path, _ in _flat_hints(row_type)))
+    columns = dict(zip(schema.names, zip(*map(values, rows), strict=True), strict=True))
+    for name in AUTO_FIELDS:
+        # A column of words for the sake of one word would make text of every number, in older stores too.
+        columns[name] = tuple(None if value == "auto" else value for value in columns[name])
+    return pa.table([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
 
 
-def _flat_hints(row_type: type) -> list[tuple[str, Any]]:
+@cache
+def _flat_hints(row_type: type) -> tuple[tuple[str, Any], ...]:
+    """The dotted path of every field that holds no dataclass, and its type."""
     flat: list[tuple[str, Any]] = []
     for name, hint in get_type_hints(row_type).items():
-        flat += _flat_hints(hint) if is_dataclass(hint) else [(name, hint)]  # type: ignore[arg-type]
-    return flat
-
-
-def _flat_values(row: Any) -> list[tuple[str, Any]]:
-    flat: list[tuple[str, Any]] = []
-    for f in fields(row):
-        value = getattr(row, f.name)
-        flat += _flat_values(value) if is_dataclass(value) else [(f.name, value)]
-    return flat
+        if is_dataclass(hint):
+            flat += [(f"{name}.{path}", inner) for path, inner in _flat_hints(hint)]  # type: ignore[arg-type]
+        else:
+            flat.append((name, hint))
+    return tuple(flat)
 
 
 def _arrow_type(hint: Any) -> pa.DataType:

@@ -4,6 +4,7 @@
 product in a fraction of the time that a new interpreter takes, with a clean allocator and no compiled code of others.
 """
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -16,6 +17,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection, wait
 
 from trials.child import main as child_main
+from trials.fingerprint import fingerprint
 from trials.isolation import Finished, PrecompileRequest, Request
 from trials.precompile import compile_side_by_side
 from trials.processes import die_with_parent, kill_group
@@ -81,17 +83,26 @@ class Server:
     def __init__(self, client: Connection) -> None:
         self.client = client
         self.idle: Child | None = None
+        """One that another trial may follow in."""
+        self.spare: Child | None = None
+        """One that has run nothing."""
         self.dying: Child | None = None
 
     def serve(self) -> None:
         """Answers each request with its rows until the client goes away."""
         for name in PRELOAD:
             import_module(name)
+        fingerprint("cpu")  # what it has found out once of the host and the software, it knows in every child
+        gc.collect()
+        gc.freeze()  # else every child's first collection goes through all of PyTorch's objects, and copies their pages
         with suppress(EOFError, ConnectionResetError):
             while True:
                 request: Request | PrecompileRequest = self.client.recv()
                 if isinstance(request, Request):
                     self.client.send(self.run(request))
+                    # While the client is busy with the rows: a fork takes as long as a short trial.
+                    if not (self.idle or self.spare):
+                        self.spare = Child(inherited_fd=self.client.fileno())
                 else:
                     compile_side_by_side(request, self.client)
                     self.client.send(None)
@@ -150,14 +161,17 @@ class Server:
         if self.idle and self.idle.process.is_alive() and may_share_a_process(trial):
             child, self.idle = self.idle, None
             return child
+        spare, self.spare = self.spare, None
         self._retire()
+        if spare and spare.process.is_alive():
+            return spare
         return Child(inherited_fd=self.client.fileno())
 
     def _retire(self) -> None:
-        for child in (self.idle, self.dying):
+        for child in (self.idle, self.spare, self.dying):
             if child:
                 child.end()
-        self.idle = self.dying = None
+        self.idle = self.spare = self.dying = None
 
 
 def may_share_a_process(trial: Trial) -> bool:

@@ -1,0 +1,156 @@
+"""What a trial costs that measures nothing: the whole way of many, from the command to the store.
+
+``python benchmarks/scale.py 100 1000 10000`` runs so many no-op trials with the real command and prints, as Markdown:
+
+- trials/s, from the start of the first to the start of the last, and in the first and last quarter of them;
+- the driver's largest resident set;
+- CPU time per trial, by process: the driver (Tune and the store), Ray's daemons, the actor, the trial server with the
+  children that it forks, one per trial.
+
+Then the same trials without Tune and Ray, through the trial server and the store alone, which tells Tune's share.
+``--plan`` times planning instead.
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import yaml
+
+from orchestrator.delivery import Delivery
+from orchestrator.plan import make_plan
+from orchestrator.resources import Node, this_machine
+from orchestrator.sweep import load_sweep
+from trials.isolation import IsolatedRunner
+from trials.store import Store
+
+WITHOUT_TUNE = 1000
+PERIOD = 0.25
+"""Seconds between two looks at the processes."""
+
+
+@dataclass(kw_only=True)
+class Usage:
+    """What the processes of a command have used, as last seen."""
+
+    driver_rss: int = 0
+    seconds: dict[tuple[str, int], float] = field(default_factory=dict)
+    """(kind, pid) -> CPU seconds of the process and of its children that have ended."""
+
+    def look(self, driver: psutil.Process) -> None:
+        for one in [driver, *driver.children(recursive=True)]:
+            try:
+                kind = _kind(one, driver)
+                if kind == "driver":
+                    self.driver_rss = max(self.driver_rss, one.memory_info().rss)
+                if kind:
+                    times = one.cpu_times()
+                    ended = times.children_user + times.children_system if kind == "server and children" else 0.0
+                    self.seconds[kind, one.pid] = times.user + times.system + ended
+            except (psutil.NoSuchProcess, psutil.ZombieProcess):
+                continue
+
+    def per_trial(self, count: int) -> str:
+        kinds: dict[str, float] = defaultdict(float)
+        for (kind, _), seconds in self.seconds.items():
+            kinds[kind] += seconds
+        return ", ".join(f"{kind} {1e3 * seconds / count:.1f}" for kind, seconds in kinds.items())
+
+
+def _kind(one: psutil.Process, driver: psutil.Process) -> str | None:
+    if one.pid == driver.pid:
+        return "driver"
+    command = " ".join(one.cmdline())
+    if "trials.server" in command:
+        # Children are forks of the server: they count when they have ended.
+        return "server and children" if "trials.server" not in " ".join(one.parent().cmdline()) else None
+    if "ray::" in command and "IDLE" not in command:
+        return "actor"
+    return "Ray's daemons"
+
+
+def write_sweep(folder: Path, count: int) -> Path:
+    grid = {"workloads": ["noop"], "axes": {"context_length": list(range(1, count + 1))}, "fixed": {"model": "tiny"}}
+    path = folder / "scale.yaml"
+    path.write_text(yaml.safe_dump({"name": "scale", "grids": [grid]}))
+    return path
+
+
+def through_tune(count: int) -> str:
+    """One row of the table."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        command = [sys.executable, "-m", "orchestrator.cli", "run", str(write_sweep(folder, count))]
+        began = time.monotonic()
+        with (folder / "out").open("w") as out:
+            process = subprocess.Popen([*command, "--store", str(folder / "store")], stdout=out, stderr=out)
+            usage = Usage()
+            driver = psutil.Process(process.pid)
+            while process.poll() is None:
+                usage.look(driver)
+                time.sleep(PERIOD)
+        whole = time.monotonic() - began
+        if process.returncode:
+            sys.exit((folder / "out").read_text()[-3000:])
+        rows = pd.read_parquet(folder / "store" / "measurements", columns=["trial_id", "status", "started_at"])
+    started = rows.groupby("trial_id")["started_at"].min().sort_values()
+    assert len(started) == count and set(rows["status"]) == {"ok"}, "a trial is missing"
+    quarter = count // 4
+    first, last = _rate(started[:quarter]), _rate(started[-quarter:])
+    return (
+        f"| {count} | {_rate(started):.0f} | {first:.0f} | {last:.0f} | {whole:.0f} s "
+        f"| {usage.driver_rss / 1e6:.0f} MB | {usage.per_trial(count)} |"
+    )
+
+
+def _rate(started: "pd.Series[pd.Timestamp]") -> float:
+    return (len(started) - 1) / (started.iloc[-1] - started.iloc[0]).total_seconds()
+
+
+def without_tune(count: int) -> str:
+    with tempfile.TemporaryDirectory() as name, IsolatedRunner() as runner:
+        store = Store(f"{name}/store")
+        node = this_machine()
+        plan = make_plan(load_sweep(str(write_sweep(Path(name), count)), {}), [node], store)
+        first, *others = plan.to_run
+        runner.run(first.trial, fallback=first.environment)
+        delivery = Delivery(store, lambda planned, records: None)
+        began = time.monotonic()
+        for planned in others:
+            delivery.put(planned, runner.run(planned.trial, fallback=planned.environment))
+        delivery.close()
+        return f"{len(others) / (time.monotonic() - began):.0f} trials/s"
+
+
+def planning(count: int) -> str:
+    with tempfile.TemporaryDirectory() as name:
+        path = write_sweep(Path(name), count)
+        node: Node = this_machine()
+        store = Store(f"{name}/store")
+        began = time.monotonic()
+        plan = make_plan(load_sweep(str(path), {}), [node], store)
+        seconds = time.monotonic() - began
+        assert plan.count("run") == count
+    return f"planning {count} combinations: {seconds:.1f} s"
+
+
+def main() -> None:
+    counts = [int(word) for word in sys.argv[1:] if word.isdecimal()] or [100, 1000]
+    if "--plan" in sys.argv:
+        print(*map(planning, counts), sep="\n")
+        return
+    print("| trials | trials/s | first quarter | last quarter | command | driver RSS | CPU ms per trial |")
+    print("|---|---|---|---|---|---|---|")
+    for count in counts:
+        print(through_tune(count), flush=True)
+    print(f"\nwithout Tune and Ray: {without_tune(min(WITHOUT_TUNE, max(counts)))}")
+
+
+if __name__ == "__main__":
+    main()
