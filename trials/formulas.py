@@ -64,6 +64,14 @@ def attention_flops(*, phase: Any, d_model: Number, context_length: Number, batc
     return _look_up(PHASE_PASSES, phase) * (4 * batch_size * context_length**2 * d_model)
 
 
+def softmax_flops(*, num_heads: Number, context_length: Number, batch_size: Number) -> Number:
+    """Operations of one softmax of attention, forward, as it is written out: 5Bhs².
+
+    Of each score: compare it with the largest, subtract that, exponentiate, add to the sum, divide by it.
+    """
+    return 5 * batch_size * num_heads * context_length**2
+
+
 def attention_before_backward_bytes(
     *,
     d_model: Number,

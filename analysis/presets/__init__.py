@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from analysis.keys import nearest
 from analysis.listing import Listing
-from analysis.presets import numbers
+from analysis.presets import numbers, profile
 from analysis.presets.attention import attention_compiled, attention_grid
 from analysis.presets.results import Results
 from analysis.presets.timing import compiled, end_to_end, precisions, warm_up, warm_up_series
@@ -43,6 +43,25 @@ PRESETS: dict[str, Preset] = {
     "dtypes-toy": Preset(make=numbers.toy_dtypes, question="Which type has each tensor of the assignment's toy model?"),
     "dtypes": Preset(make=numbers.transformer_dtypes, question="Which type has each tensor of a transformer's step?"),
     "errors": Preset(make=numbers.errors, question="How far are the results of each precision from float64?"),
+    "kernels": Preset(
+        make=profile.longest_kernels_of_stretches,
+        question="Which kernel takes most time in forward, backward and optimizer, and how often does it run?",
+    ),
+    "kernels-by-range": Preset(
+        make=profile.longest_kernels_of_ranges,
+        question="Where does the time of a step go, part by part of the model, and to which kernel?",
+    ),
+    "matmul-share": Preset(
+        make=profile.matmul_share, question="How much of the time are matrix products, forward and in all?"
+    ),
+    "softmax-matmul": Preset(
+        make=profile.softmax_against_matmul,
+        question="How long is attention's softmax beside its matrix products, for how many FLOPs?",
+    ),
+    "profile-time": Preset(
+        make=profile.profiled_against_timed,
+        question="Does the profiled step take as long as the timed one, and as the GPU was busy?",
+    ),
 }
 
 

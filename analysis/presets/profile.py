@@ -1,0 +1,172 @@
+"""Where the time of a step goes: its kernels by the part of the model that they work for."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from analysis.kernels import KINDS, STRETCHES, classified, short_name
+from analysis.keys import natural_ranks
+from analysis.listing import Listing
+from analysis.presets.layout import ok_rows
+from analysis.presets.results import Results
+from analysis.tables import common_conditions, varying_keys
+from trials.formulas import attention_flops, softmax_flops
+from trials.spec import RequestError
+
+_PROFILE = ["measurement_id", "environment_id"]
+_PHASES = ("forward", "backward", "optimizer", "step")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Profiles:
+    """The profiles of a store."""
+
+    kernels: pd.DataFrame
+    """Rows of `classified`."""
+    trials: pd.DataFrame
+    """One row for each profile, in natural order, by _PROFILE."""
+    keys: list[str]
+    """Columns of `trials` that tell them apart."""
+
+    def listing(
+        self, found: pd.DataFrame, *, title: str, lines: list[str], units: dict[str, str], notes: list[str]
+    ) -> Listing:
+        """found: by _PROFILE; its lines stay in order within each profile. lines: columns that tell them apart."""
+        return Listing(
+            title=title,
+            frame=self.trials[self.keys].join(found, how="inner").reset_index(drop=True),
+            keys=[*self.keys, *lines],
+            units=units,
+            conditions=common_conditions(self.trials, self.keys),
+            notes=notes,
+        )
+
+
+def longest_kernels_of_ranges(results: Results) -> Listing:
+    """The kernel that takes most time in each range."""
+    profiles = _profiles(results)
+    kernels = profiles.kernels
+    return _longest(profiles, kernels, part="range", title="The kernel with most time in each range of a step")
+
+
+def longest_kernels_of_stretches(results: Results) -> Listing:
+    """The kernel that takes most time in forward, loss, backward, optimizer and the whole step."""
+    profiles = _profiles(results)
+    kernels = pd.concat([profiles.kernels, profiles.kernels.assign(stretch="step")])
+    return _longest(profiles, kernels, part="stretch", title="The kernel with most time in each stretch of a step")
+
+
+def matmul_share(results: Results) -> Listing:
+    """Matrix products against the rest, in each stretch of a step and in all of it."""
+    profiles = _profiles(results)
+    kernels = pd.concat([profiles.kernels, profiles.kernels.assign(stretch="step")])
+    times = kernels.groupby([*_PROFILE, "stretch", "kind"])["time"].sum().unstack(fill_value=0)
+    times = times.reindex(columns=list(KINDS), fill_value=0.0)
+    found = times.div(times.sum(axis=1), axis=0).assign(time=times.sum(axis=1)).reset_index("stretch")
+    found = found[["stretch", "time", *KINDS]].rename_axis(columns=None)
+    return profiles.listing(
+        _sorted(found, "stretch", [*STRETCHES, "step"]),
+        title="Matrix products against the rest: time of the kernels of one step",
+        lines=["stretch"],
+        units={"time": "s"} | dict.fromkeys(KINDS, "share"),
+        notes=["fused_attention: attention in one kernel, whose products cannot be told from its softmax"],
+    )
+
+
+def softmax_against_matmul(results: Results) -> Listing:
+    """Attention's softmax against its products, in time and FLOPs, where they are kernels of their own."""
+    profiles = _profiles(results)
+    kernels = profiles.kernels
+    products = kernels[kernels["range"].isin(["scores", "value_matmul"]) & (kernels["kind"] == "matmul")]
+    softmax = kernels[kernels["range"] == "softmax"]
+    sums = {name: rows.groupby(_PROFILE)["time"].sum() for name, rows in (("softmax", softmax), ("matmul", products))}
+    found = pd.DataFrame(sums).dropna()
+    if found.empty:
+        raise RequestError("no profile here has softmax and products apart: that takes attention naive, compile none")
+    trials = profiles.trials.loc[found.index]
+    shape = {name: trials[name] for name in ("context_length", "batch_size")}
+    flops = {
+        "softmax_flops": trials["num_layers"] * softmax_flops(num_heads=trials["num_heads"], **shape),
+        "matmul_flops": trials["num_layers"] * attention_flops(phase="forward", d_model=trials["d_model"], **shape),
+    }
+    found = found.assign(
+        time_ratio=found["softmax"] / found["matmul"],
+        **flops,
+        flops_ratio=flops["softmax_flops"] / flops["matmul_flops"],
+    )
+    return profiles.listing(
+        found,
+        title="Softmax against the matrix products of attention, forward",
+        lines=[],
+        units={"softmax": "s", "matmul": "s"} | dict.fromkeys(("time_ratio", *flops, "flops_ratio"), "1"),
+        notes=[
+            "matmul: the products of queries and keys and of weights and values; scaling and masking are in neither",
+            "ratios: softmax over products; softmax has 5 operations for each score, as it is written out",
+        ],
+    )
+
+
+def profiled_against_timed(results: Results) -> Listing:
+    """The kernels' time in each phase, the phase as it was timed, and how long the GPU was busy in a step."""
+    profiles = _profiles(results)
+    known = profiles.kernels[profiles.kernels["stretch"] != "other"]
+    phases = known.assign(phase=known["stretch"].replace("loss", "forward"))
+    whole = pd.concat([phases, profiles.kernels.assign(phase="step")])
+    found = whole.groupby([*_PROFILE, "phase"])["time"].sum().rename("kernels").reset_index()
+    found = found.merge(profiles.trials.reset_index()[[*_PROFILE, "trial_id", "mode"]], on=_PROFILE)
+    same = ["trial_id", "environment_id", "mode", "phase"]
+    rows = ok_rows(results.measurements).sort_values("started_at")
+    for name, workload, metric in (("timed", "timing", "time"), ("busy", "busy", "busy_time")):
+        # Those that differ in their warm-up or their number of iterations are one here: the newest.
+        newest = rows[(rows["workload"] == workload) & (rows["metric"] == metric)].drop_duplicates(same, keep="last")
+        found = found.merge(newest[[*same, "median"]].rename(columns={"median": name}), on=same, how="left")
+    found = found.assign(of_timed=found["kernels"] / found["timed"], of_busy=found["kernels"] / found["busy"])
+    return profiles.listing(
+        _sorted(found.set_index(_PROFILE).drop(columns=["trial_id", "mode"]), "phase", list(_PHASES)),
+        title="The profiled step against the timed one",
+        lines=["phase"],
+        units=dict.fromkeys(("kernels", "timed", "busy"), "s") | dict.fromkeys(("of_timed", "of_busy"), "share"),
+        notes=[
+            "kernels: time of the profiled kernels; timed: median of the workload timing; busy: of the workload busy",
+            "of_timed, of_busy: the kernels' time as a share of these; the loss counts to forward, as it is timed",
+        ],
+    )
+
+
+def _longest(profiles: _Profiles, kernels: pd.DataFrame, *, part: str, title: str) -> Listing:
+    """Kernels of one name are one, whatever launched them in whatever shape."""
+    each = kernels.groupby([*_PROFILE, part, "kernel"])[["time", "calls"]].sum().reset_index()
+    longest = each.sort_values("time", ascending=False).drop_duplicates([*_PROFILE, part]).set_index([*_PROFILE, part])
+    found = pd.DataFrame({"time": each.groupby([*_PROFILE, part])["time"].sum()})
+    found["kernel"] = longest["kernel"].map(short_name)
+    found["kernel_time"] = longest["time"]
+    found[f"of_{part}"] = found["kernel_time"] / found["time"]
+    found["calls"] = longest["calls"]
+    found = found.join(profiles.kernels.groupby(_PROFILE)["time"].sum().rename("step"), on=_PROFILE)
+    found.insert(1, "of_step", found["time"] / found.pop("step"))
+    found = found.reset_index(part).sort_values("time", ascending=False, kind="stable")
+    if part == "stretch":
+        found = _sorted(found, part, [*STRETCHES, "step"])
+    return profiles.listing(
+        found,
+        title=title,
+        lines=[part],
+        units={"time": "s", "of_step": "share", "kernel_time": "s", f"of_{part}": "share", "calls": "1"},
+        notes=[
+            "calls: of this kernel in one step, which has one forward pass",
+            "names are shortened; the table kernels of the store has them in full",
+        ],
+    )
+
+
+def _sorted(found: pd.DataFrame, name: str, order: list[str]) -> pd.DataFrame:
+    return found.iloc[found[name].map(order.index).argsort(kind="stable")]
+
+
+def _profiles(results: Results) -> _Profiles:
+    kernels = classified(results.details("kernels", "profile"))
+    trials = kernels.drop_duplicates(_PROFILE)
+    keys = varying_keys(trials, ["model", "mode"], [])
+    ranks = pd.DataFrame({name: natural_ranks(trials, name) for name in keys}, trials.index)
+    ordered = trials.loc[ranks.sort_values(keys).index].set_index(_PROFILE)
+    return _Profiles(kernels=kernels, trials=ordered, keys=keys)
