@@ -380,6 +380,17 @@ def test_attention_after_timing_in_one_trial_uses_the_models_width_and_heads() -
     assert {row.config.d_model for row in rows} == {128}
 
 
+def test_an_eager_trial_clears_no_compiler_and_so_loads_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    reset_compiler()
+    resets: list[str] = []
+    monkeypatch.setattr(torch._dynamo, "reset", lambda: resets.append("reset"))
+    assert {row.status for row in run(alone())} == {"ok"}
+    assert resets == []
+    run(alone(compile="model"))
+    reset_compiler()
+    assert resets == ["reset"]
+
+
 @needs_cuda
 @pytest.mark.parametrize("cold_l2", [False, True])
 def test_memory_on_cuda_is_the_closed_form_and_the_workspaces_and_agrees_in_every_repetition(cold_l2: bool) -> None:

@@ -102,5 +102,6 @@ def compile_counts() -> CompileCounts:
 
 def reset_compiler() -> None:
     """Forgets every graph of this process; the caches on disk stay."""
-    torch._dynamo.reset()
+    if any(counters.values()):  # dynamo would import Inductor, for a second and more, to clear what was never there
+        torch._dynamo.reset()
     counters.clear()
