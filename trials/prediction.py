@@ -16,8 +16,8 @@ _SUBJECTS: dict[str, Subject] = {
     "timing": "model",
     "energy": "model",
     "busy": "model",
-    "profile": "model",
     "memory": "model",
+    "profile": "model",
     "attention": "attention",
 }
 """What each workload has in memory; one that is not named here is not predicted."""

@@ -1,0 +1,101 @@
+"""Holds the memory that was measured against what is predicted for the same trials.
+
+python benchmarks/predicted_peak.py STORE
+
+STORE has trials with the workload memory or attention, for example of `lmsweep run benchmarks/predicted-peak.yaml`. A
+line for each trial, and the largest deviations in all. Exits with 1 where a peak deviates by more than 2 %.
+"""
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from tabulate import tabulate
+
+from analysis import load
+from trials.on_meta import UnpredictableError
+from trials.predict import predict
+from trials.prediction import Subject
+from trials.spec import CONFIG_FIELDS, TrialConfig
+
+MOST = 0.02
+"""Deviation of a peak that is too much."""
+
+SUBJECTS: dict[str, Subject] = {"memory": "model", "attention": "attention"}
+PHASES = ("forward", "backward", "optimizer")
+KINDS = ("allocated", "tensors")
+"""What CUDA's allocator has handed out; elsewhere, the bytes of all tensors."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """Bytes of one trial, predicted and measured, where both are known."""
+
+    config: TrialConfig
+    at: str
+    """The phase that is predicted to have the peak."""
+    peak: tuple[int, int]
+    before_backward: tuple[int, int] | None
+
+
+def compare(rows: pd.DataFrame) -> Compared | str:
+    """The rows of one trial that have bytes; or why nothing is predicted."""
+    first = rows.iloc[0]
+    config = config_of(first)
+    try:
+        found = predict(config, SUBJECTS[first["workload"]]).on(first["device_name"])
+    except UnpredictableError as reason:
+        return str(reason)
+    held = {(row["phase"], row["metric"]): int(row["median"]) for _, row in rows.iterrows() if row["median"] >= 0}
+    kind = next(kind for kind in KINDS if any(metric == f"peak_{kind}" for _, metric in held))
+    before = held.get(("before_backward", kind))
+    return Compared(
+        config=config,
+        at=found.at,
+        peak=(found.peak, max(held[phase, f"peak_{kind}"] for phase in PHASES if (phase, f"peak_{kind}") in held)),
+        before_backward=(found.before_backward, before) if before else None,
+    )
+
+
+def config_of(row: "pd.Series[Any]") -> TrialConfig:
+    """The configuration of a stored row."""
+    given = {name: row[name] for name in CONFIG_FIELDS if name in row and not pd.isna(row[name])}
+    return TrialConfig(**{name: value.item() if hasattr(value, "item") else value for name, value in given.items()})
+
+
+def deviation(pair: tuple[int, int]) -> float:
+    predicted, measured = pair
+    return predicted / measured - 1
+
+
+def main() -> None:
+    frame = load(sys.argv[1])
+    measured = frame[frame["workload"].isin(SUBJECTS) & (frame["unit"] == "B") & frame["median"].notna()]
+    if measured.empty:
+        sys.exit(f"{sys.argv[1]} has no trials with the workload memory or attention that measured bytes")
+    found = [compare(rows) for _, rows in measured.groupby("measurement_id", sort=False)]
+    compared = [one for one in found if isinstance(one, Compared)]
+    varying = [name for name in CONFIG_FIELDS if len({getattr(one.config, name) for one in compared}) > 1]
+    lines = [
+        [
+            *(getattr(one.config, name) for name in varying),
+            one.at,
+            *(f"{count / 1e9:.4g}" for count in one.peak),
+            f"{deviation(one.peak):+.3%}",
+            f"{deviation(one.before_backward):+.3%}" if one.before_backward else "",
+        ]
+        for one in compared
+    ]
+    headers = [*varying, "peak in", "predicted GB", "measured GB", "peak", "before backward"]
+    print(tabulate(lines, headers=headers, disable_numparse=True))
+    for reason in dict.fromkeys(one for one in found if isinstance(one, str)):
+        print(f"\n{found.count(reason)} not predicted: {reason}")
+    worst = max(abs(deviation(one.peak)) for one in compared)
+    before = max(abs(deviation(one.before_backward)) for one in compared if one.before_backward)
+    print(f"\n{len(compared)} trials: peaks deviate by at most {worst:.3%}, bytes before backward by {before:.3%}")
+    sys.exit(worst > MOST)
+
+
+if __name__ == "__main__":
+    main()
