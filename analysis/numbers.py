@@ -25,6 +25,7 @@ UNITS: dict[str, tuple[Unit, ...]] = {
     "J": _units(("mJ", 1e-3), ("J", 1.0), ("kJ", 1e3)),
     "B/s": _units(("B/s", 1.0), ("kB/s", 1e3), ("MB/s", 1e6), ("GB/s", 1e9), ("TB/s", 1e12)),
     "Hz": _units(("Hz", 1.0), ("kHz", 1e3), ("MHz", 1e6), ("GHz", 1e9)),
+    "FLOP/s": _units(("GFLOP/s", 1e9), ("TFLOP/s", 1e12)),
     "share": _units(("%", 0.01)),
 }
 

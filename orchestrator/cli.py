@@ -173,6 +173,7 @@ def table(
     where: Annotated[list[str], typer.Option(help="field=value: only these results; may be repeated.")] = [],  # noqa: B006
     format: Annotated[str, typer.Option(help="text, markdown, latex, typst, csv or html.")] = "text",
     preset: Annotated[str | None, typer.Option(help="A table that has a name; --list-presets shows which.")] = None,
+    price: Annotated[list[str], typer.Option(help="H200=3.5: dollars per hour, for --preset cost; repeatable.")] = [],  # noqa: B006
     list_presets: Annotated[bool, typer.Option("--list-presets", help="Name the tables that have one.")] = False,
 ) -> None:
     """Print a pivot of the results; without options, one that shows everything that varies."""
@@ -188,7 +189,10 @@ def table(
             raise RequestError(
                 f"--preset {preset} has rows, columns and values of its own; choose results with --where"
             )
-        typer.echo(render(make_preset(preset, store, where=dict(_pair(text) for text in where)), format))
+        from analysis.cost import parse_prices
+
+        conditions = dict(_pair(text) for text in where)
+        typer.echo(render(make_preset(preset, store, where=conditions, prices=parse_prices(price)), format))
         return
     frame = load(store)
     if frame.empty:

@@ -34,8 +34,8 @@ class Measurement:
     metric: str
     """Which property of it: time, enqueue_time, peak_allocated, ..."""
     unit: str
-    """Seconds (s), bytes (B), bytes per second (B/s), joules (J), watts (W), hertz (Hz), degrees Celsius (degC), or 1
-    for a count or a ratio."""
+    """Seconds (s), bytes (B), bytes or FLOPs per second (B/s, FLOP/s), joules (J), watts (W), hertz (Hz), degrees
+    Celsius (degC), or 1 for a count or a ratio."""
     samples: tuple[float, ...] | None
     """One value per measured iteration, in order; None where it cannot be known, and `reason` says why."""
     warmup_samples: tuple[float, ...] = ()

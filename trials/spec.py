@@ -256,6 +256,7 @@ AUTO_FIELDS: tuple[str, ...] = tuple(
 # order in which a trial runs them.
 PROTOCOL_FIELDS: dict[str, tuple[str, ...]] = {
     "noop": (),
+    "ceiling": ("warmup_steps", "measure_steps"),
     "timing": ("mode", "warmup_steps", "measure_steps"),
     "energy": ("mode",),
     "busy": ("mode",),

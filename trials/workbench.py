@@ -51,7 +51,7 @@ class Workbench:
 
     def fingerprint(self, workload: str) -> Fingerprint:
         """This trial's environment, with the arithmetic that is in force in this workload."""
-        mode = self.math_mode.without_autocast() if workload == "attention" else self.math_mode
+        mode = self.math_mode.without_autocast() if workload in ("attention", "ceiling") else self.math_mode
         return replace(
             fingerprint(self.config.device_type),
             autocast_dtype=str(mode.autocast_dtype).removeprefix("torch.") if mode.autocast_dtype else None,

@@ -10,6 +10,7 @@ from analysis.keys import nearest
 from analysis.listing import Listing
 from analysis.presets import numbers, profile
 from analysis.presets.attention import attention_compiled, attention_grid
+from analysis.presets.limits import cost_table, frontier_table, roofline_table, scaling_table
 from analysis.presets.results import Results
 from analysis.presets.timing import compiled, end_to_end, precisions, warm_up, warm_up_series
 from analysis.tables import Table
@@ -62,15 +63,25 @@ PRESETS: dict[str, Preset] = {
         make=profile.profiled_against_timed,
         question="Does the profiled step take as long as the timed one, and as the GPU was busy?",
     ),
+    "roofline": Preset(make=roofline_table, question="How near does a step come to what the device can do?"),
+    "scaling": Preset(make=scaling_table, question="How does a step's time grow with the context and the model?"),
+    "frontier": Preset(make=frontier_table, question="Which context and batch fitted in memory, and which did not?"),
+    "cost": Preset(make=cost_table, question="What do a million tokens cost, in dollars and joules?"),
 }
 
 
-def make_preset(name: str, store: str | Store, *, where: dict[str, str] | None = None) -> Table | Listing:
+def make_preset(
+    name: str,
+    store: str | Store,
+    *,
+    where: dict[str, str] | None = None,
+    prices: dict[str, float] | None = None,
+) -> Table | Listing:
     """The table of this name of a store's results, for `analysis.render`.
 
-    where: keys and what they must read, as for `analysis.pivot`. Raises RequestError for another name, and where the
-    store does not hold what the table needs.
+    where: keys and what they must read, as for `analysis.pivot`; prices: as for `analysis.cost.cost`. Raises
+    RequestError for another name, and where the store does not hold what the table needs.
     """
     if name not in PRESETS:
         raise RequestError(f"--preset {name}: no such table; {nearest(name, list(PRESETS))}")
-    return PRESETS[name].make(Results(store, where or {}))
+    return PRESETS[name].make(Results(store, where, prices))

@@ -13,17 +13,26 @@ from trials.store import Store
 class Results:
     """The newest results of a store that meet the conditions."""
 
-    def __init__(self, store: str | Store, where: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, store: str | Store, where: dict[str, str] | None = None, prices: dict[str, float] | None = None
+    ) -> None:
+        """where: as for `analysis.pivot`; prices: as for `analysis.cost.cost`."""
         self.store = Store(store) if isinstance(store, str) else store
         self.where = where or {}
+        self.prices = prices or {}
 
     @cached_property
-    def measurements(self) -> pd.DataFrame:
-        """Rows of `analysis.load`. Raises RequestError where there are none."""
+    def everything(self) -> pd.DataFrame:
+        """Rows of `analysis.load`, whatever the conditions. Raises RequestError where there are none."""
         frame = load(self.store)
         if frame.empty:
             raise RequestError(f"{self.store.location} holds no results; fill it with `lmsweep run`")
-        return select(frame, self.where)
+        return frame
+
+    @cached_property
+    def measurements(self) -> pd.DataFrame:
+        """Those that meet the conditions. Raises RequestError where a condition names what is not there."""
+        return select(self.everything, self.where)
 
     def of(self, workload: str) -> pd.DataFrame:
         """Rows of one workload. Raises RequestError where there are none."""

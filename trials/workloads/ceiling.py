@@ -1,0 +1,60 @@
+"""Ceilings: the rate of a large matrix product and of a large copy, which nothing that a model does can exceed."""
+
+from collections.abc import Iterator
+from statistics import median
+
+import torch
+
+from trials.clock import Iteration, Phase, clock_for, time_iteration
+from trials.devices import find_device, peak_flops
+from trials.iterations import take_series
+from trials.record import Measurement
+from trials.spec import Flag
+from trials.telemetry import Watch, doubts
+from trials.workbench import Workbench
+
+
+def measure(bench: Workbench) -> Iterator[Measurement]:
+    """Times a product of two square matrices of width d_model, in the trial's precision, and the copy of one; seconds,
+    and the rates that follow: 2 d_model³ FLOPs, and the bytes read and those written.
+
+    The numbers are random: of zeros a GPU draws less power and keeps higher clocks.
+    """
+    config = bench.config
+    bench.clear()  # a model of an earlier workload would be in the way
+    width, dtype = config.d_model, bench.math_mode.operand_dtype
+    one, other = (torch.randn(width, width, device=config.device_type).to(dtype) for _ in range(2))
+    product, copy = torch.empty_like(one), torch.empty_like(one)
+    phases = [
+        Phase(name="matmul", run=lambda: torch.mm(one, other, out=product)),
+        Phase(name="copy", run=lambda: copy.copy_(one)),
+    ]
+    clock = clock_for(config.device_type)
+
+    def run() -> tuple[Iteration, ...]:
+        return tuple(time_iteration([phase], clock) for phase in phases)
+
+    with Watch(config.device_type) as watch, bench.quiet():
+        watch.wait()
+        series = take_series(bench, run, lambda taken: sum(interval.step for interval in taken))
+    flags = series.flags + doubts(watch, since=series.since, until=series.until)
+    work = {"matmul": 2.0 * width**3, "copy": 2.0 * one.nbytes}
+    for i, phase in enumerate(phases):
+        seconds = [taken[i].step for taken in series.measured]
+        warmup = tuple(taken[i].step for taken in series.warmup)
+        rates = tuple(work[phase.name] / one for one in seconds)
+        rate, unit = ("flops_rate", "FLOP/s") if phase.name == "matmul" else ("bandwidth", "B/s")
+        found = flags + ((Flag.PHYSICS_VIOLATION,) if _exceeds(bench, phase.name, median(rates)) else ())
+        yield Measurement(
+            phase=phase.name, metric="time", unit="s", samples=tuple(seconds), warmup_samples=warmup, flags=found
+        )
+        yield Measurement(phase=phase.name, metric=rate, unit=unit, samples=rates)
+
+
+def _exceeds(bench: Workbench, phase: str, rate: float) -> bool:
+    met = bench.fingerprint("ceiling")
+    device = find_device(met.device_name, met.device_memory)
+    if device is None:
+        return False
+    peak = peak_flops(device, bench.config.precision) if phase == "matmul" else device.bytes_per_second
+    return peak is not None and rate > peak
