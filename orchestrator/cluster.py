@@ -6,7 +6,7 @@ from typing import Any
 
 from orchestrator.launch import start_ray
 from orchestrator.node_types import startable_nodes
-from orchestrator.resources import Node, accelerator_names, node_from_json
+from orchestrator.resources import Node, accelerator_names, node_from_json, this_machine
 from orchestrator.software import differences, software
 from trials.spec import RequestError
 
@@ -23,14 +23,11 @@ def cluster_nodes(address: str) -> list[Node]:
 
     connect(address)
     alive = [node for node in ray.nodes() if node["Alive"]]
-    answers = ask_nodes(alive, describe)
-    _check_software(alive, answers)
-    started = [
-        _node(one["NodeID"], one["Resources"], answer["node"])
-        for one, answer in zip(alive, answers, strict=True)
-        if one["Resources"].get("CPU", 0) >= 1
-    ]
-    some = node_from_json(answers[0]["node"])
+    _check_software(alive, ask_nodes(alive, software))
+    with_cores = [node for node in alive if node["Resources"].get("CPU", 0) >= 1]
+    told = ask_nodes(with_cores, describe)
+    started = [_node(one["NodeID"], one["Resources"], text) for one, text in zip(with_cores, told, strict=True)]
+    some = started[0] if started else this_machine()
     found = started + startable_nodes(started, some.environments["cpu"])
     if not found:
         raise RequestError(f"no node of the cluster at {address} has cores to give, and none could be started")
@@ -74,13 +71,13 @@ def ask_nodes(nodes: list[dict[str, Any]], question: Any) -> list[Any]:
     return answers
 
 
-def describe() -> dict[str, Any]:
-    """What a node tells of itself; runs there."""
+def describe() -> str:
+    """What a node is, as JSON; runs there."""
     command = [sys.executable, "-m", "trials.fingerprint"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     if done.returncode:
         raise RuntimeError(f"python -m trials.fingerprint: {done.stderr.strip()[-500:]}")
-    return {"node": done.stdout, "software": software()}
+    return done.stdout
 
 
 def _node(node_id: str, resources: dict[str, float], told: str) -> Node:
@@ -99,12 +96,12 @@ def _node(node_id: str, resources: dict[str, float], told: str) -> Node:
     )
 
 
-def _check_software(alive: list[dict[str, Any]], answers: list[Any]) -> None:
+def _check_software(alive: list[dict[str, Any]], answers: list[dict[str, str]]) -> None:
     here = software()
     wrong = [
         f"  {node['NodeManagerAddress']}: {'; '.join(found)}"
-        for node, answer in zip(alive, answers, strict=True)
-        if (found := differences(here, answer["software"]))
+        for node, there in zip(alive, answers, strict=True)
+        if (found := differences(here, there))
     ]
     if wrong:
         raise RequestError(

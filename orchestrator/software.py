@@ -1,6 +1,5 @@
 """The software of a machine: what must be the same on all nodes of a cluster, so that they measure the same thing."""
 
-import functools
 import hashlib
 import importlib.metadata
 import sys
@@ -17,7 +16,6 @@ MOST_NAMES = 5
 """Differing files that a message names."""
 
 
-@functools.cache
 def software() -> dict[str, str]:
     """What is installed here, by name: Python, libraries, and each file of this project by its hash.
 

@@ -56,7 +56,7 @@ class Hosts:
         self._keep = [path.resolve() for path in keep]
         self._tag = f"lm{os.getpid() % 100_000}"
         self._subnet = f"10.{64 + os.getpid() % 64}.{os.getpid() // 64 % 256}"
-        self._sshds: list[subprocess.Popen[bytes]] = []
+        self._inits: list[subprocess.Popen[bytes]] = []
         self.addresses = [f"{self._subnet}.{10 + index}" for index in range(len(profiles))]
         self.key = folder / "key"
 
@@ -64,26 +64,33 @@ class Hosts:
         """The home of root on a host, as this machine sees it."""
         return self._folder / f"host{index}" / "home"
 
-    def ssh(self, index: int, command: str, *, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        """Runs a command there, as a login shell would."""
-        return subprocess.run(
-            ["ssh", *OPTIONS, "-o", "ConnectTimeout=5", "-i", self.key, f"root@{self.addresses[index]}", command],
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
+    def name(self, index: int) -> str:
+        """What a host calls itself."""
+        return f"{self._tag}-{index}"
+
+    def start(self, index: int, command: str) -> subprocess.Popen[str]:
+        """Starts a command there."""
+        ssh = ["ssh", *OPTIONS, "-o", "ConnectTimeout=5", "-i", self.key, f"root@{self.addresses[index]}", command]
+        return subprocess.Popen(
+            ssh, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
-    def pids(self) -> list[int]:
-        """Every process on the hosts, their sshds apart."""
-        spaces = {os.readlink(f"/proc/{pid}/ns/net") for pid in self._sshd_pids()}
+    def ssh(self, index: int, command: str, *, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+        """Runs a command there to its end."""
+        process = self.start(index, command)
+        out, err = process.communicate(timeout=timeout)
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    def processes(self) -> list[str]:
+        """The command lines of what runs on the hosts, apart from what makes them hosts."""
+        spaces = {os.readlink(f"/proc/{pid}/ns/net") for one in self._inits for pid in _children(one.pid)}
         found = []
         for entry in Path("/proc").iterdir():
             try:
                 if entry.name.isdigit() and os.readlink(entry / "ns/net") in spaces:
-                    name = (entry / "comm").read_text().strip()
-                    if name not in ("sshd", "unshare", "ip") and (entry / "cmdline").read_bytes():
-                        found.append(int(entry.name))
+                    command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    if command and not command.startswith(("ip ", "unshare ", "bash -c set -e", "sshd: ", SSHD)):
+                        found.append(command)
             except OSError:  # it has ended
                 continue
         return found
@@ -97,11 +104,11 @@ class Hosts:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for sshd in self._sshds:
-            sshd.kill()
-            sshd.wait()
+        for init in self._inits:
+            init.kill()
+            init.wait()
         for index in range(len(self._profiles)):
-            _run("ip", "netns", "delete", f"{self._tag}-{index}", check=False)
+            _run("ip", "netns", "delete", self.name(index), check=False)
             _run("ip", "link", "delete", f"{self._tag}v{index}", check=False)
         _run("ip", "link", "delete", self._tag, check=False)
 
@@ -116,12 +123,12 @@ class Hosts:
         for index, profile in enumerate(self._profiles):
             self._connect(index)
             self._prepare_home(index, profile)
-            self._sshds.append(self._start_sshd(index))
+            self._inits.append(self._start_init(index))
         for index in range(len(self._profiles)):
             self._wait_for(index)
 
     def _connect(self, index: int) -> None:
-        space, outer = f"{self._tag}-{index}", f"{self._tag}v{index}"
+        space, outer = self.name(index), f"{self._tag}v{index}"
         _run("ip", "netns", "add", space)
         _run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)
         _run("ip", "link", "set", outer, "master", self._tag, "up")
@@ -139,10 +146,10 @@ class Hosts:
         for name in (".bashrc", ".bash_profile"):
             (self.home(index) / name).write_text(f"{profile}\n")
 
-    def _start_sshd(self, index: int) -> subprocess.Popen[bytes]:
+    def _start_init(self, index: int) -> subprocess.Popen[bytes]:
         """The first process of a host; all others end with it."""
         there = self.home(index).parent
-        script = ["set -e", "mount --make-rprivate /", f"hostname {self._tag}-{index}"]
+        script = ["set -e", "mount --make-rprivate /", f"hostname {self.name(index)}"]
         for target, source in (("/root", there / "home"), ("/tmp", there / "tmp")):
             source.mkdir(exist_ok=True)
             for path in self._keep:
@@ -151,14 +158,15 @@ class Hosts:
                     script += [f"mkdir -p {again}", f"mount --bind {path} {again}"]
             # /tmp last: the folder of the hosts may lie in it.
             script.append(f"mount --rbind {source} {target}")
+        # The shell stays: the first process of a host has to take note of the end of those that lost their parent.
         script.append(
-            f"exec {SSHD} -D -e -f /dev/null -o ListenAddress={self.addresses[index]} -o HostKey=/root/.ssh/hostkey "
-            "-o PidFile=none -o StrictModes=no -o PermitRootLogin=prohibit-password -o UsePAM=no"
+            f"{SSHD} -D -e -f /dev/null -o ListenAddress={self.addresses[index]} -o HostKey=/root/.ssh/hostkey "
+            "-o PidFile=none -o StrictModes=no -o PermitRootLogin=prohibit-password -o UsePAM=no & wait"
         )
         inside = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc", "bash", "-c"]
         with (there / "sshd.log").open("wb") as log:
             return subprocess.Popen(
-                ["ip", "netns", "exec", f"{self._tag}-{index}", *inside, "\n".join(script)],
+                ["ip", "netns", "exec", self.name(index), *inside, "\n".join(script)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -168,15 +176,14 @@ class Hosts:
     def _wait_for(self, index: int) -> None:
         deadline = time.monotonic() + 20
         while self.ssh(index, "true").returncode:
-            if time.monotonic() > deadline or self._sshds[index].poll() is not None:
+            if time.monotonic() > deadline or self._inits[index].poll() is not None:
                 log = (self.home(index).parent / "sshd.log").read_text()
                 raise RuntimeError(f"host {index} does not answer: {log}")
             time.sleep(0.1)
 
-    def _sshd_pids(self) -> list[int]:
-        """`ip netns exec` becomes unshare, whose child is sshd."""
-        children = [Path(f"/proc/{one.pid}/task/{one.pid}/children").read_text().split() for one in self._sshds]
-        return [int(pid) for pids in children for pid in pids]
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def _run(*command: str, check: bool = True) -> None:

@@ -1,0 +1,37 @@
+"""Runs CPU trials that ask Ray for accelerators, from a cluster's head: `python routed_trials.py TYPE:COUNT ... STORE`."""
+
+import sys
+from dataclasses import asdict
+
+from orchestrator.cluster import connect
+from orchestrator.launch import launch
+from orchestrator.placement import Placement
+from orchestrator.plan import PlannedTrial
+from orchestrator.resources import ACCELERATOR, this_machine
+from trials.sizes import SIZES
+from trials.spec import Trial, TrialConfig, trial_id
+from trials.store import Store
+
+
+def planned(accelerator: str, index: int) -> PlannedTrial:
+    config = TrialConfig(
+        model="tiny", **asdict(SIZES["tiny"]), vocab_size=100, batch_size=1, context_length=16 + index, mode="forward"
+    )
+    return PlannedTrial(
+        trial=Trial(config=config, workloads=("timing",), sweep=accelerator),
+        trial_id=trial_id(config),
+        action="run",
+        reason=None,
+        environment=HERE,
+        placement=Placement(bundle=(("CPU", 1.0), (f"{ACCELERATOR}{accelerator}", 0.001)), node_ids=(), slots=1),
+    )
+
+
+if __name__ == "__main__":
+    *wanted, location = sys.argv[1:]
+    HERE = this_machine().environments["cpu"]
+    counts = {name: int(count) for name, _, count in (one.partition(":") for one in wanted)}
+    store = Store(location)
+    connect("auto")
+    trials = [planned(name, index) for name, count in counts.items() for index in range(count)]
+    launch(trials, on_start=lambda trial: None, on_rows=lambda trial, rows: store.keep(rows))
