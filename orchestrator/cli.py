@@ -278,6 +278,20 @@ def report(
     typer.echo(f"{output} ({size / 2**20:.1f} MiB); open it in a browser")
 
 
+@app.command()
+def doctor(address: Address = None) -> None:
+    """Say what this machine can measure, and what would make its numbers wrong; with --address, of each node."""
+    from orchestrator.doctor import as_text, examine
+
+    if address is None:
+        typer.echo(as_text(examine()))
+        return
+    from orchestrator.cluster import examine_nodes
+
+    for name, findings in examine_nodes(address).items():
+        typer.echo(f"node {name}\n\n{as_text(findings)}\n")
+
+
 def _plan(
     sweep: str,
     store: str,

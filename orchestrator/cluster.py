@@ -1,14 +1,19 @@
 """The nodes of a Ray cluster, each asked for its environment and its software by a small task that runs there."""
 
+import socket
 import subprocess
 import sys
 from typing import Any
 
+from orchestrator.doctor import Finding, examine
 from orchestrator.launch import start_ray
 from orchestrator.node_types import startable_nodes
 from orchestrator.resources import Node, accelerator_names, node_from_json, this_machine
 from orchestrator.software import differences, software
 from trials.spec import RequestError
+
+PORT_PATIENCE = 5.0
+"""Seconds in which the head has to take a connection."""
 
 PATIENCE = 180.0
 """Seconds in which a node has to tell what it is; importing torch from a cold network disk takes a minute."""
@@ -34,19 +39,40 @@ def cluster_nodes(address: str) -> list[Node]:
     return found
 
 
+def examine_nodes(address: str) -> dict[str, list[Finding]]:
+    """What the doctor finds on each node, by its address. Raises RequestError as `cluster_nodes` does."""
+    import ray
+
+    connect(address)
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    return dict(zip([node["NodeManagerAddress"] for node in alive], ask_nodes(alive, examine), strict=True))
+
+
 def connect(address: str) -> None:
     """Joins the cluster. Raises RequestError where that is not possible."""
     import ray
 
     try:
+        _check_port(address)
         start_ray(address, cpus=0, gpus=0)
-    except (ConnectionError, ray.exceptions.AuthenticationError) as error:
+    except (OSError, ray.exceptions.AuthenticationError) as error:
         raise RequestError(
             f"no Ray cluster answers at {address}: {_first_line(error)}. Is it up, and is its token here "
             "(RAY_AUTH_MODE=token, ~/.ray/auth_token)? On its head the address is: auto"
         ) from error
     except (RuntimeError, ValueError) as error:  # other versions of Ray or Python; an address that is none
-        raise RequestError(f"cannot join the Ray cluster at {address}: {error}") from error
+        raise RequestError(f"cannot join the Ray cluster at {address}: {_first_line(error)}") from error
+
+
+def _check_port(address: str) -> None:
+    """Raises OSError where nobody listens: Ray itself would try for minutes."""
+    if address.startswith("ray://"):
+        raise RequestError(f"{address}: lmsweep runs on a node of the cluster itself; run it on the head, with auto")
+    if address != "auto":
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise RequestError(f"{address!r} is no address of a Ray cluster; write HOST:PORT, or auto on its head")
+        socket.create_connection((host, int(port)), timeout=PORT_PATIENCE).close()
 
 
 def ask_nodes(nodes: list[dict[str, Any]], question: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Runs CPU trials that ask Ray for accelerators, from a cluster's head: `python routed_trials.py TYPE:COUNT ... STORE`."""
+"""Runs CPU trials that ask Ray for accelerators, on a cluster's head: `python routed_trials.py A:3 B:3 STORE`."""
 
 import sys
 from dataclasses import asdict
