@@ -219,28 +219,31 @@ def test_the_published_memory_of_attention_is_predicted_to_the_printed_digit() -
 
 def test_the_memory_of_attention_measured_on_an_h200_is_predicted() -> None:
     frame = analysis.load("analysis/reference/h200-attention")
-    frame = frame[(frame["unit"] == "B") & (frame["compile"] == "none")]
-    fields = [name for name in CONFIG_FIELDS if name in frame]
+    frame = frame[(frame["unit"] == "B") & ((frame["compile"] == "none") | (frame["d_model"] == 64))]
     compared = 0
-    for row in frame.to_dict("records"):
-        given = {name: row[name] for name in fields if not pd.isna(row[name])}
+    for _, rows in frame.groupby("measurement_id"):
+        first = rows.iloc[0]
+        given = {name: first[name] for name in CONFIG_FIELDS if name in rows and not pd.isna(first[name])}
         config = TrialConfig(**{name: getattr(value, "item", lambda v=value: v)() for name, value in given.items()})
         found = predict(config, "attention").on(H200)
-        name = f"{row['phase']}.{row['metric']}"
         expected = {
             "baseline.allocated": found.step_end,
             "before_backward.allocated": found.before_backward,
             "forward.peak_allocated": found.peak_forward,
             "backward.peak_allocated": found.peak_backward,
-        }[name]
-        # FlashAttention divides long rows among idle multiprocessors in forward: scratch that is not predicted, nor
-        # where the peak is. Of the other two the least have 1 KiB less than predicted, of 271 KB.
-        if config.attention == "sdpa_flash" and name == "forward.peak_allocated":
-            continue
+        }
+        measured = {f"{row['phase']}.{row['metric']}": row["median"] for _, row in rows.iterrows()}
+        if config.attention == "sdpa_flash":
+            # It divides long rows among idle multiprocessors: scratch that is not predicted, nor where the peak is.
+            del expected["forward.peak_allocated"]
+        # Of sdpa_efficient and flex the least have 1 KiB less than predicted, of 271 KB.
         most = {"naive": 0.0, "sdpa_flash": 0.0, "sdpa_efficient": 0.004, "flex": 0.004}[config.attention]
-        assert expected == pytest.approx(row["median"], rel=most, abs=0), (config.attention, name)
+        if config.compile != "none":
+            most = 0.0002
+        for name, bytes_ in expected.items():
+            assert bytes_ == pytest.approx(measured[name], rel=most, abs=0), (config.attention, config.compile, name)
         compared += 1
-    assert compared == 80 * 4 - 20
+    assert compared == 85
 
 
 def test_the_workspace_of_cublas_is_that_of_the_device_and_the_largest_where_it_is_not_known() -> None:

@@ -25,10 +25,10 @@ class AttentionStep:
             raise UnsupportedError("attention alone has no weights; with precision: bf16 its tensors are bfloat16")
         if config.compiles:
             ready_compiler(config.device_type)
-        self._attend = attention_for(config, device=config.device_type, backend=backend)
+        self.attend = attention_for(config, device=config.device_type, backend=backend)
         if config.compile == "model":
-            self._attend = torch.compile(
-                self._attend, backend=backend, mode=config.compile_mode, dynamic=False, fullgraph=True
+            self.attend = torch.compile(
+                self.attend, backend=backend, mode=config.compile_mode, dynamic=False, fullgraph=True
             )
         self.uses_cuda_graphs = uses_cuda_graphs(config)
         heads = (config.num_heads,) if config.num_heads else ()
@@ -42,7 +42,7 @@ class AttentionStep:
         """The output, with the autograd graph built."""
         if self.uses_cuda_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # what the last iteration's graphs returned is free again
-        self.output = self._attend(*self.inputs)
+        self.output = self.attend(*self.inputs)
 
     def give_gradient(self) -> None:
         """Makes the random gradient of the output with which backward begins."""

@@ -8,6 +8,7 @@ kernels that do. A fused kernel that is the last to read a value of the size tha
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -55,7 +56,7 @@ class Traced:
     backward: Graph | None
     """None where no gradients are wanted."""
     lasting: int
-    """How many inputs, the first ones, outlive every step: weights and tables."""
+    """How many inputs, the first ones, outlive every step: weights and tables, or what attention alone is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +77,14 @@ class GraphMemory:
     """The same of backward, which frees what was saved as it goes."""
 
 
-def trace(function: Callable[..., Tensor], inputs: Sequence[Tensor], *, lasting: int, gradients: bool) -> Traced:
-    """Compiles `function` of these fake tensors up to the point where Inductor would generate code."""
+def trace(
+    function: Callable[..., Tensor], inputs: Sequence[Tensor], *, lasting: int, weights: int, gradients: bool
+) -> Traced:
+    """Compiles `function` of these fake tensors up to the point where Inductor would generate code.
+
+    Of the inputs, the first `lasting` outlive every step, and of these the first `weights` are known to the compiler to
+    do so.
+    """
     # Inductor is imported where it is needed: that takes as long as predicting ten models that are not compiled.
     from torch._functorch.aot_autograd import aot_function
     from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -89,7 +96,7 @@ def trace(function: Callable[..., Tensor], inputs: Sequence[Tensor], *, lasting:
 
     def partition(joint: GraphModule, arguments: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
         joint_graph_passes(joint)
-        options["static_lifetime_input_indices"] = list(range(lasting))
+        options["static_lifetime_input_indices"] = list(range(weights))
         return min_cut_rematerialization_partition(joint, arguments, compiler="inductor", **options)
 
     def keep(gm: GraphModule, example_inputs: Any) -> Callable[..., Any]:
@@ -168,11 +175,17 @@ class _Memory:
         for node in graph.nodes:
             if node.target in _CALLS:
                 self.in_memory |= {_root(part) for part in node.all_input_nodes if _root(part).op == "call_function"}
+        zeros = [_root(node.args[0]) for node in graph.find_nodes(op="call_function", target=aten.scatter.src)]
+        self.in_memory |= {*zeros, *graph.find_nodes(op="call_function", target=aten.scatter.src)}
         self._reads: dict[Node, frozenset[Node]] = {}
         self.last_reader: dict[Node, Node] = {}
         for node in graph.nodes:
             self._find_reads(node)
         self.order = [node for node in nodes if node in self.in_memory]
+        # What a scatter writes into is filled beside the first fused kernel, long before.
+        first = next((i for i, node in enumerate(self.order) if self._is_fused(node)), 0)
+        early = [node for node in self.order[first:] if node in zeros]
+        self.order[first:] = early + [node for node in self.order[first:] if node not in early]
         for node in self.order:
             for part in self._reads[node]:
                 self.last_reader[part] = node
@@ -189,8 +202,7 @@ class _Memory:
                 and (part in self.owned or part.op == "call_function")
             ]
             size = self._bytes(node)
-            fused = node.target not in _CALLS and not _is_item(node)
-            reused = next((part for part in dying if fused and self._bytes(part) == size), None)
+            reused = next((part for part in dying if self._is_fused(node) and self._bytes(part) == size), None)
             if reused:
                 dying.remove(reused)
             else:
@@ -212,19 +224,28 @@ class _Memory:
         if len(reads) > _MOST_READS and len(node.users) > 1 and _is_tensor(node) and not _is_view(node):
             self.in_memory.add(node)
 
+    @staticmethod
+    def _is_fused(node: Node) -> bool:
+        return node.target not in _CALLS and not _is_item(node)
+
     def _bytes(self, node: Node) -> int:
         value = node.meta["val"]
         return -(-value.numel() * value.element_size() // self.block) * self.block
 
 
-def install(module: nn.Module, memory: GraphMemory, constants: Sequence[Tensor], tracker: StorageTracker) -> None:
-    """Has a module on the meta device allocate as its compiled graph would; `constants` are the lasting inputs."""
+def as_compiled(memory: GraphMemory, tracker: StorageTracker) -> Callable[..., Tensor]:
+    """A function of the graph's inputs on the meta device that allocates as the compiled graph would."""
 
-    def forward(x: Tensor) -> Tensor:
-        result: Tensor = _Call.apply(memory, tracker, *constants, x)
+    def call(*inputs: Tensor) -> Tensor:
+        result: Tensor = _Call.apply(memory, tracker, *inputs)
         return result
 
-    module.forward = forward
+    return call
+
+
+def install(module: nn.Module, memory: GraphMemory, constants: Sequence[Tensor], tracker: StorageTracker) -> None:
+    """Has a module on the meta device allocate as its compiled graph would; `constants` are the lasting inputs."""
+    module.forward = partial(as_compiled(memory, tracker), *constants)
 
 
 class _Call(torch.autograd.Function):

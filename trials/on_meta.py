@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from trials.attention import causal_block_mask
 from trials.attention_step import AttentionStep
 from trials.autocast import EmulatedCpuAutocast, EmulatedCudaAutocast
-from trials.compiled_memory import Traced, graph_memory, install, trace
+from trials.compiled_memory import Traced, as_compiled, graph_memory, install, trace
 from trials.cuda_scratch import flex_scratch_bytes, scratch_bytes
 from trials.model import Transformer
 from trials.precision import MATH_MODES, MathMode
@@ -148,12 +148,12 @@ def leaves_something(config: TrialConfig) -> bool:
 
 def attention_levels(config: TrialConfig) -> dict[str, Levels]:
     """Phase -> its levels, of attention alone: init, forward, backward and dropped. Raises as `model_levels` does."""
-    if config.compile != "none":
-        raise UnpredictableError("attention alone is predicted where it is not compiled")
     phases: dict[str, Levels] = {}
     with _tracker(config) as tracker, _fused(config):
         step = AttentionStep(_on(config, "meta"), MATH_MODES[config.precision])
         mask = _block_mask(config)
+        if config.compile != "none" and config.attention not in FUSED_ATTENTION:
+            step.attend = as_compiled(graph_memory(traced_attention(_on(config, "cpu")), block=_block(config)), tracker)
         phases["init"] = tracker.levels = [tracker.live]
         step.forward()
         phases["forward"] = [*tracker.levels, tracker.live]
@@ -242,6 +242,13 @@ def graph_config(config: TrialConfig) -> TrialConfig:
     )
 
 
+def traced_attention(config: TrialConfig) -> Traced:
+    """The graph of attention alone, for a configuration on the CPU."""
+    with FakeTensorMode():
+        step = AttentionStep(config, MATH_MODES[config.precision].without_autocast())
+        return trace(step.attend, step.inputs, lasting=len(step.inputs), weights=0, gradients=True)
+
+
 @lru_cache(maxsize=4)
 def traced_graph(config: TrialConfig) -> Traced:
     """The graph of the compiled block or model of a `graph_config`. Raises as `model_levels` does."""
@@ -269,5 +276,6 @@ def traced_graph(config: TrialConfig) -> Traced:
             function,
             [*constants.values(), x],
             lasting=len(constants),
+            weights=len(constants),
             gradients=config.mode != "forward",
         )
