@@ -13,7 +13,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 import trials
-from analysis.load import load
+from analysis.presets.results import Results
 from analysis.report.data import page_data
 from analysis.report.sections import sections_of
 from analysis.report.summary import summarize
@@ -29,11 +29,11 @@ def write_report(location: str, output: Path) -> int:
 
     Raises RequestError where there is no store, it holds no results, or the file cannot be written.
     """
-    store = Store(location)
-    frame = load(store)
+    results = Results(Store(location), {})
+    frame = results.measurements
     if frame.empty:
         raise RequestError(f"{location} holds no results; fill it with: lmsweep run quick --store {location}")
-    sections = sections_of(store)
+    sections = sections_of(results)
     figures = {figure.id: {"traces": figure.traces, "layout": figure.layout} for s in sections for figure in s.figures}
     tables = {table.name: table.csv for section in sections for table in section.tables}
     scripts = [_asset("plotly-basic.min.js"), "\n".join(_asset(f"{name}.js") for name in _SCRIPTS)]

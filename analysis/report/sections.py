@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.listing import Listing
-from analysis.presets import PRESETS, make_preset
+from analysis.presets import PRESETS
+from analysis.presets.results import Results
 from analysis.render import render
 from analysis.tables import Table
 from trials.spec import RequestError
-from trials.store import Store
 
 MOST_LINES = 1000
 """Lines of a table that has a name; a longer one is left out of the page, as `lmsweep table` shows it."""
@@ -44,16 +44,16 @@ class Section:
     tables: list[NamedTable] = field(default_factory=list)
 
 
-def sections_of(store: Store) -> list[Section]:
+def sections_of(results: Results) -> list[Section]:
     """The sections for which this store holds data, in the order of the page."""
-    return [section for section in (_named_tables(store),) if section.figures or section.tables]
+    return [section for section in (_named_tables(results),) if section.figures or section.tables]
 
 
-def _named_tables(store: Store) -> Section:
+def _named_tables(results: Results) -> Section:
     tables = []
     for name, preset in PRESETS.items():
         try:
-            table = make_preset(name, store)
+            table = preset.make(results)
         except RequestError:  # the store does not hold what this table shows
             continue
         if _lines(table) <= MOST_LINES:
