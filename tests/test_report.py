@@ -17,7 +17,10 @@ from analysis.sheet import Markup, sheet_of
 from tests.browser import chromium
 from tests.command import lmsweep
 from tests.made_up_results import H200, LAPTOP, Attempts, config, samples
-from trials.spec import Flag, RequestError
+from trials.attempt import Attempt
+from trials.record import Kernel, Measurement, Timeline
+from trials.spec import Flag, RequestError, Trial
+from trials.store import Store
 
 BF16 = replace(H200, autocast_dtype="bfloat16")
 HOSTILE = """</script><script>window.broken = 1</script><img src=x onerror="window.broken = 1">&amp; 'a,"b"'"""
@@ -223,6 +226,44 @@ def test_a_phone_shows_it_without_scrolling_sideways(browser: Browser, report: P
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     box = page.locator("#chart .main-svg").first.bounding_box()
     assert box and box["x"] >= 0 and box["x"] + box["width"] <= 360
+    page.context.close()
+
+
+def kernel(range_: str, name: str, seconds: float) -> Kernel:
+    rest: dict[str, Any] = dict.fromkeys(("share", "mean", "median", "min", "max"), 0.0)
+    none: dict[str, Any] = dict.fromkeys(("operator", "stdev", "grid", "block"))
+    return Kernel(range=range_, kernel=name, total=seconds, instances=4, steps=2, **rest, **none)
+
+
+def test_memory_over_an_iteration_and_kernels_by_range_are_drawn(browser: Browser, tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "results"))
+    for context_length, held in ((128, 3 * 2**30), (256, 5 * 2**30)):
+        trial = Trial(config=config(context_length=context_length), workloads=("memory", "profile"), sweep="made-up")
+        attempt = Attempt.begin(trial)
+        points = {"weights": (held, held), "activations": (0, 2**30)}
+        timelines = [Timeline(phase="forward", category=name, positions=(0, 9), bytes=points[name]) for name in points]
+        peak = Measurement(phase="step", metric="peak_allocated", unit="B", samples=(held + 2.0**30,))
+        store.keep(attempt.rows("memory", [*timelines, peak], H200))
+        kernels = [kernel("attention", "sgemm<1>", held / 1e12), kernel("backward of attention", HOSTILE, 0.004)]
+        time_ = Measurement(phase="attention", metric="kernel_time", unit="s", samples=(held / 1e12,))
+        store.keep(attempt.rows("profile", [*kernels, time_], H200))
+    write_report(store.location, tmp_path / "report.html")
+    page = open_page(browser, tmp_path / "report.html", viewport={"width": 360, "height": 740})
+    tops = {}
+    for section in ("memory", "kernels"):
+        target = f"document.querySelector('[data-figures={section}]')"
+        axis = "yaxis" if section == "memory" else "xaxis"
+        page.locator(f"[data-figures={section}]").scroll_into_view_if_needed()
+        page.wait_for_selector(f"[data-figures={section}] .main-svg")
+        for length in (128, 256):
+            page.select_option(f"#choose-{section}", label=f"model small, context_length {length}")
+            tops[section, length] = page.evaluate(f"{target}._fullLayout.{axis}.range[1]")
+    assert 4 <= tops["memory", 128] < 4.5 and 6 <= tops["memory", 256] < 6.5  # GiB
+    assert tops["kernels", 128] >= 2 and tops["kernels", 256] > 2.6  # ms of one step
+    assert "weights" in (page.text_content("[data-figures=memory] .legend") or "")
+    assert "backward of attention" in page.inner_text("[data-figures=kernels]")
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    assert page.complaints == []  # type: ignore[attr-defined]
     page.context.close()
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 from base64 import b64encode
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -34,7 +35,7 @@ def write_report(location: str, output: Path) -> int:
     if frame.empty:
         raise RequestError(f"{location} holds no results; fill it with: lmsweep run quick --store {location}")
     sections = sections_of(results)
-    figures = {figure.id: {"traces": figure.traces, "layout": figure.layout} for s in sections for figure in s.figures}
+    figures = {section.id: [asdict(figure) for figure in section.figures] for section in sections}
     tables = {table.name: table.csv for section in sections for table in section.tables}
     scripts = [_asset("plotly-basic.min.js"), "\n".join(_asset(f"{name}.js") for name in _SCRIPTS)]
     page = Environment(autoescape=True, undefined=StrictUndefined).from_string(_text("template.html"))

@@ -1,38 +1,28 @@
 """The parts of the page below the results: each is there where the store holds what it shows."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from analysis.listing import Listing
 from analysis.presets import PRESETS
 from analysis.presets.results import Results
 from analysis.render import render
+from analysis.report import charts
+from analysis.report.charts import Figure
 from analysis.tables import Table
 from trials.spec import RequestError
+from trials.store import Store
 
-MOST_LINES = 1000
-"""Lines of a table that has a name; a longer one is left out of the page, as `lmsweep table` shows it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Figure:
-    """A chart: what Plotly is to draw."""
-
-    id: str
-    title: str
-    words: str = ""
-    traces: list[dict[str, Any]]
-    """Plotly's, and `colour`: a number into the page's colours."""
-    layout: dict[str, Any]
+MOST_LINES = 300
+"""Lines of a table that has a name; a longer one is not in the page, but `lmsweep table` prints it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NamedTable:
     name: str
-    words: str
+    question: str
     html: str
     csv: str
-    open: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,30 +31,50 @@ class Section:
     title: str
     words: str
     figures: list[Figure] = field(default_factory=list)
+    """The reader chooses which of them is shown."""
     tables: list[NamedTable] = field(default_factory=list)
 
 
 def sections_of(results: Results) -> list[Section]:
     """The sections for which this store holds data, in the order of the page."""
-    return [section for section in (_named_tables(results),) if section.figures or section.tables]
+    found = [
+        Section(
+            id="memory",
+            title="Memory",
+            words="What one iteration holds, from one allocation to the next, and for what.",
+            figures=_figures(charts.timelines, results.store),
+        ),
+        Section(
+            id="kernels",
+            title="Kernels",
+            words="Where the time of a step goes, part by part of the model. A bar names its longest kernels.",
+            figures=_figures(charts.kernels, results.store),
+        ),
+        Section(
+            id="tables",
+            title="Tables by name",
+            words="As lmsweep table --preset NAME prints them.",
+            tables=list(_named_tables(results)),
+        ),
+    ]
+    return [section for section in found if section.figures or section.tables]
 
 
-def _named_tables(results: Results) -> Section:
-    tables = []
+def _figures(draw: Callable[[Store], Iterator[Figure]], store: Store) -> list[Figure]:
+    try:
+        return list(draw(store))
+    except RequestError:  # the store holds none of this
+        return []
+
+
+def _named_tables(results: Results) -> Iterator[NamedTable]:
     for name, preset in PRESETS.items():
         try:
             table = preset.make(results)
         except RequestError:  # the store does not hold what this table shows
             continue
         if _lines(table) <= MOST_LINES:
-            words = preset.question
-            tables.append(NamedTable(name=name, words=words, html=render(table, "html"), csv=render(table, "csv")))
-    return Section(
-        id="tables",
-        title="Tables by name",
-        words="As lmsweep table --preset NAME prints them.",
-        tables=tables,
-    )
+            yield NamedTable(name=name, question=preset.question, html=render(table, "html"), csv=render(table, "csv"))
 
 
 def _lines(table: Table | Listing) -> int:

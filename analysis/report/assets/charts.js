@@ -14,7 +14,8 @@ function draw(target, traces, layout) {
   drawn.set(target, { traces, layout });
   const { clientWidth } = target;
   const narrow = clientWidth < 560;
-  const legend = narrow ? { orientation: "h", y: -0.28, yanchor: "top", x: 0 } : { x: 1.02, y: 1, yanchor: "top" };
+  const below = narrow || document.documentElement.classList.contains("printing");
+  const legend = below ? { orientation: "h", y: -0.28, yanchor: "top", x: 0 } : { x: 1.02, y: 1, yanchor: "top" };
   const style = getComputedStyle(document.body);
   const ink = style.getPropertyValue("color");
   const line = resolved("--line");
@@ -44,12 +45,18 @@ function redrawAll() {
   for (const [target, { traces, layout }] of drawn) draw(target, traces, layout);
 }
 
-// Figures that the page brings along; `colour` in a trace is a number into COLOURS.
+// Figures that the page brings along: `colour` in a trace is a number into COLOURS, `lines` what each bar tells.
 function drawFigure(target, { traces, layout }) {
-  const coloured = traces.map(({ colour, ...trace }) => {
-    if (colour == null) return trace;
+  const made = traces.map(({ colour, lines, ...trace }) => {
     const own = COLOURS[colour % COLOURS.length];
-    return { ...trace, line: { color: own, ...trace.line }, marker: { color: own, ...trace.marker } };
+    const marker = { color: own, line: { width: 0 }, ...trace.marker };
+    const styled = { ...trace, line: { color: own, ...trace.line }, marker };
+    if (!lines) return styled;
+    const texts = lines.map((text) => text.map(plain).join("<br>"));
+    return { ...styled, y: trace.y.map(plain), customdata: texts, hovertemplate: "<b>%{y}</b><br>%{customdata}<extra>%{fullData.name}</extra>" };
   });
-  draw(target, coloured, layout);
+  const line = resolved("--muted");
+  const shapes = layout.shapes?.map((shape) => ({ line: { color: line, width: 1, dash: "dot" }, ...shape }));
+  const annotations = layout.annotations?.map((one) => ({ showarrow: false, font: { size: 12, color: line }, ...one }));
+  draw(target, made, { ...layout, ...(shapes && { shapes }), ...(annotations && { annotations, margin: { l: 56, r: 12, t: 28, b: 48 } }) });
 }

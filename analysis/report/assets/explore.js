@@ -142,7 +142,7 @@ class Explorer {
       "label", {}, element("input", { id, type: "checkbox", checked, onchange: (event) => this.change({ [part]: event.target.checked }) }),
       ` ${text}`);
     document.getElementById("axes").replaceChildren(
-      select("x-axis", "along", possible, x, (name) => this.change({ x: name })),
+      ...(possible.length ? [select("x-axis", "along", possible, x, (name) => this.change({ x: name }))] : []),
       ...(others.length ? [select("colour", "colour by", others, colour, (name) => this.change({ colour: name }))] : []),
       ...(numeric ? [box("log-x", "log x", this.logX, "logX")] : []),
       box("log-y", "log y", this.logY, "logY"),

@@ -1,6 +1,6 @@
 // The cross-hardware matrix: a pivot as an HTML table.
 
-const ROWS_AT_FIRST = 200;
+const ROWS_AT_FIRST = 100;
 
 // A new element; what is given as text stays text, whatever a store holds.
 function element(tag, attributes = {}, ...children) {
@@ -62,13 +62,10 @@ function matrixOf(table, results, { allRows, showAll }) {
     : null;
   const caption = `${oneValue ? `${valueName(0)}: ` : ""}median ± 95 % interval`;
   const said = table.conditions.map(([name, text]) => `${name} ${text}`).join(", ");
-  const grid = element(
-    "table", { class: "matrix" },
-    element("caption", {}, element("b", {}, caption), said && element("span", {}, said)),
-    element("thead", {}, ...head), element("tbody", {}, ...body),
-  );
+  const title = element("p", { class: "caption" }, element("b", {}, caption), said && element("span", {}, said));
+  const grid = element("table", { class: "matrix" }, element("thead", {}, ...head), element("tbody", {}, ...body));
   const scroll = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, grid);
-  return [scroll, ...(more ? [more] : []), ...notes];
+  return [title, scroll, ...(more ? [more] : []), ...notes];
 }
 
 // Every flag and every reason, in order of appearance, and the letter that stands for it.

@@ -15,16 +15,22 @@ for (const button of document.querySelectorAll("button[data-table]")) {
   button.addEventListener("click", () => download(`${button.dataset.table}.csv`, tables[button.dataset.table]));
 }
 
-// Charts further down are drawn when they are about to be seen.
+// Charts further down are drawn when they are about to be seen, and again when the reader chooses another trial.
 const figures = embedded("figures");
+const targets = [...document.querySelectorAll("[data-figures]")];
+const chooser = (target) => document.getElementById(`choose-${target.dataset.figures}`);
+const show = (target) => drawFigure(target, figures[target.dataset.figures][chooser(target)?.value ?? 0]);
 const watcher = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
     if (!isIntersecting) continue;
     watcher.unobserve(target);
-    drawFigure(target, figures[target.dataset.figure]);
+    show(target);
   }
 }, { rootMargin: "400px" });
-document.querySelectorAll("[data-figure]").forEach((target) => watcher.observe(target));
+for (const target of targets) {
+  watcher.observe(target);
+  chooser(target)?.addEventListener("change", () => show(target));
+}
 
 const theme = document.getElementById("theme");
 theme.addEventListener("change", () => {
@@ -46,7 +52,7 @@ addEventListener("keydown", (event) => {
 
 addEventListener("beforeprint", () => {
   document.documentElement.classList.add("printing");
-  document.querySelectorAll("[data-figure]").forEach((target) => drawn.has(target) || drawFigure(target, figures[target.dataset.figure]));
+  targets.filter((target) => !drawn.has(target)).forEach(show);
   redrawAll();
 });
 addEventListener("afterprint", () => {

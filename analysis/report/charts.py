@@ -1,0 +1,116 @@
+"""Charts that the page brings along ready to be drawn: memory over one iteration, kernels by range."""
+
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.kernels import KINDS, STRETCHES, classified, short_name
+from analysis.keys import label
+from analysis.memory import stored, varying
+from analysis.numbers import choose_unit, number_text
+from analysis.timeline import CATEGORIES, PHASES, load_timelines, memory_timeline
+from trials.store import Store
+
+MOST_FIGURES = 60
+"""Of one section; the first of the store's trials in natural order."""
+
+_PROFILE = ["measurement_id", "environment_id"]
+_NAMED_KERNELS = 4
+"""Kernels that the hover of one bar names, the longest first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A chart: what Plotly is to draw."""
+
+    title: str
+    """Which trial it is of."""
+    traces: list[dict[str, Any]]
+    """Plotly's, and `colour`: a number into the page's colours. Texts are plain: the page escapes them."""
+    layout: dict[str, Any]
+
+
+def timelines(store: Store) -> Iterator[Figure]:
+    """What one iteration of each trial holds, stacked by category. Raises RequestError where the store has none."""
+    for title, rows in _each_trial(load_timelines(store)):
+        points = memory_timeline(rows)
+        unit = choose_unit("B", [points.groupby("position")["bytes"].sum().max()])
+        wide = points.pivot_table(index="position", columns="category", values="bytes", observed=True, aggfunc="last")
+        traces = [
+            {
+                "type": "scatter", "mode": "lines", "stackgroup": "held", "name": name, "colour": colour,
+                "line": {"shape": "hv", "width": 0.5},
+                "x": _packed(wide.index.to_numpy(), "i4"), "y": _packed(wide[name].to_numpy() / unit.size, "f4"),
+                "hovertemplate": f"{name} %{{y:.4~r}} {unit.name}<extra></extra>",
+            }
+            for colour, name in enumerate(CATEGORIES) if name in wide and wide[name].any()
+        ]  # fmt: skip
+        starts = points.groupby("phase", observed=True)["position"].min()
+        layout = {
+            "xaxis": {"title": {"text": "allocations and frees"}},
+            "yaxis": {"title": {"text": f"held ({unit.name})"}, "rangemode": "tozero"},
+            "hovermode": "x unified",
+            "shapes": [{"type": "line", "x0": at, "x1": at, "yref": "paper", "y0": 0, "y1": 1} for at in starts],
+            "annotations": [
+                {"x": at, "y": 1, "yref": "paper", "yanchor": "bottom", "xanchor": "left", "text": name}
+                for name, at in starts.items() if name in PHASES[:-1]
+            ],
+        }  # fmt: skip
+        yield Figure(title=title, traces=traces, layout=layout)
+
+
+def kernels(store: Store) -> Iterator[Figure]:
+    """How long the kernels of each range run in one step of each profiled trial. Raises RequestError for none."""
+    for title, rows in _each_trial(stored(store, "kernels")):
+        found = classified(rows)
+        by_range = found.groupby("range").agg(stretch=("stretch", "first"), time=("time", "sum"))
+        ordered = by_range.sort_values("time").sort_values("stretch", key=_backwards, kind="stable").index
+        unit = choose_unit("s", [by_range["time"].max()])
+        traces = []
+        for colour, kind in enumerate(KINDS):
+            of_kind = found[found["kind"] == kind]
+            if of_kind.empty:
+                continue
+            times = of_kind.groupby("range")["time"].sum().reindex(ordered, fill_value=0.0)
+            longest = {name: _longest(one, unit.size, unit.name) for name, one in of_kind.groupby("range")}
+            traces.append(
+                {
+                    "type": "bar", "orientation": "h", "name": kind.replace("_", " "), "colour": colour,
+                    "y": list(ordered), "x": list(times / unit.size),
+                    "lines": [longest.get(name, []) for name in ordered],
+                }
+            )  # fmt: skip
+        layout = {
+            "barmode": "stack", "height": 90 + 24 * len(ordered),
+            "xaxis": {"title": {"text": f"time of one step ({unit.name})"}, "rangemode": "tozero"},
+        }  # fmt: skip
+        yield Figure(title=title, traces=traces, layout=layout)
+
+
+def _backwards(stretches: pd.Series) -> pd.Series:
+    return -stretches.map(STRETCHES.index)
+
+
+def _longest(kernels: pd.DataFrame, size: float, unit: str) -> list[str]:
+    times = kernels.groupby(kernels["kernel"].map(short_name))["time"].sum().nlargest(_NAMED_KERNELS)
+    return [f"{number_text(time / size)} {unit}  {name}" for name, time in times.items()]
+
+
+def _each_trial(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """What tells each trial from the others, and its rows."""
+    first = rows.drop_duplicates(_PROFILE)
+    names = varying(first)
+    first = first.sort_values(names, kind="stable").head(MOST_FIGURES)
+    groups = dict(list(rows.groupby(_PROFILE)))
+    for trial in first.itertuples():
+        title = ", ".join(f"{name} {label(getattr(trial, name))}" for name in names)
+        yield title, groups[trial.measurement_id, trial.environment_id]
+
+
+def _packed(numbers: Any, kind: str) -> dict[str, str]:
+    """As Plotly reads arrays of numbers."""
+    return {"dtype": kind, "bdata": b64encode(np.asarray(numbers).astype(f"<{kind}").tobytes()).decode()}
