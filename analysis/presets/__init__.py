@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from analysis.keys import nearest
 from analysis.listing import Listing
-from analysis.presets import numbers, profile
+from analysis.presets import ddp, numbers, operators, profile
 from analysis.presets.attention import attention_compiled, attention_grid
 from analysis.presets.limits import cost_table, frontier_table, roofline_table, scaling_table
 from analysis.presets.results import Results
@@ -52,6 +52,8 @@ PRESETS: dict[str, Preset] = {
         make=profile.longest_kernels_of_ranges,
         question="Where does the time of a step go, part by part of the model, and to which kernel?",
     ),
+    "kernels-all": Preset(make=operators.every_kernel, question="How long is each single kernel, in which range?"),
+    "operators": Preset(make=operators.operators, question="What does each of PyTorch's operators take, in a step?"),
     "matmul-share": Preset(
         make=profile.matmul_share, question="How much of the time are matrix products, forward and in all?"
     ),
@@ -63,6 +65,8 @@ PRESETS: dict[str, Preset] = {
         make=profile.profiled_against_timed,
         question="Does the profiled step take as long as the timed one, and as the GPU was busy?",
     ),
+    "ddp": Preset(make=ddp.variants, question="What does each way to synchronise gradients cost, and what is hidden?"),
+    "ddp-links": Preset(make=ddp.links, question="How fast is an all-reduce of all gradients by itself?"),
     "roofline": Preset(make=roofline_table, question="How near does a step come to what the device can do?"),
     "scaling": Preset(make=scaling_table, question="How does a step's time grow with the context and the model?"),
     "frontier": Preset(make=frontier_table, question="Which context and batch fitted in memory, and which did not?"),
