@@ -31,9 +31,9 @@ UNITS: dict[str, tuple[Unit, ...]] = {
 
 
 def choose_unit(stored_unit: str, values: Iterable[float]) -> Unit:
-    """The largest unit of which the middle one of the values is at least one; NaNs do not count."""
+    """The largest unit of which the middle one of the values is at least one; zeros and NaNs do not count."""
     units = UNITS.get(stored_unit, _units((stored_unit, 1.0)))
-    known = [abs(value) for value in values if not math.isnan(value)]
+    known = [abs(value) for value in values if value and not math.isnan(value)]
     if not known:
         return units[-1]
     middle = median_low(known)

@@ -190,6 +190,10 @@ def usual_values(frame: pd.DataFrame) -> list[str]:
     for usual in (["forward.time", "backward.time"], ["gradients.relative_error"]):
         if shown := [name for name in usual if name in known]:
             return shown
+    numbers = values_in(frame[frame["median"].notna()])
+    for peak in ("step.peak_allocated", "step.peak_tensors", "step.peak_resident"):
+        if peak in numbers:
+            return [peak]
     return known[:1]
 
 

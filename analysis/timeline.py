@@ -2,7 +2,8 @@
 
 import pandas as pd
 
-from analysis.memory import pick, stored
+from analysis.memory import pick
+from analysis.presets.results import Results
 from trials.store import Store
 
 CATEGORIES = ("weights", "optimizer_state", "inputs", "gradients", "activations", "other")
@@ -18,7 +19,7 @@ def load_timelines(store: str | Store) -> pd.DataFrame:
 
     Raises RequestError where there are none.
     """
-    return stored(store, "timelines")
+    return Results(store).details("timelines", "memory")
 
 
 def memory_timeline(timelines: pd.DataFrame, trial: str | None = None) -> pd.DataFrame:

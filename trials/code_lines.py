@@ -27,12 +27,12 @@ class Frame:
     @property
     def is_ours(self) -> bool:
         """Whether it is code of this project that may have asked for memory."""
-        return self.file.startswith(PROJECT) and Path(self.file).name not in _INSTRUMENTS
+        return self.file.startswith(PROJECT) and self.file.rpartition("/")[2] not in _INSTRUMENTS
 
     @property
     def is_step(self) -> bool:
         """Whether it is code of the training step, which every allocation of an iteration comes from."""
-        return self.file.startswith(PROJECT) and self.file.endswith("training_step.py")
+        return self.file.startswith(PROJECT) and self.file.endswith("/training_step.py")
 
     @property
     def place(self) -> str:

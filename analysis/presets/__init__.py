@@ -11,6 +11,7 @@ from analysis.listing import Listing
 from analysis.presets import ddp, numbers, operators, profile
 from analysis.presets.attention import attention_compiled, attention_grid
 from analysis.presets.limits import cost_table, frontier_table, roofline_table, scaling_table
+from analysis.presets.memory import allocations, parts, peaks
 from analysis.presets.results import Results
 from analysis.presets.timing import compiled, end_to_end, precisions, warm_up, warm_up_series
 from analysis.tables import Table
@@ -38,6 +39,9 @@ PRESETS: dict[str, Preset] = {
     "attention-compile": Preset(
         make=attention_compiled, question="How many times as fast is attention alone when compiled?"
     ),
+    "memory": Preset(make=peaks, question="How much memory does an iteration need, in each mode?"),
+    "memory-parts": Preset(make=parts, question="What is in memory when most is?"),
+    "allocations": Preset(make=allocations, question="Which lines of code ask for the largest pieces of memory?"),
     "parameters": Preset(make=numbers.parameters, question="How large are the models, and what does a token cost?"),
     "accumulation": Preset(make=numbers.accumulation, question="What does adding up in 16 bits lose?"),
     "reciprocal-rms": Preset(make=numbers.reciprocal_rms, question="What does normalising in 16 bits give?"),
