@@ -10,8 +10,9 @@ import pandas as pd
 
 from analysis.kernels import KINDS, STRETCHES, classified, short_name
 from analysis.keys import label
-from analysis.memory import stored, varying
 from analysis.numbers import choose_unit, number_text
+from analysis.presets.results import Results
+from analysis.tables import varying_keys
 from analysis.timeline import CATEGORIES, PHASES, load_timelines, memory_timeline
 from trials.store import Store
 
@@ -65,7 +66,7 @@ def timelines(store: Store) -> Iterator[Figure]:
 
 def kernels(store: Store) -> Iterator[Figure]:
     """How long the kernels of each range run in one step of each profiled trial. Raises RequestError for none."""
-    for title, rows in _each_trial(stored(store, "kernels")):
+    for title, rows in _each_trial(Results(store).details("kernels", "profile")):
         found = classified(rows)
         by_range = found.groupby("range").agg(stretch=("stretch", "first"), time=("time", "sum"))
         ordered = by_range.sort_values("time").sort_values("stretch", key=_backwards, kind="stable").index
@@ -103,7 +104,7 @@ def _longest(kernels: pd.DataFrame, size: float, unit: str) -> list[str]:
 def _each_trial(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """What tells each trial from the others, and its rows."""
     first = rows.drop_duplicates(_PROFILE)
-    names = varying(first)
+    names = varying_keys(first, ["model", "context_length"], [])
     first = first.sort_values(names, kind="stable").head(MOST_FIGURES)
     groups = dict(list(rows.groupby(_PROFILE)))
     for trial in first.itertuples():
