@@ -223,6 +223,9 @@ def compare(
     ] = None,
     value: Annotated[list[str], typer.Option(help="phase.metric: step.time; may be repeated.")] = [],  # noqa: B006
     min_effect: Annotated[str | None, typer.Option(help="Least difference that counts: 2%, or 0.02.")] = None,
+    beside: Annotated[
+        str | None, typer.Option("--with", help="published, a reference store or a store: side by side.")
+    ] = None,
     fail_on: Annotated[list[str], typer.Option(help="Exit with 1 at such a verdict: slower, more, ...")] = [],  # noqa: B006
     format: Annotated[str, typer.Option(help="text, markdown, latex, typst, csv or html.")] = "text",
 ) -> None:
@@ -236,6 +239,13 @@ def compare(
         if word not in VERDICTS:
             raise RequestError(f"--fail-on {word}: no such verdict; there are: {', '.join(VERDICTS)}")
     conditions, first, second = (dict(_pair(text) for text in texts) for texts in (where, baseline, contrast))
+    if beside:
+        if other or first or second or fail_on:
+            raise RequestError("--with shows numbers side by side and judges nothing; it goes with --where alone")
+        from analysis.beside import beside as place_beside
+
+        typer.echo(render(place_beside(select(load(store), conditions), beside), format))
+        return
     if other is None and not (first and second):
         raise RequestError("say what to compare: --baseline key=value --contrast key=value, or a second store")
     frame = select(load(store, newest=False), conditions)
