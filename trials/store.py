@@ -111,15 +111,24 @@ class Store:
 
         Raises RequestError for any other path, OSError as `append` does.
         """
-        first, *names = path.split("/")
-        if first != "artifacts" or not names or not all(FILE_NAME.fullmatch(name) for name in names):
-            raise RequestError(f"{path!r} is no path of an artifact")
+        self._check_artifact(path)
         self._put(path, content)
 
     def read_artifact(self, path: str) -> bytes:
-        """The content of the file that a row's `artifact` names. Raises FileNotFoundError where it is gone."""
+        """The content of the file that a row's `artifact` names.
+
+        Raises FileNotFoundError where it is gone, RequestError where the row names something outside the artifacts.
+        """
+        self._check_artifact(path)
         with self._files.open_input_file(f"{self._root}/{path}") as stream:
             return bytes(stream.read())
+
+    def _check_artifact(self, path: str) -> None:
+        first, *names = path.split("/")
+        plain = first == "artifacts" and names and all(FILE_NAME.fullmatch(name) for name in names)
+        root = Path(self._root)
+        if not plain or (self._is_local and not (root / path).resolve().is_relative_to(root.resolve())):
+            raise RequestError(f"{path!r} is no path of an artifact")
 
     def append(self, rows: Sequence[Any]) -> None:
         """Adds the rows, all of one type and one attempt, as one durable fragment.
@@ -198,7 +207,7 @@ class Store:
     def _table_files(self, table_name: str) -> list[str]:
         selector = pafs.FileSelector(f"{self._root}/{table_name}", allow_not_found=True)
         infos = self._files.get_file_info(selector)
-        return sorted(info.path for info in infos if info.path.endswith(".parquet"))
+        return sorted(info.path for info in infos if info.is_file and info.path.endswith(".parquet"))
 
     def _read_file(self, path: str, wanted: pa.Schema) -> pa.Table | Damage:
         try:
@@ -206,17 +215,21 @@ class Store:
                 metadata = file.schema_arrow.metadata or {}
                 present = [name for name in wanted.names if name in file.schema_arrow.names]
                 table = file.read(columns=present)
+            version = int(metadata.get(b"lmsweep_schema_version", b"0"))
+            arrays = [
+                table.column(f.name).cast(f.type) if f.name in present else pa.nulls(table.num_rows, f.type)
+                for f in wanted
+            ]
+            found = pa.table(arrays, schema=wanted.with_metadata(metadata))
+            found.validate(full=True)
+            _replaced_by(found)
         except FileNotFoundError:  # compacted by another driver since the folder was listed: its rows are elsewhere
             return wanted.empty_table()
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, OSError, ValueError) as error:  # it may come from anywhere and hold anything
             return Damage(path=path.removeprefix(f"{self._root}/"), error=str(error))
-        version = int(metadata.get(b"lmsweep_schema_version", b"0"))
         if version > SCHEMA_VERSION:
             raise RequestError(f"{path} was written by a newer lmsweep (schema {version}); upgrade lmsweep to read it")
-        arrays = [
-            table.column(f.name).cast(f.type) if f.name in present else pa.nulls(table.num_rows, f.type) for f in wanted
-        ]
-        return pa.table(arrays, schema=wanted.with_metadata(metadata))
+        return found
 
     def _put(self, path: str, content: bytes) -> None:
         target = f"{self._root}/{path}"
@@ -280,4 +293,8 @@ def _encode(table: pa.Table, **options: Any) -> bytes:
 
 
 def _replaced_by(table: pa.Table) -> list[str]:
-    return list(json.loads((table.schema.metadata or {}).get(_REPLACES, b"[]")))
+    """Raises ValueError where the metadata holds something else."""
+    names = json.loads((table.schema.metadata or {}).get(_REPLACES, b"[]"))
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("what it replaces is no list of names")
+    return names
