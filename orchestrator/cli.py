@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -316,7 +317,7 @@ def _plan(
     nsys: bool = False,
 ) -> Any:
     from orchestrator.fit import device_memory, with_device, without_placement
-    from orchestrator.launch import preload
+    from orchestrator.launch import prepare
     from orchestrator.plan import Planned, make_plan
     from orchestrator.predictions import SMALL, Predictions
     from orchestrator.resources import find_nodes
@@ -332,7 +333,7 @@ def _plan(
         check_nsys(asked.trials, here=address is None)
     kept = Store(store)
     predictions = Predictions(asked.trials, least=SMALL if will_run else 0) if predict else None
-    nodes = find_nodes(address, preload if will_run and not kept.exists() else lambda: None)
+    nodes = find_nodes(address, partial(prepare, address) if will_run and not kept.exists() else lambda: None)
     if there:
         nodes, asked = [with_device(nodes[0], *there)], without_placement(asked)
     made = make_plan(asked, nodes, kept, retry=frozenset(retry), fresh=fresh, predictions=predictions)

@@ -15,6 +15,7 @@ from orchestrator.placement import Placement
 from orchestrator.plan import PlannedTrial
 from orchestrator.worker import Worker
 from trials.attempt import Attempt
+from trials.cores import usable_cores
 from trials.record import Row
 from trials.spec import Status
 
@@ -51,21 +52,31 @@ NODE_ID = "ray.io/node-id"
 OnRows = Callable[[PlannedTrial, list[Row]], None]
 
 
-def preload() -> None:
-    """Imports what a launch will need; it takes a second or two that may be spent waiting for something else."""
+def prepare(address: str | None) -> None:
+    """Imports what a launch will need and, without an address, starts Ray with what it finds on this machine; it takes
+    seconds that may be spent waiting for something else.
+    """
     os.environ.update(SETTINGS)
     import ray.tune  # noqa: F401
 
+    if address is None:
+        start_ray(None, cpus=len(usable_cores()), gpus=None)
 
-def start_ray(address: str | None, *, cpus: int, gpus: int) -> None:
-    """Joins the cluster at `address`, or starts Ray on this machine, reachable from nowhere else."""
+
+def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
+    """Joins the cluster at `address`, or starts Ray on this machine, reachable from nowhere else, with these many cores
+    and GPUs to give away; None for the GPUs that it finds.
+    """
     os.environ.update(SETTINGS)
     if address is None:
         os.environ["RAY_AUTH_MODE"] = "disabled"  # only the loopback interface can reach it
     import ray
 
     if ray.is_initialized():
-        return
+        has = ray.cluster_resources()
+        if address is not None or gpus is None or (has.get("CPU", 0), has.get("GPU", 0)) == (cpus, gpus):
+            return
+        ray.shutdown()  # it was started before it was known what there is
     if address is not None:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
         return
@@ -200,16 +211,16 @@ def _supervisor() -> type:
         """The actor: one per slot, kept from trial to trial."""
 
         def setup(self, config: dict[str, Any], trials: Sequence[PlannedTrial] = ()) -> None:
-            self.worker = Worker(trials)
-            self.gpus_on_node: int | None = None
+            context = ray.get_runtime_context()
+            here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
+            self.worker = Worker(
+                trials,
+                gpu_ids=context.get_accelerator_ids().get("GPU", []),
+                gpus_on_node=int(here["Resources"].get("GPU", 0)),
+            )
 
         def step(self) -> dict[str, Any]:
-            gpu_ids = [int(gpu) for gpu in ray.get_runtime_context().get_accelerator_ids().get("GPU", [])]
-            if self.gpus_on_node is None:  # asked once: it takes as long as a short trial
-                here = ray.get_runtime_context().get_node_id()
-                node = next(node for node in ray.nodes() if node["NodeID"] == here)
-                self.gpus_on_node = int(node["Resources"].get("GPU", 0))
-            return {"done": True, "rows": self.worker.run(self.config["index"], gpu_ids, self.gpus_on_node)}
+            return {"done": True, "rows": self.worker.run(self.config["index"])}
 
         def reset_config(self, new_config: dict[str, Any]) -> bool:
             return True

@@ -1,13 +1,13 @@
 """The worker: what an actor on a node does with a trial. It holds the device for the trial and never touches it."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
 from orchestrator.plan import PlannedTrial
+from trials.cores import Gpu, cores_of, find_cores, find_gpus
 from trials.isolation import IsolatedRunner
 from trials.record import Record, Row
-from trials.spec import TrialConfig
 
 LEAST_AHEAD = 4
 """Compiled trials that are compiled ahead together even where there are fewer cores."""
@@ -16,44 +16,42 @@ LEAST_AHEAD = 4
 class Worker:
     """Runs trials of one plan, each in a process of its own, on this worker's cores."""
 
-    def __init__(self, trials: Sequence[PlannedTrial]) -> None:
-        self._trials = trials
-        self._runner = IsolatedRunner()
-        self._compiled: set[TrialConfig] = set()
+    def __init__(self, trials: Sequence[PlannedTrial], *, gpu_ids: Sequence[str], gpus_on_node: int) -> None:
+        """`gpu_ids` are those that it holds, as CUDA_VISIBLE_DEVICES names them; the node has `gpus_on_node` to give.
 
-    def run(self, index: int, gpu_ids: list[int], gpus_on_node: int) -> list[Row]:
+        Begins to start the trial server, which takes seconds.
+        """
+        self._trials = trials
+        self._workers = max(1, gpus_on_node // len(gpu_ids)) if gpu_ids else 1
+        # Without NVIDIA's driver the GPUs are known by number only.
+        gpus = find_gpus() or [Gpu(names=(str(i),), numa_node=None) for i in range(gpus_on_node)]
+        self._cores = cores_of(gpu_ids, gpus, find_cores())
+        self._runner = IsolatedRunner(cores=self._cores)
+        self._runner.start()
+
+    def run(self, index: int) -> list[Row]:
         """The rows of the plan's trial of this index."""
         planned = self._trials[index]
-        cores = cores_of(gpu_ids, gpus_on_node)
-        seconds = self._compile_ahead(index, cores)
-        rows = self._runner.run(planned.trial, fallback=planned.environment, cores=cores)
+        seconds = self._compile_ahead(index) if planned.trial.config.compiles else None
+        rows = self._runner.run(planned.trial, fallback=planned.environment)
         last = rows[-1]
-        if seconds and isinstance(last, Record) and last.phase == "trial":
+        if seconds is not None and isinstance(last, Record) and last.phase == "trial":
             rows.append(replace(last, metric="precompile_time", samples=(seconds,)))
         return rows
 
     def close(self) -> None:
         self._runner.close()
 
-    def _compile_ahead(self, index: int, cores: tuple[int, ...]) -> float:
-        """Compiles this trial's graph and those of the next ones while nothing is measured; returns the seconds."""
-        config = self._trials[index].trial.config
-        if not config.compiles or config in self._compiled:
-            return 0.0
-        alike = [
-            one.trial.config
-            for one in self._trials[index:]
-            if one.trial.config.compiles and one.trial.config.device_type == config.device_type
-        ]
-        ahead = alike[: max(LEAST_AHEAD, len(cores))]
-        self._compiled.update(ahead)
-        return self._runner.precompile(ahead, environment=self._trials[index].environment, cores=cores)
-
-
-def cores_of(gpu_ids: list[int], gpus_on_node: int) -> tuple[int, ...]:
-    """The cores that belong to these GPUs, so that trials side by side never share one; without GPUs, all cores."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    share = len(cores) // gpus_on_node if gpus_on_node else 0
-    if not gpu_ids or share == 0:
-        return tuple(cores)
-    return tuple(core for gpu in gpu_ids for core in cores[gpu * share : (gpu + 1) * share])
+    def _compile_ahead(self, index: int) -> float:
+        """Has this trial's graph compiled and, if it was not, some of those of the next ones too, while nothing is
+        measured here; returns the seconds.
+        """
+        device = self._trials[index].trial.config.device_type
+        alike = (
+            self._trials[i].trial.config
+            for i in range(index, len(self._trials))
+            if self._trials[i].trial.config.compiles and self._trials[i].trial.config.device_type == device
+        )
+        ahead = tuple(islice(alike, max(LEAST_AHEAD, len(self._cores)) * self._workers))
+        environment = self._trials[index].environment
+        return self._runner.precompile(ahead, environment=environment, sharers=self._workers).seconds

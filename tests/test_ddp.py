@@ -21,8 +21,8 @@ from tests.command import lmsweep
 from trials.attempt import Attempt
 from trials.collectives import bus_factor, leave
 from trials.communication import on_gpu, trace_communication
+from trials.cores import usable_cores
 from trials.data_parallel_step import DataParallelStep
-from trials.fingerprint import usable_cores
 from trials.gradient_sync import fill_buckets
 from trials.isolation import IsolatedRunner
 from trials.pairs import in_pairs

@@ -8,7 +8,7 @@ from orchestrator.plan import Plan, make_plan
 from orchestrator.resources import Node
 from orchestrator.run import count_slots
 from orchestrator.sweep import load_sweep
-from trials.ranks import share_of
+from trials.cores import share_of
 from trials.record import Fingerprint
 from trials.spec import TrialConfig
 from trials.store import Store

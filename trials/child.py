@@ -6,7 +6,7 @@ import signal
 from multiprocessing.connection import Connection
 
 from trials.isolation import Finished, Request
-from trials.processes import lead_own_group, pin
+from trials.processes import lead_own_group
 from trials.run import run_trial
 
 
@@ -27,7 +27,6 @@ def main(connection: Connection, parent_pid: int, output_fd: int, inherited_fd: 
             request: Request = connection.recv()
         except EOFError:
             return
-        pin(request.cores)
         reusable = run_trial(
             request.attempt,
             request.fallback,

@@ -20,6 +20,7 @@ import psutil
 import torch
 
 import trials
+from trials.cores import usable_cores
 from trials.precision import float32_matmul_in_force
 from trials.record import Fingerprint
 
@@ -48,13 +49,6 @@ def fingerprint(device_type: str) -> Fingerprint:
         lmsweep_version=trials.__version__,
         lmsweep_commit=_commit(),
     )
-
-
-def usable_cores() -> list[int]:
-    """The logical cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
 
 
 def accelerator_type(device_name: str) -> str:

@@ -5,13 +5,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Self
 
 from trials.attempt import Attempt
+from trials.processes import pinned
 from trials.record import Fingerprint, Row, environment_id
 from trials.spec import Status, Trial, TrialConfig
 
@@ -23,8 +23,6 @@ class Request:
     attempt: Attempt
     fallback: Fingerprint
     """The environment that planning expected, for the rows of a child that dies before it can look for itself."""
-    cores: tuple[int, ...]
-    """Logical cores it is pinned to; empty for no pinning."""
     requested_at: float
     """time.monotonic() when it was asked for."""
     keep: bool = False
@@ -38,8 +36,17 @@ class PrecompileRequest:
     configs: tuple[TrialConfig, ...]
     environment_id: str
     """Where they will run: what was compiled for it before is not compiled again."""
-    cores: tuple[int, ...]
-    """Logical cores to compile on; empty for all."""
+    sharers: int
+    """How many servers share the cache and its work, this one among them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precompiled:
+    """What compiling ahead came to."""
+
+    graphs: int
+    """Graphs that this server compiled; the others were in the cache, or another server compiles them."""
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,17 +60,23 @@ class Finished:
 class IsolatedRunner:
     """Starts a trial server on first use, and anew when it has died."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, cores: tuple[int, ...] = ()) -> None:
+        """`cores` are the logical cores that the server and all that it starts are pinned to; empty for no pinning."""
+        self._cores = cores
         self._server: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
-    def run(self, trial: Trial, *, fallback: Fingerprint, cores: tuple[int, ...] = ()) -> list[Row]:
+    def start(self) -> None:
+        """Begins to start the server, which is needed soon."""
+        self._connect()
+
+    def run(self, trial: Trial, *, fallback: Fingerprint) -> list[Row]:
         """The rows of every workload of the trial; it does not raise for anything that happens to the trial."""
         attempt = Attempt.begin(trial)
         requested_at = time.monotonic()
         connection = self._connect()
         try:
-            connection.send(Request(attempt=attempt, fallback=fallback, cores=cores, requested_at=requested_at))
+            connection.send(Request(attempt=attempt, fallback=fallback, requested_at=requested_at))
             rows: list[Row] = connection.recv()
         except (EOFError, ConnectionError):
             self.close()
@@ -72,21 +85,23 @@ class IsolatedRunner:
         return rows
 
     def precompile(
-        self, configs: Iterable[TrialConfig], *, environment: Fingerprint, cores: tuple[int, ...] = ()
-    ) -> float:
-        """Compiles what these trials need, side by side, into the cache; returns the seconds it took.
+        self, configs: tuple[TrialConfig, ...], *, environment: Fingerprint, sharers: int = 1
+    ) -> Precompiled:
+        """Has what the first of these trials needs in the cache: compiles it and its share of the others, side by side,
+        or waits until another of the `sharers` has compiled it.
 
         A graph that does not compile is left to its trial, which will say so.
         """
         begin = time.monotonic()
         connection = self._connect()
+        graphs = 0
         try:
             key = environment_id(environment)
-            connection.send(PrecompileRequest(configs=tuple(configs), environment_id=key, cores=cores))
-            connection.recv()
+            connection.send(PrecompileRequest(configs=configs, environment_id=key, sharers=sharers))
+            graphs = connection.recv()
         except (EOFError, ConnectionError):
             self.close()
-        return time.monotonic() - begin
+        return Precompiled(graphs=graphs, seconds=time.monotonic() - begin)
 
     def close(self) -> None:
         """Ends the server and with it any child."""
@@ -111,14 +126,19 @@ class IsolatedRunner:
             self.close()
         if self._connection is None:
             ours, theirs = socket.socketpair()
-            with theirs:
+            with theirs, pinned(self._cores):
                 self._server = subprocess.Popen(
                     [sys.executable, "-m", "trials.server", str(theirs.fileno())],
                     pass_fds=[theirs.fileno()],
-                    env=os.environ | {"PYTHONPATH": _search_path()},
+                    env=_bounds(self._cores) | os.environ | {"PYTHONPATH": _search_path()},
                 )
             self._connection = Connection(ours.detach())
         return self._connection
+
+
+def _bounds(cores: tuple[int, ...]) -> dict[str, str]:
+    """Settings under which what the server starts stays within these cores, if there are any."""
+    return {"TORCHINDUCTOR_COMPILE_THREADS": str(len(cores))} if cores else {}
 
 
 def _search_path() -> str:

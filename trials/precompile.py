@@ -5,10 +5,13 @@ may compile side by side as there are cores. The trials then find their code in 
 told apart, they are: a trial that had to compile is flagged `cold_cache`.
 """
 
+import fcntl
 import hashlib
+import math
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -19,12 +22,15 @@ import torch._inductor.config
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from trials.attention_step import AttentionStep
-from trials.fingerprint import usable_cores
+from trials.cores import usable_cores
 from trials.isolation import PrecompileRequest
 from trials.precision import set_math_mode
-from trials.processes import kill_group, lead_own_group, pin
+from trials.processes import kill_group, lead_own_group
 from trials.spec import CompileMode, TrialConfig
 from trials.training_step import TrainingStep
+
+LOOK_AGAIN_SECONDS = 0.05
+"""How often to look whether another server has compiled a graph."""
 
 
 def graphs_of(configs: Iterable[TrialConfig]) -> list[TrialConfig]:
@@ -32,8 +38,8 @@ def graphs_of(configs: Iterable[TrialConfig]) -> list[TrialConfig]:
 
     None with max-autotune: it times kernels on the device, which nobody else may use meanwhile.
     """
-    wanted = {_graph_of(config) for config in configs if config.compiles and config.compile_mode != "max-autotune"}
-    return sorted(wanted, key=lambda config: -(config.num_layers or 0))
+    wanted = [_graph_of(config) for config in configs if config.compiles and config.compile_mode != "max-autotune"]
+    return sorted(dict.fromkeys(wanted), key=lambda config: -(config.num_layers or 0))
 
 
 def precompile(config: TrialConfig, *, threads: int) -> None:
@@ -80,27 +86,39 @@ def _graph_of(config: TrialConfig) -> TrialConfig:
     )
 
 
-def compile_side_by_side(request: PrecompileRequest, client: Connection) -> None:
-    """Compiles each graph in a forked process of its own, as many at once as there are cores.
+def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
+    """Sees that the graph of the first configuration is in the cache; returns how many graphs it compiled for that.
+
+    Where it has to be compiled, a fair share of the others is too: each in a forked process of its own, as many at once
+    as there are cores. What another server is at work on is left to it, and waited for if it is the first one's.
 
     Raises EOFError where the client goes away meanwhile. A mark in the cache's folder says what has been compiled, so
-    that another sweep need not even look.
+    that another sweep need not even look; a lock beside it, held by the process that is at work on it, who does.
     """
-    marks = {config: _mark(config, request.environment_id) for config in graphs_of(request.configs)}
-    waiting = [config for config, mark in marks.items() if not mark.exists()]
-    cores = request.cores or tuple(usable_cores())
-    side_by_side = max(1, min(len(waiting), len(cores)))
+    graphs = graphs_of(request.configs)
+    marks = {graph: _mark(graph, request.environment_id) for graph in graphs}
+    first = next(iter(graphs_of(request.configs[:1])), None)
+    missing = [graph for graph in graphs if not marks[graph].exists()]
+    if first not in missing:
+        return 0
+    missing.sort(key=lambda graph: graph != first)
+    share = math.ceil(len(missing) / request.sharers)
+    side_by_side = min(share, len(usable_cores()))
+    threads = len(usable_cores()) // side_by_side
     context = multiprocessing.get_context("fork")
+    compiled = 0
     running: list[Any] = []
-    while waiting or running:
-        while waiting and len(running) < side_by_side:
-            config = waiting.pop(0)
-            threads = max(1, len(cores) // side_by_side)
-            arguments = (config, marks[config], os.getpid(), cores, threads, client.fileno())
-            process = context.Process(target=_compile_one, args=arguments)
-            process.start()
-            running.append(process)
-        ready = wait([*(process.sentinel for process in running), client])
+    while running or (missing and compiled < share):
+        while missing and compiled < share and len(running) < side_by_side:
+            graph = missing.pop(0)
+            with _claim(marks[graph]) as lock:
+                if lock:
+                    arguments = (graph, marks[graph], os.getpid(), threads, client.fileno())
+                    process = context.Process(target=_compile_one, args=arguments)
+                    process.start()
+                    running.append(process)
+                    compiled += 1
+        ready = wait([*(process.sentinel for process in running), client]) if running else []
         gone = client in ready
         for process in [one for one in running if gone or not one.is_alive()]:
             kill_group(process.pid)
@@ -108,20 +126,41 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> None
             running.remove(process)
         if gone:
             raise EOFError
+    _wait_for(marks[first], client)
+    return compiled
 
 
-def _compile_one(
-    config: TrialConfig, mark: Path, parent_pid: int, cores: tuple[int, ...], threads: int, inherited_fd: int
-) -> None:
+def _compile_one(config: TrialConfig, mark: Path, parent_pid: int, threads: int, inherited_fd: int) -> None:
     """Compiles one graph, without a word: what is wrong with it, its trial will say."""
     lead_own_group(parent_pid, inherited_fd)
-    pin(cores)
     silence = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(silence, stream)
     precompile(config, threads=threads)
-    mark.parent.mkdir(parents=True, exist_ok=True)
     mark.touch()
+
+
+@contextmanager
+def _claim(mark: Path) -> Iterator[bool]:
+    """Whether nobody has compiled this or is at work on it; what is started inside holds the claim until it ends."""
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    with mark.with_suffix(".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield not mark.exists()
+
+
+def _wait_for(mark: Path, client: Connection) -> None:
+    """Waits until it is compiled, or nobody is at work on it. Raises EOFError where the client goes away meanwhile."""
+    while not mark.exists():
+        with _claim(mark) as nobody_else:
+            if nobody_else:  # it could not be compiled
+                return
+        if wait([client], LOOK_AGAIN_SECONDS):
+            raise EOFError
 
 
 def _mark(config: TrialConfig, environment: str) -> Path:

@@ -5,6 +5,7 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Iterator
 
 PR_SET_PDEATHSIG = 1
 
@@ -30,6 +31,17 @@ def lead_own_group(parent_pid: int, inherited_fd: int) -> None:
     os.setsid()
     die_with_parent(parent_pid)
     os.close(inherited_fd)
+
+
+@contextlib.contextmanager
+def pinned(cores: tuple[int, ...]) -> Iterator[None]:
+    """Inside, what this thread starts is kept on these logical cores; on none in particular if there are none."""
+    before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
+    pin(cores)
+    try:
+        yield
+    finally:
+        pin(tuple(before))
 
 
 def pin(cores: tuple[int, ...]) -> None:

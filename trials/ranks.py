@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal
 
+from trials.cores import share_of
 from trials.processes import die_with_parent, pin
 from trials.record import Record, Row
 from trials.spec import Status
@@ -149,12 +150,6 @@ def _main(body: Body, rank: Rank, connection: Connection, parent_pid: int) -> No
         # The others would fail too if its connections closed now, and hide what went wrong first.
         while True:
             signal.pause()
-
-
-def share_of(cores: tuple[int, ...], index: int, parts: int) -> tuple[int, ...]:
-    """The cores that belong to one of `parts` ranks."""
-    size = len(cores) // parts
-    return cores[index * size : (index + 1) * size] if size else (cores[index % len(cores)],)
 
 
 def exit_words(exitcode: int) -> str:

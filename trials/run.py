@@ -11,7 +11,8 @@ import torch
 
 from trials.attempt import Attempt
 from trials.collectives import leave
-from trials.fingerprint import fingerprint, present_devices, usable_cores
+from trials.cores import usable_cores
+from trials.fingerprint import fingerprint, present_devices
 from trials.ranks import Emit, Rank, RankDiedError, Start, has_failed, run_ranks
 from trials.record import Fingerprint, Measurement, Row, Yielded
 from trials.spec import RANKED_WORKLOADS, Status, Trial, UnsupportedError

@@ -104,8 +104,7 @@ class Server:
                     if not (self.idle or self.spare):
                         self.spare = Child(inherited_fd=self.client.fileno())
                 else:
-                    compile_side_by_side(request, self.client)
-                    self.client.send(None)
+                    self.client.send(compile_side_by_side(request, self.client))
         self._retire()
 
     def run(self, request: Request) -> list[Row]:
@@ -194,3 +193,4 @@ if __name__ == "__main__":
     die_with_parent(os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Server(Connection(int(sys.argv[1]))).serve()
+    os._exit(0)  # to take the interpreter down in order would take as long as a short trial

@@ -14,7 +14,8 @@ from trials.attention_support import check_attention
 from trials.clock import synchronize
 from trials.collectives import collective_library, join
 from trials.compilation import reset_compiler
-from trials.fingerprint import fingerprint, present_devices, usable_cores
+from trials.cores import usable_cores
+from trials.fingerprint import fingerprint, present_devices
 from trials.precision import set_math_mode
 from trials.ranks import Rank
 from trials.record import Fingerprint

@@ -1,0 +1,106 @@
+"""Cores: which of a machine's go with which of its GPUs, so that trials side by side never share one."""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SYSTEM = Path("/sys/devices/system/cpu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Core:
+    """A logical core."""
+
+    number: int
+    physical: int
+    """The first logical core of the physical core that it is a thread of."""
+    numa_node: int | None
+    """None where the system does not tell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """A GPU of the machine, whether this process may use it or not."""
+
+    names: tuple[str, ...]
+    """Its index and its UUID, by which CUDA_VISIBLE_DEVICES may name it."""
+    numa_node: int | None
+    """None where the system does not tell."""
+
+
+def usable_cores() -> list[int]:
+    """The logical cores this process may run on, threads of one physical core beside each other."""
+    return [core.number for core in find_cores()]
+
+
+def find_cores() -> list[Core]:
+    """The cores this process may run on, by NUMA node and physical core."""
+    if not hasattr(os, "sched_getaffinity"):
+        return [Core(number=number, physical=number, numa_node=None) for number in range(os.cpu_count() or 1)]
+    found = [_core(number) for number in os.sched_getaffinity(0)]
+    return sorted(found, key=lambda core: (core.numa_node or 0, core.physical, core.number))
+
+
+def find_gpus() -> list[Gpu]:
+    """Every GPU that the NVIDIA driver shows; none without one."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        buses = [pynvml.nvmlDeviceGetPciInfo(handle).busId for handle in handles]
+        uuids = [pynvml.nvmlDeviceGetUUID(handle) for handle in handles]
+    except pynvml.NVMLError:
+        return []
+    return [
+        Gpu(names=(str(i), uuid), numa_node=_numa_node_of_device(bus))
+        for i, (bus, uuid) in enumerate(zip(buses, uuids, strict=True))
+    ]
+
+
+def cores_of(gpu_ids: Sequence[str], gpus: Sequence[Gpu], cores: Sequence[Core]) -> tuple[int, ...]:
+    """The logical cores that belong to these GPUs of the machine; all of them without a GPU.
+
+    Each GPU has an equal share of the cores of its NUMA node or, where these are not known, of all; it is the same
+    whether the other GPUs are in use or not. A core has two owners only where there are fewer than GPUs.
+    """
+    mine = [gpu for gpu in gpus if set(gpu.names) & set(gpu_ids)]
+    if not mine:
+        return tuple(core.number for core in cores)
+    near = all(_physical(cores, gpu.numa_node) for gpu in gpus) and all(gpu.numa_node is not None for gpu in gpus)
+    found: list[int] = []
+    for gpu in mine:
+        node = gpu.numa_node if near else None
+        neighbours = [other for other in gpus if other.numa_node == node] if near else list(gpus)
+        share = share_of(_physical(cores, node), neighbours.index(gpu), len(neighbours))
+        found += [core.number for core in cores if core.physical in share and core.number not in found]
+    return tuple(found)
+
+
+def share_of(cores: Sequence[int], index: int, parts: int) -> tuple[int, ...]:
+    """The cores that belong to one of `parts` equal shares; where there are fewer than that, one of them."""
+    size = len(cores) // parts
+    return tuple(cores[index * size : (index + 1) * size]) if size else (cores[index % len(cores)],)
+
+
+def _physical(cores: Sequence[Core], numa_node: int | None) -> list[int]:
+    """Physical cores of a NUMA node, or of all."""
+    return list(dict.fromkeys(core.physical for core in cores if numa_node in (None, core.numa_node)))
+
+
+def _core(number: int) -> Core:
+    folder = SYSTEM / f"cpu{number}"
+    siblings = folder / "topology" / "thread_siblings_list"
+    first = re.match(r"\d+", siblings.read_text()) if siblings.exists() else None
+    nodes = [int(path.name.removeprefix("node")) for path in folder.glob("node[0-9]*")]
+    return Core(number=number, physical=int(first[0]) if first else number, numa_node=nodes[0] if nodes else None)
+
+
+def _numa_node_of_device(bus_id: str) -> int | None:
+    # NVML writes the domain with eight digits, the system with four.
+    domain, _, rest = bus_id.lower().partition(":")
+    path = Path(f"/sys/bus/pci/devices/{domain[-4:]}:{rest}/numa_node")
+    number = int(path.read_text()) if path.exists() else -1
+    return number if number >= 0 else None
