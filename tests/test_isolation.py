@@ -84,6 +84,7 @@ def test_a_trial_that_ends_well_leaves_the_rows_of_its_phases_and_of_its_time(ru
     assert {"forward.time", "backward.time", "optimizer.time", "step.time"} <= names
     assert {"trial.setup_time", "trial.warmup_time", "trial.measured_time"} <= names
     assert {row.fingerprint.device_name for row in rows} == {environment.device_name}
+    assert type(rows[0].fingerprint.torch_version) is str, "to read torch's own type would take importing torch"
 
 
 def test_each_workload_of_a_trial_has_its_rows_and_what_cannot_be_known_has_a_reason(runner, environment):

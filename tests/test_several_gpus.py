@@ -96,6 +96,7 @@ def test_two_slots_compile_each_graph_once_and_measure_on_cores_of_their_own(mon
     environment = this_machine().environments["cpu"]
     configs = tuple(replace(TINY, context_length=length) for length in (16, 32))
     compiled: dict[int, int] = {}
+    left: dict[int, int] = {}
     rows: dict[int, list[Record]] = {}
     mine = usable_cores()
 
@@ -105,11 +106,12 @@ def test_two_slots_compile_each_graph_once_and_measure_on_cores_of_their_own(mon
             runner.start()
             ready.wait()
             compiled[index] = runner.precompile(configs, environment=environment, sharers=2).graphs
+            measured.wait()
+            left[index] = runner.precompile(configs[1:], environment=environment, sharers=2).graphs
             trial = Trial(config=configs[0], workloads=("timing",), sweep="test")
             rows[index] = [row for row in runner.run(trial, fallback=environment) if isinstance(row, Record)]
-            measured.wait()
 
-    ready, measured = threading.Barrier(3), threading.Barrier(3)
+    ready, measured = threading.Barrier(3, timeout=120), threading.Barrier(3, timeout=120)
     threads = [threading.Thread(target=slot, args=(index,)) for index in (0, 1)]
     for thread in threads:
         thread.start()
@@ -119,7 +121,7 @@ def test_two_slots_compile_each_graph_once_and_measure_on_cores_of_their_own(mon
     for thread in threads:
         thread.join()
     assert set(os.sched_getaffinity(0)) == set(mine), "this process itself stays where it was"
-    assert sum(compiled.values()) == 2 and set(compiled.values()) == {1}, "each its share, the first one's by either"
+    assert sum(compiled.values()) + sum(left.values()) == len(configs)
     for index in (0, 1):
         found = rows[index]
         assert {row.status for row in found} == {Status.OK}

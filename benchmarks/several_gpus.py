@@ -1,0 +1,189 @@
+"""What several GPUs of one machine bring, and whether trials side by side disturb each other.
+
+python benchmarks/several_gpus.py FOLDER [--gpus 1,2,4] [--sweep FILE] [--set axis=a,b ...]
+
+Runs the sweep with so many GPUs visible, each time into a fresh store under FOLDER, after a run with all of them that
+fills an empty compile cache. Prints trials per hour, how far medians are from those on one GPU, and whether a foreign
+process on a GPU is noticed.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from tabulate import tabulate
+
+from analysis import load
+
+ROOT = Path(__file__).parent.parent
+FOREIGN = """
+import torch
+a = torch.randn(4096, 4096, device="cuda")
+print(flush=True)
+while True:
+    a @ a
+    torch.cuda.synchronize()
+"""
+"""A program that keeps a GPU busy."""
+ONE_TRIAL = ["--set", "model=large", "--set", "precision=bf16", "--set", "compile=none", "--set", "context_length=256"]
+ENOUGH = 3
+"""Trials for each GPU from which a rate is worth telling."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A whole command, and what it stored."""
+
+    gpus: int
+    seconds: float
+    """Of the whole command."""
+    steps: pd.DataFrame
+    """The rows step.time, by the cell of the grid."""
+    ends: list[float]
+    """When the trials ended, in order, seconds."""
+
+    @property
+    def per_hour(self) -> float:
+        """Trials per hour of the whole command."""
+        return 3600 * len(self.ends) / self.seconds
+
+    @property
+    def per_hour_at_work(self) -> float | None:
+        """Trials per hour between the moment when as many trials as GPUs had ended, so that all were at work, and the
+        moment when the first GPU had nothing more to do.
+        """
+        if len(self.ends) < ENOUGH * self.gpus:
+            return None
+        first, last = self.gpus - 1, len(self.ends) - self.gpus
+        return 3600 * (last - first) / (self.ends[last] - self.ends[first])
+
+
+def run(store: Path, gpus: int, arguments: Sequence[str]) -> Run:
+    visible = ",".join(map(str, range(gpus)))
+    environment = os.environ | {
+        "CUDA_VISIBLE_DEVICES": visible,
+        "TORCHINDUCTOR_CACHE_DIR": str(store.parent / "compile-cache"),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+    }
+    command = [sys.executable, "-m", "orchestrator.cli", "run", *arguments, "--store", str(store)]
+    began = time.monotonic()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    seconds = time.monotonic() - began
+    (store.parent / f"{store.name}.txt").write_text(done.stdout + done.stderr)
+    account = [line for line in done.stdout.splitlines() if ": setup " in line]
+    print(f"{store.name}: {seconds:.1f} s, exit code {done.returncode}; {' '.join(account)}", flush=True)
+    frame = load(str(store))
+    frame["name"] = frame["phase"] + "." + frame["metric"]
+    cell = ["model", "context_length", "precision", "compile"]
+    return Run(
+        gpus=gpus,
+        seconds=seconds,
+        steps=frame[frame["name"] == "step.time"].set_index(cell).sort_index(),
+        ends=_ends(frame),
+    )
+
+
+def _ends(frame: pd.DataFrame) -> list[float]:
+    parts = frame[
+        (frame["phase"] == "trial")
+        & frame["metric"].isin(["setup_time", "compile_time", "warmup_time", "measured_time"])
+    ]
+    took = parts.groupby("attempt_id")["median"].sum()
+    began = parts.groupby("attempt_id")["started_at"].first().map(lambda at: at.timestamp())
+    return sorted(began + took)
+
+
+def rates(runs: Sequence[Run]) -> str:
+    alone = runs[0]
+    lines = [
+        [
+            one.gpus,
+            len(one.ends),
+            one.seconds,
+            one.per_hour,
+            one.per_hour / alone.per_hour,
+            one.per_hour_at_work,
+            (one.per_hour_at_work or 0) / (alone.per_hour_at_work or 1) or None,
+            one.steps["cores_used"].iloc[0],
+        ]
+        for one in runs
+    ]
+    headers = [
+        "GPUs",
+        "trials",
+        "command (s)",
+        "trials/h",
+        "ratio",
+        "trials/h, all GPUs at work",
+        "ratio",
+        "cores each",
+    ]
+    return tabulate(lines, headers=headers, floatfmt=("", "", ".1f", ".0f", ".2f", ".0f", ".2f"))
+
+
+def differences(alone: Run, together: Run) -> str:
+    """How far each median is from that on one GPU, those that the host limits apart."""
+    columns = ["median", "low", "high", "flags"]
+    both = alone.steps[columns].join(together.steps[columns].add_suffix("_2"))
+    both["difference"] = both["median_2"] / both["median"] - 1
+    both["bound by"] = [
+        "host" if "host_bound" in {*one, *other} else "device"
+        for one, other in zip(both["flags"], both["flags_2"], strict=True)
+    ]
+    both["disjoint"] = (both["low_2"] > both["high"]) | (both["high_2"] < both["low"])
+    parts = [f"{together.gpus} GPUs against 1"]
+    for bound, some in both.groupby("bound by"):
+        size = some["difference"].abs()
+        parts.append(
+            f"  {bound}-bound: {len(some)} cells; |difference| median {size.median():.2%}, largest {size.max():.2%}; "
+            f"{(size <= 0.02).sum()} within 2 %; "
+            f"{(some['disjoint'] & (size > 0.02)).sum()} beyond it with disjoint intervals"
+        )
+    worst = both.reindex(both["difference"].abs().sort_values(ascending=False).index).head(8).reset_index()
+    worst = worst[
+        ["model", "context_length", "precision", "compile", "bound by", "median", "median_2", "difference", "disjoint"]
+    ]
+    return "\n".join([*parts, tabulate(worst.values.tolist(), headers=list(worst.columns), floatfmt=".4g")])
+
+
+def notices_foreign(folder: Path, sweep: str) -> str:
+    """Whether a trial on a GPU that another process uses is flagged."""
+    with subprocess.Popen(
+        [sys.executable, "-c", FOREIGN], stdout=subprocess.PIPE, env=os.environ | {"CUDA_VISIBLE_DEVICES": "0"}
+    ) as foreign:
+        assert foreign.stdout is not None
+        foreign.stdout.readline()
+        try:
+            shared = run(folder / "foreign", 1, [sweep, *ONE_TRIAL])
+        finally:
+            foreign.kill()
+    return f"beside a foreign process: {shared.steps[['median', 'flags']].to_dict('records')}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--gpus", default="1,2,4")
+    parser.add_argument("--sweep", default=str(ROOT / "benchmarks" / "end-to-end.yaml"))
+    parser.add_argument("--set", action="append", default=[])
+    asked = parser.parse_args()
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    changes = [word for text in asked.set for word in ("--set", text)]
+    counts = sorted(int(count) for count in asked.gpus.split(","))
+    run(asked.folder / "cold", counts[-1], [asked.sweep, *changes])
+    runs = [run(asked.folder / f"gpus-{count}", count, [asked.sweep, *changes]) for count in counts]
+    print(rates(runs))
+    for together in runs[1:]:
+        print(f"\n{differences(runs[0], together)}")
+    if runs[0].steps["device"].str.startswith("cuda").all():
+        print(f"\n{notices_foreign(asked.folder, asked.sweep)}")
+
+
+if __name__ == "__main__":
+    main()
