@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 
 from trials.storage_tracker import StorageTracker
+from trials.traced_graph import Traced, returned
 
 aten = torch.ops.aten
 
@@ -49,17 +50,6 @@ class Layout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traced:
-    """One graph as it would be given to Inductor's code generator, forward and backward."""
-
-    forward: Graph
-    backward: Graph | None
-    """None where no gradients are wanted."""
-    lasting: int
-    """How many inputs, the first ones, outlive every step: weights and tables, or what attention alone is given."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class GraphMemory:
     """The memory of one compiled graph, forward and backward."""
 
@@ -77,58 +67,9 @@ class GraphMemory:
     """The same of backward, which frees what was saved as it goes."""
 
 
-def trace(
-    function: Callable[..., Tensor], inputs: Sequence[Tensor], *, lasting: int, weights: int, gradients: bool
-) -> Traced:
-    """Compiles `function` of these fake tensors up to the point where Inductor would generate code.
-
-    Of the inputs, the first `lasting` outlive every step, and of these the first `weights` are known to the compiler to
-    do so.
-    """
-    # Inductor is imported where it is needed: that takes as long as predicting ten models that are not compiled.
-    from torch._functorch.aot_autograd import aot_function
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
-    from torch._inductor.decomposition import select_decomp_table
-    from torch._inductor.fx_passes.joint_graph import joint_graph_passes
-    from torch.fx._lazy_graph_module import _use_lazy_graph_module
-
-    graphs: list[Graph] = []
-
-    def partition(joint: GraphModule, arguments: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
-        joint_graph_passes(joint)
-        options["static_lifetime_input_indices"] = list(range(weights))
-        return min_cut_rematerialization_partition(joint, arguments, compiler="inductor", **options)
-
-    def keep(gm: GraphModule, example_inputs: Any) -> Callable[..., Any]:
-        if not gradients:
-            joint_graph_passes(gm)
-        graphs.append(gm.graph)
-        returned = [node.meta["val"] if isinstance(node, Node) else node for node in _returned(gm.graph)]
-
-        def call(arguments: list[Any]) -> list[Any]:
-            return [torch.empty_like(value) if isinstance(value, Tensor) else value for value in returned]
-
-        call._boxed_call = True  # type: ignore[attr-defined]
-        return call
-
-    # As torch.compile does; nobody runs the code that would be generated after every pass.
-    with torch.set_grad_enabled(gradients), _use_lazy_graph_module(True):
-        result = aot_function(
-            function,
-            fw_compiler=keep,
-            bw_compiler=keep,
-            partition_fn=partition,
-            decompositions=select_decomp_table(),
-            keep_inference_input_mutations=True,
-        )(*inputs)
-    if gradients and len(graphs) == 1:  # backward is compiled when it is first needed
-        result.sum().backward()
-    return Traced(forward=graphs[0], backward=graphs[1] if gradients else None, lasting=lasting)
-
-
 def graph_memory(traced: Traced, *, block: int) -> GraphMemory:
     """What the graph allocates where the allocator rounds up to multiples of `block` bytes."""
-    output, *kept = _returned(traced.forward)
+    output, *kept = returned(traced.forward)
     forward_levels = _Memory(traced.forward, block=block, owned=set()).levels()
     if traced.backward is None:
         return GraphMemory(
@@ -153,7 +94,7 @@ def graph_memory(traced: Traced, *, block: int) -> GraphMemory:
         output=_layout(output),
         saved=tuple(_layout(node) for node in roots if node not in inputs),
         saved_inputs=tuple(inputs.index(node) for node in roots if node in inputs),
-        gradients=tuple(_layout(node) if _is_tensor(node) else None for node in _returned(traced.backward)),
+        gradients=tuple(_layout(node) if _is_tensor(node) else None for node in returned(traced.backward)),
         forward_levels=forward_levels,
         backward_levels=_Memory(traced.backward, block=block, owned=owned).levels(),
     )
@@ -165,7 +106,7 @@ class _Memory:
     def __init__(self, graph: Graph, *, block: int, owned: set[Node]) -> None:
         self.block = block
         self.owned = owned
-        self.returned = {_root(node) for node in _returned(graph) if _is_tensor(node)}
+        self.returned = {_root(node) for node in returned(graph) if _is_tensor(node)}
         nodes = [node for node in graph.nodes if node.op == "call_function" and _is_tensor(node)]
         self.in_memory = {node for node in self.returned if node.op == "call_function"}
         for node in nodes:
@@ -271,10 +212,6 @@ def _make(layout: Layout) -> Tensor:
 def _layout(node: Node) -> Layout:
     value = node.meta["val"]
     return Layout(shape=tuple(value.shape), dtype=value.dtype)
-
-
-def _returned(graph: Graph) -> list[Any]:
-    return list(graph.output_node().args[0])  # type: ignore[arg-type]
 
 
 def _is_tensor(node: Any) -> bool:

@@ -5,7 +5,7 @@ kernels of attention, the state of fused AdamW and, for compiled parts, what `tr
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -20,12 +20,13 @@ from torch.overrides import TorchFunctionMode
 from trials.attention import causal_block_mask
 from trials.attention_step import AttentionStep
 from trials.autocast import EmulatedCpuAutocast, EmulatedCudaAutocast
-from trials.compiled_memory import Traced, as_compiled, graph_memory, install, trace
+from trials.compiled_memory import as_compiled, graph_memory, install
 from trials.cuda_scratch import flex_scratch_bytes, scratch_bytes
 from trials.model import Transformer
 from trials.precision import MATH_MODES, MathMode
 from trials.spec import Mode, TrialConfig
 from trials.storage_tracker import CUDA_BLOCK, StorageTracker
+from trials.traced_graph import Captured, Traced, UnscalableError, capture, divide, in_primes
 from trials.training_step import PHASES, TrainingStep
 
 FUSED_ATTENTION = ("sdpa", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex")
@@ -153,7 +154,10 @@ def attention_levels(config: TrialConfig) -> dict[str, Levels]:
         step = AttentionStep(_on(config, "meta"), MATH_MODES[config.precision])
         mask = _block_mask(config)
         if config.compile != "none" and config.attention not in FUSED_ATTENTION:
-            step.attend = as_compiled(graph_memory(traced_attention(_on(config, "cpu")), block=_block(config)), tracker)
+            step.attend = as_compiled(
+                graph_memory(traced_attention(replace(config, model=None, mode="train_step")), block=_block(config)),
+                tracker,
+            )
         phases["init"] = tracker.levels = [tracker.live]
         step.forward()
         phases["forward"] = [*tracker.levels, tracker.live]
@@ -243,10 +247,8 @@ def graph_config(config: TrialConfig) -> TrialConfig:
 
 
 def traced_attention(config: TrialConfig) -> Traced:
-    """The graph of attention alone, for a configuration on the CPU."""
-    with FakeTensorMode():
-        step = AttentionStep(config, MATH_MODES[config.precision].without_autocast())
-        return trace(step.attend, step.inputs, lasting=len(step.inputs), weights=0, gradients=True)
+    """The graph of attention alone."""
+    return _traced(config, _captured_attention)
 
 
 @lru_cache(maxsize=4)
@@ -254,6 +256,26 @@ def traced_graph(config: TrialConfig) -> Traced:
     """The graph of the compiled block or model of a `graph_config`. Raises as `model_levels` does."""
     if config.checkpointing != "none":
         raise UnpredictableError("checkpointing inside one compiled graph is not predicted")
+    return _traced(config, _captured_model)
+
+
+def _traced(config: TrialConfig, captured: Callable[[TrialConfig], Captured]) -> Traced:
+    if shared := in_primes(config):
+        of_primes, primes = shared
+        with suppress(UnscalableError):
+            return divide(captured(of_primes), primes)
+    return divide(captured(config))
+
+
+@lru_cache(maxsize=8)
+def _captured_attention(config: TrialConfig) -> Captured:
+    with FakeTensorMode():
+        step = AttentionStep(_on(config, "cpu"), MATH_MODES[config.precision].without_autocast())
+        return capture(step.attend, step.inputs, lasting=len(step.inputs), weights=0, gradients=True)
+
+
+@lru_cache(maxsize=8)
+def _captured_model(config: TrialConfig) -> Captured:
     math_mode = _math_mode(config)
     with FakeTensorMode():
         model = TrainingStep(_on(config, "cpu"), math_mode).model
@@ -272,7 +294,7 @@ def traced_graph(config: TrialConfig) -> Traced:
                 result: Tensor = torch.func.functional_call(part, weights, inputs[-1:])
                 return result
 
-        return trace(
+        return capture(
             function,
             [*constants.values(), x],
             lasting=len(constants),
