@@ -22,6 +22,7 @@ from trials.prediction import Prediction, cublas_workspace, memory_id, upper_bou
 from trials.sizes import SIZES
 from trials.spec import CONFIG_FIELDS, TrialConfig
 from trials.storage_tracker import StorageTracker
+from trials.traced_graph import _scale
 from trials.training_step import TrainingStep
 
 A100 = "NVIDIA A100-SXM4-80GB"
@@ -122,6 +123,42 @@ def test_two_small_models_stand_for_a_deep_one(fields: dict[str, Any], monkeypat
     monkeypatch.setattr("trials.predict.deeper", lambda *_: None)
     assert found == predict(config)
     assert depths[-1] == 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "tried"),
+    [
+        ({"compile": "block", "precision": "bf16", "num_layers": 1}, True),
+        ({"compile": "model", "attention": "sdpa", "precision": "fp16", "num_layers": 1}, True),
+        ({"compile": "model", "mode": "forward", "num_layers": 1}, True),
+        ({"compile": "model", "d_model": 64, "d_ff": None, "num_layers": None, "num_heads": None}, True),
+        ({"compile": "block", "num_layers": 1, "batch_size": 1}, False),
+        # The memory-efficient kernel rounds rows up to multiples of 32, which no product of primes stands for.
+        ({"compile": "block", "num_layers": 1, "attention": "sdpa"}, True),
+    ],
+    ids=str,
+)
+def test_a_graph_of_primes_stands_for_that_of_any_size(
+    fields: dict[str, Any], tried: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small(device="cuda", **fields)
+    subject: Any = "model" if config.num_layers else "attention"
+    sizes_of = []
+
+    def scale(graph: Any, primes: Any) -> None:
+        sizes_of.append(primes)
+        _scale(graph, primes)
+
+    monkeypatch.setattr("trials.traced_graph._scale", scale)
+    monkeypatch.setattr("trials.on_meta.traced_graph", on_meta.traced_graph.__wrapped__)
+    on_meta._iterations.cache_clear()
+    found = predict(config, subject)
+    assert bool(sizes_of) is tried
+    monkeypatch.setattr("trials.on_meta.in_primes", lambda config: None)
+    on_meta._iterations.cache_clear()
+    sizes_of.clear()
+    assert found == predict(config, subject)
+    assert not sizes_of
 
 
 @pytest.mark.parametrize("fields", [{}, {"precision": "bf16"}, {"zero_grad": "before_backward"}], ids=str)
