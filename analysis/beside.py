@@ -53,8 +53,8 @@ def beside(frame: pd.DataFrame, name: str) -> Listing:
     pairs = pairs[_compatible(pairs)]
     if pairs.empty:
         raise RequestError(
-            f"nothing of {name} is of a model and a context that the store has times of; it has: "
-            + ", ".join(sorted(mine["place"].str.replace("/", " at ").unique()))
+            f"nothing of {name} is of the same model, context, precision, compilation and attention as a time of the "
+            f"store, which has: {', '.join(sorted(mine['place'].str.replace('/', ' at ').unique()))}"
         )
     pairs["differs"] = [_differences(line, published=name == PUBLISHED) for _, line in pairs.iterrows()]
     pairs["ratio"] = pairs["theirs"] / pairs["median"]

@@ -58,7 +58,7 @@ def _batches(row: pd.DataFrame) -> Iterator[tuple[NDArray[np.int64], list[Floats
     of either side. Processes of one side are taken to the length of the shortest.
     """
     held = row[row["median"].gt(0)].sort_values(["place", "side"], kind="stable")
-    if held.empty:
+    if held["side"].nunique() < 2:
         return
     values = pc.list_flatten(pa.array(held["samples"].array)).to_numpy(zero_copy_only=False)
     lengths = held["n"].to_numpy()
