@@ -22,8 +22,9 @@ def roofline(frame: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.Da
     ceilings: where the rows of the workload `ceiling` are; None is the frame itself. Added columns: `rate`, FLOP/s of
     matrix products; `peak`, the datasheet's in the arithmetic in force, of which `mfu` is rate's share; `ceiling`, that
     of a large product as measured on the same device in the same precision; `of_ceiling`, rate / ceiling; `intensity`,
-    FLOPs per byte that the step cannot but move (see `least_bytes`); `roof`, FLOP/s, the most that intensity allows, by
-    the measured limits or else the datasheet's; `of_roof`, rate / roof. NaN where unknown. Rows keep their index.
+    FLOPs per byte that the step cannot but move (see `least_bytes`); `bandwidth`, bytes/s of the device's memory;
+    `roof`, FLOP/s, the most that intensity allows, by the measured limits or else the datasheet's; `of_roof`,
+    rate / roof. NaN where unknown. Rows keep their index.
     """
     ok = frame["status"] == Status.OK
     step = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "time")]
@@ -42,6 +43,7 @@ def roofline(frame: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.Da
         ceiling=ceiling,
         of_ceiling=rate / ceiling,
         intensity=intensity,
+        bandwidth=bandwidth,
         roof=roof,
         of_roof=rate / roof,
     )

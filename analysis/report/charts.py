@@ -1,4 +1,4 @@
-"""Charts that the page brings along ready to be drawn: memory over one iteration, kernels by range."""
+"""Charts that the page brings along ready to be drawn: memory over one iteration, kernels by range, rooflines."""
 
 from base64 import b64encode
 from collections.abc import Iterator
@@ -9,9 +9,11 @@ import numpy as np
 import pandas as pd
 
 from analysis.kernels import KINDS, STRETCHES, classified, short_name
-from analysis.keys import label
+from analysis.keys import label, natural_ranks
 from analysis.numbers import choose_unit, number_text
+from analysis.presets.layout import in_order
 from analysis.presets.results import Results
+from analysis.roofline import roofline
 from analysis.tables import varying_keys
 from analysis.timeline import CATEGORIES, PHASES, load_timelines, memory_timeline
 from trials.store import Store
@@ -20,6 +22,9 @@ MOST_FIGURES = 60
 """Of one section; the first of the store's trials in natural order."""
 
 _PROFILE = ["measurement_id", "environment_id"]
+_DECADES = {"dtick": "D2", "tickformat": "~r"}
+"""Ticks of a logarithmic axis at 1, 2 and 5."""
+
 _NAMED_KERNELS = 4
 """Kernels that the hover of one bar names, the longest first."""
 
@@ -64,9 +69,9 @@ def timelines(store: Store) -> Iterator[Figure]:
         yield Figure(title=title, traces=traces, layout=layout)
 
 
-def kernels(store: Store) -> Iterator[Figure]:
+def kernels(results: Results) -> Iterator[Figure]:
     """How long the kernels of each range run in one step of each profiled trial. Raises RequestError for none."""
-    for title, rows in _each_trial(Results(store).details("kernels", "profile")):
+    for title, rows in _each_trial(results.details("kernels", "profile")):
         found = classified(rows)
         by_range = found.groupby("range").agg(stretch=("stretch", "first"), time=("time", "sum"))
         ordered = by_range.sort_values("time").sort_values("stretch", key=_backwards, kind="stable").index
@@ -92,6 +97,44 @@ def kernels(store: Store) -> Iterator[Figure]:
         yield Figure(title=title, traces=traces, layout=layout)
 
 
+def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
+    """The steps of each device under its limits, where the bytes that they move are known; of `analysis.load`."""
+    steps = roofline(frame)
+    steps = steps[steps[["rate", "intensity", "roof"]].notna().all(axis=1)]
+    for device, on_device in steps.groupby("device_name"):
+        keys = varying_keys(on_device, ["model", "context_length"], [])
+        left, right = on_device["intensity"].min() / 30, on_device["intensity"].max() * 4
+        traces = []
+        in_order = on_device.iloc[np.argsort(natural_ranks(on_device, "precision"), kind="stable")]
+        for colour, (precision, rows) in enumerate(in_order.groupby("precision", sort=False)):
+            level = rows["ceiling"].fillna(rows["peak"]).max()
+            bandwidth = rows["bandwidth"].max()
+            bend = [left, level / bandwidth, right]
+            traces.append(
+                {
+                    "type": "scatter", "mode": "lines", "name": f"{precision}: limit", "colour": colour,
+                    "x": bend, "y": [min(level, x * bandwidth) / 1e12 for x in bend], "hoverinfo": "skip",
+                }
+            )  # fmt: skip
+            traces.append(
+                {
+                    "type": "scatter", "mode": "markers", "name": str(precision), "colour": colour,
+                    "x": list(rows["intensity"]), "y": list(rows["rate"] / 1e12), "marker": {"size": 8},
+                    "lines": [_step_lines(row, keys) for _, row in rows.iterrows()],
+                }
+            )  # fmt: skip
+        layout = {
+            "xaxis": {"type": "log", "title": {"text": "FLOPs per byte that the step cannot but move"}, **_DECADES},
+            "yaxis": {"type": "log", "title": {"text": "TFLOP/s"}, **_DECADES},
+        }
+        yield Figure(title=str(device), traces=traces, layout=layout)
+
+
+def _step_lines(row: pd.Series, keys: list[str]) -> list[str]:
+    told = [f"{name} {label(row[name])}" for name in keys]
+    return [f"{number_text(row['rate'] / 1e12)} TFLOP/s, {number_text(100 * row['of_roof'])} % of the limit", *told]
+
+
 def _backwards(stretches: pd.Series) -> pd.Series:
     return -stretches.map(STRETCHES.index)
 
@@ -105,7 +148,7 @@ def _each_trial(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """What tells each trial from the others, and its rows."""
     first = rows.drop_duplicates(_PROFILE)
     names = varying_keys(first, ["model", "context_length"], [])
-    first = first.sort_values(names, kind="stable").head(MOST_FIGURES)
+    first = in_order(first, names).head(MOST_FIGURES)
     groups = dict(list(rows.groupby(_PROFILE)))
     for trial in first.itertuples():
         title = ", ".join(f"{name} {label(getattr(trial, name))}" for name in names)

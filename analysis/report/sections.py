@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from analysis.listing import Listing
 from analysis.presets import PRESETS
@@ -11,7 +12,8 @@ from analysis.report import charts
 from analysis.report.charts import Figure
 from analysis.tables import Table
 from trials.spec import RequestError
-from trials.store import Store
+
+T = TypeVar("T")
 
 MOST_LINES = 300
 """Lines of a table that has a name; a longer one is not in the page, but `lmsweep table` prints it."""
@@ -45,10 +47,17 @@ def sections_of(results: Results) -> list[Section]:
             figures=_figures(charts.timelines, results.store),
         ),
         Section(
+            id="roofline",
+            title="Roofline",
+            words="Steps under the limits of their device, as measured or else of its datasheet. A step stands here "
+            "where the bytes that it cannot but move are known: eager, with naive attention.",
+            figures=_figures(charts.rooflines, results.measurements),
+        ),
+        Section(
             id="kernels",
             title="Kernels",
             words="Where the time of a step goes, part by part of the model. A bar names its longest kernels.",
-            figures=_figures(charts.kernels, results.store),
+            figures=_figures(charts.kernels, results),
         ),
         Section(
             id="tables",
@@ -60,9 +69,9 @@ def sections_of(results: Results) -> list[Section]:
     return [section for section in found if section.figures or section.tables]
 
 
-def _figures(draw: Callable[[Store], Iterator[Figure]], store: Store) -> list[Figure]:
+def _figures(draw: Callable[[T], Iterator[Figure]], source: T) -> list[Figure]:
     try:
-        return list(draw(store))
+        return list(draw(source))
     except RequestError:  # the store holds none of this
         return []
 

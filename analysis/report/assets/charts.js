@@ -21,15 +21,19 @@ function draw(target, traces, layout) {
   const line = resolved("--line");
   const axis = { gridcolor: line, linecolor: line, zerolinecolor: line, tickcolor: line, ticks: "outside", automargin: true };
   const styled = { hoverlabel: { bgcolor: resolved("--paper"), bordercolor: line, font: { color: ink, family: style.fontFamily } } };
-  const axes = Object.fromEntries(["xaxis", "yaxis"].map((name) => [name, { ...axis, ...layout[name] }]));
+  const axes = Object.fromEntries(["xaxis", "yaxis"].map((name) => {
+    const title = { font: { size: 13 }, ...layout[name]?.title };
+    return [name, { ...axis, ...layout[name], title }];
+  }));
   return Plotly.react(target, traces, {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: style.fontFamily, size: narrow ? 12 : 13, color: ink },
     margin: { l: 56, r: 12, t: 12, b: 48 },
     legend: { ...legend, itemsizing: "constant", title: { font: { size: 12 } } },
     hovermode: "closest", ...styled, ...layout, ...axes,
+    width: clientWidth,
     height: layout.height ?? (narrow ? 420 : 460),
-  }, { responsive: true, displaylogo: false, displayModeBar: narrow ? false : "hover", modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] });
+  }, { displaylogo: false, displayModeBar: narrow ? false : "hover", modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] });
 }
 
 // A custom property holds light-dark(...) as text; only a colour that is in use has been decided.
@@ -53,7 +57,8 @@ function drawFigure(target, { traces, layout }) {
     const styled = { ...trace, line: { color: own, ...trace.line }, marker };
     if (!lines) return styled;
     const texts = lines.map((text) => text.map(plain).join("<br>"));
-    return { ...styled, y: trace.y.map(plain), customdata: texts, hovertemplate: "<b>%{y}</b><br>%{customdata}<extra>%{fullData.name}</extra>" };
+    const bar = trace.type === "bar" ? { y: trace.y.map(plain) } : {};
+    return { ...styled, ...bar, customdata: texts, hovertemplate: `${bar.y ? "<b>%{y}</b><br>" : ""}%{customdata}<extra>%{fullData.name}</extra>` };
   });
   const line = resolved("--muted");
   const shapes = layout.shapes?.map((shape) => ({ line: { color: line, width: 1, dash: "dot" }, ...shape }));

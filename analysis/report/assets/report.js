@@ -39,6 +39,12 @@ theme.addEventListener("change", () => {
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
 
+let waiting;
+addEventListener("resize", () => {
+  clearTimeout(waiting);
+  waiting = setTimeout(redrawAll, 100);
+});
+
 // Menus close as menus do.
 addEventListener("click", (event) => {
   document.querySelectorAll("details.filter[open]").forEach((menu) => { if (!menu.contains(event.target)) menu.open = false; });
