@@ -77,7 +77,7 @@ def frontier_table(results: Results) -> Listing:
     keys = [str(name) for name in found if name not in ("largest_ok", "smallest_oom")]
     return Listing(
         title="What fits in memory",
-        frame=found.astype({"largest_ok": float, "smallest_oom": float}),
+        frame=found.astype({"largest_ok": "Float64", "smallest_oom": "Float64"}),
         keys=keys,
         units={"largest_ok": "1", "smallest_oom": "1"},
         conditions=common_conditions(frame, keys),
