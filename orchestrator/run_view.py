@@ -1,5 +1,6 @@
 """What a run tells at its end: the results as a table, where the time went, and what to do next."""
 
+import math
 from collections.abc import Sequence
 
 from tabulate import tabulate
@@ -42,12 +43,20 @@ def trial_words(rows: Sequence[Record]) -> str:
 
     lines: list[list[object]] = []
     for row in rows:
-        numbers = ("", "", "") if row.samples is None else describe_samples(row.samples)
+        numbers = ["", "", ""] if row.samples is None else map(_number, describe_samples(row.samples))
         notes = [row.status, *row.flags, row.error or row.reason]
         lines.append([row.workload, row.phase, row.metric, *numbers, row.unit, ", ".join(filter(None, notes))])
     headers = ["workload", "phase", "metric", "median", "low", "high", "unit", "status"]
     advice = [f"{flag.value}: {flag.advice}" for flag in Flag if any(flag.value in row.flags for row in rows)]
-    return "\n\n".join([tabulate(lines, headers=headers, floatfmt=".6g"), *advice])
+    alignment = ["left"] * 3 + ["right"] * 3 + ["left"] * 2
+    return "\n\n".join([tabulate(lines, headers=headers, disable_numparse=True, colalign=alignment), *advice])
+
+
+def _number(value: float) -> str:
+    """Six digits, whole numbers in full, nothing for NaN."""
+    if math.isnan(value):
+        return ""
+    return f"{value:.0f}" if value.is_integer() else f"{value:.6g}"
 
 
 def _results(plan: Plan, store: Store) -> list[str]:

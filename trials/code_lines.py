@@ -1,8 +1,8 @@
 """Which line of this project's code asked for memory, by the stack of the moment."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from trials.memory_ledger import END
 
@@ -16,8 +16,7 @@ _PHASES = {"__init__": "init", "forward": "forward", "backward": "backward", "op
 """Methods of TrainingStep -> the phase that they are."""
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """One level of a stack."""
 
     file: str

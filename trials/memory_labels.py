@@ -41,12 +41,13 @@ def activations_noted(step: TrainingStep, key: Key) -> Iterator[dict[int, Label]
     keeps the inputs of blocks from outside of them, and a model that is compiled whole has no blocks.
     """
     resident = {key(tensor) for tensor in [*step.model.parameters(), *step.model.buffers()]}
+    device = step.inputs.device
     kept: dict[int, Label] = {}
     running: list[int] = []
 
     def pack(tensor: Tensor) -> Tensor:
         name = key(tensor)
-        if name not in resident and name not in kept:
+        if tensor.device == device and name not in resident and name not in kept:
             block = running[-1] if running else None
             kept[name] = Label("activations", tensor.untyped_storage().nbytes(), block)
         return tensor.detach()  # the tensor itself would keep its own graph alive

@@ -77,7 +77,7 @@ def read_trace(
     """
     ledger = Ledger()
     for block in live:
-        ledger.live[block["address"]] = _piece(block["requested_size"], block.get("frames", []), otherwise="init")
+        ledger.live[block["address"]] = _piece(block["requested_size"], block.get("frames", []))
     phase = "init"
     ledger.label(labels.get(phase, {}))
     ledger.begin()
@@ -85,27 +85,32 @@ def read_trace(
         action, address = entry["action"], entry.get("addr", 0)
         if action not in ("alloc", "free_requested"):
             continue
-        before, phase = phase, phase_of(_frames(entry.get("frames", []))) or "backward"
+        before, phase = phase, _phase_of(_frames(entry.get("frames", [])))
         if phase != before:
             ledger.label(labels.get(before, {}))
         if action == "alloc":
-            ledger.allocate(address, _piece(entry["size"], entry.get("frames", []), otherwise=phase))
+            ledger.allocate(address, _piece(entry["size"], entry.get("frames", [])))
         elif address in ledger.live:
             ledger.free(address, phase)
+    ledger.label(labels.get(phase, {}))
     return ledger
 
 
-def _piece(size: int, raw: Sequence[Mapping[str, Any]], *, otherwise: str) -> Piece:
+def _piece(size: int, raw: Sequence[Mapping[str, Any]]) -> Piece:
     frames = _frames(raw)
     ours = nearest(frames)
     return Piece(
         bytes=size,
-        phase=phase_of(frames) or otherwise,
+        phase=_phase_of(frames),
         line=ours.place if ours else None,
         function=ours.function if ours else None,
         operator=None,
         reason=None if ours else _GENERATED if frames else _NO_PYTHON,
     )
+
+
+def _phase_of(frames: Sequence[Frame]) -> str:
+    return phase_of(frames) or "backward"  # which runs in autograd's own thread
 
 
 def _frames(raw: Sequence[Mapping[str, Any]]) -> list[Frame]:
