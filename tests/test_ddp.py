@@ -121,11 +121,13 @@ def processes() -> list[psutil.Process]:
 
 
 def no_process_left() -> bool:
-    """Whether everything has gone but the server, which goes last."""
+    """Whether all have gone but the server and the spare child that it has for the next trial."""
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
-        if len([one for one in processes() if one.status() != psutil.STATUS_ZOMBIE]) <= 1:
-            return True
+        alive = [one for one in processes() if one.status() != psutil.STATUS_ZOMBIE]
+        with suppress(psutil.NoSuchProcess):
+            if len(alive) <= 2 and all("trials.server" in one.cmdline() and _depth(one) < 3 for one in alive):
+                return True
         time.sleep(0.05)
     return False
 
