@@ -73,5 +73,5 @@ class TrackedHistory:
 def _stack() -> Iterator[Frame]:
     frame = sys._getframe(1)
     while frame:
-        yield Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        yield Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
         frame = frame.f_back  # type: ignore[assignment]
