@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.resources import Node
 from orchestrator.sweep import Sweep
+from orchestrator.sweep_schema import nearest
 from trials.devices import DEVICES
 from trials.prediction import Prediction
 from trials.record import Fingerprint
@@ -83,6 +84,8 @@ def device_memory(text: str) -> tuple[str, int]:
     for device in DEVICES:
         if set(words) <= {*device.name.upper().split(), *device.name.upper().replace("GB", "G").split()}:
             return device.name, device.memory
-    raise RequestError(
-        f"--for {text}: no such device; give a size (24GB) or one of: {', '.join(device.name for device in DEVICES)}"
-    )
+    names = [device.name for device in DEVICES]
+    words_for = {word.lower(): word for name in names for word in (name, name.split()[0])}
+    near = words_for.get(nearest(text.lower(), words_for) or "")
+    hint = f"did you mean {near}? " if near else ""
+    raise RequestError(f"--for {text}: no such device; {hint}give a size (24GB) or one of: {', '.join(names)}")

@@ -385,7 +385,9 @@ def test_a_plan_for_another_gpu_shows_peaks_and_leaves_out_what_does_not_fit(tmp
 
     wrong = lmsweep(*text, "--for", "H1000")
     assert wrong.returncode == 2
-    assert wrong.stderr.startswith("lmsweep: --for H1000: no such device")
+    assert wrong.stderr.startswith(
+        "lmsweep: --for H1000: no such device; did you mean H100? give a size (24GB) or one of"
+    )
     assert "Traceback" not in wrong.stderr
 
 

@@ -100,6 +100,12 @@ def one_run_for(config: TrialConfig) -> TrialConfig:
     return _as_run(config if config.mode == "forward" else replace(config, mode="train_step"))
 
 
+def one_trace_for(run: TrialConfig) -> TrialConfig:
+    """A configuration that stands for all of `one_run_for` that one trace serves."""
+    shared = in_primes(run) if run.compile != "none" else None
+    return shared[0] if shared else run
+
+
 def _as_run(config: TrialConfig) -> TrialConfig:
     """MPS differs from the CPU only in its autocast and in fused attention."""
     return config if config.device_type == "cuda" or _differs_by_device(config) else replace(config, device="cpu")

@@ -7,6 +7,7 @@ smaller one with one layer's repeated. Where two models do not differ by just th
 the list of answers, so that planning can ask without importing torch.
 """
 
+import gc
 import json
 import os
 import sys
@@ -21,10 +22,21 @@ from typing import Any
 
 import torch
 
-from trials.on_meta import FUSED_ATTENTION, Levels, UnpredictableError, attention_levels, model_levels, one_run_for
+from trials.on_meta import (
+    FUSED_ATTENTION,
+    Levels,
+    UnpredictableError,
+    attention_levels,
+    model_levels,
+    one_run_for,
+    one_trace_for,
+)
 from trials.prediction import Prediction, Subject
 from trials.spec import Mode, TrialConfig, UnsupportedError
 from trials.training_step import PHASES
+
+MOST_GRAPHS = 12
+"""Graphs of one trace that are given to one process at a time."""
 
 CONTEXT_UNIT = 64
 """Context lengths are tried in multiples of this many tokens."""
@@ -139,30 +151,41 @@ def _with(config: TrialConfig, dimension: str, value: int) -> TrialConfig:
 
 
 def side_by_side(work: Callable[..., list[Any]], configs: list[TrialConfig], *more: list[Any]) -> list[Any]:
-    """The results of `work` on the configurations, in a process per core.
-
-    It is given lists of those that one run serves.
+    """The results of `work` on the configurations, in a process per core. It is given lists of those that one run
+    serves, and one process those that share a trace.
     """
     torch.set_num_threads(1)
-    jobs: dict[TrialConfig, list[int]] = {}
+    runs: dict[TrialConfig, list[int]] = {}
     for i, config in enumerate(configs):
-        jobs.setdefault(one_run_for(config), []).append(i)
-    longest_first = sorted(jobs.items(), key=lambda job: (job[0].compile == "none", -len(job[1])))
-    arguments = [[[column[i] for i in job] for _, job in longest_first] for column in (configs, *more)]
+        runs.setdefault(one_run_for(config), []).append(i)
+    traces: dict[TrialConfig, list[list[int]]] = {}
+    for run, served in runs.items():
+        traces.setdefault(one_trace_for(run), []).append(served)
+    # What compiles takes longest and comes first.
+    of_traces = [graphs for trace, graphs in traces.items() if trace.compile != "none"]
+    jobs = [graphs[i : i + MOST_GRAPHS] for graphs in of_traces for i in range(0, len(graphs), MOST_GRAPHS)]
+    jobs += [only for trace, only in traces.items() if trace.compile == "none"]
     workers = min(_cores(), len(jobs))
+    do = partial(_each, work, (configs, *more))
     if workers < 2:
-        results = list(map(work, *arguments))
+        results = list(map(do, jobs))
     else:
-        if any(config.compile != "none" for config in configs):
+        if of_traces:
             import_module("torch._inductor.fx_passes.joint_graph")  # before the fork, so that it is imported once
+        gc.freeze()  # else the collections of each process go through all of PyTorch
         with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
-            results = list(pool.map(work, *arguments))
+            results = list(pool.map(do, jobs))
     found = {
         i: answer
-        for (_, job), part in zip(longest_first, results, strict=True)
-        for i, answer in zip(job, part, strict=True)
+        for job, of_job in zip(jobs, results, strict=True)
+        for served, answers in zip(job, of_job, strict=True)
+        for i, answer in zip(served, answers, strict=True)
     }
     return [found[i] for i in range(len(configs))]
+
+
+def _each(work: Callable[..., list[Any]], columns: tuple[list[Any], ...], job: list[list[int]]) -> list[list[Any]]:
+    return [work(*([column[i] for i in served] for column in columns)) for served in job]
 
 
 def _cores() -> int:
