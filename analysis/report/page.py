@@ -21,7 +21,7 @@ from analysis.report.summary import summarize
 from trials.spec import RequestError
 from trials.store import Store
 
-_SCRIPTS = ("numbers", "results", "csv", "matrix", "charts", "series", "explore", "report")
+_SCRIPTS = ("numbers", "results", "csv", "matrix", "charts", "series", "controls", "explore", "report")
 _HERE = files("analysis.report")
 
 

@@ -29,10 +29,10 @@ function draw(target, traces, layout) {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: style.fontFamily, size: narrow ? 12 : 13, color: ink },
     margin: { l: 56, r: 12, t: 12, b: 48 },
-    legend: { ...legend, itemsizing: "constant", title: { font: { size: 12 } } },
+    legend: { ...legend, title: { font: { size: 12 } } },
     hovermode: "closest", ...styled, ...layout, ...axes,
     width: clientWidth,
-    height: layout.height ?? (narrow ? 420 : 460),
+    height: layout.height ?? (narrow ? 420 : Math.min(Math.max(460, 30 + 20 * traces.length), 620)),
   }, { displaylogo: false, displayModeBar: narrow ? false : "hover", modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] });
 }
 

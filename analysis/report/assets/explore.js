@@ -8,6 +8,7 @@ class Explorer {
     this.cols = layout.cols;
     this.values = layout.values;
     this.where = {};
+    this.drawn = null;
     this.x = null;
     this.colour = null;
     this.logX = true;
@@ -25,128 +26,50 @@ class Explorer {
   show() {
     const table = this.results.pivot(this);
     this.table = table;
-    this.showControls();
+    showLayout(this);
+    showFilters(this);
     this.showChart(table);
     this.showMatrix(table);
-  }
-
-  showControls() {
-    const keys = this.results.varying();
-    const free = keys.filter((name) => !this.rows.includes(name) && !this.cols.includes(name));
-    const rest = Object.keys(this.results.data.keys).filter((name) => !keys.includes(name));
-    const lists = [
-      this.chips("values", "Values", Object.keys(this.results.data.values).filter((name) => !this.values.includes(name))),
-      this.chips("rows", "Rows", free, rest),
-      this.chips("cols", "Columns", free, rest),
-    ];
-    document.getElementById("layout").replaceChildren(...lists);
-    if (!this.filters) {
-      const filters = this.results.worthFiltering();
-      this.filters = new Map(filters.map((name) => [name, this.filter(name)]));
-      document.getElementById("filters").replaceChildren(...[...this.filters.values()].map(({ box }) => box));
-    }
-    for (const { update } of this.filters.values()) update();
-  }
-
-  chips(part, title, free, seldom = []) {
-    const chosen = this[part];
-    const chip = (name, i) => element(
-      "button", {
-        type: "button", class: "chip", id: `${part}-${i}`, "aria-label": `remove ${name} from ${title}`,
-        onclick: () => this.change({ [part]: chosen.filter((other) => other !== name) }),
-      }, name, element("span", { "aria-hidden": "true" }, " ×"));
-    const option = (name) => element("option", { value: name }, name);
-    const add = element(
-      "select", {
-        id: `add-${part}`, "aria-label": `add to ${title}`,
-        onchange: (event) => this.change({ [part]: [...chosen, event.target.value] }),
-      },
-      element("option", { value: "" }, "add…"), ...free.map(option),
-      seldom.length ? element("optgroup", { label: "the same in all results" },
-        ...seldom.filter((name) => !this.rows.includes(name) && !this.cols.includes(name)).map(option)) : null);
-    return element("fieldset", {}, element("legend", {}, title), ...chosen.map(chip), add);
-  }
-
-  filter(name) {
-    const { labels } = this.results.data.keys[name];
-    const summary = element("summary", {});
-    const boxes = labels.map((text, code) => {
-      const box = element("input", { type: "checkbox", onchange: () => this.choose(name, boxes) });
-      return { code, box, line: element("label", {}, box, ` ${text}`) };
-    });
-    const all = element("button", { type: "button", onclick: () => this.choose(name, []) }, "all");
-    const menu = element("div", { class: "menu" }, ...boxes.map(({ line }) => line), all);
-    const box = element("details", { class: "filter", name: "filter" }, summary, menu);
-    const update = () => {
-      const chosen = this.where[name];
-      boxes.forEach(({ code, box: one }) => { one.checked = !chosen || chosen.has(code); });
-      const words = chosen ? labels.filter((_, code) => chosen.has(code)) : [];
-      const said = words.length > 2 ? `${words.length} of ${labels.length}` : words.join(", ");
-      summary.replaceChildren(name, chosen ? element("b", {}, ` ${said || "none"}`) : "");
-      box.classList.toggle("active", Boolean(chosen));
-    };
-    return { box, update };
-  }
-
-  choose(name, boxes) {
-    const codes = new Set(boxes.filter(({ box }) => box.checked).map(({ code }) => code));
-    const { [name]: _, ...where } = this.where;
-    if (boxes.length && codes.size < boxes.length) where[name] = codes;
-    this.change({ where });
   }
 
   showChart(table) {
     const target = document.getElementById("chart");
     const note = document.getElementById("chart-note");
+    const value = table.values.includes(this.drawn) ? this.drawn : table.values[0];
+    const ofValue = table.cells.filter((cell) => table.values[cell.valueIndex] === value);
+    const cells = ofValue.filter((cell) => !Number.isNaN(cell.median));
     const keys = [...new Set([...table.rows, ...table.cols])];
-    const possible = possibleX(this.results, keys, table.cells);
+    const possible = possibleX(this.results, keys, cells);
     const x = possible.includes(this.x) ? this.x : possible[0] ?? keys[0];
-    if (!x || !table.cells.some((cell) => !Number.isNaN(cell.median))) {
+    if (!x || !cells.length) {
       Plotly.purge(target);
       drawn.delete(target);
       note.textContent = "There is no number to draw for this choice.";
+      showAxisControls(this, { values: table.values, value, possible: [], others: [] });
       return;
     }
     const others = possible.filter((name) => name !== x);
-    const colour = others.includes(this.colour) ? this.colour : defaultColour(this.results, others, table);
-    const chosen = seriesOf(this.results, table, { x, colour });
-    const traces = tracesOf(this.results, table, chosen, x);
+    const colour = others.includes(this.colour) ? this.colour : defaultColour(this.results, others, cells);
+    const numeric = isNumeric(this.results, x, cells);
+    const chosen = seriesOf(this.results, table, cells, { x, colour });
     const { numbers, labels } = this.results.data.keys[x];
-    const used = [...new Set(table.cells.map((cell) => this.results.code(x, cell.result)))].sort((a, b) => a - b);
-    const valueNames = table.values.filter((_, i) => table.units[i] === table.units[0]);
+    const used = [...new Set(cells.map((cell) => this.results.code(x, cell.result)))].sort((a, b) => a - b);
+    const traces = tracesOf(this.results, table, chosen, x, numeric);
     draw(target, traces, {
       showlegend: traces.length > 1,
-      xaxis: numbers
+      xaxis: numeric
         ? { title: { text: plain(x) }, type: this.logX ? "log" : "linear", ...ticksAt(used.map((code) => numbers[code])) }
         : { title: { text: plain(x) }, type: "category", categoryarray: used.map((code) => plain(labels[code])) },
       yaxis: {
-        title: { text: plain(`${valueNames.length === 1 ? valueNames[0] : "value"} (${chosen.unit.name})`) },
+        title: { text: plain(`${value} (${chosen.unit.name})`) },
         type: this.logY ? "log" : "linear", ...(this.logY ? { dtick: "D2", tickformat: "~r" } : { rangemode: "tozero" }),
       },
     });
-    const failures = table.cells.filter((cell) => Number.isNaN(cell.median)).length;
     note.textContent = [
-      failures && `${failures} results have no number and no point; the table says why.`,
+      cells.length < ofValue.length && `${ofValue.length - cells.length} results have no number and no point; the table says why.`,
       chosen.left && `The first ${chosen.series.length} of ${chosen.series.length + chosen.left} lines are drawn; choose fewer with the filters.`,
-      chosen.otherUnits && `Only values in the unit of ${table.values[0]} are drawn.`,
     ].filter(Boolean).join(" ");
-    this.showAxisControls(possible, others, x, colour, Boolean(numbers));
-  }
-
-  showAxisControls(possible, others, x, colour, numeric) {
-    const select = (id, text, names, chosen, onchange) => element(
-      "label", {}, `${text} `,
-      element("select", { id, onchange: (event) => onchange(event.target.value) },
-        ...names.map((name) => element("option", { value: name, selected: name === chosen }, name))));
-    const box = (id, text, checked, part) => element(
-      "label", {}, element("input", { id, type: "checkbox", checked, onchange: (event) => this.change({ [part]: event.target.checked }) }),
-      ` ${text}`);
-    document.getElementById("axes").replaceChildren(
-      ...(possible.length ? [select("x-axis", "along", possible, x, (name) => this.change({ x: name }))] : []),
-      ...(others.length ? [select("colour", "colour by", others, colour, (name) => this.change({ colour: name }))] : []),
-      ...(numeric ? [box("log-x", "log x", this.logX, "logX")] : []),
-      box("log-y", "log y", this.logY, "logY"),
-    );
+    showAxisControls(this, { values: table.values, value, possible, others, x, colour, numeric });
   }
 
   showMatrix(table) {
@@ -188,11 +111,12 @@ class Explorer {
   }
 }
 
-// Few colours that mean something rather than many: the last key with no more values than there are colours.
-function defaultColour(results, keys, table) {
-  const few = keys.filter((name) => new Set(table.cells.map((cell) => results.code(name, cell.result))).size <= COLOURS.length);
-  const columns = few.filter((name) => table.cols.includes(name));
-  return (columns.length ? columns : few)[0] ?? keys[0];
+// The key with most values among those for which there are colours enough.
+function defaultColour(results, keys, cells) {
+  const count = (name) => new Set(cells.map((cell) => results.code(name, cell.result))).size;
+  const wordsFirst = (a, b) => isNumeric(results, a, cells) - isNumeric(results, b, cells);
+  const few = keys.filter((name) => count(name) <= COLOURS.length).sort((a, b) => count(b) - count(a) || wordsFirst(a, b));
+  return few[0] ?? keys[0];
 }
 
 const ticksAt = (numbers) => (numbers.length <= 12 ? { tickvals: numbers, ticktext: numbers.map(String) } : {});

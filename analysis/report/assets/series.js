@@ -1,32 +1,38 @@
-// What the first chart shows: the cells of the table along one key, one line for each of the others.
+// What the first chart shows: one value of the table along one key, and a line for each of the others.
 
 const MOST_SERIES = 28;
 
 // Keys along which the cells of this choice differ, those that make the best x axis first.
 function possibleX(results, keys, cells) {
   const varies = (name) => cells.some((cell) => results.code(name, cell.result) !== results.code(name, cells[0].result));
-  const worth = (name) => (results.data.keys[name].numbers ? 2 : name === "model" ? 1 : 0);
+  const worth = (name) => {
+    if (name === "context_length") return 3;
+    if (name === "model") return 2;
+    return isNumeric(results, name, cells) ? 1 : 0;
+  };
   return keys.filter((name) => cells.length && varies(name)).sort((a, b) => worth(b) - worth(a));
 }
 
-function seriesOf(results, table, { x, colour }) {
-  const { cells, values } = table;
+// Whether all of these results have a number there, so that it can be an axis of numbers.
+function isNumeric(results, name, cells) {
+  const { numbers } = results.data.keys[name];
+  return Boolean(numbers) && cells.every((cell) => numbers[results.code(name, cell.result)] != null);
+}
+
+function seriesOf(results, table, cells, { x, colour }) {
   const keys = [...table.rows, ...table.cols].filter((name) => name !== x);
   const told = possibleX(results, keys, cells);
-  const unitNames = new Set(table.units);
-  const shownValues = values.map((_, i) => i).filter((i) => table.units[i] === table.units[0]);
-  const withNumbers = cells.filter((cell) => !Number.isNaN(cell.median) && shownValues.includes(cell.valueIndex));
-  const unit = chooseUnit(results.data.units, table.units[0] ?? "", withNumbers.map((cell) => cell.median));
+  const unit = chooseUnit(results.data.units, table.units[cells[0].valueIndex], cells.map((cell) => cell.median));
   const byKey = new Map();
-  for (const cell of withNumbers) {
+  for (const cell of cells) {
     const codes = told.map((name) => results.code(name, cell.result));
-    const key = [...codes, cell.valueIndex].join();
-    if (!byKey.has(key)) byKey.set(key, { codes: [...codes, cell.valueIndex], cells: [] });
+    const key = codes.join();
+    if (!byKey.has(key)) byKey.set(key, { codes, cells: [] });
     byKey.get(key).cells.push(cell);
   }
   const all = [...byKey.values()].sort((a, b) => compare(a.codes, b.codes));
   const series = all.slice(0, MOST_SERIES);
-  const colourIndex = told.includes(colour) ? told.indexOf(colour) : told.length;
+  const colourIndex = told.indexOf(colour);
   const rest = new Map();
   const colours = new Map();
   for (const one of series) {
@@ -35,16 +41,14 @@ function seriesOf(results, table, { x, colour }) {
     if (!rest.has(restKey)) rest.set(restKey, rest.size);
     one.colour = colours.get(one.codes[colourIndex]);
     one.look = rest.get(restKey);
-    const words = told.map((name, i) => results.label(name, one.codes[i]));
-    if (shownValues.length > 1 || !words.length) words.push(values[one.codes.at(-1)]);
-    one.name = words.join(", ");
+    one.name = told.map((name, i) => results.label(name, one.codes[i])).join(", ");
   }
-  return { series, told, unit, left: all.length - series.length, otherUnits: unitNames.size > 1 };
+  return { series, unit, left: all.length - series.length };
 }
 
-function tracesOf(results, table, chosen, x) {
+function tracesOf(results, table, chosen, x, numeric) {
   const { numbers, labels } = results.data.keys[x];
-  const ordered = Boolean(numbers) || x === "model";
+  const ordered = numeric || x === "model";
   return chosen.series.map((one) => {
     const cells = [...one.cells].sort((a, b) => results.code(x, a.result) - results.code(x, b.result));
     const codes = cells.map((cell) => results.code(x, cell.result));
@@ -54,7 +58,7 @@ function tracesOf(results, table, chosen, x) {
     const oneEach = new Set(codes).size === codes.length;
     return {
       type: "scatter", mode: ordered && oneEach ? "lines+markers" : "markers", name: plain(one.name),
-      x: codes.map((code) => (numbers ? numbers[code] : plain(labels[code]))),
+      x: codes.map((code) => (numeric ? numbers[code] : plain(labels[code]))),
       y: cells.map((cell) => scaled(cell.median)),
       error_y: {
         type: "data", symmetric: false, thickness: 1.2, width: 3, color: colour,
