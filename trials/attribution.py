@@ -117,7 +117,10 @@ def launchers(hosts: Sequence[HostEvent], devices: Sequence[DeviceEvent]) -> lis
     """For each device event the index of the operator that launched it, or else of the call that did; None where
     neither is known.
     """
-    operators = {event.number: i for i, event in enumerate(hosts) if event.number}
+    # What launching itself costs (a wait while the device's queue is full, a fresh buffer for the profiler) has the
+    # number of whatever the main thread was inside of. That began before.
+    latest_first = sorted(range(len(hosts)), key=lambda i: hosts[i].start, reverse=True)
+    operators = {hosts[i].number: i for i in latest_first if hosts[i].number}
     calls = {event.call: i for i, event in enumerate(hosts) if event.call}
     return [operators.get(event.operator, calls.get(event.call)) for event in devices]
 

@@ -19,7 +19,7 @@ class HostEvent(NamedTuple):
     is_annotation: bool = False
     """Whether it was named by Python code rather than being an operator or a call."""
     number: int = 0
-    """By which a device event names its operator; 0 for none."""
+    """By which a device event names its operator; 0 for none. Of several events with one, it is the first."""
     call: int = 0
     """Of a call to the driver, the number that what it put on the device has too; 0 for none."""
     sequence: int = -1

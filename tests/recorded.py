@@ -1,0 +1,34 @@
+"""Events that PyTorch's profiler handed out on a GPU, as `benchmarks/record_events.py` has written them."""
+
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+from torch.autograd import DeviceType
+
+from trials.events import DeviceEvent, HostEvent
+from trials.trace import events_of
+
+
+class RawEvent:
+    """Answers as an event of the profiler does: each field is a method."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self._fields = fields
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda: self._fields[name]
+
+
+def recorded(name: str) -> tuple[list[HostEvent], list[DeviceEvent]]:
+    """The events of tests/data/`name`.json.xz."""
+    path = Path(__file__).parent / "data" / f"{name}.json.xz"
+    content = json.loads(lzma.decompress(path.read_bytes()))
+    shapes = {int(call): (grid, block) for call, (grid, block) in content["launch_shapes"].items()}
+    columns = {field: values for field, values in content.items() if isinstance(values, list) and field != "names"}
+    columns["name"] = [content["names"][i] for i in columns["name"]]
+    columns["device_type"] = [getattr(DeviceType, kind) for kind in columns["device_type"]]
+    columns.pop("settings")
+    events = [RawEvent(dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)]
+    return events_of(events, shapes)
