@@ -57,9 +57,8 @@ def _prices_of(step: pd.DataFrame, prices: dict[str, float]) -> np.ndarray:
     for word, price in prices.items():
         meant = named.str.contains(rf"(?<!\w){re.escape(word)}(?!\w)", case=False, regex=True).to_numpy()
         if not meant.any():
-            raise RequestError(
-                f"--price {word}: no result is of such a device; {', '.join(step['device_name'].unique())}"
-            )
+            known = ", ".join(step["device_name"].unique())
+            raise RequestError(f"--price {word}: no result is of such a device; there are: {known}")
         if np.isfinite(hourly[meant]).any():
             raise RequestError(f"--price {word}: another price names the same device")
         hourly[meant] = price

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from textwrap import indent
 
 import pandas as pd
+from pandas.io.formats.style import Styler
 from tabulate import tabulate
 
 from analysis.keys import NO_VALUE, nearest
@@ -55,7 +56,7 @@ def _markdown(table: Table | Listing) -> str:
 
 def _latex(table: Table | Listing) -> str:
     sheet = sheet_of(table, Markup(escape=_escape_latex, plus_minus=r"$\pm$", mark=r"\textsuperscript{{{}}}"))
-    tabular = sheet.cells.style.to_latex(
+    tabular = _styled(sheet).to_latex(
         hrules=True,
         column_format="l" * sheet.cells.index.nlevels + "r" * sheet.cells.shape[1],
         multicol_align="c",
@@ -69,10 +70,7 @@ def _latex(table: Table | Listing) -> str:
 
 def _typst(table: Table | Listing) -> str:
     sheet = sheet_of(table, Markup(escape=_escape_typst, mark="#super[{}]"))
-    cells = sheet.cells
-    if cells.columns.nlevels == 1:  # to_typst would print the tuples of an index of one level
-        cells = cells.set_axis(cells.columns.get_level_values(0), axis="columns")
-    body = indent(cells.style.to_typst().strip().removeprefix("#"), "  ")
+    body = indent(_styled(sheet).to_typst().strip().removeprefix("#"), "  ")
     caption = ". ".join(filter(None, [sheet.caption, sheet.conditions]))
     figure = f"#figure(\n{body},\n  caption: [{caption}],\n)\n"
     return figure + "".join(f"\n#text(size: 0.8em)[{note}]\n" for note in sheet.notes)
@@ -80,7 +78,7 @@ def _typst(table: Table | Listing) -> str:
 
 def _html(table: Table | Listing) -> str:
     sheet = sheet_of(table, Markup(escape=html.escape, mark="<sup>{}</sup>"))
-    styler = sheet.cells.style.set_caption("<br>".join(filter(None, [sheet.caption, sheet.conditions])))
+    styler = _styled(sheet).set_caption("<br>".join(filter(None, [sheet.caption, sheet.conditions])))
     notes = "".join(f"<p>{note}</p>\n" for note in sheet.notes)
     return styler.to_html(exclude_styles=True).rstrip() + "\n" + notes
 
@@ -115,6 +113,14 @@ FORMATS: dict[str, Callable[[Table | Listing], str]] = {
     "html": _html,
 }
 """To add one: a function and a line."""
+
+
+def _styled(sheet: Sheet) -> Styler:
+    """The cells for pandas' own formats, which would print the tuples of column labels that have one level."""
+    cells = sheet.cells
+    if cells.columns.nlevels == 1:
+        cells = cells.set_axis(cells.columns.get_level_values(0), axis="columns")
+    return cells.style
 
 
 def _plain_table(sheet: Sheet, headers: list[str], style: str) -> str:

@@ -1,4 +1,4 @@
-"""Keeps results as reference data: one Parquet file, without names of machines, that `lmsweep table` reads as a store.
+"""Keeps results, one Parquet file per table, as a store without names of machines and without artifacts.
 
 python benchmarks/keep.py analysis/reference/NAME STORE [STORE ...]
 """
@@ -9,24 +9,32 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trials.store import Store
+from trials.store import ROW_TYPES, Store
 
 
 def main() -> None:
     target, *stores = sys.argv[1:]
-    tables = [Store(location).read()[0] for location in stores]
-    whole = pa.concat_tables(tables)
-    for name in ("host_name", "artifact"):
-        index = whole.schema.get_field_index(name)
-        whole = whole.set_column(index, whole.schema.field(name), pa.nulls(whole.num_rows, pa.string()))
-    index = whole.schema.get_field_index("lmsweep_commit")
-    commits = [commit or None for commit in whole.column(index).to_pylist()]
-    whole = whole.set_column(index, whole.schema.field(index), pa.array(commits, pa.string()))
-    whole = whole.sort_by([("started_at", "ascending"), ("phase", "ascending"), ("metric", "ascending")])
-    folder = Path(target) / "measurements"
-    folder.mkdir(parents=True, exist_ok=True)
-    pq.write_table(whole, folder / "measurements.parquet", compression="zstd")
-    print(f"{whole.num_rows} rows, {(folder / 'measurements.parquet').stat().st_size} bytes in {folder}")
+    for name in ROW_TYPES:
+        whole = pa.concat_tables([Store(location).read(name)[0] for location in stores])
+        if not whole.num_rows:
+            continue
+        for column in ("host_name", "artifact"):
+            if column in whole.schema.names:
+                index = whole.schema.get_field_index(column)
+                whole = whole.set_column(index, whole.schema.field(column), pa.nulls(whole.num_rows, pa.string()))
+        if "error" in whole.schema.names:  # its first line says what; those below hold paths
+            index = whole.schema.get_field_index("error")
+            errors = [error and error.splitlines()[0] for error in whole.column(index).to_pylist()]
+            whole = whole.set_column(index, whole.schema.field(index), pa.array(errors, pa.string()))
+        index = whole.schema.get_field_index("lmsweep_commit")
+        commits = [commit or None for commit in whole.column(index).to_pylist()]
+        whole = whole.set_column(index, whole.schema.field(index), pa.array(commits, pa.string()))
+        order = ["started_at", *(key for key in ("phase", "metric") if name == "measurements")]
+        whole = whole.sort_by([(key, "ascending") for key in order])
+        folder = Path(target) / name
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(whole, folder / f"{name}.parquet", compression="zstd")
+        print(f"{whole.num_rows} rows, {(folder / f'{name}.parquet').stat().st_size} bytes in {folder}")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ def roofline_table(results: Results) -> Listing:
         notes=[
             "mfu: of the datasheet's dense peak in the arithmetic in force; of_ceiling: of a large product as measured "
             "on this device (`lmsweep run ceiling` into this store; - without)",
-            "intensity: FLOPs per byte that an eager step cannot but move; roof: the most that it allows",
+            "intensity: FLOPs per byte that an eager step cannot but move; roof: the most that it allows, where no "
+            "cache holds it all",
         ],
     )
 
@@ -53,7 +54,7 @@ def cost_table(results: Results) -> Listing:
 def scaling_table(results: Results) -> Listing:
     """Exponents of time over context and over parameters."""
     frame = results.of("timing")
-    times = frame[(frame["phase"] == "step") & (frame["metric"] == "time")]
+    times = _ordered(frame[(frame["phase"] == "step") & (frame["metric"] == "time")])
     found = scaling(times)
     if found.empty:
         raise RequestError("no series of three contexts or three models, equal in all else, ended ok: there is no fit")
@@ -70,7 +71,7 @@ def scaling_table(results: Results) -> Listing:
 
 def frontier_table(results: Results) -> Listing:
     """The largest context and batch that ran, and the smallest that did not fit."""
-    frame = results.of("timing")
+    frame = _ordered(results.of("timing"))
     found = frontier(frame)
     if found.empty:
         raise RequestError("no context and no batch size varies, and nothing ran out of memory: there is no frontier")
@@ -88,5 +89,8 @@ def frontier_table(results: Results) -> Listing:
 def _steps(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     if rows.empty:
         raise nothing("timing")
-    keys = varying_keys(rows, ["model", "context_length"], [])
-    return in_order(rows, keys), keys
+    return _ordered(rows), varying_keys(rows, ["model", "context_length"], [])
+
+
+def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
+    return in_order(rows, varying_keys(rows, ["model", "context_length"], []))
