@@ -46,4 +46,5 @@ def nearest(frames: Iterable[Frame]) -> Frame | None:
 
 def phase_of(frames: Iterable[Frame]) -> str | None:
     """The phase of the training step that the stack is in; None outside of it, as in autograd's own thread."""
-    return next((_PHASES[frame.function] for frame in frames if frame.is_step and frame.function in _PHASES), None)
+    methods = (frame.function.rpartition(".")[2] for frame in frames if frame.is_step)
+    return next((_PHASES[method] for method in methods if method in _PHASES), None)
