@@ -6,7 +6,7 @@ from analysis.memory import pick
 from analysis.presets.results import Results
 from trials.store import Store
 
-CATEGORIES = ("weights", "optimizer_state", "inputs", "gradients", "activations", "other")
+CATEGORIES = ("weights", "optimizer_state", "inputs", "workspace", "gradients", "activations", "other")
 """From what lasts to what comes and goes: the order, from below, in which a timeline is stacked."""
 
 PHASES = ("forward", "backward", "optimizer", "end")

@@ -23,7 +23,7 @@ from orchestrator.sweep import load_sweep
 from tests.command import lmsweep
 from trials import formulas
 from trials.memory_ledger import CATEGORIES, MOST_POINTS, Label, Ledger, Piece
-from trials.memory_rows import history_rows, unknown_rows, value_rows
+from trials.memory_rows import breakdown_rows, unknown_rows, value_rows
 from trials.record import Allocation, Artifact, Measurement, Timeline, Yielded
 from trials.run import run_here
 from trials.spec import CONFIG_FIELDS, Flag, RequestError, Trial, TrialConfig
@@ -296,23 +296,15 @@ def test_repetitions_that_do_not_agree_are_all_kept_and_flagged():
 
 
 def test_a_history_that_does_not_come_to_the_peak_breaks_nothing_down():
-    class History:
-        @staticmethod
-        def finished() -> Ledger:
-            ledger = Ledger()
-            ledger.begin()
-            ledger.allocate(1, piece(100))
-            return ledger
-
-    rows = [
-        row
-        for row in history_rows(CONFIG, {("step", "peak_tensors"): 160}, History())  # type: ignore[arg-type]
-        if isinstance(row, Measurement) and row.phase == "peak"
-    ]
-    assert len(rows) == len(CATEGORIES)
-    assert {(row.samples, row.reason) for row in rows} == {
-        (None, "the history of the iteration comes to 100 bytes, the peak was 160")
-    }
+    ledger = Ledger()
+    ledger.begin()
+    ledger.allocate(1, piece(100))
+    read = {("step", "peak_tensors"): 160, ("before_backward", "tensors"): 100}
+    rows = list(breakdown_rows(replace(CONFIG, mode="forward"), read, {}, {}, ledger.course()))
+    at_peak = {(row.samples, row.reason) for row in rows if row.phase == "peak"}
+    assert at_peak == {(None, "the history of the iteration comes to 100 bytes, 160 were read")}
+    before = {row.metric: row.samples for row in rows if row.phase == "before_backward" and row.metric != "saved"}
+    assert before == {name: (100,) if name == "other" else (0,) for name in CATEGORIES}
 
 
 # The ledger
@@ -333,7 +325,7 @@ def test_a_long_timeline_is_thinned_and_keeps_its_peak():
     course = ledger.course()
     rows = list(course.timeline())
     assert {row.phase for row in rows} == {"forward"} and len(rows[0].positions) <= MOST_POINTS + 2
-    assert max(map(sum, zip(*(row.bytes for row in rows), strict=True))) == course.peak == 2346 + 10_000
+    assert max(map(sum, zip(*(row.bytes for row in rows), strict=True))) == 2346 + 10_000
 
 
 def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
@@ -373,7 +365,7 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
         "weights": 1000,
         "gradients": 1000,
         "activations": 300,
-        "other": 64,
+        "workspace": 64,
     }
     table = {(row.category, row.bytes): row for row in course.largest()}
     assert table["weights", 1000].line == "trials/model.py:36" and table["weights", 1000].phase == "init"

@@ -13,7 +13,7 @@ import numpy as np
 
 from trials.record import Allocation, Timeline
 
-CATEGORIES = ("weights", "gradients", "optimizer_state", "activations", "inputs", "other")
+CATEGORIES = ("weights", "gradients", "optimizer_state", "activations", "inputs", "workspace", "other")
 """What memory is for; `trials.record.Allocation.category` says what each word means."""
 
 END = "end"
@@ -72,8 +72,11 @@ class Ledger:
         self._recording = False
 
     def begin(self) -> None:
-        """The iteration begins here."""
+        """The iteration begins here. What lasts from one to the next and has no label is the libraries'."""
         self.at_begin = list(self.live.values())
+        for piece in self.at_begin:
+            if piece.category == "other":
+                piece.category = "workspace"
         self._recording = True
 
     def allocate(self, key: int, piece: Piece) -> None:
@@ -103,7 +106,7 @@ class Ledger:
         for row, event in enumerate(self.events, start=1):
             steps[row, CATEGORIES.index(event.piece.category)] += event.bytes
         phases = [event.phase for event in self.events]
-        return Course(ledger=self, phases=[*phases[:1], *phases], levels=steps.cumsum(axis=0))
+        return Course(ledger=self, phases=["forward", *phases], levels=steps.cumsum(axis=0))
 
 
 @dataclass(frozen=True)
@@ -121,17 +124,19 @@ class Course:
         totals: np.ndarray = self.levels.sum(axis=1)
         return totals
 
-    @property
-    def peak(self) -> int:
-        """The most bytes at any time before the iteration's last phase has ended."""
-        return int(self.totals[self._at_peak])
-
     def at_peak(self) -> dict[str, int]:
         """Category -> bytes held for it when most is held."""
-        return {name: int(held) for name, held in zip(CATEGORIES, self.levels[self._at_peak], strict=True)}
+        return self._held_after(self._peak_row)
+
+    def before_backward(self) -> dict[str, int]:
+        """Category -> bytes held for it when forward has ended."""
+        return self._held_after(max(row for row, phase in enumerate(self.phases) if phase == "forward"))
+
+    def _held_after(self, row: int) -> dict[str, int]:
+        return {name: int(held) for name, held in zip(CATEGORIES, self.levels[row], strict=True)}
 
     @property
-    def _at_peak(self) -> int:
+    def _peak_row(self) -> int:
         return int(self.totals.argmax())
 
     def timeline(self) -> Iterator[Timeline]:
@@ -174,7 +179,7 @@ class Course:
 
     def _held_at_peak(self) -> Sequence[Piece]:
         held = dict.fromkeys(self.ledger.at_begin)
-        for event in self.ledger.events[: self._at_peak]:
+        for event in self.ledger.events[: self._peak_row]:
             if event.bytes > 0:
                 held[event.piece] = None
             else:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from trials.memory_ledger import CATEGORIES, Label
+from trials.memory_ledger import CATEGORIES, Course, Label
 from trials.record import Artifact, Measurement, Yielded
 from trials.spec import Flag, TrialConfig
 from trials.traced_memory import TracedHistory
@@ -54,27 +54,46 @@ def resident_rows(before: tuple[int, int] | None, after: tuple[int, int] | None)
 
 
 def breakdown_rows(
-    config: TrialConfig, readings: Readings, labels: Mapping[int, Label], kept: Mapping[int, Label]
+    config: TrialConfig,
+    readings: Readings,
+    labels: Mapping[int, Label],
+    kept: Mapping[int, Label],
+    course: Course | None,
 ) -> Iterator[Measurement]:
-    """What is there between forward and backward: by category, which add up to all of it; what autograd keeps, in all
-    and by block.
+    """What is there between forward and backward and at the peak, by category: they add up to all of it. And what
+    autograd keeps, in all and by block.
 
-    labels: of all that has a name; kept: of what autograd keeps, of which the batch is in labels as inputs.
+    labels: of all that has a name between forward and backward, which is what is known without a course; kept: of what
+    autograd keeps, of which the batch is in labels as inputs.
     """
-    phase = "before_backward"
-    graphs = config.compile_mode != "default" and config.device_type == "cuda"
-    named = {name: sum(label.bytes for label in labels.values() if label.category == name) for name in CATEGORIES}
-    whole = readings.get((phase, "requested"), readings.get((phase, "tensors")))
-    other = None if whole is None else whole - sum(named.values())
-    for category in CATEGORIES[:-1]:
-        yield _row(phase, category, None if graphs else named[category], _GRAPHS)
-    yield _row(phase, "other", None if graphs else other, _GRAPHS if graphs else _COMPILED)
-    if (phase, "allocated") in readings and whole is not None and not graphs:
-        yield _row(phase, "rounding", readings[phase, "allocated"] - whole)
+    why = _GRAPHS if config.device_type == "cuda" else _COMPILED
+    if course:
+        yield from _parts("before_backward", "", readings, course.before_backward())
+        yield from _parts("step", "peak_", readings, course.at_peak())
+    else:
+        named = {name: sum(label.bytes for label in labels.values() if label.category == name) for name in CATEGORIES}
+        for category in CATEGORIES:
+            known = labels and category not in ("workspace", "other")
+            yield _row("before_backward", category, named[category] if known else None, why)
+        for category in CATEGORIES:
+            yield _row("peak", category, None, why)
     saved = sum(label.bytes for label in kept.values())
-    yield _row(phase, "saved", None if graphs else saved, _GRAPHS)
+    yield _row("before_backward", "saved", saved if labels else None, why)
     if config.mode != "forward":
-        yield from _block_rows(config, kept, _GRAPHS if graphs else None)
+        yield from _block_rows(config, kept, None if labels else why)
+
+
+def _parts(read_at: str, prefix: str, readings: Readings, held: Mapping[str, int]) -> Iterator[Measurement]:
+    """The parts of what was read, which is prefix + metric of the phase `read_at`."""
+    phase = "peak" if prefix else read_at
+    on_cuda = (read_at, f"{prefix}requested") in readings
+    whole = readings[read_at, prefix + ("requested" if on_cuda else "tensors")]
+    total = sum(held.values())
+    why = None if total == whole else f"the history of the iteration comes to {total} bytes, {whole} were read"
+    for category in CATEGORIES:
+        yield _row(phase, category, None if why else held[category], why)
+    if on_cuda:
+        yield _row(phase, "rounding", None if why else readings[read_at, f"{prefix}allocated"] - whole, why)
 
 
 def _block_rows(config: TrialConfig, kept: Mapping[int, Label], why: str | None) -> Iterator[Measurement]:
@@ -90,33 +109,19 @@ def _block_rows(config: TrialConfig, kept: Mapping[int, Label], why: str | None)
 
 
 def history_rows(
-    config: TrialConfig, readings: Readings, history: TrackedHistory | TracedHistory | None
+    config: TrialConfig, history: TrackedHistory | TracedHistory | None, course: Course | None
 ) -> Iterator[Yielded]:
-    """What is there at the peak, by category; the largest allocations, the timeline, and CUDA's recording."""
-    why = None
-    if history is None:
-        why = _GRAPHS if config.device_type == "cuda" else _COMPILED
-    else:
-        course = history.finished().course()
-        metric = "peak_requested" if isinstance(history, TracedHistory) else "peak_tensors"
-        if course.peak != (peak := readings["step", metric]):
-            why = f"the history of the iteration comes to {course.peak} bytes, the peak was {peak}"
+    """The largest allocations, the timeline, and CUDA's recording."""
+    if course:
         yield from course.largest()
         yield from course.timeline()
-    held = course.at_peak() if history and why is None else {}
-    for category in CATEGORIES:
-        yield _row("peak", category, held.get(category), why)
     if isinstance(history, TracedHistory):
-        rounding = readings["step", "peak_allocated"] - readings["step", "peak_requested"]
-        yield _row("peak", "rounding", None if why else rounding, why)
         yield Artifact(
             name="memory_snapshot.pickle", content=history.pickled(), phase="trial", metric="memory_snapshot"
         )
-    elif config.device_type == "cuda":
-        yield _row("trial", "memory_snapshot", None, _GRAPHS)
     else:
         no = f"PyTorch records no memory history on device {config.device_type}; see the table timelines"
-        yield _row("trial", "memory_snapshot", None, no)
+        yield _row("trial", "memory_snapshot", None, _GRAPHS if config.device_type == "cuda" else no)
 
 
 def _unknown(phases: Iterable[str], metric: str, reason: str) -> Iterator[Measurement]:

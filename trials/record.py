@@ -60,7 +60,8 @@ class Allocation:
     """How many of them were held when most was."""
     category: str
     """weights, gradients, optimizer_state, activations (what autograd keeps for backward), inputs (the batch and the
-    rotary tables) or other (logits, what operations need for a while, libraries' workspaces)."""
+    rotary tables), workspace (what libraries keep for themselves) or other (logits, what operations need for a
+    while)."""
     phase: str
     """init, forward, backward or optimizer."""
     line: str | None

@@ -11,7 +11,7 @@ _MEASUREMENT = ["measurement_id", "environment_id"]
 _LARGEST = 10
 """Allocations of each trial."""
 
-_PARTS = ("weights", "gradients", "optimizer_state", "activations", "inputs", "other", "rounding")
+_PARTS = ("weights", "gradients", "optimizer_state", "activations", "inputs", "workspace", "other", "rounding")
 _WHOLES = ("step.peak_allocated", "step.peak_tensors")
 
 

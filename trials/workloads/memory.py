@@ -23,6 +23,9 @@ REPETITIONS = 3
 allocation by allocation as well.
 """
 
+MOST_LEFT_OUT = 20
+"""Steps that a gradient scaler may leave out, halving its scale, before the optimizer makes its state."""
+
 History = TrackedHistory | TracedHistory
 Around = Callable[[str], AbstractContextManager[None]]
 """A context for each phase."""
@@ -31,7 +34,7 @@ Around = Callable[[str], AbstractContextManager[None]]
 def measure(bench: Workbench) -> Iterator[Yielded]:
     """Bytes in use before and after a model is built, at the boundaries and peaks of three iterations, and for what.
 
-    One iteration comes before them, in which what is compiled compiles and the optimizer makes its state.
+    What is compiled compiles, and the optimizer makes its state, in one iteration before them.
 
     Raises UnsupportedError where this machine cannot run the combination, and RuntimeError where a model that should be
     compiled ran without a compiled graph.
@@ -48,8 +51,7 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
         step = bench.step
         once |= {("init", metric): held for metric, held in meter.now().items()}
         with bench.account("compile" if config.compiles else "warmup"):
-            for _ in range(2 if step.uses_cuda_graphs else 1):  # the second records the graphs
-                iterate(step, meter, history)
+            _warm_up(step, meter, history)
         if config.compiles:
             check_compiled(cuda_graphs=step.uses_cuda_graphs)
         with bench.account("measured"):
@@ -61,8 +63,19 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     yield from value_rows(series)
     yield from unknown_rows(config, [phase.name for phase in step.phases()])
     yield from resident_rows(resident_before, resident_bytes())
-    yield from breakdown_rows(config, series[-1], last.before_backward, last.kept)
-    yield from history_rows(config, series[-1], history)
+    course = history.finished().course() if history else None
+    yield from breakdown_rows(config, series[-1], last.before_backward, last.kept, course)
+    yield from history_rows(config, history, course)
+
+
+def _warm_up(step: TrainingStep, meter: Meter, history: History | None) -> None:
+    """Compiles, and has the optimizer make its state."""
+    for _ in range(2 if step.uses_cuda_graphs else 1):  # the second records the graphs
+        iterate(step, meter, history)
+    for _ in range(MOST_LEFT_OUT):
+        if step.optimizer is None or step.optimizer.state:
+            return
+        iterate(step, meter, history)
 
 
 def iterate(step: TrainingStep, meter: Meter, history: History | None, around: Around | None = None) -> Readings:
