@@ -332,7 +332,7 @@ def test_what_cannot_be_predicted_says_why(fields: dict[str, Any], reason: str) 
 
 
 @pytest.mark.parametrize(
-    ("dimension", "unit", "precision"), [("batch_size", 1, "fp32"), ("context_length", 64, "bf16")]
+    ("dimension", "unit", "precision"), [("batch_size", 1, "fp32"), ("context_length", 64, "fp32")]
 )
 def test_what_is_at_the_frontier_fits_and_the_next_does_not(dimension: str, unit: int, precision: Any) -> None:
     config, budget = named("small", precision=precision), 12 * 10**9
@@ -392,33 +392,30 @@ def test_a_plan_for_another_gpu_shows_peaks_and_leaves_out_what_does_not_fit(tmp
 
 
 def test_the_frontier_is_shown_for_each_configuration_and_holds(tmp_path: Path) -> None:
-    axes = {"model": ["small", "2.7b"], "context_length": [256, 512]}
+    axes = {"model": ["small", "2.7b"], "batch_size": [4, 8]}
     sweep = write(tmp_path, {"workloads": ["timing"], "axes": axes, "fixed": {"device": "cuda"}})
-    command = ["plan", sweep, "--store", tmp_path / "none", "--for", "40GB", "--max-batch"]
-    found = json.loads(lmsweep(*command, "--max-context", "--format", "json").stdout)["frontier"]
-    places = [(one["dimension"], one["config"]["model"], one["config"]["context_length"]) for one in found[:4]]
-    assert sorted(places) == [("batch_size", model, length) for model in ("2.7b", "small") for length in (256, 512)]
-    assert [(one["dimension"], one["config"]["model"]) for one in found[4:]] == [
-        ("context_length", "small"),
-        ("context_length", "2.7b"),
+    command = ["plan", sweep, "--store", tmp_path / "none", "--for", "40GB"]
+    found = json.loads(lmsweep(*command, "--max-batch", "--format", "json").stdout)["frontier"]
+    # One for each configuration, whatever its batch size.
+    assert [(one["dimension"], one["config"]["model"]) for one in found] == [
+        ("batch_size", "small"),
+        ("batch_size", "2.7b"),
     ]
-    for one in found:
-        if one["config"]["model"] == "2.7b":  # weights, gradients and moments alone need 54 GB
-            assert one["largest"] == 0
-        else:
-            config = TrialConfig(**one["config"])
-            assert getattr(config, one["dimension"]) == one["largest"] > 4
-            assert predict(config).on(one["device_name"]).peak <= one["budget_bytes"]
-    text = lmsweep(*command, "--set", "context_length=512").stdout
-    (largest,) = (one["largest"] for one in found if places[0][0] == one["dimension"] and _is_small_512(one["config"]))
-    assert re.search(r"^model +on +largest batch_size$", text, re.MULTILINE)
-    assert re.search(rf"^small +a device of 40GB +{largest}$", text, re.MULTILINE)
-    assert re.search(r"^2.7b +a device of 40GB +none fits$", text, re.MULTILINE)
+    fits, none_fits = found
+    config = TrialConfig(**fits["config"])
+    assert config.batch_size == fits["largest"] > 8
+    assert fits["budget_bytes"] == 40 * 10**9 - 600_000_000
+    peaks = [
+        predict(replace(config, batch_size=fits["largest"] + more)).on(fits["device_name"]).peak for more in (0, 1)
+    ]
+    assert peaks[0] <= fits["budget_bytes"] < peaks[1]
+    assert (none_fits["largest"], none_fits["reason"]) == (0, None)  # weights, gradients and moments need 54 GB
+
+    text = lmsweep(*command, "--max-batch", "--max-context", "--set", "model=2.7b").stdout
+    assert re.search(r"^on +largest batch_size$", text, re.MULTILINE)
+    assert re.search(r"^batch_size +on +largest context_length$", text, re.MULTILINE)
+    assert re.search(r"^8 +a device of 40GB +none fits$", text, re.MULTILINE)
     assert "predicted peaks of at most 39.4 GB of a device of 40GB (40 GB less 0.6 GB for CUDA itself)" in text
-
-
-def _is_small_512(config: dict[str, Any]) -> bool:
-    return bool(config["model"] == "small" and config["context_length"] == 512)
 
 
 def test_a_trial_that_is_predicted_not_to_fit_is_a_result_until_it_is_asked_for_again(tmp_path: Path) -> None:
