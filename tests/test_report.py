@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page
 
 import analysis
 from analysis.numbers import interval_texts
+from analysis.presets import make_preset
 from analysis.report import write_report
 from analysis.sheet import Markup, sheet_of
 from tests.browser import chromium
@@ -162,6 +163,17 @@ def test_the_command_below_the_table_prints_it(page: Page, store: str) -> None:
     assert said.startswith("lmsweep table ") and "--value step.tokens_per_second --where precision=fp32" in said
     run = lmsweep(*said.split()[1:], "--format", "csv")
     assert downloaded(page) + "\n" == run.stdout
+
+
+def test_tables_that_have_a_name_are_in_the_page_and_their_csv_is_that_of_the_command(page: Page, store: str) -> None:
+    page.click("details.table summary:has-text('end-to-end')")
+    assert "Times of a training step and of its parts" in page.inner_text("details.table[open] .caption")
+    assert "oom" in page.inner_text("details.table[open] tbody")
+    with page.expect_download() as download:
+        page.click("button[data-table=end-to-end]")
+    assert download.value.suggested_filename == "end-to-end.csv"
+    text = download.value.path().read_text(encoding="utf-8")
+    assert text == analysis.render(make_preset("end-to-end", store), "csv")
 
 
 def test_a_crowded_cell_is_refused_and_the_way_out_is_a_button(page: Page) -> None:

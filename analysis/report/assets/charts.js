@@ -28,7 +28,8 @@ function draw(target, traces, layout) {
   return Plotly.react(target, traces, {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: style.fontFamily, size: narrow ? 12 : 13, color: ink },
-    margin: { l: 56, r: 12, t: 12, b: 48 },
+    margin: { l: 56, r: 12, t: narrow ? 12 : 30, b: 48 },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: resolved("--muted"), activecolor: ink },
     legend: { ...legend, title: { font: { size: 12 } } },
     hovermode: "closest", ...styled, ...layout, ...axes,
     width: clientWidth,
@@ -63,5 +64,5 @@ function drawFigure(target, { traces, layout }) {
   const line = resolved("--muted");
   const shapes = layout.shapes?.map((shape) => ({ line: { color: line, width: 1, dash: "dot" }, ...shape }));
   const annotations = layout.annotations?.map((one) => ({ showarrow: false, font: { size: 12, color: line }, ...one }));
-  draw(target, made, { ...layout, ...(shapes && { shapes }), ...(annotations && { annotations, margin: { l: 56, r: 12, t: 28, b: 48 } }) });
+  draw(target, made, { ...layout, ...(shapes && { shapes }), ...(annotations && { annotations, margin: { l: 56, r: 12, t: 40, b: 48 } }) });
 }
