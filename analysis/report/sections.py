@@ -10,6 +10,7 @@ from analysis.presets.results import Results
 from analysis.render import render
 from analysis.report import charts
 from analysis.report.charts import Figure
+from analysis.sheet import Markup, sheet_of
 from analysis.tables import Table
 from trials.spec import RequestError
 
@@ -23,6 +24,9 @@ MOST_LINES = 300
 class NamedTable:
     name: str
     question: str
+    caption: str
+    conditions: str
+    """What all of its cells have in common; may be empty."""
     html: str
     csv: str
 
@@ -83,7 +87,15 @@ def _named_tables(results: Results) -> Iterator[NamedTable]:
         except RequestError:  # the store does not hold what this table shows
             continue
         if _lines(table) <= MOST_LINES:
-            yield NamedTable(name=name, question=preset.question, html=render(table, "html"), csv=render(table, "csv"))
+            words = sheet_of(table, Markup())
+            yield NamedTable(
+                name=name,
+                question=preset.question,
+                caption=words.caption,
+                conditions=words.conditions,
+                html=render(table, "html"),
+                csv=render(table, "csv"),
+            )
 
 
 def _lines(table: Table | Listing) -> int:
