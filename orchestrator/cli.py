@@ -28,6 +28,7 @@ Sets = Annotated[list[str], typer.Option("--set", help="axis=a,b: use these valu
 Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster; without it, this machine.")]
 Retry = Annotated[list[Status], typer.Option(help="Run again what ended with this status; may be repeated.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Measure everything again, whatever the store holds.")]
+Prices = Annotated[list[str], typer.Option("--price", help="H100=2.5: dollars per hour; may be repeated.")]
 NoPredict = Annotated[bool, typer.Option("--no-predict", help="Run trials whether their memory will fit or not.")]
 Nsys = Annotated[bool, typer.Option("--nsys", help="Take profiles with NVIDIA's nsys, which has to be installed.")]
 
@@ -57,6 +58,7 @@ def plan(
     on: Annotated[str | None, typer.Option("--for", help="Plan for a GPU that is not here: H100, 24GB, ...")] = None,
     max_batch: Annotated[bool, typer.Option("--max-batch", help="Show the largest batch that fits.")] = False,
     max_context: Annotated[bool, typer.Option("--max-context", help="Show the longest context that fits.")] = False,
+    price: Prices = [],  # noqa: B006
     format: Annotated[str, typer.Option(help="text or json.")] = "text",
 ) -> None:
     """Show what a sweep would run here, and what it would not and why."""
@@ -74,11 +76,16 @@ def plan(
         else:
             typer.echo("\n\n".join(frontier_as_text(each) for each in found))
         return
+    from orchestrator.estimate import Estimates
+    from orchestrator.forecast import forecast, price_of
+
+    prices = [price_of(text) for text in price]
     planned = _plan(sweep, store, set, address, retry, fresh, predict=not no_predict, on=on)
+    foreseen = forecast(planned.plan, Estimates(planned.store), planned.nodes, prices)
     if format == "json":
-        typer.echo(json.dumps(as_json(planned.plan, planned.predictions), indent=2))
+        typer.echo(json.dumps(as_json(planned.plan, foreseen, planned.predictions), indent=2))
     else:
-        typer.echo(as_text(planned.plan, planned.predictions))
+        typer.echo(as_text(planned.plan, foreseen, planned.predictions))
 
 
 @app.command()
@@ -91,34 +98,41 @@ def run(
     fresh: Fresh = False,
     no_predict: NoPredict = False,
     nsys: Nsys = False,
+    budget: Annotated[str | None, typer.Option(help="Run what fits into this time: 30m, 2h, ...")] = None,
 ) -> None:
     """Run what a sweep asks for and the store does not hold yet; Ctrl-C ends it, the next run goes on."""
     began = time.monotonic()
     from rich.console import Console
 
+    from orchestrator.delivery import StoreError
+    from orchestrator.gate import seconds_of
     from orchestrator.plan_view import summary
-    from orchestrator.progress import RunProgress
-    from orchestrator.run import Account, count_slots, run_plan
+    from orchestrator.run import prepare, run_plan
     from orchestrator.run_view import closing_words
 
+    seconds = seconds_of(budget) if budget else None
     planned = _plan(sweep, store, set, address, retry, fresh, predict=not no_predict, will_run=True, nsys=nsys)
-    kept, made, nodes = planned.store, planned.plan, planned.nodes
+    kept = planned.store
     if planned.predictions:
         planned.predictions.close()
     kept.check_writable()
     for damage in kept.set_aside_damage():
         typer.echo(f"{store}/{damage.path} cannot be read ({damage.error}); moved to {store}/damaged/", err=True)
-    typer.echo(summary(made))
-    account = Account(began=began, slots=count_slots(made, nodes))
-    progress = RunProgress(made.to_run, Console())
+    ready = prepare(planned, Console(), began=began, budget=seconds)
+    typer.echo(summary(planned.plan, ready.forecast))
     try:
-        with progress:
-            run_plan(made, kept, nodes, address, progress, account)
+        with ready.progress:
+            run_plan(ready, address)
     except KeyboardInterrupt:
         typer.echo(f"\ninterrupted; what had ended is in {store}. `lmsweep run {sweep}` goes on.", err=True)
         raise typer.Exit(130) from None
-    typer.echo(closing_words(made, kept, account))
-    if any(not Status(status).is_final for status in account.statuses):
+    except StoreError as error:
+        typer.echo(f"lmsweep: {store} takes no more results: {error}. `lmsweep run {sweep}` goes on.", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(closing_words(planned.plan, kept, ready.account))
+    if ready.gate.kept_out:
+        typer.echo(f"{ready.gate.kept_out} trials did not fit into {budget}; `lmsweep run {sweep}` goes on.")
+    if any(not Status(status).is_final for status in ready.account.statuses):
         raise typer.Exit(1)
 
 

@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from orchestrator.gate import Gate
 from orchestrator.placement import Placement
 from orchestrator.plan import PlannedTrial
 from orchestrator.worker import Worker
@@ -98,9 +99,14 @@ def stop_ray() -> None:
     ray.shutdown()
 
 
-def launch(trials: list[PlannedTrial], *, on_start: Callable[[PlannedTrial], None], on_rows: OnRows) -> None:
-    """Runs the trials and calls `on_rows` with the rows of each as it ends; a trial whose node died has rows too."""
+def launch(
+    trials: Sequence[PlannedTrial], *, gate: Gate, on_start: Callable[[PlannedTrial], None], on_rows: OnRows
+) -> None:
+    """Runs the trials that the gate admits until all have ended; calls `on_rows` with the rows of each as it does: a
+    trial whose node died has rows too.
+    """
     from ray import tune
+    from ray.tune.progress_reporter import TrialProgressCallback
     from ray.tune.schedulers import FIFOScheduler
     from ray.tune.search import ConcurrencyLimiter, Searcher
 
@@ -114,17 +120,23 @@ def launch(trials: list[PlannedTrial], *, on_start: Callable[[PlannedTrial], Non
             self._left: dict[Placement, deque[int]] = {}
             for index, planned in enumerate(trials):
                 self._left.setdefault(_placement(planned), deque()).append(index)
+            for asked, left in self._left.items():
+                # While all slots are taken, Tune requests one more actor, for the next trial, which then waits for it
+                # until all others have ended: let that be the one that comes last anyway.
+                left.insert(asked.slots, left.pop())
             self._at_work: Counter[Placement] = Counter()
             self._given: dict[str, Placement] = {}
 
         def suggest(self, trial_id: str) -> Any:
-            waiting = [asked for asked, left in self._left.items() if left]
-            if not waiting:
+            while waiting := [asked for asked, left in self._left.items() if left]:
+                asked = min(waiting, key=lambda one: self._at_work[one] / one.slots)
+                index = self._left[asked].popleft()
+                if gate.admits(trials[index]):
+                    break
+            else:
                 return Searcher.FINISHED
-            asked = min(waiting, key=lambda one: self._at_work[one] / one.slots)
             self._at_work[asked] += 1
             self._given[trial_id] = asked
-            index = self._left[asked].popleft()
             return {"index": index, "bundle": dict(asked.bundle), "node_ids": list(asked.node_ids)}
 
         def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
@@ -136,14 +148,17 @@ def launch(trials: list[PlannedTrial], *, on_start: Callable[[PlannedTrial], Non
         def restore(self, checkpoint_path: str) -> None:
             pass
 
-    class InOrder(FIFOScheduler):
+    class InOrder(NotKept, FIFOScheduler):
         """Tune itself starts trials in the order of their creation; to look through them all each time is quadratic."""
 
         def choose_trial_to_run(self, tune_controller: Any) -> None:
-            return None
+            if gate.closed:
+                for trial in list(tune_controller.get_live_trials()):
+                    if trial.status == "PENDING":
+                        tune_controller.stop_trial(trial)
 
-    class Deliver(NotKept, tune.Callback):
-        """Hands the rows of each trial over as soon as it has ended."""
+    class Deliver(NotKept, TrialProgressCallback):
+        """Hands the rows of each trial over as soon as it has ended, in place of Tune's own printing of results."""
 
         def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             on_start(_planned(trial))
@@ -152,6 +167,9 @@ def launch(trials: list[PlannedTrial], *, on_start: Callable[[PlannedTrial], Non
             delivery: list[Row] = result["rows"]
             on_rows(_planned(trial), list(delivery))
             delivery.clear()  # Tune keeps every result: let it keep an empty one
+
+        def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            pass
 
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             planned = _planned(trial)

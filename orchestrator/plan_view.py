@@ -7,10 +7,11 @@ from typing import Any
 from tabulate import tabulate
 
 from orchestrator.fit import gigabytes
+from orchestrator.forecast import Forecast
 from orchestrator.frontier import Frontier
 from orchestrator.plan import Plan, PlannedTrial
 from orchestrator.predictions import Predictions
-from orchestrator.progress import varying_fields
+from orchestrator.progress import format_seconds, varying_fields
 from trials.prediction import Prediction
 
 MOST_ROWS = 60
@@ -20,9 +21,17 @@ MOST_ROWS = 60
 NOT_ASKED = "--no-predict"
 """Why a plan made without predictions has none."""
 
+NO_PRICE = "--price was not given"
 
-def as_json(plan: Plan, predictions: Predictions | None = None) -> dict[str, Any]:
-    """One entry per trial, in the order in which they would run. What is null has its reason beside it."""
+
+NO_SECONDS = {"stored": "it is measured already", "predicted_oom": "it will not run", "unsupported": "it will not run"}
+"""Why a trial with this action takes no time."""
+
+
+def as_json(plan: Plan, foreseen: Forecast, predictions: Predictions | None = None) -> dict[str, Any]:
+    """One entry per trial, in the order of the sweep file, and the time and dollars of all. What is null has its reason
+    beside it.
+    """
     return {
         "sweep": plan.sweep,
         "trials": [
@@ -33,25 +42,30 @@ def as_json(plan: Plan, predictions: Predictions | None = None) -> dict[str, Any
                 "action": planned.action,
                 "reason": planned.reason,
                 "device_name": planned.environment.device_name,
-                **_foreseen(planned, predictions),
+                **_foreseen(planned, foreseen, predictions),
             }
             for planned in plan.trials
         ],
         "counts": dict(Counter(planned.action for planned in plan.trials)),
+        "expected_seconds": foreseen.seconds,
+        "expected_seconds_reason": foreseen.reason,
+        "expected_dollars": foreseen.dollars,
+        "expected_dollars_reason": foreseen.reason or (None if foreseen.dollars is not None else NO_PRICE),
     }
 
 
-def _foreseen(planned: PlannedTrial, predictions: Predictions | None) -> dict[str, Any]:
+def _foreseen(planned: PlannedTrial, foreseen: Forecast, predictions: Predictions | None) -> dict[str, Any]:
     found = predictions.of(planned.trial, planned.environment.device_name) if predictions else NOT_ASKED
+    reason = NO_SECONDS.get(planned.action) or foreseen.estimates[id(planned)].reason
     return {
         "predicted_peak_bytes": found.peak if isinstance(found, Prediction) else None,
         "predicted_peak_reason": None if isinstance(found, Prediction) else found,
-        "expected_seconds": None,
-        "expected_seconds_reason": "durations are not predicted yet",
+        "expected_seconds": None if reason else foreseen.estimates[id(planned)].seconds,
+        "expected_seconds_reason": reason,
     }
 
 
-def as_text(plan: Plan, predictions: Predictions | None = None) -> str:
+def as_text(plan: Plan, foreseen: Forecast, predictions: Predictions | None = None) -> str:
     """What will run, what will not and why."""
     names = varying_fields(planned.trial.config for planned in plan.trials)
     rows = [
@@ -59,24 +73,32 @@ def as_text(plan: Plan, predictions: Predictions | None = None) -> str:
             planned.trial_id,
             *(getattr(planned.trial.config, name) for name in names),
             _peak_text(planned, predictions),
+            _seconds_text(planned, foreseen),
             planned.action,
         ]
         for planned in plan.trials[:MOST_ROWS]
     ]
-    parts = [tabulate(rows, headers=["trial", *names, "peak memory", "action"], disable_numparse=True)]
+    parts = [tabulate(rows, headers=["trial", *names, "peak memory", "time", "action"], disable_numparse=True)]
     if len(plan.trials) > MOST_ROWS:
         parts.append(f"... and {len(plan.trials) - MOST_ROWS} more; --format json lists all")
-    parts.append(summary(plan))
+    parts.append(summary(plan, foreseen))
     return "\n\n".join(parts)
 
 
-def summary(plan: Plan) -> str:
-    """How many trials of each kind, with the reasons of those that will not run."""
-    lines = [f"{plan.sweep}: {_trials(len(plan.trials))}, {plan.count('run')} to run"]
+def summary(plan: Plan, foreseen: Forecast) -> str:
+    """How many trials of each kind, how long they will take, and the reasons of those that will not run."""
+    lines = [f"{plan.sweep}: {_trials(len(plan.trials))}, {plan.count('run')} to run{_in_all(foreseen)}"]
     skipped = Counter((planned.action, planned.reason) for planned in plan.trials if planned.action != "run")
     for (action, reason), count in skipped.most_common():
         lines.append(f"  {count} {action}: {reason}")
     return "\n".join(lines)
+
+
+def _in_all(foreseen: Forecast) -> str:
+    if not foreseen.estimates or foreseen.seconds is None:
+        return ""
+    dollars = "" if foreseen.dollars is None else f", {foreseen.dollars:.2f} dollars"
+    return f", in about {format_seconds(foreseen.seconds)}{dollars}"
 
 
 def frontier_as_json(found: list[Frontier]) -> list[dict[str, Any]]:
@@ -113,6 +135,13 @@ def _largest_text(one: Frontier) -> str:
 def _peak_text(planned: PlannedTrial, predictions: Predictions | None) -> str:
     found = predictions.of(planned.trial, planned.environment.device_name) if predictions else None
     return gigabytes(found.peak) if isinstance(found, Prediction) else "?"
+
+
+def _seconds_text(planned: PlannedTrial, foreseen: Forecast) -> str:
+    estimate = foreseen.estimates.get(id(planned))
+    if estimate is None:
+        return "-"
+    return "?" if estimate.reason else format_seconds(estimate.seconds)
 
 
 def _trials(count: int) -> str:

@@ -1,13 +1,13 @@
-"""Progress of a run: a live bar on a terminal, a line per trial elsewhere."""
+"""Progress of a run: a live bar for each device on a terminal, a line per trial elsewhere."""
 
 import statistics
-import time
 from collections.abc import Iterable, Sequence
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from orchestrator.pace import Pace
 from orchestrator.plan import PlannedTrial
 from trials.record import Record
 from trials.spec import CONFIG_FIELDS, Status, TrialConfig
@@ -17,15 +17,13 @@ MOST_LINES = 200
 
 
 class RunProgress:
-    """Told when trials start and end; says how many are done, running and left, and for how long still."""
+    """Told when trials start and end; says how many are running, done, failed and left, and for how long still."""
 
-    def __init__(self, trials: Sequence[PlannedTrial], console: Console) -> None:
+    def __init__(self, trials: Sequence[PlannedTrial], pace: Pace, console: Console) -> None:
         self._names = varying_fields(planned.trial.config for planned in trials)
         self._total = len(trials)
-        self._running: set[int] = set()
-        self._ended: set[int] = set()
-        self._begin = time.monotonic()
-        self._console = console
+        self._done = 0
+        self._pace = pace
         self._every = max(1, self._total // MOST_LINES)
         self._live = Progress(
             TextColumn("{task.description}"),
@@ -37,7 +35,10 @@ class RunProgress:
             disable=not console.is_terminal,
             transient=True,
         )
-        self._task = self._live.add_task("trials", total=self._total, detail="starting Ray")
+        self._tasks = {
+            name: self._live.add_task(name, total=device.left, detail="starting Ray")
+            for name, device in pace.devices.items()
+        }
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -47,27 +48,30 @@ class RunProgress:
         self._live.stop()
 
     def started(self, planned: PlannedTrial) -> None:
-        self._running.add(id(planned))
-        self._show()
+        self._pace.started(planned)
+        self._show(planned.environment.device_name)
 
     def ended(self, planned: PlannedTrial, rows: list[Record]) -> None:
-        self._running.discard(id(planned))
-        self._ended.add(id(planned))
-        done = len(self._ended)
         failed = any(row.status != Status.OK for row in rows)
-        if failed or self._total <= MOST_LINES or done % self._every == 0:
-            place = f"[{done:>{len(str(self._total))}}/{self._total}]"
-            name = describe(planned.trial.config, self._names)
-            self._live.console.print(f"{place} {name}: {outcome(rows)}", highlight=False, markup=False, soft_wrap=True)
-        self._show()
+        self._pace.ended(planned, well=not failed)
+        self._done += 1
+        if failed or self._total <= MOST_LINES or self._done % self._every == 0:
+            place = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
+            self.say(f"{place} {describe(planned.trial.config, self._names)}: {outcome(rows)}")
+        self._show(planned.environment.device_name)
 
-    def _show(self) -> None:
-        done, running = len(self._ended), len(self._running)
-        detail = f"{running} running, {self._total - done - running} left"
-        if done:
-            seconds = (time.monotonic() - self._begin) / done * (self._total - done)
-            detail += f", about {format_seconds(seconds)} to go"
-        self._live.update(self._task, completed=done, detail=detail)
+    def say(self, line: str) -> None:
+        """Prints a line above the bars."""
+        self._live.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def _show(self, device_name: str) -> None:
+        if self._live.disable:
+            return
+        device = self._pace.devices[device_name]
+        detail = f"{len(device.running)} running, {device.failed} failed, {device.left} left"
+        if self._done:
+            detail += f", about {format_seconds(self._pace.seconds_left())} to go"
+        self._live.update(self._tasks[device_name], completed=device.done + device.failed, detail=detail)
 
 
 def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:

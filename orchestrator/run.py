@@ -4,9 +4,16 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+from rich.console import Console
+
 from orchestrator.delivery import Delivery
+from orchestrator.estimate import Estimates
+from orchestrator.forecast import Forecast, forecast
+from orchestrator.gate import Gate
 from orchestrator.launch import launch, start_ray, stop_ray
-from orchestrator.plan import Action, Plan, PlannedTrial
+from orchestrator.order import in_order
+from orchestrator.pace import Pace
+from orchestrator.plan import Action, Plan, Planned, PlannedTrial
 from orchestrator.progress import RunProgress
 from orchestrator.resources import Node
 from trials.attempt import Attempt
@@ -49,31 +56,76 @@ class Account:
         return self.seconds | {"idle": max(0.0, whole - sum(self.seconds.values()))}
 
 
-def run_plan(
-    plan: Plan, store: Store, nodes: list[Node], address: str | None, progress: RunProgress, account: Account
-) -> None:
-    """Runs what the plan says is to be run, and records what it says cannot be. Raises KeyboardInterrupt on Ctrl-C,
-    with everything that had ended in the store.
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A plan that is about to run."""
+
+    planned: Planned
+    to_run: list[PlannedTrial]
+    """In the order in which trials begin."""
+    forecast: Forecast
+    pace: Pace
+    progress: RunProgress
+    gate: Gate
+    account: Account
+
+
+def prepare(planned: Planned, console: Console, *, began: float, budget: float | None) -> Run:
+    """What running the plan needs; `began` is the time.monotonic() of the command's start, `budget` the seconds from
+    then on that it may take.
     """
+    plan, nodes = planned.plan, planned.nodes
+    foreseen = forecast(plan, Estimates(planned.store), nodes)
+    to_run = in_order(plan.to_run, foreseen.estimates)
+    pace = Pace(to_run, foreseen.estimates)
+    progress = RunProgress(to_run, pace, console)
+
+    def say_goodbye() -> None:
+        progress.say(f"Ctrl-C: what runs is finished first ({pace.running}); press it again to end at once")
+
+    gate = Gate(pace, until=None if budget is None else began + budget, on_close=say_goodbye)
+    account = Account(began=began, slots=count_slots(plan, nodes))
+    return Run(
+        planned=planned,
+        to_run=to_run,
+        forecast=foreseen,
+        pace=pace,
+        progress=progress,
+        gate=gate,
+        account=account,
+    )
+
+
+def run_plan(run: Run, address: str | None) -> None:
+    """Runs what the plan says is to be run, and records what it says cannot be.
+
+    Raises KeyboardInterrupt on Ctrl-C, with everything that had ended in the store, and StoreError where the store
+    takes no more.
+    """
+    store, nodes = run.planned.store, run.planned.nodes
 
     def kept(planned: PlannedTrial, records: list[Record]) -> None:
-        account.add(records)
-        progress.ended(planned, records)
+        run.account.add(records)
+        run.progress.ended(planned, records)
+        run.gate.ended(planned)
 
-    for planned in plan.trials:
+    for planned in run.planned.plan.trials:
         if planned.action in FORESEEN:
-            keep_foreseen(planned, store, account)
-    if not plan.to_run:
+            keep_foreseen(planned, store, run.account)
+    if not run.to_run:
         return
     start_ray(address, cpus=nodes[0].cpus, gpus=nodes[0].gpus)
     delivery = Delivery(store, kept)
     try:
-        launch(plan.to_run, on_start=progress.started, on_rows=delivery.put)
+        with run.gate:
+            launch(run.to_run, gate=run.gate, on_start=run.progress.started, on_rows=delivery.put)
     finally:
         stop_ray()
         delivery.close()
         if store.count_fragments() >= COMPACT_FROM:
             store.compact()
+    if run.gate.closed:
+        raise KeyboardInterrupt
 
 
 def keep_foreseen(planned: PlannedTrial, store: Store, account: Account) -> None:

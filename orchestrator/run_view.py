@@ -65,6 +65,8 @@ def _results(plan: Plan, store: Store) -> list[str]:
     from analysis.status import flag_words
     from analysis.tables import default_layout, pivot
 
+    if not store.exists():  # nothing began
+        return []
     wanted = {measurement_id(one.trial.config, name) for one in plan.trials for name in one.trial.workloads}
     frame = load(store)
     frame = frame[frame["measurement_id"].isin(wanted)]

@@ -83,7 +83,9 @@ def wait_for_child(process: subprocess.Popen[str], seconds: float = 90) -> psuti
     raise AssertionError(f"no trial began: {process.communicate() if process.poll() is not None else 'it still runs'}")
 
 
-def interrupt(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """Ctrl-C: the terminal signals the whole group. Returns what it printed until its end."""
-    os.killpg(process.pid, signal.SIGINT)
+def interrupt(process: subprocess.Popen[str], *, times: int = 1) -> tuple[str, str]:
+    """Ctrl-C, once or again: the terminal signals the whole group. Returns what it printed until its end."""
+    for _ in range(times):
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(1.0)  # two signals at once would be one
     return process.communicate(timeout=60)

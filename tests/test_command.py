@@ -186,15 +186,15 @@ def test_a_trial_that_is_killed_is_lost_and_the_sweep_goes_on(tmp_path):
     assert rows.loc[rows["status"] == "lost", "error"].str.contains("SIGKILL").all()
 
 
-def test_ctrl_c_keeps_what_had_ended_and_the_next_run_goes_on(tmp_path):
-    sweep = write_sweep(tmp_path, context_length=[16, 512], batch_size=4, measure_steps=1000)
+def test_ctrl_c_twice_keeps_what_had_ended_and_the_next_run_goes_on(tmp_path):
+    sweep = write_sweep(tmp_path, context_length=[16, 1024], batch_size=4, measure_steps=200)
     store = tmp_path / "store"
     process = start("run", sweep, "--store", store, "--set", "mode=forward")
     deadline = time.monotonic() + 90
     while not list(store.glob("measurements/*.parquet")) and time.monotonic() < deadline:
         time.sleep(0.05)
     running = [wait_for_child(process), *trial_children(process)]
-    out, err = interrupt(process)
+    out, err = interrupt(process, times=2)
     assert process.returncode == 130, out + err
     assert "goes on" in err
     assert "Traceback" not in err

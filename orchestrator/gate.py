@@ -1,0 +1,67 @@
+"""The gate: which trials may still begin, by the time that a run may take and by whether it was interrupted."""
+
+import re
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Self
+
+from orchestrator.pace import Pace
+from orchestrator.plan import PlannedTrial
+from trials.spec import RequestError
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Gate:
+    """Lets trials begin until Ctrl-C closes it; a second one raises KeyboardInterrupt."""
+
+    def __init__(self, pace: Pace, *, until: float | None, on_close: Callable[[], None]) -> None:
+        """`until` is the time.monotonic() by which all is to have ended; None for whenever that is."""
+        self._pace = pace
+        self._until = until
+        self._on_close = on_close
+        self._begun: dict[int, PlannedTrial] = {}
+        self.closed = False
+        """Whether Ctrl-C was pressed."""
+        self.kept_out = 0
+        """Trials for which there was no time."""
+
+    def admits(self, planned: PlannedTrial) -> bool:
+        """Whether the trial may begin; one that may is taken to do so."""
+        if self.closed:
+            return False
+        if self._until is not None:
+            ahead = sum(self._pace.expected(one) for one in self._begun.values() if one.placement == planned.placement)
+            slots = planned.placement.slots if planned.placement else 1
+            if time.monotonic() + ahead / slots + self._pace.expected(planned) > self._until:
+                self.kept_out += 1
+                return False
+        self._begun[id(planned)] = planned
+        return True
+
+    def ended(self, planned: PlannedTrial) -> None:
+        self._begun.pop(id(planned), None)
+
+    def __enter__(self) -> Self:
+        self._before: Any = signal.signal(signal.SIGINT, self._interrupted)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        if self.closed:
+            raise KeyboardInterrupt
+        self.closed = True
+        self._on_close()
+
+
+def seconds_of(text: str) -> float:
+    """30m, 2h, 1h30m, 90s: seconds. Raises RequestError for anything else."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smh])", text.strip())
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if "".join(map("".join, parts)) != text.strip() or seconds <= 0:
+        raise RequestError(f"--budget {text}: write a time, as in 30m, 2h or 1h30m")
+    return seconds

@@ -1,0 +1,172 @@
+"""How long a plan will take and what it costs; in which order it runs, and what of it where the time is given."""
+
+import json
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from orchestrator.estimate import Estimates
+from orchestrator.forecast import forecast, price_of
+from orchestrator.gate import seconds_of
+from orchestrator.order import in_order
+from orchestrator.pace import DevicePace
+from orchestrator.plan import Plan, make_plan
+from orchestrator.resources import Node
+from orchestrator.sweep import load_sweep
+from tests.command import ROOT, interrupt, lmsweep, start, wait_for_child, write_sweep
+from trials.attempt import Attempt
+from trials.record import Fingerprint, Measurement
+from trials.sizes import SIZES
+from trials.spec import RequestError, Trial, TrialConfig, measurement_id
+from trials.store import Store
+
+H200 = Fingerprint(
+    device_name="NVIDIA H200",
+    device_memory=150_000_000_000,
+    driver_version="580.159.04",
+    cuda_version="13.0",
+    torch_version="2.11.0+cu130",
+    triton_version="3.6.0",
+    python_version="3.12",
+    accelerator_type="H200",
+)
+NODE = Node(
+    cpus=16, gpus=1, accelerator_type="H200", environments={"cuda": H200, "cpu": replace(H200, device_name="C")}
+)
+GRID = ROOT / "benchmarks" / "end-to-end.yaml"
+MEASURED = ROOT / "analysis" / "reference" / "h200-end-to-end"
+
+
+def plan_of(sweep: str | Path, store: Path, **overrides: list[str]) -> Plan:
+    return make_plan(load_sweep(str(sweep), overrides), [NODE], Store(str(store)))
+
+
+@pytest.mark.parametrize(
+    ("compiled", "measured"),
+    [("block", 74.4), ("model", 172.0)],  # whole commands with an empty compile cache: docs/performance.md
+)
+def test_the_estimate_for_the_published_grid_is_within_30_percent_of_what_it_took(tmp_path, compiled, measured):
+    plan = plan_of(GRID, tmp_path, compile=["none", compiled])
+    seconds = forecast(plan, Estimates(Store(str(tmp_path))), [NODE]).seconds
+    assert seconds == pytest.approx(measured, rel=0.3)
+
+
+def test_with_earlier_results_the_estimate_is_that_of_a_run_that_finds_its_graphs(tmp_path):
+    estimates = Estimates(Store(str(MEASURED)))
+    seconds = forecast(plan_of(GRID, tmp_path), estimates, [NODE]).seconds
+    assert seconds == pytest.approx(58.4, rel=0.3)
+
+
+def test_each_trial_of_the_published_grid_is_estimated_within_half_of_what_it_took(tmp_path):
+    rows = pd.read_parquet(
+        MEASURED / "measurements", columns=["measurement_id", "attempt_id", "phase", "unit", "samples"]
+    )
+    rows = rows[(rows["phase"] == "trial") & (rows["unit"] == "s")]
+    taken = (
+        rows["samples"].map(sum).groupby([rows["measurement_id"], rows["attempt_id"]]).sum().groupby(level=0).median()
+    )
+    plan, estimates = plan_of(GRID, tmp_path, compile=["none"]), Estimates(Store(str(tmp_path)))
+    for planned in plan.to_run[1:]:  # the first one's set-up holds the start of the trial server
+        took = taken[measurement_id(planned.trial.config, "timing")]
+        assert estimates.of(planned).seconds == pytest.approx(took, rel=0.5), planned.trial.config
+
+
+def test_dollars_are_those_of_the_time_on_the_device(tmp_path):
+    plan = plan_of(GRID, tmp_path)
+    found = forecast(plan, Estimates(Store(str(tmp_path))), [NODE], [price_of("H200=36")])
+    assert found.seconds is not None
+    assert found.dollars == pytest.approx(found.seconds * 36 / 3600)
+    with pytest.raises(RequestError, match="no trial runs on it; trials run on NVIDIA H200"):
+        forecast(plan, Estimates(Store(str(tmp_path))), [NODE], [price_of("H100=36")])
+
+
+def test_results_of_a_device_without_a_datasheet_tell_its_speed(tmp_path):
+    unknown = replace(H200, device_name="NVIDIA H900")
+    node = replace(NODE, environments={"cuda": unknown})
+    sweep = load_sweep(str(GRID), {"compile": ["none"], "model": ["small", "large"]})
+    store = Store(str(tmp_path))
+    plan = make_plan(sweep, [node], store)
+    before = forecast(plan, Estimates(store), [node])
+    assert before.seconds is None
+    assert "NVIDIA H900 is not known before something is measured" in (before.reason or "")
+    config = TrialConfig(
+        model="medium", **asdict(SIZES["medium"]), device="cuda", precision="bf16", mode="forward_backward"
+    )
+    attempt = Attempt.begin(Trial(config=config, workloads=("timing",), sweep="s"))
+    times = {"setup": 2.0, "compile": 0.0, "warmup": 50.0, "measured": 100.0}
+    found = [Measurement(phase="trial", metric=f"{k}_time", unit="s", samples=(v,)) for k, v in times.items()]
+    store.append(attempt.rows("timing", found, unknown))
+    by_model = {p.trial.config.model: Estimates(store).of(p) for p in plan.to_run if p.trial.config.precision == "bf16"}
+    assert by_model["small"].reason is by_model["large"].reason is None
+    assert 2 + 50 < by_model["small"].seconds < 150 < by_model["large"].seconds
+
+
+def test_the_first_of_every_kind_comes_early_then_long_before_short_and_compiled_last(tmp_path):
+    plan = plan_of(GRID, tmp_path)
+    estimates = Estimates(Store(str(tmp_path)))
+    order = in_order(plan.to_run, {id(one): estimates.of(one) for one in plan.to_run})
+    words = [(c.compile, c.model, c.precision) for c in (one.trial.config for one in order)]
+    assert {words[0], words[1]} == {("none", "small", "tf32"), ("none", "small", "bf16")}
+    assert words[2] == ("none", "2.7b", "tf32")
+    assert words[9][1] == "medium"
+    assert {words[10], words[11]} == {("block", "small", "tf32"), ("block", "small", "bf16")}
+    assert words[12] == ("block", "2.7b", "tf32")
+    assert sorted(words) == sorted((c.compile, c.model, c.precision) for c in (one.trial.config for one in plan.to_run))
+
+
+def test_what_trials_took_corrects_the_time_that_is_left():
+    device = DevicePace(name="x", slots=2, running={1: (100.0, 10.0)}, left=4, expected_left=40.0)
+    assert device.seconds_left(now=100.0) == pytest.approx(25.0)
+    device.done, device.expected_ended, device.taken = 20, 200.0, 600.0
+    assert device.seconds_left(now=100.0) == pytest.approx(3 * 25.0, rel=0.1)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("30m", 1800), ("1h30m", 5400), ("90s", 90), ("1.5h", 5400)])
+def test_a_budget_is_a_time_with_its_units(text, seconds):
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "quick", "--budget", "30"], "write a time, as in 30m"),
+        (["run", "quick", "--budget", "0s"], "write a time, as in 30m"),
+        (["plan", "quick", "--price", "H100"], "write DEVICE=DOLLARS"),
+        (["plan", "quick", "--no-predict", "--price", "H100=2.5"], "no trial runs on it"),
+    ],
+)
+def test_a_wrong_budget_or_price_is_one_message(arguments, message, tmp_path):
+    done = lmsweep(*arguments, "--store", tmp_path / "store")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_run_with_a_budget_leaves_what_does_not_fit_to_the_next(tmp_path):
+    sweep = write_sweep(tmp_path, context_length=[16, 32], timeout_seconds=600)
+    store = tmp_path / "store"
+    nothing = lmsweep("run", sweep, "--store", store, "--budget", "1s")
+    assert nothing.returncode == 0, nothing.stdout + nothing.stderr
+    assert "2 trials did not fit into 1s" in nothing.stdout
+    assert lmsweep("run", sweep, "--store", store, "--budget", "1h").returncode == 0
+    plan = json.loads(lmsweep("plan", sweep, "--fresh", "--store", store, "--format", "json").stdout)
+    for one in plan["trials"]:
+        assert 0.0 < one["expected_seconds"] < 60.0
+    assert plan["expected_seconds"] > sum(one["expected_seconds"] for one in plan["trials"])
+    assert plan["expected_dollars_reason"] == "--price was not given"
+
+
+def test_ctrl_c_finishes_what_runs_and_begins_nothing_more(tmp_path):
+    sweep = write_sweep(tmp_path, context_length=[16, 24, 32], measure_steps=50)
+    process = start("run", sweep, "--store", tmp_path / "store")
+    wait_for_child(process)
+    out, err = interrupt(process)
+    assert process.returncode == 130, out + err
+    assert "press it again to end at once" in out
+    assert "Supervisor" not in out
+    assert re.search(r"\[1/3\]", out) and not re.search(r"\[2/3\]", out)
+    rows = pd.read_parquet(tmp_path / "store" / "measurements")
+    assert rows["trial_id"].nunique() == 1 and set(rows["status"]) == {"ok"}
