@@ -55,7 +55,7 @@ class TrackedHistory:
         if node is None and frame:
             # Autograd numbers its nodes; the one of this operation has been made, and is the last so far.
             self._lines.setdefault(torch._C._autograd._get_sequence_nr() - 1, frame)
-        elif node is not None and frame and frame.is_step:
+        elif node is not None and (frame is None or frame.is_step):
             frame = self._lines.get(node._sequence_nr())
         self.ledger.allocate(
             storage._cdata,
