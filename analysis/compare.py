@@ -11,6 +11,7 @@ from analysis.keys import DISTINGUISHING_COLUMNS, check_key, label, natural_rank
 from analysis.listing import Listing
 from analysis.load import DERIVED_FROM, newest_rows
 from analysis.tables import cells_of, common_conditions, select, usual_values, varying_keys
+from analysis.verdicts import SIGNIFICANCE, least_p
 from trials.record import ENVIRONMENT_FIELDS
 from trials.spec import RequestError, Status
 
@@ -49,6 +50,8 @@ class Comparison:
     """Cells of the baseline, and of the contrast, that the other side does not have."""
     least: tuple[float, ...]
     """Differences that counted, as shares."""
+    doubts: tuple[str, ...]
+    """What the numbers of processes and samples leave open, as sentences."""
 
     def listing(self) -> Listing:
         """For `analysis.render`."""
@@ -60,6 +63,7 @@ class Comparison:
             notes.append(
                 f"Without a counterpart: {self.unpaired[0]} of the baseline, {self.unpaired[1]} of the contrast."
             )
+        notes += self.doubts
         return Listing(
             title=self.title,
             frame=self.frame,
@@ -129,6 +133,7 @@ def compare(
         title=f"{readings or 'contrast against baseline'}: ratio of medians ± 95 % interval",
         unpaired=unpaired,
         least=tuple(sorted(set(floors.tolist()))),
+        doubts=_doubts(cells, len(first)),
     )
 
 
@@ -157,6 +162,24 @@ def _cells(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFrame:
     mended = pd.MultiIndex.from_frame(cells[key]).isin(pd.MultiIndex.from_frame(cells.loc[ok, key]))
     failed = newest_rows(cells[~ok & ~mended], prefer_ok=False)
     return pd.concat([cells[ok], failed], ignore_index=True)
+
+
+def _doubts(cells: pd.DataFrame, count: int) -> tuple[str, ...]:
+    measured = cells[cells["median"].notna()]
+    of_side = measured.groupby(["cell", "side"])["n"].agg(["size", "sum"])
+    doubts = []
+    if len(of_side) and of_side["size"].min() == 1:
+        doubts.append(
+            "Cells with one process on a side: what differs from process to process is not in their intervals. "
+            "`lmsweep run --fresh` adds a process."
+        )
+    samples = of_side["sum"].groupby("cell").agg(["min", "size"]).query("size == 2")["min"]
+    if len(samples) and count * least_p(int(samples.median())) >= SIGNIFICANCE:
+        doubts.append(
+            f"{count} cells of {int(samples.median())} samples a side: whatever they are, so many cells make no single "
+            "difference certain. Narrow them with --where, or give more measure_steps."
+        )
+    return tuple(doubts)
 
 
 def _may_differ(cells: pd.DataFrame, names: tuple[str, ...]) -> set[str]:

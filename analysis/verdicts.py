@@ -69,6 +69,12 @@ def p_values(baseline: Floats, contrast: Floats) -> Floats:
     return np.where(constant & (min(one.shape[1], other.shape[1]) > 1), exact, p)
 
 
+def least_p(n: int) -> float:
+    """The smallest probability that n samples a side can have: all of one side below all of the other."""
+    one = np.arange(n, dtype=np.float64)
+    return float(mannwhitneyu(one, one + n, method="asymptotic").pvalue)
+
+
 def holm(p: Floats) -> Floats:
     """Probabilities adjusted for their number: Holm, Scandinavian Journal of Statistics 6 (1979). NaN stays NaN."""
     known = np.flatnonzero(~np.isnan(p))

@@ -186,6 +186,19 @@ def test_several_attempts_of_one_measurement_are_so_many_processes(attempts: Att
     assert row.verdict == "ambiguous" and row.ratio_low < 0.9 and row.ratio_high > 1.1
 
 
+def test_what_the_samples_leave_open_is_said(attempts: Attempts) -> None:
+    for compiled in ("none", "block"):
+        for context_length in range(1, 301):
+            attempts.ok(gpu(compile=compiled, context_length=context_length), {"step.time": samples(0.1, STEADY)})
+    sides = {"compile": "none"}, {"compile": "block"}
+    one_process, too_many = of(attempts, *sides).doubts
+    assert one_process.startswith("Cells with one process on a side")
+    assert too_many.startswith("300 cells of 10 samples a side")
+    for compiled in ("none", "block"):
+        attempts.ok(gpu(compile=compiled, context_length=1), {"step.time": samples(0.1, STEADY)})
+    assert of(attempts, *({**side, "context_length": "1"} for side in sides)).doubts == ()
+
+
 def test_what_differs_besides_is_named_and_refused(attempts: Attempts) -> None:
     other = replace(H200, driver_version="580.2")
     attempts.ok(gpu(), {"step.time": samples(0.1, STEADY)})
