@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 import yaml
 
 import analysis
@@ -91,6 +92,18 @@ def test_a_prediction_for_the_cpu_is_what_real_tensors_hold_to_the_byte(fields: 
     assert {name: found[name] for name in expected} == expected
     assert found["peak"] == max(value for value in expected.values() if value)
     assert found["workspaces"] == 0
+
+
+def test_the_gradient_of_gather_takes_the_room_of_its_result_and_no_copy() -> None:
+    values = torch.randn(1000, requires_grad=True)
+    indices = torch.arange(0, 1000, 100)
+    with StorageTracker("cpu") as tracker:
+        picked = values.gather(0, indices).sum()
+        tracker.levels = [tracker.live]
+        picked.backward()
+        # The gradient, and beside it the one of the sum, expanded.
+        assert max(tracker.levels) - tracker.levels[0] < 4 * values.numel() + 100
+    assert values.grad is not None and values.grad.nonzero().flatten().tolist() == indices.tolist()
 
 
 # What is shared, against running everything

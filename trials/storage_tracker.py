@@ -41,6 +41,8 @@ class StorageTracker(TorchDispatchMode):
         self.on_free: Callable[[int], None] | None = None
         """Told the key of each storage that is freed."""
         self._known: dict[int, tuple[weakref.ref[Storage], int]] = {}
+        self._last: int | None = None
+        """Key of the storage that was made last."""
         self._hidden = False
 
     def __torch_dispatch__(
@@ -50,6 +52,10 @@ class StorageTracker(TorchDispatchMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        if func is torch.ops.aten.scatter_add.default and self._last == storage_key(args[0]):
+            # Seeing a dispatch mode, the gradient of gather adds to a copy of the zeros that it has just made; without
+            # one, as in the trials that are not tracked, it adds to the zeros themselves.
+            func = torch.ops.aten.scatter_add_.default
         result = func(*args, **(kwargs or {}))
         before = self.live
         for tensor in tensors_in(result):
@@ -84,6 +90,7 @@ class StorageTracker(TorchDispatchMode):
         if key in self._known:
             return
         size = -(-storage.nbytes() // self.block) * self.block
+        self._last = key
         self._known[key] = weakref.ref(storage, lambda _: self._freed(key)), size
         self.live += size
         if self.on_allocation:
