@@ -24,12 +24,20 @@ _KERNELS = {
 }
 """Names of such kernels where the operator does not tell, as in a compiled graph."""
 
-_PADDING = re.compile(r"^void |\(anonymous namespace\)::|at::native::|<unnamed>::|\(int\)|\(.*\)$")
-_GENERIC = re.compile(r"(\w*(?:elementwise|reduce)_kernel)<")
-_WORK = re.compile(r"\b(?!Binary|[AB]?Unary|gpu_kernel|func_wrapper)\w*(?:Functor\w*|Ops|_kernel_cuda|_kernel_impl)\b")
+_PADDING = re.compile(
+    r"^void |\(anonymous namespace\)::|at::native::|<unnamed>::|\(int\)|\(.*\)$"
+    r"|cutlass::Kernel\d?<|(?<=align\d)>|tilesize|_(?:warpgroupsize|knob_)\w*$"
+)
+_GENERIC = re.compile(r"(\w*(?:elementwise|reduce|multi_tensor_apply))_kernel<")
+_WORK = re.compile(
+    r"\b(?!BinaryFunctor|[AB]?UnaryFunctor|gpu_kernel|func_wrapper)"
+    r"(\w*?(?:Functor\w*|_functor|Ops|(?=_kernel_cuda)|(?=_kernel_impl)))(?:_kernel_cuda|_kernel_impl)?\b"
+)
 """What a kernel of PyTorch's that serves many operators does: the innermost of its parameters tells."""
 
-MOST_LETTERS = 72
+MOST_LETTERS = 40
+_KEPT = (MOST_LETTERS - 3) // 2
+"""Letters of either end of a name that is too long: libraries name a kernel's kind first and its layout last."""
 
 
 def classified(kernels: pd.DataFrame) -> pd.DataFrame:
@@ -66,11 +74,11 @@ def kind_of(operator: str, kernel: str) -> str:
 
 
 def short_name(kernel: str) -> str:
-    """The name of a kernel without its arguments and namespaces, no longer than a table can hold: `elementwise_kernel
+    """The name of a kernel without its arguments and namespaces, no longer than a table can hold: `elementwise
     MulFunctor` for one of the kernels that PyTorch makes of a function of numbers.
     """
     generic, work = _GENERIC.search(kernel), _WORK.findall(kernel)
-    if generic and work:
-        return f"{generic[1]} {work[-1]}"
-    name = _PADDING.sub("", kernel).strip() or kernel
-    return name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 3]}..."
+    name = f"{generic[1]} {work[-1]}" if generic and work else _PADDING.sub("", kernel).strip() or kernel
+    if len(name) > MOST_LETTERS:
+        name = name.split("<")[0] or name
+    return name if len(name) <= MOST_LETTERS else f"{name[: _KEPT + 1]}...{name[-_KEPT:]}"

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from analysis.kernels import short_name
 from analysis.listing import Listing
 from analysis.presets.layout import in_order
 from analysis.presets.results import Results
@@ -33,7 +34,7 @@ def operators(results: Results) -> Listing:
 def every_kernel(results: Results) -> Listing:
     """Every kernel in every range, as `nsys stats` prints them, the longest first."""
     rows, keys = _rows(results, "kernels")
-    rows = rows.assign(range=rows["range"].fillna("unattributed"))
+    rows = rows.assign(range=rows["range"].fillna("unattributed"), kernel=rows["kernel"].map(short_name))
     numbers = {"share": "share", "total": "s", "instances": "1"} | dict.fromkeys(
         ("mean", "median", "min", "max", "stdev"), "s"
     )
@@ -44,7 +45,10 @@ def every_kernel(results: Results) -> Listing:
         keys=[*keys, "range", "kernel"],
         units=numbers,
         conditions=common_conditions(rows, keys),
-        notes=["total, instances: of all profiled steps; mean to stdev: of single calls"],
+        notes=[
+            "total, instances: of all profiled steps; mean to stdev: of single calls",
+            "names are shortened; the table kernels of the store has them in full",
+        ],
     )
 
 

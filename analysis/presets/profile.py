@@ -139,8 +139,7 @@ def _longest(profiles: _Profiles, kernels: pd.DataFrame, *, part: str, title: st
     longest = each.sort_values("time", ascending=False).drop_duplicates([*_PROFILE, part]).set_index([*_PROFILE, part])
     found = pd.DataFrame({"time": each.groupby([*_PROFILE, part])["time"].sum()})
     found["kernel"] = longest["kernel"].map(short_name)
-    found["kernel_time"] = longest["time"]
-    found[f"of_{part}"] = found["kernel_time"] / found["time"]
+    found[f"of_{part}"] = longest["time"] / found["time"]
     found["calls"] = longest["calls"]
     found = found.join(profiles.kernels.groupby(_PROFILE)["time"].sum().rename("step"), on=_PROFILE)
     found.insert(1, "of_step", found["time"] / found.pop("step"))
@@ -151,9 +150,9 @@ def _longest(profiles: _Profiles, kernels: pd.DataFrame, *, part: str, title: st
         found,
         title=title,
         lines=[part],
-        units={"time": "s", "of_step": "share", "kernel_time": "s", f"of_{part}": "share", "calls": "1"},
+        units={"time": "s", "of_step": "share", f"of_{part}": "share", "calls": "1"},
         notes=[
-            "calls: of this kernel in one step, which has one forward pass",
+            f"of_{part}: the kernel's share of that; calls: of this kernel in one step, which has one forward pass",
             "names are shortened; the table kernels of the store has them in full",
         ],
     )
@@ -166,7 +165,8 @@ def _sorted(found: pd.DataFrame, name: str, order: list[str]) -> pd.DataFrame:
 def _profiles(results: Results) -> _Profiles:
     kernels = classified(results.details("kernels", "profile"))
     trials = kernels.drop_duplicates(_PROFILE)
-    keys = varying_keys(trials, ["model", "mode"], [])
+    first = [name for name in ("model", "mode") if trials[name].nunique() > 1]
+    keys = varying_keys(trials, first, []) or ["model"]
     ranks = pd.DataFrame({name: natural_ranks(trials, name) for name in keys}, trials.index)
     ordered = trials.loc[ranks.sort_values(keys).index].set_index(_PROFILE)
     return _Profiles(kernels=kernels, trials=ordered, keys=keys)
