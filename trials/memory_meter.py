@@ -39,37 +39,29 @@ class CudaMeter:
         return {name: statistics[f"{name}_bytes.all.{which}"] for name in ("allocated", "requested", "reserved")}
 
 
-class TrackerMeter:
-    """The bytes of all tensors on the device, as the storage tracker counts them; and what MPS itself says of now."""
+class TensorMeter:
+    """For devices whose allocator counts little: the bytes of all tensors, where a storage tracker sees them, and what
+    MPS says of now.
+    """
 
-    def __init__(self, tracker: StorageTracker) -> None:
+    def __init__(self, device_type: str, tracker: StorageTracker | None) -> None:
+        """`tracker` is None where code is compiled, which no tracker sees."""
+        self.device_type = device_type
         self.tracker = tracker
 
     def now(self) -> dict[str, int]:
-        tensors = {"tensors": self.tracker.live}
-        if self.tracker.device_type != "mps":
-            return tensors
-        held = {"allocated": torch.mps.current_allocated_memory(), "reserved": torch.mps.driver_allocated_memory()}
-        return held | tensors
+        held = {"tensors": self.tracker.live} if self.tracker else {}
+        if self.device_type == "mps":
+            held["allocated"] = torch.mps.current_allocated_memory()
+            held["reserved"] = torch.mps.driver_allocated_memory()
+        return held
 
     def reset_peak(self) -> None:
-        self.tracker.levels = [self.tracker.live]
+        if self.tracker:
+            self.tracker.levels = [self.tracker.live]
 
     def peak(self) -> dict[str, int]:
-        return {"tensors": max(self.tracker.levels)}
-
-
-class NoMeter:
-    """Compiled code on a device whose allocator counts nothing."""
-
-    def now(self) -> dict[str, int]:
-        return {}
-
-    def reset_peak(self) -> None:
-        pass
-
-    def peak(self) -> dict[str, int]:
-        return {}
+        return {"tensors": max(self.tracker.levels)} if self.tracker else {}
 
 
 def resident_bytes() -> tuple[int, int] | None:

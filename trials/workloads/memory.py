@@ -8,7 +8,7 @@ from trials.clock import synchronize
 from trials.compilation import check_compiled
 from trials.memory_labels import activations_noted, lasting_labels
 from trials.memory_ledger import END, Label
-from trials.memory_meter import CudaMeter, Meter, NoMeter, TrackerMeter, resident_bytes
+from trials.memory_meter import CudaMeter, Meter, TensorMeter, resident_bytes
 from trials.memory_rows import Readings, breakdown_rows, history_rows, resident_rows, unknown_rows, value_rows
 from trials.record import Yielded
 from trials.spec import TrialConfig
@@ -44,7 +44,7 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     resident_before = resident_bytes()
     tracked = not config.compiles and config.device_type != "cuda"
     tracker = StorageTracker(config.device_type) if tracked else None
-    meter = _meter(config, tracker)
+    meter = CudaMeter() if config.device_type == "cuda" else TensorMeter(config.device_type, tracker)
     history = TrackedHistory(tracker) if tracker else TracedHistory() if _is_traced(config) else None
     with bench.quiet(), tracker or nullcontext():
         once = {("baseline", metric): held for metric, held in meter.now().items()}
@@ -132,12 +132,6 @@ class Recording:
             labels = lasting_labels(self._step, self._key)
         if self._history:
             self._history.leave(labels)
-
-
-def _meter(config: TrialConfig, tracker: StorageTracker | None) -> Meter:
-    if config.device_type == "cuda":
-        return CudaMeter()
-    return TrackerMeter(tracker) if tracker else NoMeter()
 
 
 def _is_traced(config: TrialConfig) -> bool:
