@@ -245,8 +245,9 @@ def test_the_published_peaks_of_2_7b_are_predicted(phase: str, mode: str, most: 
     assert len(published_peaks(phase)) == 6
 
 
-def test_the_published_memory_of_attention_is_predicted_to_the_printed_digit() -> None:
-    rows = TABLE[(TABLE["table"] == "attention_vanilla") & (TABLE["metric"] == "mem_before_backward")]
+@pytest.mark.parametrize("metric", ["mem_before_backward", "peak_mem"])
+def test_the_published_memory_of_attention_is_predicted_to_the_printed_digit(metric: str) -> None:
+    rows = TABLE[(TABLE["table"] == "attention_vanilla") & (TABLE["metric"] == metric)]
     assert len(rows) == 20
     for row in rows.itertuples():
         config = TrialConfig(
@@ -257,11 +258,14 @@ def test_the_published_memory_of_attention_is_predicted_to_the_printed_digit() -
             causal=False,
             device="cuda",
         )
-        found = predict(config, "attention").on(A100).before_backward
-        assert round(found / 1e9, 3) == pytest.approx(row.value / 1e9)
+        found = predict(config, "attention").on(A100)
+        # The report kept the gradients of the pass before, which makes its peaks higher by the bytes of one of them.
+        gradient = 4 * config.batch_size * config.context_length * config.d_model
+        expected = found.before_backward if metric == "mem_before_backward" else found.peak + gradient
+        assert round(expected / 1e9, 3) == pytest.approx(row.value / 1e9)
         # Of the shortest contexts one printed digit is 5 %.
         if config.context_length > 256:
-            assert found == pytest.approx(row.value, rel=0.01)
+            assert expected == pytest.approx(row.value, rel=0.01)
 
 
 # Against what was measured on an H200
