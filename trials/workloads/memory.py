@@ -34,7 +34,7 @@ Around = Callable[[str], AbstractContextManager[None]]
 def measure(bench: Workbench) -> Iterator[Yielded]:
     """Bytes in use before and after a model is built, at the boundaries and peaks of three iterations, and for what.
 
-    What is compiled compiles, and the optimizer makes its state, in one iteration before them.
+    What is compiled compiles, and the optimizer makes its state, before them.
 
     Raises UnsupportedError where this machine cannot run the combination, and RuntimeError where a model that should be
     compiled ran without a compiled graph.
@@ -69,8 +69,12 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
 
 
 def _warm_up(step: TrainingStep, meter: Meter, history: History | None) -> None:
-    """Compiles, and has the optimizer make its state."""
-    for _ in range(2 if step.uses_cuda_graphs else 1):  # the second records the graphs
+    """Compiles, and has the optimizer make its state.
+
+    On CUDA a second iteration finds that state there, as all after it do, and cuts the allocator's cache as they will;
+    it is also the one that records CUDA graphs.
+    """
+    for _ in range(2 if step.config.device_type == "cuda" else 1):
         iterate(step, meter, history)
     for _ in range(MOST_LEFT_OUT):
         if step.optimizer is None or step.optimizer.state:
