@@ -30,10 +30,15 @@ NO_VALUE = "-"
 
 PARTS = ("inference", "forward", "backward", "forward_backward", "optimizer", "backward_optimizer", "step")
 """What a training step is taken to in `analysis.presets`."""
+DDP_TIMES = (
+    *("step.time", "local_step.time", "communication.exposed_time"),
+    *("communication.busy_time", "communication.overlap_time"),
+)
+"""What a data-parallel step is taken to there."""
 
 _VALUE_ORDER: dict[str, tuple[Any, ...]] = {
     name: get_args(hint) for name, hint in get_type_hints(TrialConfig).items() if get_origin(hint) is Literal
-} | {"workload": tuple(PROTOCOL_FIELDS), "part": PARTS}
+} | {"workload": tuple(PROTOCOL_FIELDS), "part": (*PARTS, *(value.removesuffix(".time") for value in DDP_TIMES))}
 
 
 def check_key(name: str, option: str) -> None:

@@ -8,6 +8,7 @@ tests/stores/cpu FOLDER`; another run gives other numbers, and other files in te
 import csv
 import io
 import os
+import shutil
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -35,9 +36,10 @@ GOLDEN = ROOT / "tests" / "golden" / "presets"
 SUFFIXES = {"text": "txt", "markdown": "md", "latex": "tex", "typst": "typ", "csv": "csv", "html": "html"}
 BF16 = replace(H200, autocast_dtype="bfloat16")
 
-CPU, END_TO_END, BEST, ATTENTION = (
-    ROOT / "tests/stores/cpu",
-    *(ROOT / "analysis/reference" / name for name in ("h200-end-to-end", "h200-best-2.7b", "h200-attention")),
+CPU = ROOT / "tests/stores/cpu"
+END_TO_END, BEST, ATTENTION, TWO_GPUS = (
+    ROOT / "analysis/reference" / name
+    for name in ("h200-end-to-end", "h200-best-2.7b", "h200-attention", "h200-x2-ddp")
 )
 _FIRST = {"context_length": "32", "precision": "fp32"}
 SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
@@ -69,7 +71,9 @@ SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
     "softmax-matmul": (CPU, {}),
     "profile-time": (CPU, {}),
     "ddp": (CPU, {}),
+    "ddp-variants": (TWO_GPUS, {"model": "small,xl"}),
     "ddp-links": (CPU, {}),
+    "ddp-memory": (TWO_GPUS, {"model": "small,xl", "ddp": "flat,torch,zero1"}),
 }
 """Preset -> the store and the conditions of its golden files."""
 
@@ -146,6 +150,21 @@ def test_devices_are_groups_of_columns(attempts: Attempts) -> None:
     assert list(table.median.columns) == [
         ("cpu", LAPTOP.device_name, "step.time"), ("cuda", "NVIDIA H200", "step.time")
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["ddp", "ddp-variants", "ddp-links"])
+def test_gloo_and_nccl_are_never_in_one_column(name: str, tmp_path: Path) -> None:
+    for number, store in enumerate((CPU, TWO_GPUS)):
+        for path in (store / "measurements").glob("*.parquet"):
+            (tmp_path / "measurements").mkdir(exist_ok=True)
+            shutil.copy(path, tmp_path / "measurements" / f"{number}-{path.name}")
+    table = make_preset(name, str(tmp_path))
+    assert isinstance(table, Table)
+    assert table.median.columns.names[:2] == ["device", "device_name"]
+    libraries = {
+        device: set(part["collective_library"]) for device, part in results(tmp_path).of("ddp").groupby("device")
+    }
+    assert libraries == {"cpu": {"gloo"}, "cuda": {"nccl 2.28.9"}}
 
 
 def test_a_speed_up_is_the_ratio_of_medians_and_backward_with_optimizer_is_summed_in_each_iteration(

@@ -18,9 +18,9 @@ def layout(frame: pd.DataFrame, *, values: list[str], cols: list[str], title: st
 
 
 def layout_parts(frame: pd.DataFrame, *, values: list[str], cols: list[str], title: str) -> Table:
-    """The same with each value in a row of its own: `forward.time` is the row `forward` of the value `time`."""
+    """The same of seconds, each value in a row of its own: `forward.time` is the row `forward` of the value `time`."""
     cells = pd.concat(
-        [cells_of(frame, frame, value).assign(part=value.partition(".")[0], value="time") for value in values]
+        [cells_of(frame, frame, value).assign(part=value.removesuffix(".time"), value="time") for value in values]
     )
     size = ["model" if cells["model"].notna().any() else "d_model", "context_length"]
     rows = [*(name for name in varying_keys(cells, size, [*cols, "part"])), "part"]
