@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.keys import DISTINGUISHING_COLUMNS, label
+from analysis.keys import DISTINGUISHING_COLUMNS, label, nearest
 from analysis.listing import Listing
 from analysis.load import load
 from analysis.presets.layout import in_order, ok_rows
@@ -16,6 +16,7 @@ from analysis.presets.timing import parts_of_step
 from analysis.reference import CAVEATS, published
 from analysis.tables import common_conditions, varying_keys
 from trials.spec import RequestError
+from trials.store import Store
 
 PUBLISHED = "published"
 
@@ -93,6 +94,10 @@ def _of_store(name: str) -> pd.DataFrame:
     location = name
     if name in reference_names():
         location = str(Path(str(files("analysis.reference").joinpath(name))))
+    if location == name and not Store(name).exists():
+        raise RequestError(
+            f"--with {name}: no store is there, and nothing is called so; {nearest(name, reference_names())}"
+        )
     rows = _times(load(location))
     rows = rows.assign(source=name, hardware=rows["device_name"], caveats="")
     return rows.rename(columns={"median": "theirs", "low": "theirs_low", "high": "theirs_high"})

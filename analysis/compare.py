@@ -58,7 +58,8 @@ class Comparison:
         counts = Counter(self.frame["verdict"])
         found = ", ".join(f"{counts[word]} {word}" for word in VERDICTS if counts[word])
         counted = " or ".join(f"{100 * least:g} %" for least in self.least)
-        notes = [f"{len(self.frame)} cells: {found}. A difference counts from {counted} on."]
+        cells = f"{len(self.frame)} cell{'s' if len(self.frame) > 1 else ''}"
+        notes = [f"{cells}: {found}. A difference counts from {counted} on."]
         if any(self.unpaired):
             notes.append(
                 f"Without a counterpart: {self.unpaired[0]} of the baseline, {self.unpaired[1]} of the contrast."
@@ -165,7 +166,7 @@ def _cells(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFrame:
 
 
 def _doubts(cells: pd.DataFrame, count: int) -> tuple[str, ...]:
-    measured = cells[cells["median"].notna()]
+    measured = cells[cells["min"] < cells["max"]]  # what never varies leaves no doubt
     of_side = measured.groupby(["cell", "side"])["n"].agg(["size", "sum"])
     doubts = []
     if len(of_side) and of_side["size"].min() == 1:

@@ -4,8 +4,7 @@ from typing import get_args
 
 import pandas as pd
 
-from analysis.load import load, newest_rows
-from analysis.render import render
+from analysis.load import newest_rows
 from analysis.tables import Table, default_layout, pivot
 from trials.spec import Precision, RequestError, Status
 from trials.store import Store
@@ -101,24 +100,6 @@ def dtype_table(dtypes: pd.DataFrame, *, subject: str) -> pd.DataFrame:
     made = pd.MultiIndex.from_arrays(tensors).drop_duplicates()
     wide = words.unstack(fill_value="-").reindex(index=made, columns=order.unique())
     return wide.rename_axis(columns=None).reset_index()
-
-
-def precision_text(store: str | Store) -> str:
-    """All of it as text, table by table, in Markdown where a table is no pivot. Raises RequestError where there is none
-    of it.
-    """
-    frame, dtypes = load(store), load_dtypes(store)
-    return "\n\n".join(
-        [
-            f"1000 x 0.01\n\n{accumulation_table(frame).to_markdown(index=False, floatfmt='.4f')}",
-            f"1 / sqrt(mean(x^2)), x = 1000\n\n{reciprocal_rms_table(frame).to_markdown(index=False)}",
-            *(
-                f"Types: {subject}\n\n{dtype_table(dtypes, subject=subject).to_markdown(index=False)}"
-                for subject in ("toy", "transformer")
-            ),
-            f"Errors against float64\n\n{render(error_table(frame), 'text')}",
-        ]
-    )
 
 
 def _of(frame: pd.DataFrame, phase: str) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from analysis import load, render
-from analysis.precision import accumulation_table, dtype_table, error_table, load_dtypes, precision_text
+from analysis.precision import accumulation_table, dtype_table, error_table, load_dtypes
 from orchestrator.sweep import load_sweep
 from tests.command import lmsweep
 from tests.made_up_results import Attempts, config
@@ -407,12 +407,6 @@ def test_the_newest_types_count_where_a_trial_ran_twice(tmp_path: Path):
     twice = load_dtypes(str(tmp_path / "store"))
     assert len(pd.read_parquet(tmp_path / "store" / "dtypes")) == 2 * len(twice)
     assert twice["attempt_id"].nunique() == 1
-
-
-def test_all_of_it_is_one_text(swept: Path):
-    text = precision_text(str(swept))
-    for part in ("10.0001", "blocks.*.attention.query", "fp16, cuda (emulated)", "gradients.underflow"):
-        assert part in text
 
 
 def test_a_store_without_any_says_how_to_make_some(tmp_path: Path):

@@ -95,6 +95,8 @@ def warm_up_series(results: Results) -> Listing:
     """Each iteration of each trial, those of the warm-up first."""
     frame = ok_rows(results.of("timing"))
     frame = frame[frame["metric"] == "time"]
+    if frame.empty:
+        raise nothing("timing")
     keys = varying_keys(frame, ["model", "mode", "warmup_steps"], [])
     ordered = in_order(frame, keys)
     taken = {name: [[] if one is pd.NA else list(one) for one in ordered[name].to_list()] for name in _SERIES}
@@ -120,11 +122,10 @@ def warm_up_series(results: Results) -> Listing:
 
 
 def _parts(results: Results) -> tuple[pd.DataFrame, list[str]]:
-    """The parts of steps, and which of them were measured."""
+    """The parts of steps that were measured, and what they are called as values."""
     parts = parts_of_step(results.of("timing"))
-    measured = set(ok_rows(parts)["phase"])
-    if not measured:
-        raise nothing("timing")
+    # Where nothing ended ok, how it ended is the answer.
+    measured = set(ok_rows(parts)["phase"]) or set(parts["phase"])
     return parts[parts["phase"].isin(measured)], [f"{part}.time" for part in PARTS if part in measured]
 
 
