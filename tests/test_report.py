@@ -201,6 +201,15 @@ def test_a_point_tells_what_it_is(page: Page) -> None:
     assert text and "step.time" in text and "context_length" in text
 
 
+def test_a_chart_is_kept_as_a_picture_and_sent_nowhere(page: Page) -> None:
+    buttons = page.eval_on_selector_all("#chart .modebar-btn", "all => all.map(one => one.dataset.title)")
+    assert buttons and not [title for title in buttons if "hare" in title or "loud" in title]
+    page.hover("#chart")
+    with page.expect_download() as download:
+        page.click("#chart .modebar-btn[data-title*=PNG]")
+    assert download.value.path().read_bytes().startswith(b"\x89PNG")
+
+
 def test_every_control_is_reached_and_worked_by_keyboard(page: Page) -> None:
     reached = []
     for _ in range(60):

@@ -19,6 +19,9 @@ T = TypeVar("T")
 MOST_LINES = 300
 """Lines of a table that has a name; a longer one is not in the page, but `lmsweep table` prints it."""
 
+MOST_RESULTS = 3000
+"""Of a store whose tables are made to see how long they are; those of a larger one would all be too long."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class NamedTable:
@@ -81,6 +84,8 @@ def _figures(draw: Callable[[T], Iterator[Figure]], source: T) -> list[Figure]:
 
 
 def _named_tables(results: Results) -> Iterator[NamedTable]:
+    if results.measurements["attempt_id"].nunique() > MOST_RESULTS:
+        return
     for name, preset in PRESETS.items():
         try:
             table = preset.make(results)

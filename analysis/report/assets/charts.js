@@ -5,6 +5,9 @@ const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "circle-open", "square-open", "diamond-open"];
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 
+// Named one by one: the usual ones include one that sends the chart to Plotly's server.
+const BUTTONS = ["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"];
+
 const drawn = new Map();
 
 // Plotly reads tags in text; a name from a store is no markup.
@@ -34,7 +37,7 @@ function draw(target, traces, layout) {
     hovermode: "closest", ...styled, ...layout, ...axes,
     width: clientWidth,
     height: layout.height ?? (narrow ? 420 : Math.min(Math.max(460, 30 + 20 * traces.length), 620)),
-  }, { displaylogo: false, displayModeBar: narrow ? false : "hover", modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] });
+  }, { displaylogo: false, displayModeBar: narrow ? false : "hover", modeBarButtons: [BUTTONS] });
 }
 
 // A custom property holds light-dark(...) as text; only a colour that is in use has been decided.
