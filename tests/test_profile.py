@@ -131,12 +131,28 @@ def test_what_is_compiled_belongs_to_its_graph(backend: str):
     }
 
 
-def test_the_trace_is_json_that_names_the_ranges(tiny: list[Any]):
+def test_the_trace_names_the_ranges_in_the_format_that_its_viewers_read(tiny: list[Any]):
     (file,) = [row for row in tiny if isinstance(row, StoredFile)]
     (row,) = [row for row in tiny if isinstance(row, Record) and row.metric == "trace"]
     assert row.artifact == file.path and file.path.endswith("/trace.json.gz")
-    names = {event.get("name") for event in json.loads(gzip.decompress(file.content))["traceEvents"]}
-    assert {*RANGES} - {"fused_attention"} <= names
+    events = json.loads(gzip.decompress(file.content))["traceEvents"]
+    assert {*RANGES} - {"fused_attention"} <= {event["name"] for event in events}
+    # Google's "Trace Event Format": spans X, arrows from s to f, marks i, names M; each on a thread of a process.
+    assert {event["ph"] for event in events} <= set("XsfiM")
+    assert all(isinstance(event["ts"], int | float) and {"pid", "tid"} <= event.keys() for event in events)
+    arrows = {end: sorted(event["id"] for event in events if event["ph"] == end) for end in "sf"}
+    assert arrows["s"] == arrows["f"] != []
+    spans = [event for event in events if event["ph"] == "X"]
+    assert all(isinstance(event["dur"], int | float) and event["dur"] >= 0 for event in spans)
+    for thread in {event["tid"] for event in spans}:
+        of_thread = [event for event in spans if event["tid"] == thread]
+        ends: list[float] = []
+        for event in sorted(of_thread, key=lambda event: (event["ts"], -event["dur"])):
+            while ends and ends[-1] <= event["ts"]:
+                ends.pop()
+            # A viewer draws spans inside of spans; one that outlives what is around it is dropped.
+            assert not ends or event["ts"] + event["dur"] <= ends[-1] + 0.001
+            ends.append(event["ts"] + event["dur"])
 
 
 def test_a_trace_that_is_too_large_is_left_out_and_the_row_says_so(monkeypatch: pytest.MonkeyPatch):
