@@ -26,6 +26,9 @@ StoreOption = Annotated[str, typer.Option("--store", help="Where results are kep
 StoreArgument = Annotated[str, typer.Argument(help="Where results are kept: a folder or a URI.")]
 Sets = Annotated[list[str], typer.Option("--set", help="axis=a,b: use these values instead; may be repeated.")]
 Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster; without it, this machine.")]
+ClusterFile = Annotated[
+    str | None, typer.Option("--cluster", help="The cluster's file, where the head was not started by `ray up`.")
+]
 Retry = Annotated[list[Status], typer.Option(help="Run again what ended with this status; may be repeated.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Measure everything again, whatever the store holds.")]
 Prices = Annotated[list[str], typer.Option("--price", help="H100=2.5: dollars per hour; may be repeated.")]
@@ -52,6 +55,7 @@ def plan(
     store: StoreOption = "results",
     set: Sets = [],  # noqa: B006 - typer takes the option's name and a fresh list from here
     address: Address = None,
+    cluster: ClusterFile = None,
     retry: Retry = [],  # noqa: B006
     fresh: Fresh = False,
     no_predict: NoPredict = False,
@@ -69,7 +73,7 @@ def plan(
     if max_batch or max_context:
         from orchestrator.frontier import find_frontier
 
-        planned = _plan(sweep, store, set, address, retry, fresh, predict=False, on=on)
+        planned = _plan(sweep, store, set, address, retry, fresh, cluster=cluster, predict=False, on=on)
         found = [find_frontier(planned.plan, name) for name in _dimensions(max_batch, max_context)]
         if format == "json":
             typer.echo(json.dumps({"frontier": [one for each in found for one in frontier_as_json(each)]}, indent=2))
@@ -80,7 +84,7 @@ def plan(
     from orchestrator.forecast import forecast, price_of
 
     prices = [price_of(text) for text in price]
-    planned = _plan(sweep, store, set, address, retry, fresh, predict=not no_predict, on=on)
+    planned = _plan(sweep, store, set, address, retry, fresh, cluster=cluster, predict=not no_predict, on=on)
     foreseen = forecast(planned.plan, Estimates(planned.store), planned.nodes, prices)
     if format == "json":
         typer.echo(json.dumps(as_json(planned.plan, foreseen, planned.predictions), indent=2))
@@ -94,6 +98,7 @@ def run(
     store: StoreOption = "results",
     set: Sets = [],  # noqa: B006
     address: Address = None,
+    cluster: ClusterFile = None,
     retry: Retry = [],  # noqa: B006
     fresh: Fresh = False,
     no_predict: NoPredict = False,
@@ -111,7 +116,9 @@ def run(
     from orchestrator.run_view import closing_words
 
     seconds = seconds_of(budget) if budget else None
-    planned = _plan(sweep, store, set, address, retry, fresh, predict=not no_predict, will_run=True, nsys=nsys)
+    planned = _plan(
+        sweep, store, set, address, retry, fresh, cluster=cluster, predict=not no_predict, will_run=True, nsys=nsys
+    )
     kept = planned.store
     if planned.predictions:
         planned.predictions.close()
@@ -325,6 +332,7 @@ def _plan(
     retry: list[Status],
     fresh: bool,
     *,
+    cluster: str | None,
     predict: bool,
     on: str | None = None,
     will_run: bool = False,
@@ -347,7 +355,8 @@ def _plan(
         check_nsys(asked.trials, here=address is None)
     kept = Store(store)
     predictions = Predictions(asked.trials, least=SMALL if will_run else 0) if predict else None
-    nodes = find_nodes(address, partial(prepare, address) if will_run and not kept.exists() else lambda: None)
+    meanwhile = partial(prepare, address) if will_run and not kept.exists() else lambda: None
+    nodes = find_nodes(address, cluster, meanwhile)
     if there:
         nodes, asked = [with_device(nodes[0], *there)], without_placement(asked)
     made = make_plan(asked, nodes, kept, retry=frozenset(retry), fresh=fresh, predictions=predictions)

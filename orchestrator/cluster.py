@@ -19,7 +19,7 @@ PATIENCE = 180.0
 """Seconds in which a node has to tell what it is; importing torch from a cold network disk takes a minute."""
 
 
-def cluster_nodes(address: str) -> list[Node]:
+def cluster_nodes(address: str, cluster_file: str | None = None) -> list[Node]:
     """Every node that has cores to give, and every kind of node that the autoscaler could start.
 
     Raises RequestError where the cluster cannot be reached, a node does not answer, or its software differs from ours.
@@ -33,7 +33,7 @@ def cluster_nodes(address: str) -> list[Node]:
     told = ask_nodes(with_cores, describe)
     started = [_node(one["NodeID"], one["Resources"], text) for one, text in zip(with_cores, told, strict=True)]
     some = started[0] if started else this_machine()
-    found = started + startable_nodes(started, some.environments["cpu"])
+    found = started + startable_nodes(started, some.environments["cpu"], cluster_file)
     if not found:
         raise RequestError(f"no node of the cluster at {address} has cores to give, and none could be started")
     return found

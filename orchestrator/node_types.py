@@ -1,15 +1,16 @@
 """Node types: the nodes that an autoscaler would start for a trial that asks for them."""
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import pyarrow.compute as pc
+import yaml
 
 from orchestrator.resources import Node, accelerator_names
 from trials.record import Fingerprint
+from trials.spec import RequestError
 from trials.store import Store
 
 ON_THE_HEAD = Path("~/ray_bootstrap_config.yaml")
@@ -29,13 +30,13 @@ class NodeType:
     """How many of them there may be."""
 
 
-def startable_nodes(started: Sequence[Node], some: Fingerprint) -> list[Node]:
+def startable_nodes(started: Sequence[Node], some: Fingerprint, cluster_file: str | None = None) -> list[Node]:
     """For each node type of which there could be more, what a trial would meet there as far as that can be known.
 
-    `some` is what a trial meets on the CPU of a node that is there.
+    `some` is what a trial meets on the CPU of a node that is there. Raises RequestError as `node_types` does.
     """
     found = []
-    for kind in node_types():
+    for kind in node_types(cluster_file):
         cpus, gpus = int(kind.resources.get("CPU", 0)), int(kind.resources.get("GPU", 0))
         names = accelerator_names(kind.resources) if gpus else []
         more = kind.most - sum(node.cpus == cpus and names == [*node.names] for node in started)
@@ -58,21 +59,37 @@ def startable_nodes(started: Sequence[Node], some: Fingerprint) -> list[Node]:
     return found
 
 
-def node_types() -> list[NodeType]:
-    """Those of the cluster that this process has joined: as its autoscaler has told Ray, or as its file on the head
-    says. None are known of a cluster that was started by hand.
+def node_types(cluster_file: str | None = None) -> list[NodeType]:
+    """Those of the cluster that this process has joined: of this file; or else, on the head, of the one that `ray up`
+    was given; or else what an autoscaler outside, such as that of Kubernetes, has told Ray. None are known of a cluster
+    that was started by hand.
+
+    Raises RequestError where the file cannot be read.
     """
     from ray._private.state import state
 
+    path = Path(cluster_file) if cluster_file else ON_THE_HEAD.expanduser()
+    if cluster_file or path.exists():
+        return _types_in(path)
     told = state.get_cluster_config()
-    if told is not None:
-        return [NodeType(resources=dict(one.resources), most=one.max_count) for one in told.node_group_configs]
-    path = ON_THE_HEAD.expanduser()
-    if not path.exists():
-        return []
-    content = json.loads(path.read_text())
-    listed = content.get("available_node_types", {}).values()
-    return [NodeType(resources=one.get("resources", {}), most=one.get("max_workers", 0)) for one in listed]
+    groups = told.node_group_configs if told else []
+    return [NodeType(resources=dict(one.resources), most=one.max_count) for one in groups]
+
+
+def _types_in(path: Path) -> list[NodeType]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise RequestError(f"cannot read the cluster file {path}: {error}") from error
+    if not isinstance(content, dict):
+        raise RequestError(f"{path} is no cluster file: it has no keys")
+    kinds = content.get("available_node_types") or {}
+    most = content.get("max_workers", 0)
+    head = content.get("head_node_type")
+    return [
+        NodeType(resources=kind.get("resources") or {}, most=kind.get("max_workers", 0 if name == head else most))
+        for name, kind in kinds.items()
+    ]
 
 
 def recall(nodes: Sequence[Node], store: Store) -> list[Node]:

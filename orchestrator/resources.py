@@ -89,10 +89,14 @@ def missing_environment(config: TrialConfig, nodes: list[Node]) -> Fingerprint:
     return replace(some, accelerator_type=None, device_name=f"no {config.device} device")
 
 
-def find_nodes(address: str | None, meanwhile: Callable[[], object] = lambda: None) -> list[Node]:
-    """The nodes of the cluster at this address, or this machine; `meanwhile` is done while it is looked at."""
+def find_nodes(
+    address: str | None, cluster_file: str | None = None, meanwhile: Callable[[], object] = lambda: None
+) -> list[Node]:
+    """The nodes of the cluster at this address and those that its file lets the autoscaler start, or this machine;
+    `meanwhile` is done while it is looked at.
+    """
     if address is None:
         return [this_machine(meanwhile)]
     from orchestrator.cluster import cluster_nodes
 
-    return cluster_nodes(address)
+    return cluster_nodes(address, cluster_file)
