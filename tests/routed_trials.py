@@ -4,7 +4,10 @@ import sys
 from dataclasses import asdict
 
 from orchestrator.cluster import connect
+from orchestrator.estimate import Estimates
+from orchestrator.gate import Gate
 from orchestrator.launch import launch
+from orchestrator.pace import Pace
 from orchestrator.placement import Placement
 from orchestrator.plan import PlannedTrial
 from orchestrator.resources import ACCELERATOR, this_machine
@@ -34,4 +37,6 @@ if __name__ == "__main__":
     store = Store(location)
     connect("auto")
     trials = [planned(name, index) for name, count in counts.items() for index in range(count)]
-    launch(trials, on_start=lambda trial: None, on_rows=lambda trial, rows: store.keep(rows))
+    estimates = Estimates(store)
+    gate = Gate(Pace(trials, {id(one): estimates.of(one) for one in trials}), until=None, on_close=lambda: None)
+    launch(trials, gate=gate, on_start=lambda trial: None, on_rows=lambda trial, rows: store.keep(rows))
