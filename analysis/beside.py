@@ -3,8 +3,6 @@
 Nothing is joined that is not named: each line says in what its two numbers were measured differently.
 """
 
-from importlib.resources import files
-from pathlib import Path
 
 import pandas as pd
 
@@ -13,7 +11,7 @@ from analysis.listing import Listing
 from analysis.load import load
 from analysis.presets.layout import in_order, ok_rows
 from analysis.presets.timing import parts_of_step
-from analysis.reference import CAVEATS, published
+from analysis.reference import CAVEATS, published, stores
 from analysis.tables import common_conditions, varying_keys
 from trials.spec import RequestError
 from trials.store import Store
@@ -32,10 +30,7 @@ _QUIET = ("repeated", "derived")
 
 def reference_names() -> list[str]:
     """What `beside` knows by name: `published`, and the folders of stores in `analysis.reference`."""
-    folders = sorted(
-        path.name for path in files("analysis.reference").iterdir() if path.joinpath("measurements").is_dir()
-    )
-    return [PUBLISHED, *folders]
+    return [PUBLISHED, *stores()]
 
 
 def beside(frame: pd.DataFrame, name: str) -> Listing:
@@ -91,9 +86,7 @@ def _place(rows: pd.DataFrame) -> pd.Series:
 
 
 def _of_store(name: str) -> pd.DataFrame:
-    location = name
-    if name in reference_names():
-        location = str(Path(str(files("analysis.reference").joinpath(name))))
+    location = stores().get(name, name)
     if location == name and not Store(name).exists():
         raise RequestError(
             f"--with {name}: no store is there, and nothing is called so; {nearest(name, reference_names())}"

@@ -302,11 +302,14 @@ def _share(text: str) -> float:
 def report(
     store: StoreArgument = "results",
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("report.html"),
+    others: Annotated[
+        list[str], typer.Option("--with", help="published, a reference store or a store beside it; may be repeated.")
+    ] = [],  # noqa: B006
 ) -> None:
     """Write a page of charts and tables that opens in a browser, without a server or a network."""
     from analysis.report import write_report
 
-    size = write_report(store, output)
+    size = write_report(store, output, others)
     typer.echo(f"{output} ({size / 2**20:.1f} MiB); open it in a browser")
 
 

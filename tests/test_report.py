@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page
 import analysis
 from analysis.numbers import interval_texts
 from analysis.presets import make_preset
+from analysis.reference import stores
 from analysis.report import write_report
 from analysis.sheet import Markup, sheet_of
 from tests.browser import chromium
@@ -174,6 +175,18 @@ def test_tables_that_have_a_name_are_in_the_page_and_their_csv_is_that_of_the_co
     assert download.value.suggested_filename == "end-to-end.csv"
     text = download.value.path().read_text(encoding="utf-8")
     assert text == analysis.render(make_preset("end-to-end", store), "csv")
+
+
+def test_published_times_stand_beside_the_readers_with_what_differs(browser: Browser, tmp_path: Path) -> None:
+    run = lmsweep("report", stores()["h200-end-to-end"], "-o", tmp_path / "report.html", "--with", "published")
+    assert run.returncode == 0, run.stderr
+    page = open_page(browser, tmp_path / "report.html")
+    page.click("section[aria-labelledby=beside] summary")
+    text = page.inner_text("section[aria-labelledby=beside]")
+    assert "A100" in text and "not stated" in text and "suspected_tf32" in text
+    assert page.evaluate("document.querySelector('[data-figures=roofline]') !== null")
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
 
 
 def test_a_crowded_cell_is_refused_and_the_way_out_is_a_button(page: Page) -> None:

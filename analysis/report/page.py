@@ -3,7 +3,7 @@
 import hashlib
 import json
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -25,16 +25,17 @@ _SCRIPTS = ("numbers", "results", "csv", "matrix", "charts", "series", "controls
 _HERE = files("analysis.report")
 
 
-def write_report(location: str, output: Path) -> int:
+def write_report(location: str, output: Path, others: Sequence[str] = ()) -> int:
     """Writes the page of the store at this location and returns its size in bytes.
 
-    Raises RequestError where there is no store, it holds no results, or the file cannot be written.
+    others: names for `analysis.beside`, whose numbers stand beside the store's. Raises RequestError where there is no
+    store, it holds no results, nothing of it has a counterpart there, or the file cannot be written.
     """
     results = Results(Store(location), {})
     frame = results.measurements
     if frame.empty:
         raise RequestError(f"{location} holds no results; fill it with: lmsweep run quick --store {location}")
-    sections = sections_of(results)
+    sections = sections_of(results, others)
     figures = {section.id: [asdict(figure) for figure in section.figures] for section in sections}
     tables = {table.name: table.csv for section in sections for table in section.tables}
     scripts = [_asset("plotly-basic.min.js"), "\n".join(_asset(f"{name}.js") for name in _SCRIPTS)]

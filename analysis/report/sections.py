@@ -1,9 +1,10 @@
 """The parts of the page below the results: each is there where the store holds what it shows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from analysis.beside import beside
 from analysis.listing import Listing
 from analysis.presets import PRESETS
 from analysis.presets.results import Results
@@ -44,8 +45,12 @@ class Section:
     tables: list[NamedTable] = field(default_factory=list)
 
 
-def sections_of(results: Results) -> list[Section]:
-    """The sections for which this store holds data, in the order of the page."""
+def sections_of(results: Results, others: Sequence[str] = ()) -> list[Section]:
+    """The sections for which this store holds data, in the order of the page.
+
+    others: names for `analysis.beside`, whose numbers stand beside the store's. Raises RequestError for one that is not
+    known or has no counterpart.
+    """
     found = [
         Section(
             id="memory",
@@ -65,6 +70,16 @@ def sections_of(results: Results) -> list[Section]:
             title="Kernels",
             words="Where the time of a step goes, part by part of the model. A bar names its longest kernels.",
             figures=_figures(charts.kernels, results),
+        ),
+        Section(
+            id="beside",
+            title="Beside others",
+            words="The same part of the same model, or the same attention, at the same context. What differs besides "
+            "stands in each line.",
+            tables=[
+                _named(beside(results.measurements, name), f"beside {name}", "As lmsweep compare --with shows it.")
+                for name in others
+            ],
         ),
         Section(
             id="tables",
@@ -92,15 +107,19 @@ def _named_tables(results: Results) -> Iterator[NamedTable]:
         except RequestError:  # the store does not hold what this table shows
             continue
         if _lines(table) <= MOST_LINES:
-            words = sheet_of(table, Markup())
-            yield NamedTable(
-                name=name,
-                question=preset.question,
-                caption=words.caption,
-                conditions=words.conditions,
-                html=render(table, "html"),
-                csv=render(table, "csv"),
-            )
+            yield _named(table, name, preset.question)
+
+
+def _named(table: Table | Listing, name: str, question: str) -> NamedTable:
+    words = sheet_of(table, Markup())
+    return NamedTable(
+        name=name,
+        question=question,
+        caption=words.caption,
+        conditions=words.conditions,
+        html=render(table, "html"),
+        csv=render(table, "csv"),
+    )
 
 
 def _lines(table: Table | Listing) -> int:
