@@ -3,7 +3,6 @@
 Nothing is joined that is not named: each line says in what its two numbers were measured differently.
 """
 
-
 import pandas as pd
 
 from analysis.keys import DISTINGUISHING_COLUMNS, label, nearest
