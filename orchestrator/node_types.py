@@ -60,20 +60,12 @@ def startable_nodes(started: Sequence[Node], some: Fingerprint, cluster_file: st
 
 
 def node_types(cluster_file: str | None = None) -> list[NodeType]:
-    """Those of the cluster that this process has joined: of this file; or else, on the head, of the one that `ray up`
-    was given; or else what an autoscaler outside, such as that of Kubernetes, has told Ray. None are known of a cluster
-    that was started by hand.
+    """Those of this file or, on the head, of the one that `ray up` was given; none of a cluster without such a file.
 
     Raises RequestError where the file cannot be read.
     """
-    from ray._private.state import state
-
     path = Path(cluster_file) if cluster_file else ON_THE_HEAD.expanduser()
-    if cluster_file or path.exists():
-        return _types_in(path)
-    told = state.get_cluster_config()
-    groups = told.node_group_configs if told else []
-    return [NodeType(resources=dict(one.resources), most=one.max_count) for one in groups]
+    return _types_in(path) if cluster_file or path.exists() else []
 
 
 def _types_in(path: Path) -> list[NodeType]:

@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.node_types import startable_nodes
 from orchestrator.placement import Placement
 from orchestrator.plan import Plan, make_plan
 from orchestrator.resources import Node
 from orchestrator.software import differences, software
 from orchestrator.sweep import load_sweep
+from tests.command import ROOT
 from tests.made_up_results import H200, Attempts
 from trials.record import Fingerprint
+from trials.spec import RequestError
 from trials.store import Store
 
 CPU = Fingerprint(device_name="Xeon (64 cores)", torch_version="2.11.0", python_version="3.12", host_cores=64)
@@ -174,3 +177,27 @@ def test_differences_are_said_in_words():
         "torch 2.12.0 instead of 2.13.0",
         "other code in analysis/new.py, trials/clock.py, trials/run.py",
     ]
+
+
+# Node types
+
+
+def test_the_types_of_the_cluster_file_are_nodes_that_could_be_started_less_those_that_are(monkeypatch):
+    monkeypatch.setenv("HOME", "/nowhere")
+    assert startable_nodes([], CPU) == []
+    found = {node.accelerator_type: node for node in startable_nodes(H200S, CPU, str(ROOT / "cluster.yaml"))}
+    assert set(found) == {None, "A10G", "L4", "A100-40G", "A100-80G", "H100", "H200", "B200"}
+    assert (found["H100"].gpus, found["H100"].cpus, found["H100"].count, found["H100"].started) == (8, 192, 1, False)
+    assert found["A100-80G"].names == ("A100", "A100-80G")
+    assert found["L4"].count == 2
+    running = replace(gpu_node("h100", "H100"), cpus=192)
+    assert "H100" not in {node.accelerator_type for node in startable_nodes([running], CPU, str(ROOT / "cluster.yaml"))}
+
+
+@pytest.mark.parametrize("content", ["just text", "[1, 2", None])
+def test_a_file_that_is_no_cluster_file_is_a_wrong_request(tmp_path, content):
+    path = tmp_path / "cluster.yaml"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(RequestError, match=r"cluster\.yaml"):
+        startable_nodes([], CPU, str(path))
