@@ -52,8 +52,10 @@ def connect(address: str) -> None:
     """Joins the cluster. Raises RequestError where that is not possible."""
     import ray
 
+    host_and_port = _host_and_port(address)
     try:
-        _check_port(address)
+        if host_and_port:  # where nobody listens Ray itself would try for minutes
+            socket.create_connection(host_and_port, timeout=PORT_PATIENCE).close()
         start_ray(address, cpus=0, gpus=0)
     except (OSError, ray.exceptions.AuthenticationError) as error:
         raise RequestError(
@@ -64,15 +66,16 @@ def connect(address: str) -> None:
         raise RequestError(f"cannot join the Ray cluster at {address}: {_first_line(error)}") from error
 
 
-def _check_port(address: str) -> None:
-    """Raises OSError where nobody listens: Ray itself would try for minutes."""
+def _host_and_port(address: str) -> tuple[str, int] | None:
+    """None for auto: Ray knows. Raises RequestError for what is no address."""
+    if address == "auto":
+        return None
     if address.startswith("ray://"):
         raise RequestError(f"{address}: lmsweep runs on a node of the cluster itself; run it on the head, with auto")
-    if address != "auto":
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit():
-            raise RequestError(f"{address!r} is no address of a Ray cluster; write HOST:PORT, or auto on its head")
-        socket.create_connection((host, int(port)), timeout=PORT_PATIENCE).close()
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise RequestError(f"{address!r} is no address of a Ray cluster; write HOST:PORT, or auto on its head")
+    return host, int(port)
 
 
 def ask_nodes(nodes: list[dict[str, Any]], question: Any) -> list[Any]:
