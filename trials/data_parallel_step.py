@@ -13,10 +13,11 @@ from trials.clock import Iteration, Phase, clock_for, synchronize, time_iteratio
 from trials.collectives import Mean
 from trials.communication import Communication, trace_communication
 from trials.formulas import parameter_count
-from trials.gradient_sync import Synchronizer, gradient_of, synchronizer_for
+from trials.gradient_sync import SYNCHRONIZERS, Synchronizer, gradient_of
 from trials.model import Transformer
 from trials.precision import MathMode
-from trials.spec import TrialConfig
+from trials.spec import Flag, TrialConfig
+from trials.telemetry import Watch, doubts
 from trials.training_step import LEARNING_RATE, TrainingStep
 
 SYNCHRONIZATION = "synchronization"
@@ -28,6 +29,7 @@ class DataParallelStep:
 
     training: TrainingStep
     synchronizer: Synchronizer
+    _watch: Watch
 
     def __init__(self, config: TrialConfig, math_mode: MathMode) -> None:
         self.config = config
@@ -59,7 +61,7 @@ class DataParallelStep:
             dist.broadcast(whole, src=0)
         self._take_slice(rank)
         model = self.training.model
-        self.synchronizer = synchronizer_for(config.ddp, model, config.bucket_bytes)
+        self.synchronizer = SYNCHRONIZERS[config.ddp](model, config.bucket_bytes)
         if config.ddp == "zero1":
             self.training.optimizer = sharded_optimizer(model, config)
         self.training.model = cast(Transformer, self.synchronizer.model)
@@ -69,13 +71,8 @@ class DataParallelStep:
         slice: the largest norm of a parameter's difference, relative to the norm of its gradient.
         """
         parameters = list(self.training.model.parameters())
-        with self.synchronizer.local():
-            for rank in range(dist.get_world_size()):
-                self._take_slice(rank)
-                self._unscaled_backward()
-        expected = [gradient_of(parameter).div_(dist.get_world_size()) for parameter in parameters]
+        expected = self.gradients_alone()
         self._forget_gradients()
-        self._take_slice(dist.get_rank())
         self._unscaled_backward()
         self.synchronizer.finish()
         errors = [
@@ -84,6 +81,17 @@ class DataParallelStep:
         ]
         self._forget_gradients()
         return torch.stack(errors).nan_to_num(nan=torch.inf).max().item()
+
+    def gradients_alone(self) -> list[Tensor]:
+        """The mean over the whole batch of each parameter's gradient, from this process by itself, slice by slice: the
+        whole batch at once may not fit.
+        """
+        with self.synchronizer.local():
+            for rank in range(dist.get_world_size()):
+                self._take_slice(rank)
+                self._unscaled_backward()
+        self._take_slice(dist.get_rank())
+        return [gradient_of(parameter).div_(dist.get_world_size()) for parameter in self.training.model.parameters()]
 
     def step(self, synchronized: bool) -> Iteration:
         """One step, begun by all ranks at the same time; forward, backward, synchronization, optimizer."""
@@ -120,6 +128,18 @@ class DataParallelStep:
             total += torch.stack((wide.sum(), wide.square().sum()))
         first, second = total.tolist()
         return first, second
+
+    def watch(self) -> None:
+        """Begins to watch this rank's GPU."""
+        self._watch = Watch(self.config.device_type)
+        self._watch.wait()
+
+    def doubts(self, since: float, until: float) -> tuple[Flag, ...]:
+        """Ends the watch; what it says against what was measured between these values of time.monotonic(), which is
+        the same in all processes of a machine.
+        """
+        self._watch.close()
+        return doubts(self._watch, since=since, until=until)
 
     def forget_peak(self) -> None:
         """Begins to look for the peak of memory anew."""

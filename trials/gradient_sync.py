@@ -123,9 +123,10 @@ class Bucketed(_OwnSynchronizer):
     `bucket_bytes` or the next gradient would not fit.
     """
 
-    def __init__(self, model: nn.Module, bucket_bytes: int) -> None:
+    def __init__(self, model: nn.Module, bucket_bytes: int | None) -> None:
         super().__init__(model)
-        self.buckets = [Bucket(parameters) for parameters in fill_buckets(self.parameters[::-1], bucket_bytes)]
+        size = bucket_bytes or DEFAULT_BUCKET_BYTES
+        self.buckets = [Bucket(parameters) for parameters in fill_buckets(self.parameters[::-1], size)]
         bucket_of = {id(parameter): bucket for bucket in self.buckets for parameter in bucket.parameters}
 
         def ready(parameter: Tensor) -> None:
@@ -166,14 +167,15 @@ class TorchDdp:
         pass
 
 
-def synchronizer_for(kind: Ddp, model: nn.Module, bucket_bytes: int | None) -> Synchronizer:
-    """The variant of this name, attached to the model."""
-    if kind == "torch":
-        return TorchDdp(model, bucket_bytes)
-    if kind in ("bucketed", "zero1"):
-        return Bucketed(model, bucket_bytes or DEFAULT_BUCKET_BYTES)
-    others: dict[Ddp, Callable[[nn.Module], Synchronizer]] = {"naive": Naive, "flat": Flat, "overlap": Overlap}
-    return others[kind](model)
+SYNCHRONIZERS: dict[Ddp, Callable[[nn.Module, int | None], Synchronizer]] = {
+    "naive": lambda model, _: Naive(model),
+    "flat": lambda model, _: Flat(model),
+    "overlap": lambda model, _: Overlap(model),
+    "bucketed": Bucketed,
+    "torch": TorchDdp,
+    "zero1": Bucketed,
+}
+"""Variant -> what attaches it to a model, with so many bytes in a bucket if it has any (None for the default)."""
 
 
 def gradient_of(parameter: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ ENERGY_SECONDS = 2.0
 
 
 class Watch:
-    """Readings of the first visible GPU while the context is open, and the last one as it closes; of nothing else."""
+    """Readings of this process's GPU while the context is open, and the last one as it closes; of nothing else."""
 
     def __init__(self, device_type: str) -> None:
         self.readings: list[Reading] = []
@@ -37,7 +37,7 @@ class Watch:
         if device_type != "cuda":
             self.reason = "NVML tells of NVIDIA GPUs only"
             return
-        uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+        uuid = f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
         # -P: the script's folder, which is this package's, must not hide modules of the standard library.
         self._process = subprocess.Popen(
             [sys.executable, "-P", nvml.__file__, uuid],
@@ -61,6 +61,10 @@ class Watch:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the readings, and takes those that were made."""
         self.wait()
         if self._process:
             for line in self._process.communicate()[0].splitlines():

@@ -21,7 +21,6 @@ from trials.pairs import Pair, in_pairs
 from trials.record import Measurement
 from trials.spec import Flag, Precision, TrialConfig, UnsupportedError
 from trials.team import Team
-from trials.telemetry import Watch, doubts
 from trials.workbench import Workbench
 
 ALL_REDUCE_WARMUP = 3
@@ -86,16 +85,17 @@ def lead(bench: Workbench, team: Team) -> Iterator[Measurement]:
         error = max(team.all("gradient_error"))
         if not error <= TOLERANCE[config.precision]:
             raise RanksDisagreeError(
-                f"gradients are off by {error:.2g} of their norm from those of one process on the whole batch"
+                f"gradients are off by {error:.2g} of their norm from those of one process that goes through the whole "
+                f"batch slice by slice; {TOLERANCE[config.precision]:g} is allowed"
             )
         team.all("step", True)
         if len(set(team.all("weights_digest"))) > 1:
             raise RanksDisagreeError("the ranks have different weights after one synchronised step")
     if config.compiles:
         check_compiled()
-    with Watch(config.device_type) as watch:
-        watch.wait()
-        series = take_series(bench, in_pairs(team), lambda pair: pair.synchronized.step)
+    team.all("watch")
+    series = take_series(bench, in_pairs(team), lambda pair: pair.synchronized.step)
+    doubtful = team.all("doubts", series.since, series.until)
     with bench.account("measured"):
         # Not of the pairs: a step without synchronisation has gradients and the buckets for them in memory.
         team.all("forget_peak")
@@ -104,7 +104,7 @@ def lead(bench: Workbench, team: Team) -> Iterator[Measurement]:
         traces: list[Communication] = team.all("trace")
 
     yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=(error,))
-    yield from _times(bench, series, doubts(watch, since=series.since, until=series.until))
+    yield from _times(bench, series, tuple(dict.fromkeys(flag for of_rank in doubtful for flag in of_rank)))
     yield from _communication(traces)
     yield from _memory(memory, config.device_type)
     yield from _bandwidth(bench, all_reduces)
