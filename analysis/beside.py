@@ -63,6 +63,7 @@ def beside(frame: pd.DataFrame, name: str) -> Listing:
         frame=pairs[[*keys, *shown, "differs", "caveats"]],
         keys=keys,
         units={"mine": "s", "theirs": "s", "ratio": "1"},
+        together=("mine", "theirs"),
         conditions=common_conditions(pairs, keys),
         notes=notes,
     )

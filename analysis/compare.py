@@ -70,6 +70,7 @@ class Comparison:
             frame=self.frame,
             keys=self.keys,
             units={"baseline": self.unit, "contrast": self.unit, "ratio": "1", "p": "1"},
+            together=("baseline", "contrast"),
             conditions=self.conditions,
             notes=notes,
         )
@@ -113,8 +114,9 @@ def compare(
         raise RequestError(f"--value: values of one unit can be compared at a time, not {' and '.join(units)}")
 
     first = cells.drop_duplicates("cell")
-    keys = [name for name in varying_keys(first, ["model", "context_length"], []) if name not in free]
-    keys = [name for name in keys if first[name].nunique(dropna=False) > 1] or ["model"]
+    size = "model" if first["model"].notna().any() else "d_model"
+    keys = [name for name in varying_keys(first, [size, "context_length"], []) if name not in free]
+    keys = [name for name in keys if first[name].nunique(dropna=False) > 1] or [size]
     keys = [*keys, "value"]
     places = {name: index for index, name in enumerate(cells["value"].unique())}
     ranks = [natural_ranks(first, name) for name in keys[:-1]] + [first["value"].map(places)]

@@ -21,6 +21,8 @@ class Listing:
     """Columns that tell the lines apart; the first ones."""
     units: dict[str, str]
     """Stored unit of each column of numbers."""
+    together: tuple[str, ...] = ()
+    """Columns that are read against each other: they are printed in one unit."""
     conditions: dict[str, str] = field(default_factory=dict)
     """What all lines have in common."""
     notes: list[str] = field(default_factory=list)

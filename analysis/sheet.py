@@ -86,7 +86,10 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     frame, escape = listing.frame, markup.escape
     apart = ("status", "flags", "reason", *(f"{name}{end}" for name in listing.units for end in (LOW, HIGH)))
     shown = [name for name in frame.columns if name not in (*listing.keys, *apart)]
-    units = {name: choose_unit(unit, frame[name].to_numpy(float)) for name, unit in listing.units.items()}
+    units = {}
+    for name, unit in listing.units.items():
+        columns = listing.together if name in listing.together else (name,)
+        units[name] = choose_unit(unit, frame[list(columns)].to_numpy(float, na_value=np.nan).ravel())
     missing = pd.Series([None] * len(frame), frame.index, dtype=object)
     statuses, flags, reasons = (frame.get(name, missing).to_list() for name in ("status", "flags", "reason"))
     doubts = [[*(words or ()), *filter(None, [reason])] for words, reason in zip(flags, reasons, strict=True)]

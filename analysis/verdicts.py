@@ -22,6 +22,9 @@ SIGNIFICANCE = 0.05
 RESAMPLES = 1000
 """Of the bootstrap, for each pair."""
 
+MEDIANS = 200
+"""Of the resampled samples of each process, from which the bootstrap draws: they are what takes its time."""
+
 _NORMAL = 1.96
 """Standard deviations on either side of the mean that hold 95 % of a normal distribution."""
 
@@ -124,6 +127,7 @@ def _median_with_interval(samples: Floats) -> tuple[Floats, Floats, Floats]:
 def _resampled(samples: Floats, random: np.random.Generator) -> Floats:
     """RESAMPLES times the median of processes of one (processes, samples) matrix."""
     processes, n = samples.shape
-    chosen = random.integers(processes, size=(RESAMPLES, processes, 1))
-    drawn = samples[chosen, random.integers(n, size=(RESAMPLES, processes, n))]
-    return np.median(np.median(drawn, axis=2), axis=1)
+    each = np.arange(processes)[:, None, None]
+    medians = np.median(samples[each, random.integers(n, size=(processes, MEDIANS, n))], axis=2)
+    chosen = random.integers(processes, size=(RESAMPLES, processes))
+    return np.median(medians[chosen, random.integers(MEDIANS, size=chosen.shape)], axis=1)

@@ -80,12 +80,13 @@ def warm_up(results: Results) -> Listing:
     first = parts["samples"].map(lambda samples: samples[0] if len(samples) else np.nan, na_action="ignore")
     frame = parts[keys].assign(time=parts["median"], time_low=parts["low"], time_high=parts["high"])
     frame = frame.assign(mean=parts["mean"], std=parts["std"], first=first.astype(float), iterations=parts["n"])
-    units = dict.fromkeys(("time", "mean", "std", "first"), "s") | {"iterations": "1"}
+    times = ("time", "mean", "std", "first")
     return Listing(
         title="Warm-up: time after so many iterations that do not count (median ± 95 % interval)",
         frame=with_doubts(frame, parts),
         keys=keys,
-        units=units,
+        units=dict.fromkeys(times, "s") | {"iterations": "1"},
+        together=times,
         conditions=common_conditions(parts, keys),
         notes=["first: the first iteration that counts; std: sample standard deviation (n - 1)"],
     )
