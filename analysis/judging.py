@@ -39,6 +39,9 @@ def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Float
         have[of_side["place"][of_side["median"].notna()], side] = True
     numbers["p"] = holm(numbers["p"])
     found = direction(numbers["ratio"], numbers["ratio_low"], numbers["ratio_high"], numbers["p"], least)
+    # Of zeros there is no ratio.
+    ends = [medians[f"{name}{end}"] for name in SIDES for end in ("", LOW, HIGH)]
+    found[np.isnan(found) & (np.ptp(ends, axis=0) == 0)] = 0
     larger, smaller = ("slower", "faster") if unit == "s" else ("more", "less")
     verdict = np.select(
         [~have.any(axis=1), have[:, 0] & ~have[:, 1], have[:, 1] & ~have[:, 0], found == 1, found == -1, found == 0],

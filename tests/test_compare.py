@@ -177,6 +177,13 @@ def test_bytes_that_never_vary_differ_where_they_differ(attempts: Attempts) -> N
     assert list(found.frame["verdict"]) == ["less"] and found.unit == "B"
 
 
+def test_zeros_that_never_vary_are_the_same(attempts: Attempts) -> None:
+    for compiled in ("none", "block"):
+        attempts.ok(gpu(compile=compiled), {"trial.breaks": (0.0, 0.0)}, units={"trial.breaks": "1"})
+    found = of(attempts, {"compile": "none"}, {"compile": "block"}, values=["trial.breaks"])
+    assert list(found.frame["verdict"]) == ["same"] and found.doubts == ()
+
+
 def test_several_attempts_of_one_measurement_are_so_many_processes(attempts: Attempts) -> None:
     for compiled, medians in (("none", (0.1, 0.09, 0.11)), ("block", (0.101, 0.092, 0.108))):
         for median in medians:
