@@ -40,9 +40,9 @@ CLUSTER: dict[str, Any] = {
     "cluster_synced_files": [],
     "rsync_exclude": [],
     "rsync_filter": [],
-    "head_node_type": "head",
+    "head_node_type": "ray.head.default",  # the provider knows it by this name
     "available_node_types": {
-        "head": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
+        "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
         "cpu": {"resources": {"CPU": 2}, "node_config": {}, "max_workers": 2},
         "h200": {
             "resources": {"CPU": 16, "GPU": 8, "accelerator_type:H200": 1},
