@@ -13,7 +13,6 @@ from playwright.sync_api import Browser, Page
 import analysis
 from analysis.numbers import interval_texts
 from analysis.presets import make_preset
-from analysis.reference import stores
 from analysis.report import write_report
 from analysis.sheet import Markup, sheet_of
 from tests.browser import chromium
@@ -62,7 +61,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def report(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    run = lmsweep("report", store, "-o", path)
+    run = lmsweep("report", store, "-o", path, "--with", "published")
     assert run.returncode == 0, run.stderr
     assert run.stdout == f"{path} ({path.stat().st_size / 2**20:.1f} MiB); open it in a browser\n"
     return path
@@ -177,16 +176,16 @@ def test_tables_that_have_a_name_are_in_the_page_and_their_csv_is_that_of_the_co
     assert text == analysis.render(make_preset("end-to-end", store), "csv")
 
 
-def test_published_times_stand_beside_the_readers_with_what_differs(browser: Browser, tmp_path: Path) -> None:
-    run = lmsweep("report", stores()["h200-end-to-end"], "-o", tmp_path / "report.html", "--with", "published")
-    assert run.returncode == 0, run.stderr
-    page = open_page(browser, tmp_path / "report.html")
+def test_published_times_stand_beside_the_readers_with_what_differs(page: Page) -> None:
     page.click("section[aria-labelledby=beside] summary")
     text = page.inner_text("section[aria-labelledby=beside]")
     assert "A100" in text and "not stated" in text and "suspected_tf32" in text
-    assert page.evaluate("document.querySelector('[data-figures=roofline]') !== null")
-    assert page.complaints == []  # type: ignore[attr-defined]
-    page.context.close()
+
+
+def test_steps_are_drawn_under_the_limits_of_their_device(page: Page) -> None:
+    page.locator("[data-figures=roofline]").scroll_into_view_if_needed()
+    page.wait_for_selector("[data-figures=roofline] .main-svg")
+    assert "fp32: limit" in (page.text_content("[data-figures=roofline] .legend") or "")
 
 
 def test_a_crowded_cell_is_refused_and_the_way_out_is_a_button(page: Page) -> None:
