@@ -32,6 +32,8 @@ while True:
 """
 """A program that keeps a GPU busy."""
 ONE_TRIAL = ["--set", "model=large", "--set", "precision=bf16", "--set", "compile=none", "--set", "context_length=256"]
+ONE_DATA_PARALLEL = ["--set", "model=large", "--set", "ddp=bucketed", "--set", "bucket_bytes=100000000"]
+"""One trial of the sweep `ddp`, of two ranks."""
 ENOUGH = 3
 """Trials for each GPU from which a rate is worth telling."""
 
@@ -152,18 +154,17 @@ def differences(alone: Run, together: Run) -> str:
     return "\n".join([*parts, tabulate(worst.values.tolist(), headers=list(worst.columns), floatfmt=".4g")])
 
 
-def notices_foreign(folder: Path, sweep: str) -> str:
-    """Whether a trial on a GPU that another process uses is flagged."""
-    with subprocess.Popen(
-        [sys.executable, "-c", FOREIGN], stdout=subprocess.PIPE, env=os.environ | {"CUDA_VISIBLE_DEVICES": "0"}
-    ) as foreign:
+def notices_foreign(store: Path, gpus: int, arguments: Sequence[str]) -> str:
+    """Whether a trial is flagged that has so many GPUs, the last of which another process uses."""
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": str(gpus - 1)}
+    with subprocess.Popen([sys.executable, "-c", FOREIGN], stdout=subprocess.PIPE, env=environment) as foreign:
         assert foreign.stdout is not None
         foreign.stdout.readline()
         try:
-            shared = run(folder / "foreign", 1, [sweep, *ONE_TRIAL])
+            shared = run(store, gpus, arguments)
         finally:
             foreign.kill()
-    return f"beside a foreign process: {shared.steps[['median', 'flags']].to_dict('records')}"
+    return f"beside a foreign process on GPU {gpus - 1}: {shared.steps[['median', 'flags']].to_dict('records')}"
 
 
 def main() -> None:
@@ -182,7 +183,9 @@ def main() -> None:
     for together in runs[1:]:
         print(f"\n{differences(runs[0], together)}")
     if runs[0].steps["device"].str.startswith("cuda").all():
-        print(f"\n{notices_foreign(asked.folder, asked.sweep)}")
+        print(f"\n{notices_foreign(asked.folder / 'foreign', 1, [asked.sweep, *ONE_TRIAL])}")
+        if counts[-1] > 1:
+            print(notices_foreign(asked.folder / "foreign-rank", 2, ["ddp", *ONE_DATA_PARALLEL]))
 
 
 if __name__ == "__main__":
