@@ -18,18 +18,21 @@ from trials.spec import Trial
 STAND_IN = {"PATH": f"{ROOT / 'tests' / 'bin'}{os.pathsep}{os.environ['PATH']}"}
 
 
+FIXED = {"model": "tiny", "mode": "train_step", "vocab_size": 50, "context_length": 8, "batch_size": 1}
+
+
 def sweep_of_profiles(folder: Path) -> Path:
     path = folder / "sweep.yaml"
-    fixed = {"model": "tiny", "mode": "train_step", "vocab_size": 50, "context_length": 8, "batch_size": 1}
-    path.write_text(json.dumps({"name": "mine", "grids": [{"workloads": ["profile"], "fixed": fixed}]}))
+    path.write_text(json.dumps({"name": "mine", "grids": [{"workloads": ["profile"], "fixed": FIXED}]}))
     return path
 
 
-def test_nsys_looks_at_the_profiled_steps_and_its_reports_become_the_same_tables(tmp_path: Path):
+@pytest.mark.parametrize("verb", ["trial", pytest.param("run", marks=pytest.mark.slow)])
+def test_nsys_looks_at_the_profiled_steps_and_its_reports_become_the_same_tables(tmp_path: Path, verb: str):
     store, calls = tmp_path / "store", tmp_path / "calls"
-    done = lmsweep(
-        "run", sweep_of_profiles(tmp_path), "--nsys", "--store", store, NSYS_STAND_IN_CALLS=str(calls), **STAND_IN
-    )
+    settings = ["workloads=profile", *(f"{name}={value}" for name, value in FIXED.items())]
+    what = settings if verb == "trial" else [sweep_of_profiles(tmp_path)]
+    done = lmsweep(verb, *what, "--nsys", "--store", store, NSYS_STAND_IN_CALLS=str(calls), **STAND_IN)
     assert done.returncode == 0, done.stdout + done.stderr
     profiled, stats = (json.loads(line) for line in calls.read_text().splitlines())
     assert profiled[0] == "profile" and {"--trace=cuda,nvtx", "--cuda-graph-trace=node"} < {*profiled}

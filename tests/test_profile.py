@@ -13,7 +13,6 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from analysis import load
-from tests.command import lmsweep
 from tests.made_up_results import config
 from trials.attribution import UNATTRIBUTED, host_pieces, surroundings
 from trials.compilation import reset_compiler
@@ -23,6 +22,7 @@ from trials.ranges import Range, ranges_on
 from trials.record import RANGES, KernelRow, Record, StoredFile
 from trials.run import run_here
 from trials.spec import Trial, TrialConfig
+from trials.store import Store
 from trials.trace import events_of, take_trace
 from trials.training_step import TrainingStep
 from trials.workloads import profile as profile_workload
@@ -222,14 +222,12 @@ def test_ranges_end_where_an_exception_leaves_them():
     assert all(start >= end for name, start, _ in hosts if name == "aten::sum")
 
 
-# The command
+# In a store
 
 
-def test_a_profile_is_kept_as_tables_and_a_file(tmp_path: Path):
+def test_a_profile_is_kept_as_tables_and_a_file(tiny: list[Any], tmp_path: Path):
     store = tmp_path / "store"
-    words = ("model=tiny", "vocab_size=100", "context_length=16", "workloads=profile", "mode=train_forward")
-    done = lmsweep("trial", *words, "--store", store)
-    assert done.returncode == 0, done.stderr
+    Store(str(store)).keep(tiny)
     kernels, operators = (pd.read_parquet(store / name) for name in ("kernels", "operators"))
     frame = load(str(store))
     step = frame[(frame["phase"] == "step") & (frame["metric"] == "kernel_time")].iloc[0]
