@@ -96,6 +96,8 @@ def find_nodes(
     `meanwhile` is done while it is looked at.
     """
     if address is None:
+        if cluster_file:
+            raise RequestError(f"--cluster {cluster_file} is about the nodes of a cluster: give its --address too")
         return [this_machine(meanwhile)]
     from orchestrator.cluster import cluster_nodes
 

@@ -8,7 +8,7 @@ import pytest
 from orchestrator.node_types import startable_nodes
 from orchestrator.placement import Placement
 from orchestrator.plan import Plan, make_plan
-from orchestrator.resources import Node
+from orchestrator.resources import Node, find_nodes
 from orchestrator.software import differences, software
 from orchestrator.sweep import load_sweep
 from tests.command import ROOT
@@ -201,3 +201,8 @@ def test_a_file_that_is_no_cluster_file_is_a_wrong_request(tmp_path, content):
         path.write_text(content)
     with pytest.raises(RequestError, match=r"cluster\.yaml"):
         startable_nodes([], CPU, str(path))
+
+
+def test_a_cluster_file_without_a_cluster_is_a_wrong_request():
+    with pytest.raises(RequestError, match="give its --address too"):
+        find_nodes(None, str(ROOT / "cluster.yaml"))
