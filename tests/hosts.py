@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-PROGRAMS = ("sshd", "ssh-keygen", "ssh", "rsync", "ip", "unshare", "mount")
+PROGRAMS = ("sshd", "ssh-keygen", "ssh", "rsync", "ip", "unshare", "setpriv", "mount")
 SSHD = "/usr/sbin/sshd"
 OPTIONS = ("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR")
 
@@ -166,7 +166,8 @@ class Hosts:
         inside = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc", "bash", "-c"]
         with (there / "sshd.log").open("wb") as log:
             return subprocess.Popen(
-                ["ip", "netns", "exec", self.name(index), *inside, "\n".join(script)],
+                # Should this process be killed, they end too.
+                ["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec", self.name(index), *inside, "\n".join(script)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
