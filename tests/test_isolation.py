@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from orchestrator.resources import this_machine
+from trials.host_memory import RESERVE
 from trials.isolation import IsolatedRunner
 from trials.record import Fingerprint, Record
 from trials.sizes import SIZES
@@ -136,6 +137,16 @@ def test_memory_that_is_not_there_is_oom(runner, environment):
     assert [row.status for row in rows] == [Status.OOM]
     assert "allocate" in (rows[0].error or "")
     assert run(runner, environment)[0].status == Status.OK
+
+
+def test_a_trial_that_takes_too_much_of_the_hosts_memory_is_ended_before_the_host_is(environment, monkeypatch):
+    allowed = psutil.virtual_memory().total * RESERVE + 1.5e9
+    monkeypatch.setenv("LMSWEEP_HOST_MEMORY", f"{allowed / 1e6:.0f}MB")
+    with IsolatedRunner() as runner:
+        rows = run(runner, environment, batch_size=4000, context_length=64, measure_steps=10**6)
+        assert [row.status for row in rows] == [Status.OOM]
+        assert (rows[0].error or "").startswith("host memory: it held")
+        assert run(runner, environment)[0].status == Status.OK
 
 
 def test_what_a_trial_raises_is_its_error_with_the_traceback(environment, monkeypatch, tmp_path):

@@ -15,9 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
+from typing import Any
 
 from trials.child import main as child_main
 from trials.fingerprint import fingerprint
+from trials.host_memory import why_to_end
 from trials.isolation import Finished, PrecompileRequest, Request
 from trials.precompile import compile_side_by_side
 from trials.processes import die_with_parent, kill_group
@@ -36,6 +38,8 @@ PRELOAD = (
     "trials.workloads.noop",
 )
 LAST_WORDS_SECONDS = 0.5
+WATCH_SECONDS = 0.25
+"""Between two looks at the memory that a child holds."""
 
 
 class Child:
@@ -138,7 +142,12 @@ class Server:
     def _next(self, child: Child, deadline: float) -> list[Row] | Finished | Death:
         """What the child says next; raises EOFError where the client is gone, which ends the child too."""
         # The client sends nothing while it waits for an answer: if its end can be read, it has closed.
-        ready = wait([child.connection, child.process.sentinel, self.client], max(0.0, deadline - time.monotonic()))
+        watched: list[Any] = [child.connection, child.process.sentinel, self.client]
+        while not (ready := wait(watched, min(WATCH_SECONDS, max(0.0, deadline - time.monotonic())))):
+            if reason := why_to_end(child.process.pid or 0):
+                return Death(status=Status.OOM, error=reason)
+            if time.monotonic() >= deadline:
+                break
         if self.client in ready:
             child.end()
             raise EOFError
