@@ -24,10 +24,14 @@ import psutil
 import yaml
 
 from orchestrator.delivery import Delivery
-from orchestrator.plan import make_plan
+from orchestrator.estimate import Estimates
+from orchestrator.forecast import forecast
+from orchestrator.plan import Plan, PlannedTrial, make_plan
 from orchestrator.resources import Node, this_machine
 from orchestrator.sweep import load_sweep
+from trials.attempt import Attempt
 from trials.isolation import IsolatedRunner
+from trials.record import Measurement, Row
 from trials.store import Store
 
 WITHOUT_TUNE = 1000
@@ -76,7 +80,9 @@ def _kind(one: psutil.Process, driver: psutil.Process) -> str | None:
 
 
 def write_sweep(folder: Path, count: int) -> Path:
-    grid = {"workloads": ["noop"], "axes": {"context_length": list(range(1, count + 1))}, "fixed": {"model": "tiny"}}
+    batches = 100 if count > 10_000 else 1  # a sweep file has its limits
+    axes = {"context_length": list(range(1, count // batches + 1)), "batch_size": list(range(1, batches + 1))}
+    grid = {"workloads": ["noop"], "axes": axes, "fixed": {"model": "tiny"}}
     path = folder / "scale.yaml"
     path.write_text(yaml.safe_dump({"name": "scale", "grids": [grid]}))
     return path
@@ -129,21 +135,38 @@ def without_tune(count: int) -> str:
 
 
 def planning(count: int) -> str:
+    """Planning anew, and against a store that holds all of it in one file, each with the time foreseen."""
     with tempfile.TemporaryDirectory() as name:
         path = write_sweep(Path(name), count)
-        node: Node = this_machine()
-        store = Store(f"{name}/store")
-        began = time.monotonic()
-        plan = make_plan(load_sweep(str(path), {}), [node], store)
-        seconds = time.monotonic() - began
+        node, store = this_machine(), Store(f"{name}/store")
+        anew, plan = _plan_and_time(path, node, store)
         assert plan.count("run") == count
-    return f"planning {count} combinations: {seconds:.1f} s"
+        rows = [row for planned in plan.to_run for row in _made_up_rows(planned)]
+        store.append(rows)
+        again, plan = _plan_and_time(path, node, store)
+        assert plan.count("stored") == count
+    return f"| {count} | {anew:.1f} s | {again:.1f} s |"
+
+
+def _plan_and_time(path: Path, node: Node, store: Store) -> tuple[float, Plan]:
+    began = time.monotonic()
+    plan = make_plan(load_sweep(str(path), {}), [node], store)
+    forecast(plan, Estimates(store), [node])
+    return time.monotonic() - began, plan
+
+
+def _made_up_rows(planned: PlannedTrial) -> list[Row]:
+    names = ("setup_time", "compile_time", "warmup_time", "measured_time")
+    found = [Measurement(phase="trial", metric=name, unit="s", samples=(0.01,)) for name in names]
+    return Attempt.begin(planned.trial).rows("noop", found, planned.environment)
 
 
 def main() -> None:
     counts = [int(word) for word in sys.argv[1:] if word.isdecimal()] or [100, 1000]
     if "--plan" in sys.argv:
-        print(*map(planning, counts), sep="\n")
+        print("| combinations | planned | planned again, all stored |\n|---|---|---|")
+        for count in counts:
+            print(planning(count), flush=True)
         return
     print("| trials | trials/s | first quarter | last quarter | command | driver RSS | CPU ms per trial |")
     print("|---|---|---|---|---|---|---|")

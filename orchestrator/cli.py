@@ -341,6 +341,7 @@ def _plan(
     will_run: bool = False,
     nsys: bool = False,
 ) -> Any:
+    from orchestrator.delivery import deliver_left_over
     from orchestrator.fit import device_memory, with_device, without_placement
     from orchestrator.launch import prepare
     from orchestrator.plan import Planned, make_plan
@@ -357,6 +358,8 @@ def _plan(
 
         check_nsys(asked.trials, here=address is None)
     kept = Store(store)
+    if will_run:
+        deliver_left_over(kept)
     predictions = Predictions(asked.trials, least=SMALL if will_run else 0) if predict else None
     meanwhile = partial(prepare, address) if will_run and not kept.exists() else lambda: None
     nodes = find_nodes(address, cluster, meanwhile)

@@ -122,10 +122,18 @@ def run_plan(run: Run, address: str | None) -> None:
     finally:
         stop_ray()
         delivery.close()
-        if store.count_fragments() >= COMPACT_FROM:
-            store.compact()
+        compact(store, run.progress)
     if run.gate.closed:
         raise KeyboardInterrupt
+
+
+def compact(store: Store, progress: RunProgress) -> None:
+    """Merges the fragments of a store that has many. Where there is no room for that, nothing is lost."""
+    try:
+        if store.count_fragments() >= COMPACT_FROM:
+            store.compact()
+    except OSError as error:
+        progress.say(f"the files of {store.location} are not merged: {error}")
 
 
 def keep_foreseen(planned: PlannedTrial, store: Store, account: Account) -> None:

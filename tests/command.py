@@ -27,14 +27,14 @@ def lmsweep(*arguments: str | Path, **environment: str) -> subprocess.CompletedP
     )
 
 
-def start(*arguments: str | Path) -> subprocess.Popen[str]:
+def start(*arguments: str | Path, **environment: str) -> subprocess.Popen[str]:
     """Starts it as the leader of a group of its own, as a shell does."""
     return subprocess.Popen(
         [*COMMAND, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": PYTHONPATH},
+        env=os.environ | {"PYTHONPATH": PYTHONPATH} | environment,
         start_new_session=True,
     )
 

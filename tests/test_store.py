@@ -120,15 +120,21 @@ def test_a_crash_between_the_halves_of_a_compaction_counts_no_row_twice(tmp_path
     assert len(list((tmp_path / "measurements").iterdir())) == 1
 
 
-def test_the_newest_attempt_says_whether_something_is_measured(tmp_path):
+def test_the_newest_result_says_whether_something_is_measured_and_without_one_the_newest_failure(tmp_path):
     store = Store(str(tmp_path))
     now = datetime.now(UTC)
-    ok = rows(started_at=now)
-    store.append(ok)
-    store.append(rows(started_at=now - timedelta(hours=1), status="error", error="x"))
-    assert store.statuses() == {(environment_id(MACHINE), ok[0].measurement_id): "ok"}
-    store.append(rows(started_at=now + timedelta(hours=1), status="lost", error="x"))
-    assert list(store.statuses().values()) == ["lost"]
+    first = rows(started_at=now - timedelta(hours=1), status="lost", error="x")
+    key = (environment_id(MACHINE), first[0].measurement_id)
+    store.append(first)
+    store.append(rows(started_at=now, status="error", error="x"))
+    assert store.statuses() == {key: "error"}
+    # Measured when the clock had been set back by a day.
+    store.append(rows(started_at=now - timedelta(days=1)))
+    assert store.statuses() == {key: "ok"}
+    store.append(rows(started_at=now + timedelta(hours=1), status="oom", error="x"))
+    assert store.statuses() == {key: "oom"}
+    store.append(rows(started_at=now + timedelta(hours=2), status="lost", error="x"))
+    assert store.statuses() == {key: "oom"}
 
 
 def test_results_of_another_environment_are_no_results_of_this_one():

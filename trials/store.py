@@ -36,7 +36,7 @@ from trials.record import (
     rows_to_table,
     schema_of,
 )
-from trials.spec import RequestError
+from trials.spec import RequestError, Status
 
 ROW_TYPES: dict[str, type] = {
     "measurements": Record,
@@ -66,11 +66,15 @@ class Store:
     """The results at a folder or URI. Opening creates nothing; the first `append` does."""
 
     def __init__(self, location: str) -> None:
-        """Raises RequestError where the location is a file or its scheme is unknown."""
+        """Raises RequestError where the location is a file, its scheme is unknown or it cannot be reached."""
         self.location = location
         self._files, self._root = _file_system(location)
-        self._is_local = isinstance(self._files, pafs.LocalFileSystem)
-        if self._files.get_file_info(self._root).type == pafs.FileType.File:
+        self.is_local = isinstance(self._files, pafs.LocalFileSystem)
+        try:
+            there = self._files.get_file_info(self._root)
+        except OSError as error:
+            raise RequestError(f"cannot reach the store {location}: {error}") from error
+        if there.type == pafs.FileType.File:
             raise RequestError(f"the store {location} is a file; give a folder")
 
     def check_writable(self) -> None:
@@ -127,7 +131,7 @@ class Store:
         first, *names = path.split("/")
         plain = first == "artifacts" and names and all(FILE_NAME.fullmatch(name) for name in names)
         root = Path(self._root)
-        if not plain or (self._is_local and not (root / path).resolve().is_relative_to(root.resolve())):
+        if not plain or (self.is_local and not (root / path).resolve().is_relative_to(root.resolve())):
             raise RequestError(f"{path!r} is no path of an artifact")
 
     def append(self, rows: Sequence[Any]) -> None:
@@ -142,6 +146,18 @@ class Store:
         name = f"{of.trial_id}-{of.attempt_id}.parquet"
         # Small fragments: statistics and dictionaries would only make the footer larger than the rows.
         self._put(f"{table_name}/{name}", _encode(table, write_statistics=False, use_dictionary=False))
+
+    def take_from(self, waiting: "Store") -> None:
+        """Moves the files of a local store here, what rows name before the rows that name it.
+
+        Raises OSError where this store cannot be reached; what has not been moved then is still there.
+        """
+        folder = Path(waiting._root)
+        for part in ("artifacts", *(name for name in ROW_TYPES if name != "measurements"), "measurements"):
+            for path in sorted(one for one in (folder / part).rglob("*") if one.is_file()):
+                with contextlib.suppress(FileNotFoundError):  # another driver on this machine has moved it
+                    self._put(str(path.relative_to(folder)), path.read_bytes())
+                    path.unlink()
 
     def read(self, table_name: str = "measurements", columns: list[str] | None = None) -> tuple[pa.Table, list[Damage]]:
         """All rows of a table under today's schema, and the files that could not be read.
@@ -194,11 +210,18 @@ class Store:
         return damage
 
     def statuses(self) -> dict[tuple[str, str], str]:
-        """(environment_id, measurement_id) -> how its newest attempt ended."""
+        """(environment_id, measurement_id) -> how its newest attempt with a result ended, or if none has, its newest.
+
+        So a clock that was set back cannot make a result count for less than an earlier failure.
+        """
         table, _ = self.read(columns=["environment_id", "measurement_id", "started_at", "status"])
-        newest_last = table.sort_by("started_at")
-        environments, measurements, _, statuses = (column.to_pylist() for column in newest_last.columns)
-        return dict(zip(zip(environments, measurements, strict=True), statuses, strict=True))
+        columns = [column.to_pylist() for column in table.sort_by("started_at").columns]
+        found: dict[tuple[str, str], str] = {}
+        for environment, measurement, _, status in zip(*columns, strict=True):
+            before = found.get((environment, measurement))
+            if before is None or Status(status).is_final or not Status(before).is_final:
+                found[environment, measurement] = status
+        return found
 
     def count_fragments(self) -> int:
         """How many files hold the measurements."""
@@ -206,12 +229,15 @@ class Store:
 
     def _table_files(self, table_name: str) -> list[str]:
         selector = pafs.FileSelector(f"{self._root}/{table_name}", allow_not_found=True)
-        infos = self._files.get_file_info(selector)
+        try:
+            infos = self._files.get_file_info(selector)
+        except OSError as error:
+            raise RequestError(f"cannot reach the store {self.location}: {error}") from error
         return sorted(info.path for info in infos if info.is_file and info.path.endswith(".parquet"))
 
     def _read_file(self, path: str, wanted: pa.Schema) -> pa.Table | Damage:
         try:
-            with self._files.open_input_file(path) as source, pq.ParquetFile(source) as file:
+            with self._open(path) as source, pq.ParquetFile(source) as file:
                 metadata = file.schema_arrow.metadata or {}
                 present = [name for name in wanted.names if name in file.schema_arrow.names]
                 table = file.read(columns=present)
@@ -231,9 +257,21 @@ class Store:
             raise RequestError(f"{path} was written by a newer lmsweep (schema {version}); upgrade lmsweep to read it")
         return found
 
+    def _open(self, path: str) -> Any:
+        """The file; of a store elsewhere all of it, so that what goes wrong on the way is not taken for damage."""
+        if self.is_local:
+            return self._files.open_input_file(path)
+        try:
+            with self._files.open_input_stream(path) as stream:
+                return pa.BufferReader(stream.read())
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise RequestError(f"cannot reach the store {self.location}: {error}") from error
+
     def _put(self, path: str, content: bytes) -> None:
         target = f"{self._root}/{path}"
-        if not self._is_local:  # an object store shows an object only once it is whole
+        if not self.is_local:  # an object store shows an object only once it is whole
             with self._files.open_output_stream(target) as stream:
                 stream.write(content)
             return
@@ -258,7 +296,7 @@ class Store:
     @contextlib.contextmanager
     def _compaction_lock(self) -> Iterator[bool]:
         """One compaction at a time. The kernel drops the lock of a process that dies."""
-        if not self._is_local or not self.exists():
+        if not self.is_local or not self.exists():
             yield False
             return
         with (Path(self._root) / ".compaction-lock").open("w") as lock:

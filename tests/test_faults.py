@@ -1,0 +1,239 @@
+"""What goes wrong while a sweep runs: what was stored stays, what ran runs again or is recorded, no process is left.
+
+How a trial's own process ends is in test_isolation.py, writers that crash in test_store.py, damaged files in
+test_command.py too, what becomes of a cluster's nodes in test_cluster.py.
+"""
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks.scale import write_sweep as write_noops
+from tests.command import lmsweep, start, trial_children, wait_for_child, write_sweep
+from tests.test_store import rows as made_up_rows
+from trials.store import Store
+
+
+def read(store: Path) -> pd.DataFrame:
+    return Store(str(store)).read()[0].to_pandas()
+
+
+def assert_each_once(store: Path, count: int) -> None:
+    """Of so many trials each has one attempt that is ok, in one environment."""
+    table = read(store)
+    ok = table[table["status"] == "ok"]
+    assert ok["trial_id"].nunique() == count
+    assert ok.groupby(["environment_id", "measurement_id"])["attempt_id"].nunique().eq(1).all()
+
+
+def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """All that a command has started, less two helpers of Ray that end by themselves a minute after their node."""
+    everyone = psutil.Process(process.pid).children(recursive=True)
+    return [one for one in everyone if "agent" not in " ".join(one.cmdline()).lower()]
+
+
+def assert_gone(processes: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(processes, timeout=30)
+    assert not alive, "it left processes running"
+
+
+def kill_at_random(sweep: Path, store: Path, seconds: list[float]) -> None:
+    for delay in seconds:
+        process = start("run", sweep, "--store", store)
+        time.sleep(delay)
+        children = family(process) if process.poll() is None else []
+        process.kill()
+        process.communicate()
+        assert_gone(children)
+    done = lmsweep("run", sweep, "--store", store)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_driver_that_is_killed_leaves_no_process_and_the_next_run_completes_the_store(tmp_path):
+    sweep = write_noops(tmp_path, 40)
+    process = start("run", sweep, "--store", tmp_path / "store")
+    while len(list((tmp_path / "store").glob("measurements/*.parquet"))) < 5 and process.poll() is None:
+        time.sleep(0.02)
+    children = family(process)
+    process.kill()
+    process.communicate()
+    assert_gone(children)
+    assert read(tmp_path / "store")["trial_id"].nunique() >= 5
+    done = lmsweep("run", sweep, "--store", tmp_path / "store")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert_each_once(tmp_path / "store", 40)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_driver_that_is_killed_at_twenty_moments_leaves_the_store_of_an_undisturbed_run(tmp_path):
+    sweep = write_noops(tmp_path, 400)
+    begin = time.monotonic()
+    assert lmsweep("run", sweep, "--store", tmp_path / "undisturbed").returncode == 0
+    whole = time.monotonic() - begin
+    dice = random.Random(0)
+    kill_at_random(sweep, tmp_path / "store", [dice.uniform(0.0, whole) for _ in range(20)])
+    assert_each_once(tmp_path / "store", 400)
+    keys = ["environment_id", "measurement_id", "status", "phase", "metric"]
+    ends = [read(tmp_path / name)[keys].drop_duplicates() for name in ("undisturbed", "store")]
+    ends = [end[end["status"] == "ok"].sort_values(keys, ignore_index=True) for end in ends]
+    pd.testing.assert_frame_equal(*ends)
+
+
+def test_an_actor_that_is_killed_costs_only_the_trial_that_ran_and_that_runs_again(tmp_path):
+    sweep = write_sweep(tmp_path, context_length=[16, 256], measure_steps=60)
+    process = start("run", sweep, "--store", tmp_path / "store")
+    child = wait_for_child(process)
+    (server,) = [one for one in child.parents() if "trials.server" in one.cmdline()]
+    actor = server.parent()
+    assert actor is not None and "ray::" in actor.cmdline()[0]
+    actor.kill()
+    assert_gone([child, server])
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, out + err
+    assert_each_once(tmp_path / "store", 2)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "lmsweep-test", str(folder)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"a small disk cannot be mounted here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_ends_the_run_with_a_sentence_and_what_was_stored_stays(tmp_path, small_disk):
+    sweep = write_noops(tmp_path, 40)
+    full = lmsweep("run", sweep, "--store", small_disk / "store")
+    assert full.returncode == 1, full.stdout + full.stderr
+    assert "takes no more results" in full.stderr and "No space left" in full.stderr
+    assert "Traceback" not in full.stderr
+    stored, damage = Store(str(small_disk / "store")).read()
+    assert damage == [] and 0 < len(set(stored["trial_id"].to_pylist())) < 40
+    subprocess.run(["mount", "-o", "remount,size=50m", str(small_disk)], check=True)
+    assert lmsweep("run", sweep, "--store", small_disk / "store").returncode == 0
+    assert_each_once(small_disk / "store", 40)
+
+
+def test_two_drivers_on_one_store_lose_nothing(tmp_path):
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder, count in zip(folders, (30, 40), strict=True):
+        folder.mkdir()
+        write_noops(folder, count)
+    processes = [start("run", folder / "scale.yaml", "--store", tmp_path / "store") for folder in folders]
+    for process in processes:
+        out, err = process.communicate(timeout=240)
+        assert process.returncode == 0, out + err
+    table = read(tmp_path / "store")
+    assert set(table["status"]) == {"ok"}
+    assert table["trial_id"].nunique() == 40
+    assert not table.duplicated(["attempt_id", "phase", "metric"]).any()
+    assert "0 to run" in lmsweep("plan", folders[1] / "scale.yaml", "--store", tmp_path / "store").stdout
+
+
+@pytest.mark.parametrize("harm", ["empty", "zeros", "half", "no end", "text"])
+def test_a_fragment_that_is_damaged_in_any_way_is_named_and_set_aside_and_the_rest_is_read(tmp_path, harm):
+    store = Store(str(tmp_path))
+    for context in (16, 32):
+        store.append(made_up_rows(context))
+    broken = sorted((tmp_path / "measurements").iterdir())[0]
+    content = broken.read_bytes()
+    harmed = {
+        "empty": b"",
+        "zeros": bytes(len(content)),
+        "half": content[: len(content) // 2],
+        "no end": content[:-1],
+        "text": b"status,ok\n" * 40,
+    }
+    broken.write_bytes(harmed[harm])
+    assert [item.path for item in store.read()[1]] == [f"measurements/{broken.name}"]
+    assert [item.path for item in store.set_aside_damage()] == [f"measurements/{broken.name}"]
+    assert (tmp_path / "damaged" / broken.name).read_bytes() == harmed[harm]
+    table, damage = store.read()
+    assert (table.num_rows, damage) == (2, [])
+
+
+@pytest.fixture
+def object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[psutil.Popen, str]]:
+    """A server that speaks S3, and the URI of a store in a bucket of it."""
+    program = shutil.which("moto_server")
+    if not program:
+        pytest.skip("there is no moto_server on PATH, a server that speaks S3: pipx install 'moto[server]'")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    command = [program, "--host", "127.0.0.1", "--port", str(port)]
+    server = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for name, value in {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            bucket = urllib.request.Request(f"http://127.0.0.1:{port}/bucket", method="PUT")
+            urllib.request.urlopen(bucket, timeout=5).close()
+            break
+        except OSError:
+            assert time.monotonic() < deadline and server.poll() is None, "the server does not answer"
+            time.sleep(0.1)
+    yield server, f"s3://bucket/results?scheme=http&region=us-east-1&endpoint_override=127.0.0.1:{port}"
+    server.kill()
+    server.wait()
+
+
+def test_results_wait_on_this_machine_while_an_object_store_is_out_of_reach_and_then_arrive(tmp_path, object_store):
+    server, uri = object_store
+    sweep = write_sweep(tmp_path, context_length=[16, 32, 64])
+    process = start("run", sweep, "--no-predict", "--store", uri)
+    wait_for_child(process)
+    server.suspend()
+    deadline = time.monotonic() + 120
+    waiting: list[Path] = []
+    while len(waiting) < 3 and time.monotonic() < deadline and process.poll() is None:
+        waiting = list((tmp_path / "cache").glob("lmsweep/waiting/*/measurements/*.parquet"))
+        time.sleep(0.1)
+    assert len(waiting) == 3, process.communicate()
+    assert pq.read_table(waiting[0]).num_rows > 0
+    server.resume()
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, out + err
+    table = Store(uri).read()[0].to_pandas()
+    assert set(table["status"]) == {"ok"} and table["trial_id"].nunique() == 3
+    assert not list((tmp_path / "cache").glob("lmsweep/waiting/*/measurements/*.parquet"))
+    assert "0 to run" in lmsweep("plan", sweep, "--no-predict", "--store", uri).stdout
+
+
+def test_a_run_into_an_object_store_that_does_not_answer_is_refused(tmp_path):
+    uri = "s3://bucket/results?scheme=http&region=us-east-1&endpoint_override=127.0.0.1:9"
+    done = lmsweep("run", write_sweep(tmp_path), "--store", uri, AWS_ACCESS_KEY_ID="x", AWS_SECRET_ACCESS_KEY="x")
+    assert done.returncode == 2
+    assert "cannot reach the store" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_ctrl_c_twice_leaves_no_process(tmp_path):
+    sweep = write_sweep(tmp_path, context_length=[512], batch_size=4, measure_steps=10_000)
+    process = start("run", sweep, "--store", tmp_path / "store")
+    wait_for_child(process)
+    children = family(process)
+    for _ in range(2):
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(1.0)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert_gone(children)
+    assert not trial_children(process)
