@@ -1,0 +1,204 @@
+"""The verbs that measure, or say what would be measured: plan, run, trial, doctor."""
+
+import json
+import time
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from trials.spec import RequestError, Status
+
+Sweep = Annotated[str, typer.Argument(help="A sweep file, or the name of a packaged sweep.")]
+StoreOption = Annotated[str, typer.Option("--store", help="Where results are kept: a folder or a URI.")]
+Sets = Annotated[list[str], typer.Option("--set", help="axis=a,b: use these values instead; may be repeated.")]
+Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster; without it, this machine.")]
+ClusterFile = Annotated[
+    str | None, typer.Option("--cluster", help="The cluster's file, where the head was not started by `ray up`.")
+]
+Retry = Annotated[list[Status], typer.Option(help="Run again what ended with this status; may be repeated.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Measure everything again, whatever the store holds.")]
+Prices = Annotated[list[str], typer.Option("--price", help="H100=2.5: dollars per hour; may be repeated.")]
+NoPredict = Annotated[bool, typer.Option("--no-predict", help="Run trials whether their memory will fit or not.")]
+Nsys = Annotated[bool, typer.Option("--nsys", help="Take profiles with NVIDIA's nsys, which has to be installed.")]
+
+
+def plan(
+    sweep: Sweep,
+    store: StoreOption = "results",
+    set: Sets = [],  # noqa: B006 - typer takes the option's name and a fresh list from here
+    address: Address = None,
+    cluster: ClusterFile = None,
+    retry: Retry = [],  # noqa: B006
+    fresh: Fresh = False,
+    no_predict: NoPredict = False,
+    on: Annotated[str | None, typer.Option("--for", help="Plan for a GPU that is not here: H100, 24GB, ...")] = None,
+    max_batch: Annotated[bool, typer.Option("--max-batch", help="Show the largest batch that fits.")] = False,
+    max_context: Annotated[bool, typer.Option("--max-context", help="Show the longest context that fits.")] = False,
+    price: Prices = [],  # noqa: B006
+    format: Annotated[str, typer.Option(help="text or json.")] = "text",
+) -> None:
+    """Show what a sweep would run here, and what it would not and why."""
+    from orchestrator.plan_view import as_json, as_text, frontier_as_json, frontier_as_text
+
+    if format not in ("text", "json"):
+        raise RequestError(f"--format {format}: write text or json")
+    if max_batch or max_context:
+        from orchestrator.frontier import find_frontier
+
+        planned = _plan(sweep, store, set, address, retry, fresh, cluster=cluster, predict=False, on=on)
+        found = [find_frontier(planned.plan, name) for name in _dimensions(max_batch, max_context)]
+        if format == "json":
+            typer.echo(json.dumps({"frontier": [one for each in found for one in frontier_as_json(each)]}, indent=2))
+        else:
+            typer.echo("\n\n".join(frontier_as_text(each) for each in found))
+        return
+    from orchestrator.estimate import Estimates
+    from orchestrator.forecast import forecast, price_of
+
+    prices = [price_of(text) for text in price]
+    planned = _plan(sweep, store, set, address, retry, fresh, cluster=cluster, predict=not no_predict, on=on)
+    foreseen = forecast(planned.plan, Estimates(planned.store), planned.nodes, prices)
+    if format == "json":
+        typer.echo(json.dumps(as_json(planned.plan, foreseen, planned.predictions), indent=2))
+    else:
+        typer.echo(as_text(planned.plan, foreseen, planned.predictions))
+
+
+def run(
+    sweep: Sweep,
+    store: StoreOption = "results",
+    set: Sets = [],  # noqa: B006
+    address: Address = None,
+    cluster: ClusterFile = None,
+    retry: Retry = [],  # noqa: B006
+    fresh: Fresh = False,
+    no_predict: NoPredict = False,
+    nsys: Nsys = False,
+    budget: Annotated[str | None, typer.Option(help="Run what fits into this time: 30m, 2h, ...")] = None,
+) -> None:
+    """Run what a sweep asks for and the store does not hold yet. Ctrl-C ends it; the next run goes on."""
+    began = time.monotonic()
+    from rich.console import Console
+
+    from orchestrator.delivery import StoreError
+    from orchestrator.gate import seconds_of
+    from orchestrator.plan_view import summary
+    from orchestrator.run import prepare, run_plan
+    from orchestrator.run_view import closing_words
+
+    seconds = seconds_of(budget) if budget else None
+    planned = _plan(
+        sweep, store, set, address, retry, fresh, cluster=cluster, predict=not no_predict, will_run=True, nsys=nsys
+    )
+    kept = planned.store
+    if planned.predictions:
+        planned.predictions.close()
+    kept.check_writable()
+    for damage in kept.set_aside_damage():
+        typer.echo(f"{store}/{damage.path} cannot be read ({damage.error}); moved to {store}/damaged/", err=True)
+    ready = prepare(planned, Console(), began=began, budget=seconds)
+    typer.echo(summary(planned.plan, ready.forecast))
+    try:
+        with ready.progress:
+            run_plan(ready, address)
+    except KeyboardInterrupt:
+        typer.echo(f"\ninterrupted; what had ended is in {store}. `lmsweep run {sweep}` goes on.", err=True)
+        raise typer.Exit(130) from None
+    except StoreError as error:
+        typer.echo(f"lmsweep: {store} takes no more results: {error}. `lmsweep run {sweep}` goes on.", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(closing_words(planned.plan, kept, ready.account))
+    if ready.gate.kept_out:
+        typer.echo(f"{ready.gate.kept_out} trials did not fit into {budget}; `lmsweep run {sweep}` goes on.")
+    if any(not Status(status).is_final for status in ready.account.statuses):
+        raise typer.Exit(1)
+
+
+def trial(
+    settings: Annotated[list[str], typer.Argument(help="field=value, as in a sweep file; workloads=timing,...")],
+    store: Annotated[str | None, typer.Option(help="Keep the result there.")] = None,
+    nsys: Nsys = False,
+) -> None:
+    """Run one trial in this very process, without Ray. It is for profilers and debuggers."""
+    from orchestrator.run_view import trial_words
+    from orchestrator.sweep import single_trial
+    from trials.record import records_of
+
+    asked = single_trial([*settings, "profiler=nsys"] if nsys else settings)
+    if nsys:
+        from trials.nsys import check_nsys
+
+        check_nsys([asked], here=True)
+    kept = None
+    if store:
+        from trials.store import Store
+
+        kept = Store(store)
+        kept.check_writable()
+    from trials.run import run_here
+
+    rows = run_here(asked)
+    records = kept.keep(rows) if kept else records_of(rows)
+    typer.echo(trial_words(records))
+    if any(not Status(record.status).is_final for record in records):
+        raise typer.Exit(1)
+
+
+def doctor(address: Address = None) -> None:
+    """Say what this machine can measure and what would make it wrong. With --address, of each node."""
+    from orchestrator.doctor import as_text, examine
+
+    if address is None:
+        typer.echo(as_text(examine()))
+        return
+    from orchestrator.cluster import examine_nodes
+
+    for name, findings in examine_nodes(address).items():
+        typer.echo(f"node {name}\n\n{as_text(findings)}\n")
+
+
+def _plan(
+    sweep: str,
+    store: str,
+    overrides: list[str],
+    address: str | None,
+    retry: list[Status],
+    fresh: bool,
+    *,
+    cluster: str | None,
+    predict: bool,
+    on: str | None = None,
+    will_run: bool = False,
+    nsys: bool = False,
+) -> Any:
+    from orchestrator.delivery import deliver_left_over
+    from orchestrator.fit import device_memory, with_device, without_placement
+    from orchestrator.launch import prepare
+    from orchestrator.plan import Planned, make_plan
+    from orchestrator.predictions import SMALL, Predictions
+    from orchestrator.resources import find_nodes
+    from orchestrator.sweep import load_sweep, parse_override
+    from trials.store import Store
+
+    changed = [*overrides, "profiler=nsys"] if nsys else overrides
+    asked = load_sweep(sweep, dict(parse_override(text) for text in changed))
+    there = device_memory(on) if on else None
+    if nsys:
+        from trials.nsys import check_nsys
+
+        check_nsys(asked.trials, here=address is None)
+    kept = Store(store)
+    if will_run:
+        deliver_left_over(kept)
+    predictions = Predictions(asked.trials, least=SMALL if will_run else 0) if predict else None
+    meanwhile = partial(prepare, address) if will_run and not kept.exists() else lambda: None
+    nodes = find_nodes(address, cluster, meanwhile)
+    if there:
+        nodes, asked = [with_device(nodes[0], *there)], without_placement(asked)
+    made = make_plan(asked, nodes, kept, retry=frozenset(retry), fresh=fresh, predictions=predictions)
+    return Planned(plan=made, store=kept, nodes=nodes, predictions=predictions)
+
+
+def _dimensions(max_batch: bool, max_context: bool) -> list[Any]:
+    return ["batch_size"] * max_batch + ["context_length"] * max_context

@@ -1,0 +1,152 @@
+"""The verbs that read what was measured: status, table, compare, report."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trials.spec import RequestError
+
+StoreArgument = Annotated[str, typer.Argument(help="Where results are kept: a folder or a URI.")]
+
+
+def status(store: StoreArgument = "results") -> None:
+    """Count what a store holds, by status, sweep and device; name its doubts."""
+    from analysis import load
+    from analysis.status import counts, flag_words
+
+    frame = load(store, newest=False)
+    typer.echo(counts(frame).to_markdown(index=False) if len(frame) else f"{store} holds no results yet")
+    if doubts := flag_words(frame):
+        typer.echo(f"\n{doubts}")
+
+
+def table(
+    store: StoreArgument = "results",
+    rows: Annotated[str | None, typer.Option(help="Fields whose values are rows: model,context_length")] = None,
+    cols: Annotated[str | None, typer.Option(help="Fields whose values are columns: precision,compile")] = None,
+    value: Annotated[list[str], typer.Option(help="phase.metric: forward.time, step.tflops; may be repeated.")] = [],  # noqa: B006
+    where: Annotated[list[str], typer.Option(help="field=value: only these results; may be repeated.")] = [],  # noqa: B006
+    format: Annotated[str, typer.Option(help="text, markdown, latex, typst, csv or html.")] = "text",
+    preset: Annotated[str | None, typer.Option(help="A table that has a name; --list-presets shows which.")] = None,
+    price: Annotated[list[str], typer.Option(help="H200=3.5: dollars per hour, for --preset cost; repeatable.")] = [],  # noqa: B006
+    list_presets: Annotated[bool, typer.Option("--list-presets", help="Name the tables that have one.")] = False,
+) -> None:
+    """Print a pivot of the results. Without options, it shows everything that varies."""
+    from analysis import default_layout, load, pivot, render
+    from analysis.presets import PRESETS, make_preset
+
+    if list_presets:
+        width = max(map(len, PRESETS))
+        typer.echo("\n".join(f"{name:<{width}}  {one.question}" for name, one in PRESETS.items()))
+        return
+    if preset:
+        if rows or cols or value:
+            raise RequestError(
+                f"--preset {preset} has rows, columns and values of its own; choose results with --where"
+            )
+        from analysis.cost import parse_prices
+
+        conditions = dict(_pair(text) for text in where)
+        typer.echo(render(make_preset(preset, store, where=conditions, prices=parse_prices(price)), format))
+        return
+    frame = load(store)
+    if frame.empty:
+        raise RequestError(f"{store} holds no results; fill it with: lmsweep run quick --store {store}")
+    conditions = dict(_pair(text) for text in where)
+    row_names, col_names, values = default_layout(
+        frame,
+        rows=rows.split(",") if rows else None,
+        cols=cols.split(",") if cols else None,
+        values=value or None,
+        where=conditions,
+    )
+    chosen = pivot(frame, rows=row_names, cols=col_names, values=values, where=conditions)
+    typer.echo(render(chosen, format))
+
+
+def compare(
+    store: StoreArgument = "results",
+    other: Annotated[
+        str | None, typer.Argument(help="A second store: it is the contrast, the first the baseline.")
+    ] = None,
+    baseline: Annotated[list[str], typer.Option(help="key=value: what one side is; may be repeated.")] = [],  # noqa: B006
+    contrast: Annotated[list[str], typer.Option(help="key=value: what the other side is; may be repeated.")] = [],  # noqa: B006
+    where: Annotated[list[str], typer.Option(help="key=value: only these results; may be repeated.")] = [],  # noqa: B006
+    across: Annotated[
+        str | None, typer.Option(help="Keys that may differ besides: driver_version,torch_version")
+    ] = None,
+    value: Annotated[list[str], typer.Option(help="phase.metric: step.time; may be repeated.")] = [],  # noqa: B006
+    min_effect: Annotated[str | None, typer.Option(help="Least difference that counts: 2%, or 0.02.")] = None,
+    beside: Annotated[
+        str | None, typer.Option("--with", help="published, a reference store or a store: side by side.")
+    ] = None,
+    fail_on: Annotated[list[str], typer.Option(help="Exit with 1 at such a verdict: slower, more, ...")] = [],  # noqa: B006
+    format: Annotated[str, typer.Option(help="text, markdown, latex, typst, csv or html.")] = "text",
+) -> None:
+    """Compare two selections of results, or two stores. Each cell has a ratio of medians and a verdict."""
+    from analysis import load, render
+    from analysis.compare import VERDICTS, select_sides
+    from analysis.compare import compare as compare_sides
+    from analysis.tables import select
+
+    for word in fail_on:
+        if word not in VERDICTS:
+            raise RequestError(f"--fail-on {word}: no such verdict; there are: {', '.join(VERDICTS)}")
+    conditions, first, second = (dict(_pair(text) for text in texts) for texts in (where, baseline, contrast))
+    if beside:
+        if other or first or second or fail_on:
+            raise RequestError("--with shows numbers side by side and judges nothing; it goes with --where alone")
+        from analysis.beside import beside as place_beside
+
+        typer.echo(render(place_beside(select(load(store), conditions), beside), format))
+        return
+    if other is None and not (first and second):
+        raise RequestError("say what to compare: --baseline key=value --contrast key=value, or a second store")
+    frame = select(load(store, newest=False), conditions)
+    if other is None:
+        one, two, between = select_sides(frame, first, second)
+    else:
+        one = select(frame, first)
+        two = select(select(load(other, newest=False), conditions), second)
+        between = {name: (first.get(name, "any"), second.get(name, "any")) for name in {**first, **second}}
+    found = compare_sides(
+        one,
+        two,
+        between=between,
+        across=tuple(across.split(",")) if across else (),
+        values=value or None,
+        least=_share(min_effect) if min_effect else None,
+    )
+    typer.echo(render(found.listing(), format))
+    # What no longer runs at all has not become faster.
+    if fail_on and found.frame["verdict"].isin([*fail_on, "failed"]).any():
+        raise typer.Exit(1)
+
+
+def _share(text: str) -> float:
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise RequestError(f"--min-effect {text}: give a percentage such as 2%") from None
+
+
+def report(
+    store: StoreArgument = "results",
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("report.html"),
+    others: Annotated[
+        list[str], typer.Option("--with", help="published, a reference store or a store beside it; may be repeated.")
+    ] = [],  # noqa: B006
+) -> None:
+    """Write a page of charts and tables that opens in a browser. It needs neither a server nor a network."""
+    from analysis.report import write_report
+
+    size = write_report(store, output, others)
+    typer.echo(f"{output} ({size / 2**20:.1f} MiB); open it in a browser")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise RequestError(f"--where {text}: write field=value")
+    return name.strip(), value.strip()
