@@ -295,6 +295,22 @@ def test_repetitions_that_do_not_agree_are_all_kept_and_flagged():
     assert row.samples == (7, 7, 8) and row.flags == (Flag.UNSTEADY,)
 
 
+def test_whole_blocks_that_differ_are_kept_and_raise_no_doubt_while_what_was_asked_for_is_the_same():
+    handed_out, cached = (2048, 2048, 2560), (4096, 8192, 8192)
+
+    def found(*asked: int) -> dict[str, Measurement]:
+        series = [
+            {("step", "peak_requested"): asked[i], ("step", "peak_allocated"): a, ("step", "peak_reserved"): r}
+            for i, (a, r) in enumerate(zip(handed_out, cached, strict=True))
+        ]
+        return {row.metric: row for row in value_rows(series)}
+
+    same = found(1900, 1900, 1900)
+    assert same["peak_allocated"].samples == handed_out and same["peak_reserved"].samples == cached
+    assert not any(row.flags for row in same.values())
+    assert all(row.flags == (Flag.UNSTEADY,) for row in found(1900, 1900, 1901).values())
+
+
 def test_a_history_that_does_not_come_to_the_peak_breaks_nothing_down():
     ledger = Ledger()
     ledger.begin()

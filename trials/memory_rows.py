@@ -1,5 +1,6 @@
 """What the workload `memory` has found, as the rows that are stored; what it could not find, with the reason."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trials.memory_ledger import CATEGORIES, Course, Label
@@ -21,10 +22,16 @@ _COMPILED = "compiled code allocates by itself, unseen by the storage tracker; s
 
 
 def value_rows(series: Sequence[Readings]) -> Iterator[Measurement]:
-    """One sample of each repetition; `unsteady` where they differ."""
+    """One sample of each repetition; `unsteady` where they differ.
+
+    Which of its free blocks CUDA's allocator hands out, and so how large a block is, varies with its cache, while the
+    program does the same: whether repetitions agree is judged by what was requested.
+    """
     for phase, metric in series[0]:
+        asked = (phase, re.sub("allocated|reserved", "requested", metric))
+        judged = asked if asked in series[0] else (phase, metric)
+        flags = (Flag.UNSTEADY,) if len({readings[judged] for readings in series}) > 1 else ()
         samples = tuple(readings[phase, metric] for readings in series)
-        flags = (Flag.UNSTEADY,) if len(set(samples)) > 1 else ()
         yield Measurement(phase=phase, metric=metric, unit="B", samples=samples, flags=flags)
 
 

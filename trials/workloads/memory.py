@@ -19,8 +19,8 @@ from trials.training_step import TrainingStep
 from trials.workbench import Workbench
 
 REPETITIONS = 3
-"""Iterations in which memory is read; where they do not agree exactly they are flagged `unsteady`. The last is recorded
-allocation by allocation as well.
+"""Iterations in which memory is read; where what they asked for does not agree exactly they are flagged `unsteady`. The
+last is recorded allocation by allocation as well.
 """
 
 MOST_LEFT_OUT = 20
