@@ -1,42 +1,29 @@
 """What a million tokens cost: in dollars, where a price is known, and in joules, where energy was measured."""
 
-import re
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
-from trials.spec import RequestError, Status
+from trials.prices import Price, hourly_dollars
+from trials.spec import Status
 
 MILLION = 1e6
 HOUR = 3600.0
 
 
-def parse_prices(texts: list[str]) -> dict[str, float]:
-    """`H200=3.5` as {"H200": 3.5}, dollars per hour of one device. Raises RequestError for what is no price."""
-    prices = {}
-    for text in texts:
-        name, equals, number = text.partition("=")
-        try:
-            prices[name.strip()] = float(number)
-        except ValueError:
-            equals = ""
-        if not equals or not name.strip() or not prices[name.strip()] >= 0:
-            raise RequestError(f"--price {text}: write DEVICE=DOLLARS_PER_HOUR, such as H200=3.5")
-    return prices
-
-
-def cost(frame: pd.DataFrame, prices: dict[str, float] | None = None) -> pd.DataFrame:
+def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
     """The steps of the workload `timing` of `analysis.load` that ended ok, with what a million tokens cost.
 
-    prices: dollars per hour by a word of the device's name or its accelerator type. Added columns:
-    `tokens_per_second`; `dollars`, NaN without a price; `joules`, of the workload `energy` on the same trial, mode and
-    environment, NaN where it was not measured; each with `_low` and `_high` where the time's interval is known.
+    Added columns: `tokens_per_second`; `dollars`, NaN without a price; `joules`, of the workload `energy` on the same
+    trial, mode and environment, NaN where it was not measured; each with `_low` and `_high` where the time's interval
+    is known.
 
     Raises RequestError for a price of a device that the frame does not have, or two for one.
     """
     ok = frame["status"] == Status.OK
     step = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "time")]
-    hourly = _prices_of(step, prices or {})
+    hourly = _hourly(step, prices)
     tokens = step["tokens_per_second"].to_numpy()
     found = {}
     for end, seconds in (("", "median"), ("_low", "low"), ("_high", "high")):
@@ -51,15 +38,9 @@ def cost(frame: pd.DataFrame, prices: dict[str, float] | None = None) -> pd.Data
     return step.drop(columns="tokens_per_second").assign(**found)
 
 
-def _prices_of(step: pd.DataFrame, prices: dict[str, float]) -> np.ndarray:
-    hourly = np.full(len(step), np.nan)
-    named = step["device_name"].astype(str) + " " + step["accelerator_type"].astype(object).fillna("").astype(str)
-    for word, price in prices.items():
-        meant = named.str.contains(rf"(?<!\w){re.escape(word)}(?!\w)", case=False, regex=True).to_numpy()
-        if not meant.any():
-            known = ", ".join(step["device_name"].unique())
-            raise RequestError(f"--price {word}: no result is of such a device; there are: {known}")
-        if np.isfinite(hourly[meant]).any():
-            raise RequestError(f"--price {word}: another price names the same device")
-        hourly[meant] = price
-    return hourly
+def _hourly(step: pd.DataFrame, prices: Sequence[Price]) -> np.ndarray:
+    """Dollars per hour of each row's device, NaN without a price."""
+    types = step["accelerator_type"].astype(object).where(step["accelerator_type"].notna(), None)
+    devices = list(zip(step["device_name"], types, strict=True))
+    known = hourly_dollars(prices, devices)
+    return np.array([known.get(device, np.nan) for device in devices], dtype=np.float64)

@@ -44,6 +44,8 @@ def plan(
     if format not in ("text", "json"):
         raise RequestError(f"--format {format}: write text or json")
     if max_batch or max_context:
+        if price:
+            raise RequestError("--price goes with a plan of trials, not with --max-batch or --max-context")
         from orchestrator.frontier import find_frontier
 
         planned = _plan(sweep, store, set, address, retry, fresh, cluster=cluster, predict=False, on=on)
@@ -54,9 +56,10 @@ def plan(
             typer.echo("\n\n".join(frontier_as_text(each) for each in found))
         return
     from orchestrator.estimate import Estimates
-    from orchestrator.forecast import forecast, price_of
+    from orchestrator.forecast import forecast
+    from trials.prices import parse_prices
 
-    prices = [price_of(text) for text in price]
+    prices = parse_prices(price)
     planned = _plan(sweep, store, set, address, retry, fresh, cluster=cluster, predict=not no_predict, on=on)
     foreseen = forecast(planned.plan, Estimates(planned.store), planned.nodes, prices)
     if format == "json":

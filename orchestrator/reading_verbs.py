@@ -40,12 +40,14 @@ def table(
         width = max(map(len, PRESETS))
         typer.echo("\n".join(f"{name:<{width}}  {one.question}" for name, one in PRESETS.items()))
         return
+    if price and preset != "cost":
+        raise RequestError("--price goes with --preset cost")
     if preset:
         if rows or cols or value:
             raise RequestError(
                 f"--preset {preset} has rows, columns and values of its own; choose results with --where"
             )
-        from analysis.cost import parse_prices
+        from trials.prices import parse_prices
 
         conditions = dict(_pair(text) for text in where)
         typer.echo(render(make_preset(preset, store, where=conditions, prices=parse_prices(price)), format))

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from orchestrator.estimate import Estimates
-from orchestrator.forecast import forecast, price_of
+from orchestrator.forecast import forecast
 from orchestrator.gate import seconds_of
 from orchestrator.order import in_order
 from orchestrator.pace import DevicePace
@@ -18,6 +18,7 @@ from orchestrator.resources import Node
 from orchestrator.sweep import load_sweep
 from tests.command import ROOT, interrupt, lmsweep, start, wait_for_child, write_sweep
 from trials.attempt import Attempt
+from trials.prices import parse_prices
 from trials.record import Fingerprint, Measurement
 from trials.sizes import SIZES
 from trials.spec import RequestError, Trial, TrialConfig, measurement_id
@@ -76,11 +77,13 @@ def test_each_trial_of_the_published_grid_is_estimated_within_half_of_what_it_to
 
 def test_dollars_are_those_of_the_time_on_the_device(tmp_path):
     plan = plan_of(GRID, tmp_path)
-    found = forecast(plan, Estimates(Store(str(tmp_path))), [NODE], [price_of("H200=36")])
+    found = forecast(plan, Estimates(Store(str(tmp_path))), [NODE], parse_prices(["H200=36"]))
     assert found.seconds is not None
     assert found.dollars == pytest.approx(found.seconds * 36 / 3600)
-    with pytest.raises(RequestError, match="no trial runs on it; trials run on NVIDIA H200"):
-        forecast(plan, Estimates(Store(str(tmp_path))), [NODE], [price_of("H100=36")])
+    with pytest.raises(RequestError, match="there is no such device here, but NVIDIA H200"):
+        forecast(plan, Estimates(Store(str(tmp_path))), [NODE], parse_prices(["H100=36"]))
+    with pytest.raises(RequestError, match="another price is of NVIDIA H200"):
+        forecast(plan, Estimates(Store(str(tmp_path))), [NODE], parse_prices(["H200=36", "NVIDIA H200=1"]))
 
 
 def test_results_of_a_device_without_a_datasheet_tell_its_speed(tmp_path):
@@ -135,7 +138,8 @@ def test_a_budget_is_a_time_with_its_units(text, seconds):
         (["run", "quick", "--budget", "30"], "write a time, as in 30m"),
         (["run", "quick", "--budget", "0s"], "write a time, as in 30m"),
         (["plan", "quick", "--price", "H100"], "write DEVICE=DOLLARS"),
-        (["plan", "quick", "--no-predict", "--price", "H100=2.5"], "no trial runs on it"),
+        (["plan", "quick", "--no-predict", "--price", "H100=2.5"], "no such device here"),
+        (["plan", "quick", "--max-batch", "--price", "H100=2.5"], "--price goes with a plan of trials"),
     ],
 )
 def test_a_wrong_budget_or_price_is_one_message(arguments, message, tmp_path):

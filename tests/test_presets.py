@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 
 import analysis
-from analysis.cost import cost, parse_prices
+from analysis.cost import cost
 from analysis.listing import Listing
 from analysis.presets import PRESETS, make_preset
 from analysis.presets.results import Results
@@ -30,6 +30,7 @@ from analysis.scaling import frontier, scaling
 from analysis.tables import Table
 from tests.command import ROOT, lmsweep
 from tests.made_up_results import H200, LAPTOP, Attempts, config, samples
+from trials.prices import parse_prices
 from trials.spec import Flag, RequestError
 
 GOLDEN = ROOT / "tests" / "golden" / "presets"
@@ -88,7 +89,7 @@ def results(store: Path) -> Results:
 
 def preset(name: str, **where: str) -> Table | Listing:
     store, _ = SOURCES[name]
-    chosen = Results(str(store), where, parse_prices(["H200=3.5"]) if name == "cost" else {})
+    chosen = Results(str(store), where, parse_prices(["H200=3.5"]) if name == "cost" else ())
     chosen.__dict__["everything"] = results(store).everything  # read once for all
     table = PRESETS[name].make(chosen)
     return replace(table, frame=table.frame.head(LINES)) if isinstance(table, Listing) else table
@@ -282,7 +283,7 @@ def test_the_frontier_is_between_what_ran_and_what_did_not_fit(attempts: Attempt
 def test_a_million_tokens_cost_what_their_hours_and_joules_do(attempts: Attempts) -> None:
     attempts.ok(gpu(), {"step.time": samples(0.1024, 1e-6)})  # 1024 tokens: 10 000 a second
     attempts.ok(gpu(), {"step.energy": (51.2,)}, workload="energy", units={"step.energy": "J"})
-    (row,) = cost(analysis.load(attempts.store), {"H200": 3.6}).itertuples()
+    (row,) = cost(analysis.load(attempts.store), parse_prices(["H200=3.6"])).itertuples()
     assert row.tokens_per_second == pytest.approx(10_000)
     assert row.dollars == pytest.approx(0.1)  # 100 s of 0.001 dollars each
     assert row.joules == pytest.approx(50_000)
@@ -293,12 +294,12 @@ def test_a_million_tokens_cost_what_their_hours_and_joules_do(attempts: Attempts
 @pytest.mark.parametrize(
     ("prices", "message"),
     [
-        (["H200"], "write DEVICE=DOLLARS_PER_HOUR"),
-        (["H200=cheap"], "write DEVICE=DOLLARS_PER_HOUR"),
-        (["H200=-1"], "write DEVICE=DOLLARS_PER_HOUR"),
-        (["A100=2"], "no result is of such a device; there are: NVIDIA H200"),
-        (["H20=2"], "no result is of such a device"),
-        (["H200=2", "NVIDIA=3"], "another price names the same device"),
+        (["H200"], "write DEVICE=DOLLARS per hour"),
+        (["H200=cheap"], "write DEVICE=DOLLARS per hour"),
+        (["H200=-1"], "write DEVICE=DOLLARS per hour"),
+        (["A100=2"], "no such device here, but NVIDIA H200"),
+        (["H20=2"], "no such device here"),
+        (["H200=2", "NVIDIA=3"], "another price is of NVIDIA H200"),
     ],
 )
 def test_a_wrong_price_is_refused(attempts: Attempts, prices: list[str], message: str) -> None:
@@ -322,5 +323,7 @@ def test_the_command_names_its_presets_and_prints_one(tmp_path: Path) -> None:
     assert done.stdout.rstrip() == (GOLDEN / "cost.txt").read_text().rstrip()
     refused = lmsweep("table", END_TO_END, "--preset", "csot")
     assert refused.returncode == 2 and "did you mean cost? There are: end-to-end" in refused.stderr
+    unread = lmsweep("table", END_TO_END, "--price", "H200=3.5")
+    assert unread.returncode == 2 and "--price goes with --preset cost" in unread.stderr
     lacking = lmsweep("table", END_TO_END, "--preset", "ddp")
     assert lacking.returncode == 2 and "no such results of the workload ddp" in lacking.stderr

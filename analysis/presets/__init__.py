@@ -3,7 +3,7 @@
 To add one: a function from `Results` to a table, and a line in PRESETS.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from analysis.keys import nearest
@@ -15,6 +15,7 @@ from analysis.presets.memory import allocations, parts, peaks
 from analysis.presets.results import Results
 from analysis.presets.timing import compiled, end_to_end, precisions, warm_up, warm_up_series
 from analysis.tables import Table
+from trials.prices import Price
 from trials.spec import RequestError
 from trials.store import Store
 
@@ -85,11 +86,11 @@ def make_preset(
     store: str | Store,
     *,
     where: dict[str, str] | None = None,
-    prices: dict[str, float] | None = None,
+    prices: Sequence[Price] = (),
 ) -> Table | Listing:
     """The table of this name of a store's results, for `analysis.render`.
 
-    where: keys and what they must read, as for `analysis.pivot`; prices: as for `analysis.cost.cost`. Raises
+    where: keys and what they must read, as for `analysis.pivot`. Raises
     RequestError for another name, and where the store does not hold what the table needs.
     """
     if name not in PRESETS:

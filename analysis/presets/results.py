@@ -1,11 +1,13 @@
 """What presets are made from: the tables of one store, each read when it is first asked for."""
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import pandas as pd
 
 from analysis.load import load, newest_rows
 from analysis.tables import select
+from trials.prices import Price
 from trials.spec import RequestError, Status
 from trials.store import Store
 
@@ -13,13 +15,11 @@ from trials.store import Store
 class Results:
     """The newest results of a store that meet the conditions."""
 
-    def __init__(
-        self, store: str | Store, where: dict[str, str] | None = None, prices: dict[str, float] | None = None
-    ) -> None:
-        """where: as for `analysis.pivot`; prices: as for `analysis.cost.cost`."""
+    def __init__(self, store: str | Store, where: dict[str, str] | None = None, prices: Sequence[Price] = ()) -> None:
+        """where: as for `analysis.pivot`."""
         self.store = Store(store) if isinstance(store, str) else store
         self.where = where or {}
-        self.prices = prices or {}
+        self.prices = prices
 
     @cached_property
     def everything(self) -> pd.DataFrame:
