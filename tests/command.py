@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from typer.testing import CliRunner
+
+from orchestrator.cli import app
 
 COMMAND = [sys.executable, "-m", "orchestrator.cli"]
 ROOT = Path(__file__).parent.parent
@@ -25,6 +28,11 @@ def lmsweep(*arguments: str | Path, **environment: str) -> subprocess.CompletedP
         check=False,
         env=os.environ | {"PYTHONPATH": PYTHONPATH, "COLUMNS": "200"} | environment,
     )
+
+
+def lmsweep_here(*arguments: str | Path) -> str:
+    """The same in this process, which has imported PyTorch already; what it prints. Raises what the command raises."""
+    return CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"}, catch_exceptions=False).stdout
 
 
 def start(*arguments: str | Path, **environment: str) -> subprocess.Popen[str]:

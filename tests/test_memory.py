@@ -20,7 +20,7 @@ from analysis.memory import largest_allocations, load_allocations
 from analysis.presets import make_preset
 from analysis.timeline import load_timelines, memory_timeline
 from orchestrator.sweep import load_sweep
-from tests.command import lmsweep
+from tests.command import lmsweep_here
 from trials import formulas
 from trials.memory_ledger import CATEGORIES, MOST_POINTS, Label, Ledger, Piece
 from trials.memory_rows import breakdown_rows, unknown_rows, value_rows
@@ -409,8 +409,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("memory") / "results"
     changed = {name: value for name, value in asdict(CONFIG).items() if value != CONFIG_FIELDS[name].default}
     fields = [f"{name}={value}" for name, value in changed.items()]
-    done = lmsweep("trial", "workloads=memory", *fields, "--store", folder)
-    assert done.returncode == 0, done.stderr
+    lmsweep_here("trial", "workloads=memory", *fields, "--store", folder)
     config = replace(CONFIG, model="d48-f80-l3-h4", mode="train_forward")
     trial = Trial(config=config, workloads=("memory",), sweep="test")
     Store(str(folder)).keep(run_here(trial))

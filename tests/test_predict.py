@@ -14,14 +14,15 @@ import yaml
 
 import analysis
 from analysis.reference import published
-from tests.command import lmsweep
+from benchmarks.predicted_peak import config_of
+from tests.command import lmsweep, lmsweep_here
 from trials import formulas, on_meta
 from trials.on_meta import UnpredictableError, model_levels, one_run_for
 from trials.precision import MATH_MODES
 from trials.predict import largest_that_fits, predict, side_by_side
 from trials.prediction import Prediction, cublas_workspace, memory_id, upper_bound
 from trials.sizes import SIZES
-from trials.spec import CONFIG_FIELDS, TrialConfig
+from trials.spec import TrialConfig
 from trials.storage_tracker import StorageTracker
 from trials.traced_graph import _scale
 from trials.training_step import TrainingStep
@@ -276,9 +277,7 @@ def test_the_memory_of_attention_measured_on_an_h200_is_predicted() -> None:
     frame = frame[(frame["unit"] == "B") & ((frame["compile"] == "none") | (frame["d_model"] == 64))]
     compared = 0
     for _, rows in frame.groupby("measurement_id"):
-        first = rows.iloc[0]
-        given = {name: first[name] for name in CONFIG_FIELDS if name in rows and not pd.isna(first[name])}
-        config = TrialConfig(**{name: getattr(value, "item", lambda v=value: v)() for name, value in given.items()})
+        config = config_of(rows.iloc[0])
         found = predict(config, "attention").on(H200)
         expected = {
             "baseline.allocated": found.step_end,
@@ -298,6 +297,18 @@ def test_the_memory_of_attention_measured_on_an_h200_is_predicted() -> None:
             assert bytes_ == pytest.approx(measured[name], rel=most, abs=0), (config.attention, config.compile, name)
         compared += 1
     assert compared == 85
+
+
+def test_what_whole_steps_requested_on_an_h200_is_predicted_and_whole_blocks_are_a_little_more() -> None:
+    frame = analysis.load("analysis/reference/h200-memory")
+    frame = frame[frame["model"].isin(["small", "2.7b"]) & (frame["compile"] == "none") & (frame["phase"] == "step")]
+    assert frame["measurement_id"].nunique() == 12
+    for _, rows in frame.groupby("measurement_id"):
+        measured = dict(zip(rows["metric"], rows["samples"], strict=True))
+        found = predict(config_of(rows.iloc[0])).on(H200).peak
+        assert set(measured["peak_requested"]) == {measured["peak_requested"][0]}
+        assert measured["peak_requested"][0] <= found == pytest.approx(measured["peak_requested"][0], rel=3e-5)
+        assert found == pytest.approx(max(measured["peak_allocated"]), rel=0.025)
 
 
 def test_the_workspace_of_cublas_is_that_of_the_device_and_the_largest_where_it_is_not_known() -> None:
@@ -381,9 +392,7 @@ def test_a_plan_for_another_gpu_shows_peaks_and_leaves_out_what_does_not_fit(tmp
         {"workloads": ["attention"], "fixed": {"device": "cuda:H200", "d_model": 16}},
     )
     text = ["plan", sweep, "--store", tmp_path / "none"]
-    done = lmsweep(*text, "--for", "24GB", "--format", "json")
-    assert done.returncode == 0, done.stderr
-    trials = json.loads(done.stdout)["trials"]
+    trials = json.loads(lmsweep_here(*text, "--for", "24GB", "--format", "json"))["trials"]
     on = "a device of 24GB"
     expected = [predict(named(model)).on(on).peak for model in ("small", "xl")]
     expected.append(predict(TrialConfig(d_model=16, device="cuda"), "attention").on(on).peak)
@@ -391,9 +400,9 @@ def test_a_plan_for_another_gpu_shows_peaks_and_leaves_out_what_does_not_fit(tmp
     assert [one["action"] for one in trials] == ["run", "predicted_oom", "run"]
     assert {one["device_name"] for one in trials} == {on}
 
-    larger = lmsweep(*text, "--for", "H100").stdout
+    larger = lmsweep_here(*text, "--for", "H100")
     assert "3 trials, 3 to run" in larger
-    assert re.search(r"xl +36\.2 GB +run", larger)
+    assert re.search(r"xl +36\.2 GB +[\d.]+ s +run", larger)
     assert json.loads((next((tmp_path / "cache" / "lmsweep").glob("*.json"))).read_text()).keys() == {
         memory_id(named("small"), "model"),
         memory_id(named("xl"), "model"),
@@ -411,8 +420,8 @@ def test_a_plan_for_another_gpu_shows_peaks_and_leaves_out_what_does_not_fit(tmp
 def test_the_frontier_is_shown_for_each_configuration_and_holds(tmp_path: Path) -> None:
     axes = {"model": ["small", "2.7b"], "batch_size": [4, 8]}
     sweep = write(tmp_path, {"workloads": ["timing"], "axes": axes, "fixed": {"device": "cuda"}})
-    command = ["plan", sweep, "--store", tmp_path / "none", "--for", "40GB"]
-    found = json.loads(lmsweep(*command, "--max-batch", "--format", "json").stdout)["frontier"]
+    command = ["plan", sweep, "--store", tmp_path / "none", "--for", "40GB", "--no-predict"]
+    found = json.loads(lmsweep_here(*command, "--max-batch", "--format", "json"))["frontier"]
     # One for each configuration, whatever its batch size.
     assert [(one["dimension"], one["config"]["model"]) for one in found] == [
         ("batch_size", "small"),
@@ -428,7 +437,7 @@ def test_the_frontier_is_shown_for_each_configuration_and_holds(tmp_path: Path) 
     assert peaks[0] <= fits["budget_bytes"] < peaks[1]
     assert (none_fits["largest"], none_fits["reason"]) == (0, None)  # weights, gradients and moments need 54 GB
 
-    text = lmsweep(*command, "--max-batch", "--max-context", "--set", "model=2.7b").stdout
+    text = lmsweep_here(*command, "--max-batch", "--max-context", "--set", "model=2.7b")
     assert re.search(r"^on +largest batch_size$", text, re.MULTILINE)
     assert re.search(r"^batch_size +on +largest context_length$", text, re.MULTILINE)
     assert re.search(r"^8 +a device of 40GB +none fits$", text, re.MULTILINE)
@@ -439,6 +448,7 @@ def test_a_trial_that_is_predicted_not_to_fit_is_a_result_until_it_is_asked_for_
     larger_than_any = {"d_model": 16384, "d_ff": 65536, "num_layers": 100, "num_heads": 128}
     grid = {"workloads": ["timing", "energy"], "fixed": {"model": larger_than_any, "device": "cpu"}}
     sweep, store = write(tmp_path, grid), tmp_path / "store"
+    (store / "measurements").mkdir(parents=True)  # for a new store Ray is started while planning goes on
     done = lmsweep("run", sweep, "--store", store)
     assert done.returncode == 0, done.stderr
     assert re.search(r"1 predicted_oom: its predicted peak, \d{4} GB in backward, exceeds the", done.stdout)
@@ -448,7 +458,7 @@ def test_a_trial_that_is_predicted_not_to_fit_is_a_result_until_it_is_asked_for_
     assert all(frame["error"].str.startswith("its predicted peak, "))
 
     def action(*options: str) -> str:
-        plan = json.loads(lmsweep("plan", sweep, "--store", store, "--format", "json", *options).stdout)
+        plan = json.loads(lmsweep_here("plan", sweep, "--store", store, "--format", "json", *options))
         return str(plan["trials"][0]["action"])
 
     assert action() == "stored"
