@@ -5,7 +5,7 @@ Nothing is joined that is not named: each line says in what its two numbers were
 
 import pandas as pd
 
-from analysis.keys import DISTINGUISHING_COLUMNS, label, nearest
+from analysis.keys import DISTINGUISHING_COLUMNS, label
 from analysis.listing import Listing
 from analysis.load import load
 from analysis.presets.layout import in_order, ok_rows
@@ -14,6 +14,7 @@ from analysis.reference import CAVEATS, published, stores
 from analysis.tables import common_conditions, varying_keys
 from trials.spec import RequestError
 from trials.store import Store
+from trials.words import choices
 
 PUBLISHED = "published"
 
@@ -89,7 +90,7 @@ def _of_store(name: str) -> pd.DataFrame:
     location = stores().get(name, name)
     if location == name and not Store(name).exists():
         raise RequestError(
-            f"--with {name}: no store is there, and nothing is called so; {nearest(name, reference_names())}"
+            f"--with {name}: no store is there, and nothing is called so{choices(name, reference_names())}"
         )
     rows = _times(load(location))
     rows = rows.assign(source=name, hardware=rows["device_name"], caveats="")

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from analysis.cells import select
 from analysis.judging import judge
 from analysis.keys import DISTINGUISHING_COLUMNS, check_key, natural_ranks
 from analysis.listing import Listing
 from analysis.pairing import cells_of_sides, check_equal, check_one_result, may_differ
-from analysis.tables import common_conditions, select, varying_keys
+from analysis.tables import common_conditions, varying_keys
 from analysis.verdicts import SIGNIFICANCE, least_p
 from trials.spec import RequestError
 
@@ -88,7 +89,7 @@ def compare(
     for name in (*between, *across):
         check_key(name, "--across" if name in across else "--baseline")
     if least is not None and not 0 < least < 1:
-        raise RequestError(f"--min-effect {least:g}: give a share between 0 and 1, or a percentage such as 2%")
+        raise RequestError(f"--min-effect {100 * least:g}%: give more than 0% and less than 100%")
     whole = pd.concat([baseline.assign(side=0), contrast.assign(side=1)], ignore_index=True)
     cells = cells_of_sides(whole, values)
     free = may_differ(cells, (*between, *across))
@@ -139,7 +140,7 @@ def select_sides(
         raise RequestError("--baseline and --contrast are the same: give keys in which they differ, as key=value")
     names = dict.fromkeys((*baseline, *contrast))
     between = {name: (baseline.get(name, "any"), contrast.get(name, "any")) for name in names}
-    return select(frame, baseline), select(frame, contrast), between
+    return select(frame, baseline, option="--baseline"), select(frame, contrast, option="--contrast"), between
 
 
 def _doubts(cells: pd.DataFrame, count: int) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Hashable
-from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from trials.formulas import parameter_count
 from trials.record import ENVIRONMENT_FIELDS, Record, schema_of
 from trials.spec import CONFIG_FIELDS, PROTOCOL_FIELDS, RequestError, TrialConfig
+from trials.words import choices
 
 _CONTENTS = ("phase", "metric", "unit", "samples", "warmup_samples", "status", "flags", "error", "reason", "artifact")
 
@@ -47,13 +47,7 @@ def check_key(name: str, option: str) -> None:
         return
     if name in _CONTENTS:
         raise RequestError(f"{option} {name}: that is what the cells hold; choose it with --value PHASE.METRIC")
-    raise RequestError(f"{option} {name}: no such column; {nearest(name, KEY_COLUMNS)}")
-
-
-def nearest(word: str, words: "tuple[str, ...] | list[str]") -> str:
-    """The legal words, the nearest one first if there is one: the end of an error's sentence."""
-    close = get_close_matches(word, words, n=1)
-    return f"{f'did you mean {close[0]}? ' if close else ''}There are: {', '.join(words)}"
+    raise RequestError(f"{option} {name}: no such column{choices(name, KEY_COLUMNS)}")
 
 
 def label(value: Any) -> str:

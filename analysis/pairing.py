@@ -2,9 +2,9 @@
 
 import pandas as pd
 
+from analysis.cells import cells_of, usual_values
 from analysis.keys import DISTINGUISHING_COLUMNS, label
 from analysis.load import DERIVED_FROM, newest_rows
-from analysis.tables import cells_of, usual_values
 from trials.record import ENVIRONMENT_FIELDS
 from trials.spec import RequestError, Status
 

@@ -9,11 +9,12 @@ import pandas as pd
 from pandas.io.formats.style import Styler
 from tabulate import tabulate
 
-from analysis.keys import NO_VALUE, nearest
+from analysis.keys import NO_VALUE
 from analysis.listing import HIGH, LOW, Listing
 from analysis.sheet import Markup, Sheet, axis_names, sheet_of
 from analysis.tables import Table
 from trials.spec import RequestError
+from trials.words import choices
 
 
 def render(table: Table | Listing, output_format: str) -> str:
@@ -24,7 +25,7 @@ def render(table: Table | Listing, output_format: str) -> str:
     their status, doubts and unknown values a letter that is explained below. Raises RequestError for another format.
     """
     if output_format not in FORMATS:
-        raise RequestError(f"--format {output_format}: no such format; {nearest(output_format, list(FORMATS))}")
+        raise RequestError(f"--format {output_format}: no such format{choices(output_format, list(FORMATS))}")
     return FORMATS[output_format](table)
 
 

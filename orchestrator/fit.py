@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 from orchestrator.resources import Node
 from orchestrator.sweep import Sweep
-from orchestrator.sweep_schema import nearest
 from trials.devices import DEVICES
 from trials.prediction import Prediction
 from trials.record import Fingerprint
 from trials.spec import RequestError, TrialConfig
+from trials.words import nearest
 
 CUDA_RESERVE = 600_000_000
 """Bytes of a GPU that its driver's context and the loaded kernels take, which no allocator counts."""

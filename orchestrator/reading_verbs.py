@@ -49,13 +49,13 @@ def table(
             )
         from trials.prices import parse_prices
 
-        conditions = dict(_pair(text) for text in where)
+        conditions = _pairs(where, "--where")
         typer.echo(render(make_preset(preset, store, where=conditions, prices=parse_prices(price)), format))
         return
     frame = load(store)
     if frame.empty:
         raise RequestError(f"{store} holds no results; fill it with: lmsweep run quick --store {store}")
-    conditions = dict(_pair(text) for text in where)
+    conditions = _pairs(where, "--where")
     row_names, col_names, values = default_layout(
         frame,
         rows=rows.split(",") if rows else None,
@@ -88,16 +88,17 @@ def compare(
 ) -> None:
     """Compare two selections of results, or two stores. Each cell has a ratio of medians and a verdict."""
     from analysis import load, render
+    from analysis.cells import select
     from analysis.compare import VERDICTS, select_sides
     from analysis.compare import compare as compare_sides
-    from analysis.tables import select
 
     for word in fail_on:
         if word not in VERDICTS:
             raise RequestError(f"--fail-on {word}: no such verdict; there are: {', '.join(VERDICTS)}")
-    conditions, first, second = (dict(_pair(text) for text in texts) for texts in (where, baseline, contrast))
+    conditions = _pairs(where, "--where")
+    first, second = _pairs(baseline, "--baseline"), _pairs(contrast, "--contrast")
     if beside:
-        if other or first or second or fail_on:
+        if other or first or second or fail_on or across or value or min_effect:
             raise RequestError("--with shows numbers side by side and judges nothing; it goes with --where alone")
         from analysis.beside import beside as place_beside
 
@@ -109,8 +110,8 @@ def compare(
     if other is None:
         one, two, between = select_sides(frame, first, second)
     else:
-        one = select(frame, first)
-        two = select(select(load(other, newest=False), conditions), second)
+        one = select(frame, first, option="--baseline")
+        two = select(select(load(other, newest=False), conditions), second, option="--contrast")
         between = {name: (first.get(name, "any"), second.get(name, "any")) for name in {**first, **second}}
     found = compare_sides(
         one,
@@ -147,8 +148,13 @@ def report(
     typer.echo(f"{output} ({size / 2**20:.1f} MiB); open it in a browser")
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise RequestError(f"--where {text}: write field=value")
-    return name.strip(), value.strip()
+def _pairs(texts: list[str], option: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals:
+            raise RequestError(f"{option} {text}: write field=value")
+        if name in pairs:
+            raise RequestError(f"{option} {name}: given twice; write {name}={pairs[name]},{value} for either")
+        pairs[name] = value
+    return pairs

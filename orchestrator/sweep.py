@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.combinations import Block, by_dimensions, expand, on_top
-from orchestrator.sweep_schema import Axes, GridFile, SweepFile, given, nearest, validate
+from orchestrator.sweep_schema import Axes, GridFile, SweepFile, given, validate
 from orchestrator.yaml_text import Document, KeyPath, Problem, parse, refusal
 from trials.spec import PROTOCOL_FIELDS, RequestError, Trial
+from trials.words import nearest
 
 MAX_COMBINATIONS = 1_000_000
 """More than this in one file is a slip: at a second each they would take twelve days."""

@@ -3,7 +3,6 @@
 The fields and their types are TrialConfig's: a field added there is an axis here.
 """
 
-import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -24,6 +23,7 @@ from pydantic import (
 from orchestrator.yaml_text import Document, KeyPath, Problem, shown
 from trials.sizes import SIZES, ModelSize
 from trials.spec import AUTO_FIELDS, CONFIG_FIELDS, PROTOCOL_FIELDS, TrialConfig
+from trials.words import choices
 
 DIMENSIONS: tuple[str, ...] = tuple(ModelSize.__dataclass_fields__)
 """The fields of a configuration that a model's name stands for."""
@@ -34,39 +34,6 @@ DEVICES = ("cpu", "mps", "cuda", "cuda:*", "cuda:TYPE")
 _DEVICE = re.compile(r"cpu|mps|cuda(:(\*|[A-Za-z0-9-]+))?")
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 _HINTS = get_type_hints(TrialConfig)
-
-# What people call things elsewhere, where the spelling alone would lead to another word.
-_KNOWN_ELSEWHERE = {
-    "gpu": "cuda",
-    "float32": "fp32",
-    "32": "fp32",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "false": "none",
-    "no": "none",
-    "off": "none",
-    "flash": "sdpa_flash",
-    "cudnn": "sdpa_cudnn",
-    "math": "sdpa_math",
-}
-
-
-def nearest(word: object, words: Iterable[str]) -> str | None:
-    """The legal word that was probably meant, if one is near."""
-    legal = list(words)
-    written = str(word).lower() if isinstance(word, bool) else str(word)
-    known = _KNOWN_ELSEWHERE.get(written.lower())
-    if known in legal:
-        return known
-    swapped = (name for name in legal if sorted(name) == sorted(written))  # modle is model rather than mode
-    return next(swapped, None) or next(iter(difflib.get_close_matches(written.lower()[:100], legal, n=1)), None)
-
-
-def choices(word: object, words: Iterable[str]) -> str:
-    """`; did you mean bf16? (one of: fp32, bf16)`."""
-    legal = list(words)
-    near = nearest(word, legal) if isinstance(word, (str, int, float)) else None
-    return (f"; did you mean {near}?" if near else "") + f" (one of: {', '.join(legal)})"
 
 
 def is_not(value: object, noun: str, words: Iterable[str]) -> str:

@@ -283,11 +283,24 @@ def test_the_gate_exits_with_1_where_something_no_longer_runs(lmsweep: Command, 
     ("arguments", "message"),
     [
         ([], "--baseline key=value --contrast key=value, or a second store"),
-        (["--baseline", "compile=none", "--contrast", "compile=model"], "the store has no such result"),
-        (["--baseline", "compil=none", "--contrast", "compile=block"], "did you mean compile?"),
+        (
+            ["--baseline", "compile=none", "--contrast", "compile=model"],
+            "--contrast compile=model: the store has no such",
+        ),
+        (
+            ["--baseline", "compil=none", "--contrast", "compile=block"],
+            "--baseline compil: no such column; did you mean compile?",
+        ),
+        (["--baseline", "compile"], "--baseline compile: write field=value"),
+        (["--where", "batch_size=4", "--where", "batch_size=8"], "given twice; write batch_size=4,8 for either"),
         (["--fail-on", "slow"], "no such verdict; there are: slower"),
         (["--min-effect", "two", "--baseline", "batch_size=4", "--contrast", "batch_size=8"], "--min-effect two"),
         (["--with", "published", "--fail-on", "slower"], "judges nothing"),
+        (["--with", "published", "--min-effect", "5%"], "judges nothing"),
+        (
+            ["--min-effect", "200%", "--baseline", "batch_size=4", "--contrast", "batch_size=8"],
+            "--min-effect 200%: give",
+        ),
     ],
 )
 def test_a_wrong_comparison_is_refused(lmsweep: Command, tmp_path: Path, arguments: list[str], message: str) -> None:

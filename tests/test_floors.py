@@ -8,7 +8,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-VOCABULARY = {"spec", "sizes", "record", "store", "formulas", "devices", "prices", "attempt", "interval", "prediction"}
+VOCABULARY = {
+    "spec",
+    "sizes",
+    "record",
+    "store",
+    "formulas",
+    "devices",
+    "prices",
+    "words",
+    "attempt",
+    "interval",
+    "prediction",
+}
 """Modules of `trials` that know no torch, which the analysis may import."""
 
 

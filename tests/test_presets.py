@@ -322,7 +322,7 @@ def test_the_command_names_its_presets_and_prints_one(tmp_path: Path) -> None:
     done = lmsweep("table", END_TO_END, "--preset", "cost", "--price", "H200=3.5", "--where", "model=small,2.7b")
     assert done.stdout.rstrip() == (GOLDEN / "cost.txt").read_text().rstrip()
     refused = lmsweep("table", END_TO_END, "--preset", "csot")
-    assert refused.returncode == 2 and "did you mean cost? There are: end-to-end" in refused.stderr
+    assert refused.returncode == 2 and "did you mean cost? (one of: end-to-end" in refused.stderr
     unread = lmsweep("table", END_TO_END, "--price", "H200=3.5")
     assert unread.returncode == 2 and "--price goes with --preset cost" in unread.stderr
     lacking = lmsweep("table", END_TO_END, "--preset", "ddp")

@@ -215,11 +215,11 @@ def test_where_takes_several_values_with_commas_and_nulls_as_a_dash(hardware: pd
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        ({"rows": "modell"}, r"--rows modell: no such column; did you mean model\? There are: "),
+        ({"rows": "modell"}, r"--rows modell: no such column; did you mean model\? \(one of: "),
         ({"cols": "metric"}, r"--cols metric: that is what the cells hold; choose it with --value"),
         ({"values": "step.tiem"}, r"--value step.tiem: the store has no such value; did you mean step.time\?"),
         ({"values": "optimizer.tflops"}, r"--value optimizer.tflops: the store has no such value"),
-        ({"model": "smal"}, r"--where model=smal: the store has no such result; did you mean small\? There are: "),
+        ({"model": "smal"}, r"--where model=smal: the store has no such result; did you mean small\? \(one of: "),
         ({"modell": "small"}, r"--where modell: no such column; did you mean model\?"),
         ({"rows": ""}, r"at least one column name in --rows"),
         ({"rows": "model model"}, r"model is given twice"),

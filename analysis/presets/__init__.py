@@ -6,7 +6,6 @@ To add one: a function from `Results` to a table, and a line in PRESETS.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from analysis.keys import nearest
 from analysis.listing import Listing
 from analysis.presets import ddp, numbers, operators, profile
 from analysis.presets.attention import attention_compiled, attention_grid
@@ -18,6 +17,7 @@ from analysis.tables import Table
 from trials.prices import Price
 from trials.spec import RequestError
 from trials.store import Store
+from trials.words import choices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,5 +94,5 @@ def make_preset(
     RequestError for another name, and where the store does not hold what the table needs.
     """
     if name not in PRESETS:
-        raise RequestError(f"--preset {name}: no such table; {nearest(name, list(PRESETS))}")
+        raise RequestError(f"--preset {name}: no such table{choices(name, PRESETS)}")
     return PRESETS[name].make(Results(store, where, prices))

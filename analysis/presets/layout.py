@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from analysis.cells import cells_of
 from analysis.keys import natural_ranks
 from analysis.ratios import Kind, with_ratios
-from analysis.tables import Table, arrange, cells_of, default_layout, pivot, varying_keys
+from analysis.tables import Table, arrange, default_layout, pivot, varying_keys
 from trials.spec import RequestError, Status
 
 

@@ -2,10 +2,11 @@
 
 import pandas as pd
 
+from analysis.cells import values_in
 from analysis.listing import Listing
 from analysis.presets.layout import devices, in_order, layout
 from analysis.presets.results import Results, nothing
-from analysis.tables import Table, common_conditions, values_in, varying_keys
+from analysis.tables import Table, common_conditions, varying_keys
 
 _MEASUREMENT = ["measurement_id", "environment_id"]
 _LARGEST = 10

@@ -5,8 +5,8 @@ from functools import cached_property
 
 import pandas as pd
 
+from analysis.cells import select
 from analysis.load import load, newest_rows
-from analysis.tables import select
 from trials.prices import Price
 from trials.spec import RequestError, Status
 from trials.store import Store

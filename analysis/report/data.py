@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis.cells import cells_of, unit_of, values_in
 from analysis.keys import DISTINGUISHING_COLUMNS, KEY_COLUMNS, label, natural_ranks
 from analysis.load import SPEED_UNITS
 from analysis.numbers import UNITS
-from analysis.tables import CONDITIONS, DIMENSIONS, PROTOCOL, USUAL, cells_of, default_layout, unit_of, values_in
+from analysis.tables import CONDITIONS, DIMENSIONS, PROTOCOL, USUAL, default_layout
 from trials.spec import PROTOCOL_FIELDS, Flag, Status
 
 _NO_AXES = ("trial_id", "measurement_id", "environment_id", "attempt_id", "started_at", "host_load", "host_memory")
