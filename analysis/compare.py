@@ -63,6 +63,7 @@ class Comparison:
             keys=self.keys,
             units={"baseline": self.unit, "contrast": self.unit, "ratio": "1", "p": "1"},
             together=("baseline", "contrast"),
+            marked="verdict",  # they are doubts about either side
             conditions=self.conditions,
             notes=notes,
         )

@@ -16,13 +16,15 @@ class Listing:
     """What the lines are."""
     frame: pd.DataFrame
     """Plain columns; numbers in SI units. `time_low` and `time_high` are printed with `time`, as median ± distance.
-    `status`, `flags` (tuples) and `reason` are printed in the cells of the line and below the table."""
+    `status`, `flags` (tuples) and `reason` are printed in a cell of the line and below the table."""
     keys: list[str]
     """Columns that tell the lines apart; the first ones."""
     units: dict[str, str]
     """Stored unit of each column of numbers."""
     together: tuple[str, ...] = ()
     """Columns that are read against each other: they are printed in one unit."""
+    marked: str = ""
+    """Column whose cells bear the marks of flags and reasons; "" is the first that is no key."""
     conditions: dict[str, str] = field(default_factory=dict)
     """What all lines have in common."""
     notes: list[str] = field(default_factory=list)

@@ -106,11 +106,12 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
             )
         else:
             texts.append([escape(label(value)) for value in frame[name]])
+    marked = shown.index(listing.marked) if listing.marked else 0
     for line, (status, words) in enumerate(zip(statuses, doubts, strict=True)):
         if status not in (None, Status.OK):
             texts[0][line] = escape(status)
         if words:
-            texts[0][line] += markup.mark.format(",".join(letters[word] for word in words))
+            texts[marked][line] += markup.mark.format(",".join(letters[word] for word in words))
     cells = pd.DataFrame(dict(enumerate(texts)), dtype=object)
     names = [f"{name} ({units[name].name})" if name in units and units[name].name != "1" else name for name in shown]
     return Sheet(

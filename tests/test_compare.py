@@ -18,7 +18,7 @@ from analysis.verdicts import direction, holm, p_values, ratio_of_medians
 from orchestrator.cli import main
 from tests.command import ROOT
 from tests.made_up_results import H200, LAPTOP, Attempts, config, samples
-from trials.spec import RequestError
+from trials.spec import Flag, RequestError
 
 A100 = replace(H200, device_name="NVIDIA A100-SXM4-80GB", device_memory=85_000_000_000)
 STEADY = 1e-5
@@ -270,6 +270,14 @@ def test_the_gate_exits_with_1_where_something_became_slower(lmsweep: Command, t
     assert "Without a counterpart: 0 of the baseline, 1 of the contrast." in done.stdout
     assert lmsweep("compare", after, before, "--fail-on", "slower").returncode == 0
     assert lmsweep("compare", before, after, "--fail-on", "slower", "--min-effect", "30%").returncode == 0
+
+
+def test_a_doubt_about_either_side_stands_at_the_verdict(lmsweep: Command, tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    attempts.ok(gpu(batch_size=4), {"step.time": samples(0.1, STEADY)})
+    attempts.ok(gpu(batch_size=8), {"step.time": samples(0.2, STEADY)}, flags=(Flag.HOST_BOUND,))
+    done = lmsweep("compare", attempts.store.location, "--baseline", "batch_size=4", "--contrast", "batch_size=8")
+    assert "slower [a]\n" in done.stdout and "[a] host_bound: " in done.stdout
 
 
 def test_the_gate_exits_with_1_where_something_no_longer_runs(lmsweep: Command, tmp_path: Path) -> None:
