@@ -13,6 +13,8 @@ VOCABULARY = {
     "sizes",
     "record",
     "store",
+    "folder",
+    "fragment",
     "formulas",
     "devices",
     "prices",
