@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from orchestrator import measuring_verbs, reading_verbs
+from orchestrator.terminal import say, say_warnings
 from trials import __version__
 from trials.spec import RequestError
 
@@ -21,7 +22,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"lmsweep {__version__}")
+        say(f"lmsweep {__version__}")
         raise typer.Exit
 
 
@@ -47,10 +48,11 @@ for verb in (
 
 def main() -> None:
     """Runs the command; a wrong request is one message on standard error and exit code 2."""
+    say_warnings()
     try:
         app()
     except RequestError as error:
-        typer.echo(f"lmsweep: {error}", err=True)
+        say(f"lmsweep: {error}", error=True)
         sys.exit(2)
 
 

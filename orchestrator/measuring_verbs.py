@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from orchestrator.terminal import say
 from trials.spec import RequestError, Status
 
 Sweep = Annotated[str, typer.Argument(help="A sweep file, or the name of a packaged sweep.")]
@@ -51,9 +52,9 @@ def plan(
         planned = _plan(sweep, store, set, address, retry, fresh, cluster=cluster, predict=False, on=on)
         found = [find_frontier(planned.plan, name) for name in _dimensions(max_batch, max_context)]
         if format == "json":
-            typer.echo(json.dumps({"frontier": [one for each in found for one in frontier_as_json(each)]}, indent=2))
+            say(json.dumps({"frontier": [one for each in found for one in frontier_as_json(each)]}, indent=2))
         else:
-            typer.echo("\n\n".join(frontier_as_text(each) for each in found))
+            say("\n\n".join(frontier_as_text(each) for each in found))
         return
     from orchestrator.estimate import Estimates
     from orchestrator.forecast import forecast
@@ -63,9 +64,9 @@ def plan(
     planned = _plan(sweep, store, set, address, retry, fresh, cluster=cluster, predict=not no_predict, on=on)
     foreseen = forecast(planned.plan, Estimates(planned.store), planned.nodes, prices)
     if format == "json":
-        typer.echo(json.dumps(as_json(planned.plan, foreseen, planned.predictions), indent=2))
+        say(json.dumps(as_json(planned.plan, foreseen, planned.predictions), indent=2))
     else:
-        typer.echo(as_text(planned.plan, foreseen, planned.predictions))
+        say(as_text(planned.plan, foreseen, planned.predictions))
 
 
 def run(
@@ -99,21 +100,21 @@ def run(
         planned.predictions.close()
     kept.check_writable()
     for damage in kept.set_aside_damage():
-        typer.echo(f"{store}/{damage.path} cannot be read ({damage.error}); moved to {store}/damaged/", err=True)
+        say(f"{store}/{damage.path} cannot be read ({damage.error}); moved to {store}/damaged/", error=True)
     ready = prepare(planned, Console(), began=began, budget=seconds)
-    typer.echo(summary(planned.plan, ready.forecast))
+    say(summary(planned.plan, ready.forecast))
     try:
         with ready.progress:
             run_plan(ready, address)
     except KeyboardInterrupt:
-        typer.echo(f"\ninterrupted; what had ended is in {store}. `lmsweep run {sweep}` goes on.", err=True)
+        say(f"\ninterrupted; what had ended is in {store}. `lmsweep run {sweep}` goes on.", error=True)
         raise typer.Exit(130) from None
     except StoreError as error:
-        typer.echo(f"lmsweep: {store} takes no more results: {error}. `lmsweep run {sweep}` goes on.", err=True)
+        say(f"lmsweep: {store} takes no more results: {error}. `lmsweep run {sweep}` goes on.", error=True)
         raise typer.Exit(1) from None
-    typer.echo(closing_words(planned.plan, kept, ready.account))
+    say(closing_words(planned.plan, kept, ready.account))
     if ready.gate.kept_out:
-        typer.echo(f"{ready.gate.kept_out} trials did not fit into {budget}; `lmsweep run {sweep}` goes on.")
+        say(f"{ready.gate.kept_out} trials did not fit into {budget}; `lmsweep run {sweep}` goes on.")
     if any(not Status(status).is_final for status in ready.account.statuses):
         raise typer.Exit(1)
 
@@ -143,7 +144,7 @@ def trial(
 
     rows = run_here(asked)
     records = kept.keep(rows) if kept else records_of(rows)
-    typer.echo(trial_words(records))
+    say(trial_words(records))
     if any(not Status(record.status).is_final for record in records):
         raise typer.Exit(1)
 
@@ -153,12 +154,12 @@ def doctor(address: Address = None) -> None:
     from orchestrator.doctor import as_text, examine
 
     if address is None:
-        typer.echo(as_text(examine()))
+        say(as_text(examine()))
         return
     from orchestrator.cluster import examine_nodes
 
     for name, findings in examine_nodes(address).items():
-        typer.echo(f"node {name}\n\n{as_text(findings)}\n")
+        say(f"node {name}\n\n{as_text(findings)}\n")
 
 
 def _plan(

@@ -9,6 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from orchestrator.pace import Pace
 from orchestrator.plan import PlannedTrial
+from orchestrator.terminal import harmless
 from trials.record import Record
 from trials.spec import CONFIG_FIELDS, Status, TrialConfig
 
@@ -62,7 +63,7 @@ class RunProgress:
 
     def say(self, line: str) -> None:
         """Prints a line above the bars."""
-        self._live.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._live.console.print(harmless(line), highlight=False, markup=False, soft_wrap=True)
 
     def _show(self, device_name: str) -> None:
         if self._live.disable:

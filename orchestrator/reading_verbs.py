@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.terminal import say
 from trials.spec import RequestError
 
 StoreArgument = Annotated[str, typer.Argument(help="Where results are kept: a folder or a URI.")]
@@ -16,9 +17,9 @@ def status(store: StoreArgument = "results") -> None:
     from analysis.status import counts, flag_words
 
     frame = load(store, newest=False)
-    typer.echo(counts(frame).to_markdown(index=False) if len(frame) else f"{store} holds no results yet")
+    say(counts(frame).to_markdown(index=False) if len(frame) else f"{store} holds no results yet")
     if doubts := flag_words(frame):
-        typer.echo(f"\n{doubts}")
+        say(f"\n{doubts}")
 
 
 def table(
@@ -38,7 +39,7 @@ def table(
 
     if list_presets:
         width = max(map(len, PRESETS))
-        typer.echo("\n".join(f"{name:<{width}}  {one.question}" for name, one in PRESETS.items()))
+        say("\n".join(f"{name:<{width}}  {one.question}" for name, one in PRESETS.items()))
         return
     if price and preset != "cost":
         raise RequestError("--price goes with --preset cost")
@@ -50,7 +51,7 @@ def table(
         from trials.prices import parse_prices
 
         conditions = _pairs(where, "--where")
-        typer.echo(render(make_preset(preset, store, where=conditions, prices=parse_prices(price)), format))
+        say(render(make_preset(preset, store, where=conditions, prices=parse_prices(price)), format))
         return
     frame = load(store)
     if frame.empty:
@@ -64,7 +65,7 @@ def table(
         where=conditions,
     )
     chosen = pivot(frame, rows=row_names, cols=col_names, values=values, where=conditions)
-    typer.echo(render(chosen, format))
+    say(render(chosen, format))
 
 
 def compare(
@@ -102,7 +103,7 @@ def compare(
             raise RequestError("--with shows numbers side by side and judges nothing; it goes with --where alone")
         from analysis.beside import beside as place_beside
 
-        typer.echo(render(place_beside(select(load(store), conditions), beside), format))
+        say(render(place_beside(select(load(store), conditions), beside), format))
         return
     if other is None and not (first and second):
         raise RequestError("say what to compare: --baseline key=value --contrast key=value, or a second store")
@@ -121,7 +122,7 @@ def compare(
         values=value or None,
         least=_share(min_effect) if min_effect else None,
     )
-    typer.echo(render(found.listing(), format))
+    say(render(found.listing(), format))
     # What no longer runs at all has not become faster.
     if fail_on and found.frame["verdict"].isin([*fail_on, "failed"]).any():
         raise typer.Exit(1)
@@ -145,7 +146,7 @@ def report(
     from analysis.report import write_report
 
     size = write_report(store, output, others)
-    typer.echo(f"{output} ({size / 2**20:.1f} MiB); open it in a browser")
+    say(f"{output} ({size / 2**20:.1f} MiB); open it in a browser")
 
 
 def _pairs(texts: list[str], option: str) -> dict[str, str]:

@@ -245,3 +245,21 @@ def test_what_a_store_says_is_text_in_a_table_for_a_browser_and_for_latex(tmp_pa
     assert "<script>" not in render(table, "html")
     assert r"\input{" not in render(table, "latex")
     assert "alert(1)" in render(table, "html")
+
+
+def test_what_a_store_says_does_not_steer_the_terminal(tmp_path):
+    steering = "\x1b]0;title\x07\x1b[2J\rrm \x9b31m \u202eevil"
+    attempts = Attempts(tmp_path / "store")
+    attempts.ok(config(), {"step.time": (1.0,) * 3}, fingerprint=replace(H200, device_name=steering))
+    (tmp_path / "store" / "measurements" / "\x1b[31m.parquet").write_bytes(b"harm")
+    for done in (
+        lmsweep("status", tmp_path / "store"),
+        lmsweep("table", tmp_path / "store", "--rows", "device_name", "--cols", "model", "--value", "step.time"),
+        lmsweep("table", tmp_path / "store", "--where", "model=\x1b[31m"),
+        lmsweep("run", "\x1b[31m", "--store", tmp_path / "store"),
+    ):
+        printed = done.stdout + done.stderr
+        assert r"\x1b" in printed, printed
+        assert not set("\x1b\x07\r\x9b\u202e") & set(printed), printed
+    table = lmsweep("table", tmp_path / "store", "--rows", "device_name", "--cols", "model", "--value", "step.time")
+    assert r"\x1b]0;title\x07\x1b[2J" in table.stdout and r"rm \x9b31m \u202eevil" in table.stdout

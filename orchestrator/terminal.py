@@ -1,0 +1,28 @@
+"""What the command prints. Words of a store or a sweep may be anyone's, so none of them may steer the terminal."""
+
+import re
+import warnings
+
+import typer
+
+# Control characters other than tab and new line, and those that reverse the direction of text.
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def harmless(text: str) -> str:
+    r"""The text with what would steer a terminal written out: an escape is \x1b."""
+    return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def say(text: str, *, error: bool = False) -> None:
+    """Prints the text, made harmless, and a new line; an error on standard error."""
+    typer.echo(harmless(text), err=error)
+
+
+def say_warnings() -> None:
+    """From now on a warning is a line on standard error like any other, without its place in the source."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        say(f"lmsweep: {message}", error=True)
+
+    warnings.showwarning = show
