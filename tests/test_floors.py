@@ -9,19 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 VOCABULARY = {
-    "spec",
-    "sizes",
-    "record",
-    "store",
-    "folder",
-    "fragment",
-    "formulas",
-    "devices",
-    "prices",
-    "words",
-    "attempt",
-    "interval",
-    "prediction",
+    *("spec", "sizes", "words", "record", "attempt", "store", "folder", "fragment"),
+    *("formulas", "devices", "prices", "interval", "prediction"),
 }
 """Modules of `trials` that know no torch, which the analysis may import."""
 
