@@ -31,8 +31,10 @@ def lmsweep(*arguments: str | Path, **environment: str) -> subprocess.CompletedP
 
 
 def lmsweep_here(*arguments: str | Path) -> str:
-    """The same in this process, which has imported PyTorch already; what it prints. Raises what the command raises."""
-    return CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"}, catch_exceptions=False).stdout
+    """The same in this process, which has imported PyTorch already; what it prints. It must exit with 0."""
+    done = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"}, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
 
 
 def start(*arguments: str | Path, **environment: str) -> subprocess.Popen[str]:
