@@ -4,6 +4,7 @@ How a trial's own process ends is in test_isolation.py, writers that crash in te
 test_command.py too, what becomes of a cluster's nodes in test_cluster.py.
 """
 
+import contextlib
 import os
 import random
 import shutil
@@ -40,8 +41,12 @@ def assert_each_once(store: Path, count: int) -> None:
 
 def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
     """All that a command has started, less two helpers of Ray that end by themselves a minute after their node."""
-    everyone = psutil.Process(process.pid).children(recursive=True)
-    return [one for one in everyone if "agent" not in " ".join(one.cmdline()).lower()]
+    found = []
+    for one in psutil.Process(process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
+            if "agent" not in " ".join(one.cmdline()).lower():
+                found.append(one)
+    return found
 
 
 def assert_gone(processes: list[psutil.Process]) -> None:
@@ -131,6 +136,7 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_what_was_stored_stays(tmp_
     assert_each_once(small_disk / "store", 40)
 
 
+@pytest.mark.slow
 def test_two_drivers_on_one_store_lose_nothing(tmp_path):
     folders = [tmp_path / name for name in ("a", "b")]
     for folder, count in zip(folders, (30, 40), strict=True):
@@ -196,6 +202,7 @@ def object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tu
     server.wait()
 
 
+@pytest.mark.slow
 def test_results_wait_on_this_machine_while_an_object_store_is_out_of_reach_and_then_arrive(tmp_path, object_store):
     server, uri = object_store
     sweep = write_sweep(tmp_path, context_length=[16, 32, 64])
