@@ -555,6 +555,7 @@ def test_host_bound_and_outliers_are_flagged_by_phase() -> None:
     assert flags_of_phase(alone(), "forward", [*free, far], None) == (Flag.OUTLIERS,)
 
 
+@pytest.mark.slow
 def test_the_command_runs_the_packaged_sweep_on_a_cpu_and_prints_forward_and_backward(tmp_path: Path) -> None:
     store = tmp_path / "store"
     small = ("d_model=16,32", "context_length=64", "batch_size=1", "measure_steps=5", "compile=none")

@@ -123,6 +123,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_run_with_a_sentence_and_what_was_stored_stays(tmp_path, small_disk):
     sweep = write_noops(tmp_path, 40)
     full = lmsweep("run", sweep, "--store", small_disk / "store")
@@ -232,6 +233,7 @@ def test_a_run_into_an_object_store_that_does_not_answer_is_refused(tmp_path):
     assert "cannot reach the store" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_leaves_no_process(tmp_path):
     sweep = write_sweep(tmp_path, context_length=[512], batch_size=4, measure_steps=10_000)
     process = start("run", sweep, "--store", tmp_path / "store")

@@ -302,6 +302,7 @@ def test_the_memory_of_attention_measured_on_an_h200_is_predicted() -> None:
 def test_what_whole_steps_requested_on_an_h200_is_predicted_and_whole_blocks_are_a_little_more() -> None:
     frame = analysis.load("analysis/reference/h200-memory")
     frame = frame[frame["model"].isin(["small", "2.7b"]) & (frame["compile"] == "none") & (frame["phase"] == "step")]
+    frame = frame[(frame["mode"] == "train_step") & (frame["zero_grad"] == "after_step")]
     assert frame["measurement_id"].nunique() == 12
     for _, rows in frame.groupby("measurement_id"):
         measured = dict(zip(rows["metric"], rows["samples"], strict=True))

@@ -89,6 +89,7 @@ def affinities() -> dict[int, tuple[int, ...]]:
     return {one.pid: tuple(one.cpu_affinity()) for one in servers}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="two slots need two cores")
 def test_two_slots_compile_each_graph_once_and_measure_on_cores_of_their_own(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
