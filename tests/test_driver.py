@@ -1,0 +1,82 @@
+"""The process that keeps NVIDIA's driver ready, with a library in the driver's place that tells when it is called."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from trials.driver import ReadyDriver
+
+STAND_IN = """
+#include <stdio.h>
+#include <stdlib.h>
+int cuInit(unsigned flags) {
+    FILE *told = fopen(getenv("TOLD"), "a");
+    fprintf(told, "cuInit(%u) %s\\n", flags, getenv("CUDA_VISIBLE_DEVICES"));
+    fclose(told);
+    return atoi(getenv("CU_RESULT"));
+}
+"""
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the stand-in writes what it is asked."""
+    (tmp_path / "cuda.c").write_text(STAND_IN)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", tmp_path / "cuda.c"], check=True)
+    for name, value in {
+        "LD_LIBRARY_PATH": str(tmp_path),
+        "TOLD": str(tmp_path / "told"),
+        "CU_RESULT": "0",
+        "CUDA_VISIBLE_DEVICES": "2,3",
+    }.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path / "told"
+
+
+def keepers_of(pid: int) -> list[psutil.Process]:
+    return [one for one in psutil.Process(pid).children() if one.cmdline()[-1].endswith("driver.py")]
+
+
+def wait_until(holds) -> None:  # type: ignore[no-untyped-def]
+    end = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < end, "it never came about"
+        time.sleep(0.02)
+
+
+def test_it_initialises_the_driver_once_for_the_visible_gpus_and_stays_until_it_is_closed(told: Path):
+    ready = ReadyDriver()
+    wait_until(told.exists)
+    time.sleep(0.2)
+    (keeper,) = keepers_of(os.getpid())
+    assert keeper.is_running() and told.read_text() == "cuInit(0) 2,3\n"
+    ready.close()
+    assert not keeper.is_running()
+
+
+def test_it_dies_with_its_owner(told: Path):
+    owner_code = "import time\nfrom trials.driver import ReadyDriver\nReadyDriver()\ntime.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", owner_code]) as owner:
+        wait_until(told.exists)
+        (keeper,) = keepers_of(owner.pid)
+        owner.kill()
+    wait_until(lambda: not keeper.is_running())
+
+
+@pytest.mark.parametrize("lacks", ["a library", "a device"])
+def test_without_the_driver_or_a_device_it_ends_at_once(
+    lacks: str, told: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    if lacks == "a library":
+        (told.parent / "libcuda.so.1").unlink()
+    else:
+        monkeypatch.setenv("CU_RESULT", "100")
+    ready = ReadyDriver()
+    wait_until(lambda: all(one.status() == psutil.STATUS_ZOMBIE for one in psutil.Process().children()))
+    ready.close()
+    assert capfd.readouterr() == ("", "")
