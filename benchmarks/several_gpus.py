@@ -1,10 +1,11 @@
-"""What several GPUs of one machine bring, and whether trials side by side disturb each other.
+"""What several GPUs of one machine bring.
 
-python benchmarks/several_gpus.py FOLDER [--gpus 1,2,4] [--sweep FILE] [--set axis=a,b ...]
+python benchmarks/several_gpus.py scaling FOLDER [--gpus 1,2,4] [--sweep FILE] [--set axis=a,b ...]
+python benchmarks/several_gpus.py foreign FOLDER [--gpus 2]
 
-Runs the sweep with so many GPUs visible, each time into a fresh store under FOLDER, after a run with all of them that
-fills an empty compile cache. Prints trials per hour, how far medians are from those on one GPU, and whether a foreign
-process on a GPU is noticed.
+`scaling` runs the sweep with so many GPUs visible, each time into a fresh store under FOLDER, after a run with all of
+them that fills an empty compile cache; it prints trials per hour, and how far medians are from those on one GPU.
+`foreign` shows whether a process that is on a GPU already is noticed.
 """
 
 import argparse
@@ -167,8 +168,24 @@ def notices_foreign(store: Path, gpus: int, arguments: Sequence[str]) -> str:
     return f"beside a foreign process on GPU {gpus - 1}: {shared.steps[['median', 'flags']].to_dict('records')}"
 
 
+def scaling(folder: Path, counts: Sequence[int], arguments: Sequence[str]) -> None:
+    # Two steps compile the same graphs as twenty.
+    run(folder / "cold", counts[-1], [*arguments, "--set", "warmup_steps=1", "--set", "measure_steps=1"])
+    runs = [run(folder / f"gpus-{count}", count, arguments) for count in counts]
+    print(rates(runs))
+    for together in runs[1:]:
+        print(f"\n{differences(runs[0], together)}")
+
+
+def foreign(folder: Path, counts: Sequence[int], sweep: str) -> None:
+    print(notices_foreign(folder / "foreign", 1, [sweep, *ONE_TRIAL]))
+    if counts[-1] > 1:
+        print(notices_foreign(folder / "foreign-rank", 2, ["ddp", *ONE_DATA_PARALLEL]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["scaling", "foreign"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--gpus", default="1,2,4")
     parser.add_argument("--sweep", default=str(ROOT / "benchmarks" / "end-to-end.yaml"))
@@ -177,15 +194,10 @@ def main() -> None:
     asked.folder.mkdir(parents=True, exist_ok=True)
     changes = [word for text in asked.set for word in ("--set", text)]
     counts = sorted(int(count) for count in asked.gpus.split(","))
-    run(asked.folder / "cold", counts[-1], [asked.sweep, *changes])
-    runs = [run(asked.folder / f"gpus-{count}", count, [asked.sweep, *changes]) for count in counts]
-    print(rates(runs))
-    for together in runs[1:]:
-        print(f"\n{differences(runs[0], together)}")
-    if runs[0].steps["device"].str.startswith("cuda").all():
-        print(f"\n{notices_foreign(asked.folder / 'foreign', 1, [asked.sweep, *ONE_TRIAL])}")
-        if counts[-1] > 1:
-            print(notices_foreign(asked.folder / "foreign-rank", 2, ["ddp", *ONE_DATA_PARALLEL]))
+    if asked.what == "scaling":
+        scaling(asked.folder, counts, [asked.sweep, *changes])
+    else:
+        foreign(asked.folder, counts, asked.sweep)
 
 
 if __name__ == "__main__":

@@ -88,10 +88,11 @@ def cores() -> Iterator[Finding]:
     seen = gpu_states()
     gpus = 0 if isinstance(seen, str) else len(seen)
     few = usable < FEW_CORES * max(gpus, 1)
-    for_each = f" for {gpus} GPUs" if gpus else ""
+    for_each = f" for {gpus} GPU{'s' * (gpus > 1)}" if gpus else ""
     advice = f"Fewer than {FEW_CORES} for each trial: expect noise, and on a GPU host_bound results."
     yield Finding(check="cores", found=f"{usable} of {os.cpu_count()}{for_each}", advice=advice if few else None)
-    busy = psutil.cpu_percent(interval=0.5) / 100 * (os.cpu_count() or 1)
+    # Of a virtual machine the system can count more idle time than there was time.
+    busy = max(0.0, psutil.cpu_percent(interval=0.5)) / 100 * (os.cpu_count() or 1)
     advice = "Other processes are at work; what they take is missing in the measurements. End them or wait."
     yield Finding(
         check="cores in use now", found=f"{busy:.1f}", advice=advice if busy > max(0.5, 0.1 * usable) else None

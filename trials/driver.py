@@ -1,9 +1,9 @@
 """NVIDIA's driver, kept ready for one trial's process after the other.
 
-As long as some process has initialised the driver for a GPU, the next one does so in 8 ms rather than 96, and ends in 47
-rather than 86 (one NVIDIA H200). The driver serves the processes of all GPUs of a machine one after the other, so this
-limits how many trials side by side are worth having. Run as a script this is such a process: it makes no context, holds no
-memory of the GPU, and is not among those that NVML lists as running on it.
+As long as some process has initialised the driver for a GPU, the next one does so in 8 ms rather than 96, and ends in
+47 rather than 86 (one NVIDIA H200). The driver serves the processes of all GPUs of a machine one after the other, so
+this limits how many trials side by side are worth having. Run as a script this is such a process: it makes no context,
+holds no memory of the GPU, and is not among those that NVML lists as running on it.
 """
 
 import ctypes
