@@ -11,10 +11,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from orchestrator.crew import Crew
 from orchestrator.gate import Gate
 from orchestrator.placement import Placement
 from orchestrator.plan import PlannedTrial
-from orchestrator.worker import Worker
 from trials.attempt import Attempt
 from trials.cores import usable_cores
 from trials.record import Row
@@ -137,7 +137,8 @@ def launch(
                 return Searcher.FINISHED
             self._at_work[asked] += 1
             self._given[trial_id] = asked
-            return {"index": index, "bundle": dict(asked.bundle), "node_ids": list(asked.node_ids)}
+            bundles = [dict(asked.bundle) for _ in range(asked.nodes)]
+            return {"index": index, "bundles": bundles, "node_ids": list(asked.node_ids)}
 
         def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
             self._at_work[self._given.pop(trial_id)] -= 1
@@ -183,10 +184,12 @@ def launch(
 
     def resources(config: dict[str, Any]) -> Any:
         # Tune unpickles this function with every trial: it must not hold the plan.
+        bundles = config["bundles"]
+        strategy = "STRICT_SPREAD" if len(bundles) > 1 else "PACK"
         if not config["node_ids"]:
-            return tune.PlacementGroupFactory([config["bundle"]])
-        there = f"in({','.join(config['node_ids'])})"
-        return tune.PlacementGroupFactory([config["bundle"]], bundle_label_selector=[{NODE_ID: there}])
+            return tune.PlacementGroupFactory(bundles, strategy)
+        there = {NODE_ID: f"in({','.join(config['node_ids'])})"}
+        return tune.PlacementGroupFactory(bundles, strategy, bundle_label_selector=[there for _ in bundles])
 
     slots = sum(asked.slots for asked in {_placement(planned) for planned in trials})
     with tempfile.TemporaryDirectory(prefix="lmsweep-tune-") as scratch:
@@ -222,29 +225,22 @@ class NotKept:
 
 
 def _supervisor() -> type:
-    import ray
     from ray import tune
 
     class Supervisor(tune.Trainable):
         """The actor: one per slot, kept from trial to trial."""
 
         def setup(self, config: dict[str, Any], trials: Sequence[PlannedTrial] = ()) -> None:
-            context = ray.get_runtime_context()
-            here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
-            self.worker = Worker(
-                trials,
-                gpu_ids=context.get_accelerator_ids().get("GPU", []),
-                gpus_on_node=int(here["Resources"].get("GPU", 0)),
-            )
+            self.crew = Crew(trials)
 
         def step(self) -> dict[str, Any]:
-            return {"done": True, "rows": self.worker.run(self.config["index"])}
+            return {"done": True, "rows": self.crew.run(self.config["index"])}
 
         def reset_config(self, new_config: dict[str, Any]) -> bool:
             return True
 
         def cleanup(self) -> None:
-            self.worker.close()
+            self.crew.close()
 
     return Supervisor
 

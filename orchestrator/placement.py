@@ -15,8 +15,10 @@ class Placement:
     """What a trial asks Ray for."""
 
     bundle: tuple[tuple[str, float], ...]
-    """Resources of one node: a CPU trial has the whole node's cores, a GPU trial a GPU for each rank and their share of
-    the cores."""
+    """Resources of each of its nodes: a CPU trial has the whole node's cores, a GPU trial a GPU for each rank there and
+    their share of the cores."""
+    nodes: int
+    """How many such bundles, each on a node of its own."""
     node_ids: tuple[str, ...]
     """Ray's names of the nodes that it is kept to; empty where the resources alone lead it to the right ones."""
     slots: int
@@ -26,6 +28,7 @@ class Placement:
 def able_nodes(config: TrialConfig, nodes: Sequence[Node]) -> list[Node] | str:
     """The nodes that can hold the trial, or why none can. On the CPU they are of one kind, of those without GPUs if
     there are such: nobody asks for a particular CPU, so the results of a sweep shall at least be comparable.
+    The nodes of one trial are alike, too.
     """
     device = config.device_type
     able = [node for node in nodes if device in node.environments]
@@ -37,20 +40,26 @@ def able_nodes(config: TrialConfig, nodes: Sequence[Node]) -> list[Node] | str:
     if not matching:
         present = sorted({node.accelerator_type for node in able if node.accelerator_type})
         return f"no {wanted} here; there is {', '.join(present)}"
-    large = [node for node in matching if node.places(device) >= config.world_size]
+    ranks = config.ranks_per_node
+    what = "GPUs" if device == "cuda" else "cores"
+    large = [node for node in matching if node.places(device) >= ranks]
     if not large:
         most = max(node.places(device) for node in matching)
-        what = "GPUs" if device == "cuda" else "cores"
-        return f"world_size {config.world_size} needs as many {what} on one node, and the most that one has is {most}"
-    if device == "cuda":
+        spread = f" on {config.nodes} nodes needs {ranks} {what} on each" if config.nodes > 1 else ""
+        needs = spread or f" needs as many {what} on one node"
+        return f"world_size {config.world_size}{needs}, and the most that one has is {most}"
+    if device == "cuda" and config.nodes == 1:
         return large
-    first = min(large, key=lambda node: node.gpus > 0)
-    return [node for node in large if node.is_like(first, device)]
+    kinds = [[node for node in large if node.is_like(one, device)] for one in large]
+    most = max(_count(kind) for kind in kinds)
+    if most < config.nodes:
+        return f"nodes {config.nodes} needs as many that are alike and have {ranks} {what} each, and there is {most}"
+    return min((kind for kind in kinds if _count(kind) >= config.nodes), key=lambda kind: kind[0].gpus > 0)
 
 
 def place(config: TrialConfig, able: Sequence[Node], nodes: Sequence[Node]) -> Placement:
     """The trial on any of the able nodes, and on no other of the nodes that there are."""
-    device, ranks = config.device_type, config.world_size
+    device, ranks = config.device_type, config.ranks_per_node
     if device == "cuda":
         resources = {"CPU": float(ranks * min(node.gpu_share_of_cpus for node in able)), "GPU": float(ranks)}
         if config.accelerator_type:
@@ -62,5 +71,21 @@ def place(config: TrialConfig, able: Sequence[Node], nodes: Sequence[Node]) -> P
     return Placement(
         bundle=tuple(resources.items()),
         node_ids=tuple(node.node_id for node in able if node.node_id) if named and len(able) < len(nodes) else (),
-        slots=sum((node.gpus // ranks if device == "cuda" else 1) * node.count for node in able),
+        nodes=config.nodes,
+        slots=side_by_side(config, able),
     )
+
+
+def side_by_side(config: TrialConfig, able: Sequence[Node]) -> int:
+    """How many such trials these nodes can hold at the same time."""
+    ranks = config.ranks_per_node
+    held = [node.gpus // ranks if config.device_type == "cuda" else 1 for node in able for _ in range(node.count)]
+    most = sum(held) // config.nodes
+    # A node holds one part of a trial at most.
+    while sum(min(most, one) for one in held) < most * config.nodes:
+        most -= 1
+    return most
+
+
+def _count(nodes: Sequence[Node]) -> int:
+    return sum(node.count for node in nodes)

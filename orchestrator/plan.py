@@ -93,7 +93,7 @@ class _Decisions:
         self._nodes = nodes
         self._done = done
         self._predictions = predictions
-        self._places: dict[tuple[str, int], tuple[list[Node] | str, dict[str, Fingerprint]]] = {}
+        self._places: dict[tuple[str, int, int], tuple[list[Node] | str, dict[str, Fingerprint]]] = {}
         # measurement_id -> for each trial that has it, the environments of which one will have measured it.
         self._promised: dict[str, list[set[str]]] = {}
 
@@ -136,7 +136,7 @@ class _Decisions:
 
     def _where(self, config: TrialConfig) -> tuple[list[Node] | str, dict[str, Fingerprint]]:
         """The nodes that can hold the trial, or why none can, and what it would meet there."""
-        key = (config.device, config.world_size)
+        key = (config.device, config.world_size, config.nodes)
         if key not in self._places:
             able = able_nodes(config, self._nodes)
             if isinstance(able, str):

@@ -13,6 +13,7 @@ from orchestrator.gate import Gate
 from orchestrator.launch import launch, start_ray, stop_ray
 from orchestrator.order import in_order
 from orchestrator.pace import Pace
+from orchestrator.placement import side_by_side
 from orchestrator.plan import Action, Plan, Planned, PlannedTrial
 from orchestrator.progress import RunProgress
 from orchestrator.resources import Node
@@ -147,11 +148,12 @@ def keep_foreseen(planned: PlannedTrial, store: Store, account: Account) -> None
 
 
 def count_slots(plan: Plan, nodes: list[Node]) -> int:
-    """The most of the plan's trials that can run side by side: on a node one for every `world_size` of its GPUs, and
-    one on its CPU.
+    """The most of the plan's trials that can run side by side: as many as the GPUs hold of those that take fewest, and
+    one on a node's CPU.
     """
+    started = [node for node in nodes if node.started]
     configs = [planned.trial.config for planned in plan.to_run]
-    ranks = [config.world_size for config in configs if config.device_type == "cuda"]
-    on_gpus = sum(node.gpus // min(ranks) for node in nodes if node.started) if ranks else 0
+    shapes = {(config.world_size, config.nodes): config for config in configs if config.device_type == "cuda"}
+    on_gpus = [side_by_side(config, started) for config in shapes.values()]
     on_cpus = [one.placement.slots for one in plan.to_run if one.placement and one.trial.config.device_type != "cuda"]
-    return max([on_gpus, *on_cpus, 1])
+    return max([*on_gpus, *on_cpus, 1])

@@ -71,7 +71,8 @@ def _within_limits(name: str) -> AfterValidator:
         if isinstance(value, int) and value >= 2**63:
             raise ValueError(f"{name} is {value}; it must be less than 2**63")
         width = 2 * max(1, value or 1) if name == "num_heads" else 2
-        TrialConfig(**{"d_model": width, name: value})
+        ranks = max(1, value or 1) if name == "nodes" else 1
+        TrialConfig(**{"d_model": width, "world_size": ranks, name: value})
         return value
 
     return AfterValidator(check)

@@ -1,6 +1,6 @@
 """The worker: what an actor on a node does with a trial. It holds the device for the trial and never touches it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -8,6 +8,7 @@ from orchestrator.plan import PlannedTrial
 from trials.cores import Gpu, cores_of, find_cores, find_gpus
 from trials.driver import ReadyDriver
 from trials.isolation import IsolatedRunner
+from trials.ranks import Part
 from trials.record import Record, Row
 
 LEAST_AHEAD = 4
@@ -31,12 +32,12 @@ class Worker:
         self._runner = IsolatedRunner(cores=self._cores)
         self._runner.start()
 
-    def run(self, index: int) -> list[Row]:
-        """The rows of the plan's trial of this index."""
+    def run(self, index: int, *, part: Part | None = None, in_vain: Callable[[], bool] | None = None) -> list[Row]:
+        """The rows of the plan's trial of this index; `part` and `in_vain` are for IsolatedRunner."""
         planned = self._trials[index]
         seconds = self._compile_ahead(index) if planned.trial.config.compiles else None
-        rows = self._runner.run(planned.trial, fallback=planned.environment)
-        last = rows[-1]
+        rows = self._runner.run(planned.trial, fallback=planned.environment, part=part, in_vain=in_vain)
+        last = rows[-1] if rows else None
         if seconds is not None and isinstance(last, Record) and last.phase == "trial":
             rows.append(replace(last, metric="precompile_time", samples=(seconds,)))
         return rows

@@ -26,7 +26,9 @@ def planned(accelerator: str, index: int) -> PlannedTrial:
         action="run",
         reason=None,
         environment=HERE,
-        placement=Placement(bundle=(("CPU", 1.0), (f"{ACCELERATOR}{accelerator}", 0.001)), node_ids=(), slots=1),
+        placement=Placement(
+            bundle=(("CPU", 1.0), (f"{ACCELERATOR}{accelerator}", 0.001)), nodes=1, node_ids=(), slots=1
+        ),
     )
 
 

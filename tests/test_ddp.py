@@ -28,7 +28,7 @@ from trials.isolation import IsolatedRunner
 from trials.nvml import Reading
 from trials.pairs import in_pairs
 from trials.precision import set_math_mode
-from trials.ranks import Emit, Rank, RankDiedError, run_ranks
+from trials.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
 from trials.record import Fingerprint, Record, Row
 from trials.run import run_trial, status_of
 from trials.spec import Ddp, Flag, RequestError, Status, Trial, TrialConfig, trial_id
@@ -97,7 +97,7 @@ def value(row: Record) -> float:
 
 def in_ranks(body: Callable[[Workbench, int], Any]) -> Any:
     """What rank 0 returns from `body`, which both ranks run as members of the group, on one core each."""
-    return run_ranks(2, partial(_run_body, body), cores=tuple(usable_cores()[:2]), start="fork")
+    return run_ranks(parts_of(SMALL)[0], partial(_run_body, body), cores=tuple(usable_cores()[:2]), start="fork")
 
 
 def _run_body(body: Callable[[Workbench, int], Any], rank: Rank, emit: Emit) -> bool:
@@ -454,8 +454,8 @@ class Crowded(DataParallelStep):
         unknown = dict.fromkeys(("sm_clock", "memory_clock", "power", "temperature", "energy", "event_reasons"))
         self._watch.readings.append(Reading(at=time.monotonic(), processes=processes, **unknown))
 
-    def doubts(self, since: float, until: float) -> tuple[Flag, ...]:
-        return super().doubts(0.0, until)
+    def doubts(self, since_ago: float, until_ago: float) -> tuple[Flag, ...]:
+        return super().doubts(time.monotonic(), until_ago)
 
 
 def flags_of_times(kind: type[DataParallelStep], bench: Workbench, rank: int) -> list[tuple[Flag, ...]]:
@@ -514,7 +514,7 @@ def fail_in_rank_1(environment: Fingerprint, rank: Rank, emit: Emit) -> bool:
 
 def test_one_rank_that_fails_ends_the_others(environment):
     began = time.monotonic()
-    (row,) = run_ranks(2, partial(fail_in_rank_1, environment), cores=(0, 1), start="fork")
+    (row,) = run_ranks(parts_of(SMALL)[0], partial(fail_in_rank_1, environment), cores=(0, 1), start="fork")
     assert (row.status, row.error) == (Status.OOM, "no memory in rank 1")
     assert time.monotonic() - began < 10
     assert no_process_left()
@@ -531,7 +531,7 @@ def die_in_rank_1(environment: Fingerprint, rank: Rank, emit: Emit) -> bool:
 
 def test_what_follows_from_a_death_does_not_hide_it(environment):
     with pytest.raises(RankDiedError, match="rank 1 of 2 exited with code 3"):
-        run_ranks(2, partial(die_in_rank_1, environment), cores=(0, 1), start="fork")
+        run_ranks(parts_of(SMALL)[0], partial(die_in_rank_1, environment), cores=(0, 1), start="fork")
 
 
 # What is asked for and cannot be

@@ -56,8 +56,9 @@ def test_every_field_of_the_combination_tells_trials_apart(name):
     words = {"precision": "bf16", "compile": "block", "attention": "sdpa", "optimizer": "adamw_loop"}
     words |= {"compile_mode": "max-autotune", "checkpointing": "block", "causal": False}
     words |= {"ddp": "flat", "bucket_bytes": 10**6}
-    value = words[name] if name in words else getattr(TINY, name) * 2
-    assert trial_id(replace(TINY, **{name: value})) != trial_id(TINY)
+    value = words[name] if name in words else getattr(TINY, name) * (4 if name == "world_size" else 2)
+    ranks = replace(TINY, world_size=2)
+    assert trial_id(replace(ranks, **{name: value})) != trial_id(ranks)
 
 
 @pytest.mark.parametrize(

@@ -33,5 +33,6 @@ def main(connection: Connection, parent_pid: int, output_fd: int, inherited_fd: 
             connection.send,
             requested_at=request.requested_at,
             keep=request.keep,
+            part=request.part,
         )
         connection.send(Finished(reusable=reusable))

@@ -1,9 +1,10 @@
 """Collectives: the group of a trial's ranks, the mean of tensors over it, and how fast the links between them are."""
 
 import os
-import sys
+import socket
 from datetime import timedelta
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -16,29 +17,29 @@ BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
 
 def join(rank: Rank, config: TrialConfig) -> None:
-    """Makes this process a member of the ranks' group, on the GPU of its own number.
+    """Makes this process a member of the ranks' group, on the GPU of its number on this machine.
 
     Raises UnsupportedError where there is no library for the device, or there are fewer GPUs than ranks.
     """
-    device = config.device_type
+    device, part = config.device_type, rank.part
     if device not in BACKENDS:
         raise UnsupportedError(f"no library joins ranks on device {device}; ddp runs on {' and '.join(BACKENDS)}")
     own: torch.device | None = None
     if device == "cuda":
-        if torch.cuda.device_count() < rank.world_size:
-            raise UnsupportedError(f"world_size is {rank.world_size}; GPUs here: {torch.cuda.device_count()}")
-        own = torch.device("cuda", rank.index)
+        if torch.cuda.device_count() < part.count:
+            raise UnsupportedError(f"ranks on this machine: {part.count}; GPUs: {torch.cuda.device_count()}")
+        own = torch.device("cuda", rank.local_index)
         torch.cuda.set_device(own)
-    if rank.host == LOOPBACK:
-        interface = "lo0" if sys.platform == "darwin" else "lo"
-        for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-            os.environ.setdefault(variable, interface)
+    interface = interface_to(part.host)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)  # else it takes what the host's name stands for, often lo
+    if part.host == LOOPBACK:
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)  # between machines NCCL knows better
     # The trial's own limit ends what hangs, and says where; the group's must not come first.
     timeout = timedelta(seconds=config.timeout_seconds + 60)
     store = dist.TCPStore(
-        rank.host,
-        rank.port,
-        rank.world_size,
+        part.host,
+        part.port,
+        part.world_size,
         is_master=rank.listener is not None,
         timeout=timeout,
         wait_for_workers=False,
@@ -48,10 +49,18 @@ def join(rank: Rank, config: TrialConfig) -> None:
         BACKENDS[device],
         store=store,
         rank=rank.index,
-        world_size=rank.world_size,
+        world_size=part.world_size,
         timeout=timeout,
         device_id=own,
     )
+
+
+def interface_to(host: str) -> str:
+    """The name of the network interface by which this machine reaches that IPv4 address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 9))  # sends nothing: the system only looks the way up
+        own = probe.getsockname()[0]
+    return next(name for name, found in psutil.net_if_addrs().items() if own in [one.address for one in found])
 
 
 def leave() -> None:

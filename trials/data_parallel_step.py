@@ -1,5 +1,6 @@
 """One rank's part in data-parallel training: its slice of the batch, and a step with or without synchronisation."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import cast
@@ -134,12 +135,13 @@ class DataParallelStep:
         self._watch = Watch(self.config.device_type)
         self._watch.wait()
 
-    def doubts(self, since: float, until: float) -> tuple[Flag, ...]:
-        """Ends the watch; what it says against what was measured between these values of time.monotonic(), which is
-        the same in all processes of a machine.
+    def doubts(self, since_ago: float, until_ago: float) -> tuple[Flag, ...]:
+        """Ends the watch; what it says against what was measured from the first of these numbers of seconds ago to the
+        second. Not points of time: machines have clocks of their own, and a message is faster than two readings.
         """
+        now = time.monotonic()
         self._watch.close()
-        return doubts(self._watch, since=since, until=until)
+        return doubts(self._watch, since=now - since_ago, until=now - until_ago)
 
     def forget_peak(self) -> None:
         """Begins to look for the peak of memory anew."""

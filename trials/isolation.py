@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -12,8 +13,12 @@ from typing import Self
 
 from trials.attempt import Attempt
 from trials.processes import pinned
+from trials.ranks import Part
 from trials.record import Fingerprint, Row, environment_id
 from trials.spec import Status, Trial, TrialConfig
+
+POLL_SECONDS = 0.2
+"""How often it is asked whether a trial is still wanted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +32,8 @@ class Request:
     """time.monotonic() when it was asked for."""
     keep: bool = False
     """Whether its process is to be made ready for another trial."""
+    part: Part | None = None
+    """The ranks that are on this machine, where not all of the trial's are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +77,27 @@ class IsolatedRunner:
         """Begins to start the server, which is needed soon."""
         self._connect()
 
-    def run(self, trial: Trial, *, fallback: Fingerprint) -> list[Row]:
-        """The rows of every workload of the trial; it does not raise for anything that happens to the trial."""
+    def run(
+        self,
+        trial: Trial,
+        *,
+        fallback: Fingerprint,
+        part: Part | None = None,
+        in_vain: Callable[[], bool] | None = None,
+    ) -> list[Row]:
+        """The rows of every workload of the trial; it does not raise for anything that happens to the trial.
+
+        `part` are the ranks to run here, where not all are. When `in_vain` says so, the trial is ended and has no rows.
+        """
         attempt = Attempt.begin(trial)
         requested_at = time.monotonic()
         connection = self._connect()
         try:
-            connection.send(Request(attempt=attempt, fallback=fallback, requested_at=requested_at))
+            connection.send(Request(attempt=attempt, fallback=fallback, requested_at=requested_at, part=part))
+            while in_vain and not connection.poll(POLL_SECONDS):
+                if in_vain():
+                    self.close()
+                    return []
             rows: list[Row] = connection.recv()
         except (EOFError, ConnectionError):
             self.close()

@@ -9,14 +9,15 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal
 
 from trials.cores import share_of
 from trials.processes import die_with_parent, pin
 from trials.record import Record, Row
-from trials.spec import Status
+from trials.spec import Status, TrialConfig
 
 Start = Literal["fork", "spawn"]
 """fork takes a fraction of the time, and needs a process that has touched no device and computed nothing."""
@@ -31,21 +32,46 @@ BLAME_SECONDS = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
+class Part:
+    """The ranks of a trial that are on one machine, and where they meet all others."""
+
+    first: int
+    """The index of the first of them."""
+    count: int
+    world_size: int
+    """How many ranks the whole trial has."""
+    host: str = LOOPBACK
+    """Address at which rank 0 listens."""
+    port: int = 0
+    """TCP port there; 0 for any that is free, which only ranks of the same machine get to know."""
+
+
+def parts_of(config: TrialConfig, host: str = LOOPBACK, port: int = 0) -> list[Part]:
+    """The trial's ranks, machine by machine."""
+    count = config.ranks_per_node
+    return [
+        Part(first=node * count, count=count, world_size=config.world_size, host=host, port=port)
+        for node in range(config.nodes)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rank:
-    """One of the processes: where it stands, and where they meet."""
+    """One of the processes."""
 
     index: int
     """From 0, which leads."""
-    world_size: int
-    """How many there are."""
-    host: str
-    """Address at which rank 0 listens."""
-    port: int
-    """TCP port there."""
+    part: Part
+    """It and its neighbours on this machine."""
     listener: socket.socket | None
     """The socket bound to it, for rank 0; None for the others."""
     cores: tuple[int, ...]
     """Logical cores that are its own."""
+
+    @property
+    def local_index(self) -> int:
+        """Its number on this machine, from 0."""
+        return self.index - self.part.first
 
 
 class RankDiedError(Exception):
@@ -71,11 +97,12 @@ class RankProcess:
     def check_alive(self) -> None:
         """Raises RankDiedError where it has ended, and not by itself."""
         if self.process.exitcode:
-            raise RankDiedError(f"rank {self.rank.index} of {self.rank.world_size} {exit_words(self.process.exitcode)}")
+            rank = self.rank
+            raise RankDiedError(f"rank {rank.index} of {rank.part.world_size} {exit_words(self.process.exitcode)}")
 
 
-def run_ranks(world_size: int, body: Body, *, cores: tuple[int, ...], start: Start) -> list[Row]:
-    """The rows that rank 0 of `world_size` processes emits, or those of the first rank that fails.
+def run_ranks(part: Part, body: Body, *, cores: tuple[int, ...], start: Start) -> list[Row]:
+    """The rows that rank 0 emits, none where it is on another machine, or those of the first rank here that fails.
 
     Each has an equal share of `cores`; fewer than ranks are shared. None of them outlives this call, or this process.
     Raises RankDiedError where one dies.
@@ -83,16 +110,15 @@ def run_ranks(world_size: int, body: Body, *, cores: tuple[int, ...], start: Sta
     context = multiprocessing.get_context(start)
     ranks: list[RankProcess] = []
     try:
-        with socket.create_server((LOOPBACK, 0)) as listener:
-            port = listener.getsockname()[1]
-            for index in range(world_size):
+        with socket.create_server((part.host, part.port)) if part.first == 0 else nullcontext() as listener:
+            if listener:
+                part = replace(part, port=listener.getsockname()[1])
+            for local_index in range(part.count):
                 rank = Rank(
-                    index=index,
-                    world_size=world_size,
-                    host=LOOPBACK,
-                    port=port,
-                    listener=listener if index == 0 else None,
-                    cores=share_of(cores, index, world_size),
+                    index=part.first + local_index,
+                    part=part,
+                    listener=listener if part.first + local_index == 0 else None,
+                    cores=share_of(cores, local_index, part.count),
                 )
                 ranks.append(RankProcess(context, body, rank))
         return _watch(ranks)
@@ -128,8 +154,8 @@ def _watch(ranks: list[RankProcess]) -> list[Row]:
 
 
 def has_failed(rows: list[Row]) -> bool:
-    """Whether these are the rows of a workload that did not end ok."""
-    last = rows[-1]
+    """Whether these are the rows of a workload that did not end ok. Of one that did, only rank 0 has any."""
+    last = rows[-1] if rows else None
     return isinstance(last, Record) and last.status != Status.OK
 
 

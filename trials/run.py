@@ -13,7 +13,7 @@ from trials.attempt import Attempt
 from trials.collectives import leave
 from trials.cores import usable_cores
 from trials.fingerprint import fingerprint, present_devices
-from trials.ranks import Emit, Rank, RankDiedError, Start, has_failed, run_ranks
+from trials.ranks import Emit, Part, Rank, RankDiedError, Start, has_failed, parts_of, run_ranks
 from trials.record import Fingerprint, Measurement, Row, Yielded
 from trials.spec import RANKED_WORKLOADS, Status, Trial, UnsupportedError
 from trials.workbench import Workbench
@@ -36,6 +36,7 @@ def run_trial(
     *,
     requested_at: float,
     keep: bool = False,
+    part: Part | None = None,
     rank: Rank | None = None,
     start: Start = "fork",
 ) -> bool:
@@ -43,7 +44,7 @@ def run_trial(
     process. Returns whether this process is as good as new and may run another trial, which takes `keep`.
 
     A workload of several ranks runs in processes of its own, each of which comes here again with its `rank`; `start`
-    is how they are made.
+    is how they are made, `part` says which of them are on this machine where not all are.
 
     This is the one place that catches what a trial raises. `fallback` describes the environment in case the trial
     fails before it can look for itself.
@@ -55,7 +56,7 @@ def run_trial(
             if workload in RANKED_WORKLOADS and rank is None:
                 if bench and start == "fork":
                     return False  # what has touched the device is not to be forked: a new process goes on
-                rows = _rows_of_ranks(attempt, workload, fallback, requested_at=requested_at, start=start)
+                rows = _rows_of_ranks(attempt, workload, fallback, part, requested_at=requested_at, start=start)
             else:
                 bench = bench or Workbench(attempt.trial.config, requested_at=requested_at, rank=rank)
                 met = bench.fingerprint(workload)
@@ -70,11 +71,14 @@ def run_trial(
 
 
 def _rows_of_ranks(
-    attempt: Attempt, workload: str, fallback: Fingerprint, *, requested_at: float, start: Start
+    attempt: Attempt, workload: str, fallback: Fingerprint, part: Part | None, *, requested_at: float, start: Start
 ) -> list[Row]:
+    parts = [part] if part else parts_of(attempt.trial.config)
+    if len(parts) > 1:
+        raise UnsupportedError(f"nodes is {len(parts)}, and this is one machine; lmsweep run --address joins a cluster")
     alone = replace(attempt, trial=replace(attempt.trial, workloads=(workload,)))
     body = partial(_run_rank, attempt=alone, fallback=fallback, requested_at=requested_at)
-    return run_ranks(attempt.trial.config.world_size, body, cores=tuple(usable_cores()), start=start)
+    return run_ranks(parts[0], body, cores=tuple(usable_cores()), start=start)
 
 
 def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, fallback: Fingerprint, requested_at: float) -> bool:

@@ -178,6 +178,8 @@ class TrialConfig:
     world_size: int = _combination(1)
     """Processes (ranks) that work on one batch together, each on a GPU or a share of the cores of its own; batch_size
     is that of each."""
+    nodes: int = _combination(1)
+    """Machines that the ranks are spread over, as many on each."""
     ddp: Ddp = _combination("none")
     """How the ranks make one gradient of theirs, by all-reduces: naive (one per parameter after backward), flat (one of
     all after backward), overlap (one per parameter during backward), bucketed (one per bucket of parameters during
@@ -202,10 +204,12 @@ class TrialConfig:
 
     def __post_init__(self) -> None:
         sizes = ("d_model", "d_ff", "num_layers", "num_heads", "vocab_size", "context_length", "batch_size")
-        for name in (*sizes, "world_size", "bucket_bytes"):
+        for name in (*sizes, "world_size", "nodes", "bucket_bytes"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RequestError(f"{name} is {value}; it must be at least 1")
+        if self.world_size % self.nodes:
+            raise RequestError(f"nodes {self.nodes} does not divide world_size {self.world_size}")
         if self.measure_steps != "auto" and self.measure_steps < 1:
             raise RequestError(f"measure_steps is {self.measure_steps}; it must be at least 1")
         if self.warmup_steps != "auto" and self.warmup_steps < 0:
@@ -230,6 +234,10 @@ class TrialConfig:
     def accelerator_type(self) -> str | None:
         """The accelerator type asked for (H200 of cuda:H200), if any."""
         return self.device.partition(":")[2] or None
+
+    @property
+    def ranks_per_node(self) -> int:
+        return self.world_size // self.nodes
 
     @property
     def compiles(self) -> bool:

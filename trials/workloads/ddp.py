@@ -1,5 +1,6 @@
 """DDP: a data-parallel training step on several ranks, and how much of its communication computing does not hide."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -95,7 +96,8 @@ def lead(bench: Workbench, team: Team) -> Iterator[Measurement]:
         check_compiled()
     team.all("watch")
     series = take_series(bench, in_pairs(team), lambda pair: pair.synchronized.step)
-    doubtful = team.all("doubts", series.since, series.until)
+    now = time.monotonic()
+    doubtful = team.all("doubts", now - series.since, now - series.until)
     with bench.account("measured"):
         # Not of the pairs: a step without synchronisation has gradients and the buckets for them in memory.
         team.all("forget_peak")
