@@ -150,14 +150,14 @@ def free_port(host: str) -> int:
 
 
 def _as_one(planned: PlannedTrial, attempt: Attempt, answers: dict[int, list[Row]]) -> list[Row]:
-    """The leader's rows; where ranks have failed, what each node says of it, the cause first: a rank that loses another
+    """The leader's rows; where ranks have failed, what each node says of it, the cause last: a rank that loses another
     finds an error, so any other status is the cause.
     """
     failed = [(node, row) for node, rows in answers.items() if has_failed(rows) and isinstance(row := rows[-1], Record)]
     if not failed:
         return answers[0]
-    failed.sort(key=lambda one: (one[1].status == Status.ERROR, one[0]))
-    cause = failed[0][1]
+    failed.sort(key=lambda one: (one[1].status != Status.ERROR, one[0]))
+    cause = failed[-1][1]
     of_all = len({row.error for _, row in failed}) == 1 and len(failed) == planned.trial.config.nodes
     words = cause.error or "" if of_all else "\n".join(f"node {node}: {row.error}" for node, row in failed)
     kept = [row for row in answers.get(0, []) if isinstance(row, Record) and row.workload not in RANKED_WORKLOADS]

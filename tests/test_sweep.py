@@ -81,15 +81,15 @@ def test_a_fixed_configuration_is_one_trial_with_the_defaults_elsewhere(grid_of)
 def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
     row = """model: small, d_model: 64, d_ff: 32, num_layers: 3, num_heads: 2, vocab_size: 11, context_length: 7,
         batch_size: 3, precision: tf32, compile: model, compile_mode: max-autotune, checkpointing: sqrt,
-        attention: sdpa, causal: false, optimizer: adamw_loop, zero_grad: before_backward, world_size: 2, ddp: flat,
-        bucket_bytes: 1000, device: cuda:H200,
+        attention: sdpa, causal: false, optimizer: adamw_loop, zero_grad: before_backward, world_size: 2, nodes: 2,
+        ddp: flat, bucket_bytes: 1000, device: cuda:H200,
         mode: forward, warmup_steps: 0, measure_steps: 1, cold_l2: true, profiler: nsys,
         timeout_seconds: 2.5"""
     other = yaml.safe_load(f"{{{row}}}")
     assert list(other) == list(CONFIG_FIELDS)
     for name, value in other.items():
         expected = "small" if name == "model" else value
-        model = "" if name == "model" else "model: tiny"
+        model = "" if name == "model" else "model: tiny, world_size: 2" if name == "nodes" else "model: tiny"
         assert values(grid_of(f"axes: {{{name}: [{value}]}}\nfixed: {{{model}}}"), name) == [(expected,)]
         assert values(grid_of(f"fixed: {{{name}: {value}, {model}}}"), name) == [(expected,)]
 
