@@ -15,12 +15,13 @@ import psutil
 import pytest
 import torch
 from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile, record_function
 
 from orchestrator.resources import this_machine
 from tests.command import lmsweep
 from trials.attempt import Attempt
 from trials.collectives import bus_factor, leave
-from trials.communication import on_gpu, trace_communication
+from trials.communication import SETTLE_SECONDS, on_gpu
 from trials.cores import usable_cores
 from trials.data_parallel_step import DataParallelStep
 from trials.gradient_sync import SYNCHRONIZERS, Naive, fill_buckets
@@ -158,15 +159,25 @@ def _depth(process: psutil.Process) -> int:
 # One gradient
 
 
+def collectives_begun_in_backward(member: DataParallelStep) -> int:
+    """Of one forward, backward and synchronisation, all of them traced: see `trace_communication`."""
+    with profile(activities=[ProfilerActivity.CPU]) as trace:
+        member.training.forward()
+        with record_function("backward"):
+            member.training.backward()
+        member.synchronizer.finish()
+        time.sleep(SETTLE_SECONDS)
+    events = trace.profiler.kineto_results.events()
+    (backward,) = (event for event in events if event.name() == "backward")
+    return sum(event.name().startswith("c10d::") and event.start_ns() < backward.end_ns() for event in events)
+
+
 def gradients_of_all_variants(bench: Workbench, rank: int) -> list[dict[str, Any]]:
     found = []
     for kind in VARIANTS:
         member = DataParallelStep(with_buckets(kind), bench.math_mode)
         member.build()
-        during = trace_communication(
-            "cpu", lambda member=member: (member.training.forward(), member.training.backward())
-        )
-        member.synchronizer.finish()
+        during = collectives_begun_in_backward(member)
         synchronized = [one.grad.numpy().copy() for one in member.training.model.parameters() if one.grad is not None]
         member.training.model.zero_grad(set_to_none=True)
         alone = [one.numpy().copy() for one in member.gradients_alone()]
@@ -178,7 +189,7 @@ def gradients_of_all_variants(bench: Workbench, rank: int) -> list[dict[str, Any
                 "synchronized": synchronized,
                 "alone": alone,
                 "batches": batches,
-                "during": during.collectives,
+                "during": during,
             }
         )
     return found

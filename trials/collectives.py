@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 from datetime import timedelta
 
 import psutil
@@ -30,10 +31,13 @@ def join(rank: Rank, config: TrialConfig) -> None:
             raise UnsupportedError(f"ranks on this machine: {part.count}; GPUs: {torch.cuda.device_count()}")
         own = torch.device("cuda", rank.local_index)
         torch.cuda.set_device(own)
-    interface = interface_to(part.host)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)  # else it takes what the host's name stands for, often lo
     if part.host == LOOPBACK:
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)  # between machines NCCL knows better
+        interface = "lo0" if sys.platform == "darwin" else "lo"
+        for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            os.environ.setdefault(variable, interface)
+    else:
+        # gloo would take what the host's name stands for, often the loopback; NCCL knows better.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_to(part.host))
     # The trial's own limit ends what hangs, and says where; the group's must not come first.
     timeout = timedelta(seconds=config.timeout_seconds + 60)
     store = dist.TCPStore(

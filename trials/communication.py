@@ -1,5 +1,6 @@
 """What a trace of one step tells of its communication: how long it went on, and how much of that beside computing."""
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,9 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from trials.busy import union_length
+
+SETTLE_SECONDS = 0.01
+"""How long gloo's threads have, after a run, to write the ends of their last works into the trace."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +27,16 @@ class Communication:
 
 
 def trace_communication(device_type: str, run: Callable[[], object]) -> Communication:
-    """Traces one run; its wall time is never used."""
+    """Traces one run; its wall time is never used.
+
+    The run must wait for every collective that it begins: gloo's threads write into the trace when a work ends, also
+    where the trace has been freed by then, and the process crashes of it later and elsewhere (PyTorch 2.13).
+    """
     on_cuda = device_type == "cuda"
     with profile(activities=[ProfilerActivity.CUDA if on_cuda else ProfilerActivity.CPU]) as trace:
         run()
+        if not on_cuda:
+            time.sleep(SETTLE_SECONDS)  # DistributedDataParallel goes on a moment before a work has ended
     # The raw events: to make a FunctionEvent of each would take longer than the step.
     events = trace.profiler.kineto_results.events()
     return on_gpu(events) if on_cuda else on_cpu(events)
