@@ -1,7 +1,7 @@
 """Delivery: the rows of trials on their way to the store. A thread waits for the disk, so that no trial does.
 
-What is for a store on other machines is first made durable on this one, and waits there while the store cannot be
-reached.
+What is for a store on other machines is first made durable on this one. From there a second thread sends it, which may
+wait for minutes for an answer, and there it stays while the store cannot be reached.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from queue import Empty, Queue
+from queue import Queue
 
 from orchestrator.plan import PlannedTrial
 from trials.record import Record, Row
@@ -35,13 +35,15 @@ class Delivery:
     """Keeps rows in the order in which they come; `on_kept`, called by its thread, hears of those that are durable."""
 
     def __init__(self, store: Store, on_kept: OnKept) -> None:
-        self._store = store
+        self._post = None if store.is_local else Post(store)
+        self._disk = self._post.kept_here if self._post else store
         self._on_kept = on_kept
         self._waiting: Queue[tuple[PlannedTrial, list[Row]] | None] = Queue(MOST_WAITING)
         self._error: Exception | None = None
-        # A daemon: what still waits for a store that cannot be reached is durable, and no reason to stay.
         self._thread = threading.Thread(target=self._work, name="delivery", daemon=True)
         self._thread.start()
+        if self._post:
+            self._post.start()
 
     def put(self, planned: PlannedTrial, rows: list[Row]) -> None:
         """Takes the rows of a trial. Raises StoreError where earlier ones could not be kept."""
@@ -52,28 +54,18 @@ class Delivery:
         """Returns when all rows are in the store. Raises StoreError where some cannot be."""
         self._waiting.put(None)
         self._thread.join()
+        if self._post:
+            self._error = self._post.close() or self._error
         self._raise_error()
 
     def _work(self) -> None:
-        post = None if self._store.is_local else Post(self._store)
-        while True:
-            try:
-                item = self._waiting.get(timeout=post.pause if post else None)
-            except Empty:
-                assert post, "without a post there is nothing to wait for"
-                post.deliver()
+        while item := self._waiting.get():
+            if self._error:
                 continue
             try:
-                if item is None:
-                    if post:
-                        post.deliver_all()
-                    return
-                if not self._error:
-                    self._on_kept(item[0], (post.kept_here if post else self._store).keep(item[1]))
+                self._on_kept(item[0], self._disk.keep(item[1]))
             except Exception as error:  # noqa: BLE001 - raised again where it can be answered
                 self._error = error
-                if item is None:
-                    return
 
     def _raise_error(self) -> None:
         if isinstance(self._error, OSError):
@@ -92,6 +84,20 @@ class Post:
         self.kept_here = Store(str(cache / "lmsweep" / "waiting" / name))
         self.pause = FIRST_PAUSE
         """Seconds until it is tried again."""
+        self._closing = threading.Event()
+        self._error: Exception | None = None
+        # A daemon: what still waits for a store that cannot be reached is durable, and no reason to stay.
+        self._thread = threading.Thread(target=self._work, name="post", daemon=True)
+
+    def start(self) -> None:
+        """Delivers from now on what comes."""
+        self._thread.start()
+
+    def close(self) -> Exception | None:
+        """Returns when all has been delivered, or why it has not."""
+        self._closing.set()
+        self._thread.join()
+        return self._error
 
     def deliver(self) -> OSError | None:
         """Tries once; returns what was in the way."""
@@ -103,7 +109,15 @@ class Post:
         self.pause = FIRST_PAUSE
         return None
 
-    def deliver_all(self) -> None:
+    def _work(self) -> None:
+        try:
+            while not self._closing.wait(self.pause):
+                self.deliver()
+            self._deliver_all()
+        except Exception as error:  # noqa: BLE001 - handed to who closes it
+            self._error = error
+
+    def _deliver_all(self) -> None:
         """Tries until all has arrived. Raises StoreError where the store stays out of reach."""
         until = time.monotonic() + PATIENCE
         while error := self.deliver():

@@ -1,6 +1,7 @@
 """What a run tells at its end: the results as a table, where the time went, and what to do next."""
 
 import math
+import shlex
 from collections.abc import Sequence
 
 from tabulate import tabulate
@@ -24,7 +25,7 @@ def closing_words(plan: Plan, store: Store, account: Account) -> str:
     if account.statuses:
         counts = ", ".join(f"{count} {status}" for status, count in account.statuses.most_common())
         parts.append(f"workloads ended: {counts}")
-    parts.append(f"results in {store.location}; see them again with: lmsweep table {store.location}")
+    parts.append(f"results in {store.location}; see them again with: lmsweep table {shlex.quote(store.location)}")
     return "\n\n".join(part for part in parts if part)
 
 

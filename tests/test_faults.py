@@ -1,24 +1,20 @@
 """What goes wrong while a sweep runs: what was stored stays, what ran runs again or is recorded, no process is left.
 
 How a trial's own process ends is in test_isolation.py, writers that crash in test_store.py, damaged files in
-test_command.py too, what becomes of a cluster's nodes in test_cluster.py.
+test_command.py too, stores out of reach in test_object_store.py, what becomes of a cluster's nodes in test_cluster.py.
 """
 
 import contextlib
 import os
 import random
-import shutil
 import signal
-import socket
 import subprocess
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import psutil
-import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.scale import write_sweep as write_noops
@@ -174,63 +170,6 @@ def test_a_fragment_that_is_damaged_in_any_way_is_named_and_set_aside_and_the_re
     assert (tmp_path / "damaged" / broken.name).read_bytes() == harmed[harm]
     table, damage = store.read()
     assert (table.num_rows, damage) == (2, [])
-
-
-@pytest.fixture
-def object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[psutil.Popen, str]]:
-    """A server that speaks S3, and the URI of a store in a bucket of it."""
-    program = shutil.which("moto_server")
-    if not program:
-        pytest.skip("there is no moto_server on PATH, a server that speaks S3: pipx install 'moto[server]'")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    command = [program, "--host", "127.0.0.1", "--port", str(port)]
-    server = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    for name, value in {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            bucket = urllib.request.Request(f"http://127.0.0.1:{port}/bucket", method="PUT")
-            urllib.request.urlopen(bucket, timeout=5).close()
-            break
-        except OSError:
-            assert time.monotonic() < deadline and server.poll() is None, "the server does not answer"
-            time.sleep(0.1)
-    yield server, f"s3://bucket/results?scheme=http&region=us-east-1&endpoint_override=127.0.0.1:{port}"
-    server.kill()
-    server.wait()
-
-
-@pytest.mark.slow
-def test_results_wait_on_this_machine_while_an_object_store_is_out_of_reach_and_then_arrive(tmp_path, object_store):
-    server, uri = object_store
-    sweep = write_sweep(tmp_path, context_length=[16, 32, 64])
-    process = start("run", sweep, "--no-predict", "--store", uri)
-    wait_for_child(process)
-    server.suspend()
-    deadline = time.monotonic() + 120
-    waiting: list[Path] = []
-    while len(waiting) < 3 and time.monotonic() < deadline and process.poll() is None:
-        waiting = list((tmp_path / "cache").glob("lmsweep/waiting/*/measurements/*.parquet"))
-        time.sleep(0.1)
-    assert len(waiting) == 3, process.communicate()
-    assert pq.read_table(waiting[0]).num_rows > 0
-    server.resume()
-    out, err = process.communicate(timeout=240)
-    assert process.returncode == 0, out + err
-    table = Store(uri).read()[0].to_pandas()
-    assert set(table["status"]) == {"ok"} and table["trial_id"].nunique() == 3
-    assert not list((tmp_path / "cache").glob("lmsweep/waiting/*/measurements/*.parquet"))
-    assert "0 to run" in lmsweep("plan", sweep, "--no-predict", "--store", uri).stdout
-
-
-def test_a_run_into_an_object_store_that_does_not_answer_is_refused(tmp_path):
-    uri = "s3://bucket/results?scheme=http&region=us-east-1&endpoint_override=127.0.0.1:9"
-    done = lmsweep("run", write_sweep(tmp_path), "--store", uri, AWS_ACCESS_KEY_ID="x", AWS_SECRET_ACCESS_KEY="x")
-    assert done.returncode == 2
-    assert "cannot reach the store" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

@@ -137,8 +137,11 @@ class Folder:
 def _file_system(location: str) -> tuple[pafs.FileSystem, str]:
     if "://" not in location:
         return pafs.LocalFileSystem(), str(Path(location).absolute())
+    uri = location
+    if location.startswith("s3://"):  # a small file is sent in one request, which puts it there or does not
+        uri += ("&" if "?" in location else "?") + "allow_delayed_open=true"
     try:
-        files, root = pafs.FileSystem.from_uri(location)
+        files, root = pafs.FileSystem.from_uri(uri)
     except pa.ArrowInvalid:
         import fsspec
 

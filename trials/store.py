@@ -8,6 +8,7 @@ import contextlib
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -119,11 +120,17 @@ class Store:
         Raises OSError where this store cannot be reached; what has not been moved then is still there.
         """
         folder = waiting._folder.path
-        for part in ("artifacts", *(name for name in ROW_TYPES if name != "measurements"), "measurements"):
-            for path in sorted(one for one in (folder / part).rglob("*") if one.is_file()):
-                with contextlib.suppress(FileNotFoundError):  # another driver on this machine has moved it
-                    self._folder.put(str(path.relative_to(folder)), path.read_bytes())
-                    path.unlink()
+
+        def files(part: str) -> list[Path]:
+            return sorted(one for one in (folder / part).rglob("*") if one.is_file())
+
+        # Listed first and moved last: while one is written, what it names may have come too late to be listed.
+        records = files("measurements")
+        details = [path for name in ROW_TYPES if name != "measurements" for path in files(name)]
+        for path in [*files("artifacts"), *details, *records]:
+            with contextlib.suppress(FileNotFoundError):  # another driver on this machine has moved it
+                self._folder.put(str(path.relative_to(folder)), path.read_bytes())
+                path.unlink()
 
     def read(self, table_name: str = "measurements", columns: list[str] | None = None) -> tuple[pa.Table, list[Damage]]:
         """All rows of a table under today's schema, and the files that could not be read.
