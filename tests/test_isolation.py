@@ -9,13 +9,16 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 from orchestrator.resources import this_machine
+from tests.command import ROOT, lmsweep, start
 from trials.host_memory import RESERVE
 from trials.isolation import IsolatedRunner
 from trials.record import Fingerprint, Record
 from trials.sizes import SIZES
 from trials.spec import Status, Trial, TrialConfig
+from trials.store import Store
 
 TINY = TrialConfig(
     model="tiny",
@@ -27,6 +30,14 @@ TINY = TrialConfig(
     measure_steps=3,
 )
 ENDLESS = replace(TINY, measure_steps=10**7)
+CUDA_OUT_OF_MEMORY = """
+name: cuda-out-of-memory
+grids:
+  - workloads: [timing]
+    axes: {model: [tiny], context_length: [16, 32]}
+    fixed: {device: cuda, mode: train_step, batch_size: 1, warmup_steps: 1, measure_steps: 3}
+    include: [{model: 2.7b, context_length: 1024, batch_size: 512}]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +119,19 @@ def test_a_process_that_is_ended_by_a_signal_is_lost_and_the_next_trial_is_not(r
     assert run(runner, environment)[0].status == Status.OK
 
 
+def test_a_process_that_exits_by_itself_is_lost_and_the_next_trial_is_not(environment, monkeypatch, tmp_path):
+    leave = "lambda: signal.signal(signal.SIGUSR2, lambda *_: os._exit(3))"
+    (tmp_path / "sitecustomize.py").write_text(f"import os, signal\nos.register_at_fork(after_in_child={leave})\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    with IsolatedRunner() as runner:
+        thread = signal_later(signal.SIGUSR2)
+        rows = run(runner, environment, ENDLESS)
+        thread.join()
+        assert [row.status for row in rows] == [Status.LOST]
+        assert rows[0].error == "its process exited with code 3"
+        assert run(runner, environment)[0].status == Status.OK
+
+
 def test_a_process_that_hangs_times_out_and_says_where_it_hung(runner, environment):
     rows = run(runner, environment, ENDLESS, timeout_seconds=4.0)
     assert [row.status for row in rows] == [Status.TIMEOUT]
@@ -137,6 +161,37 @@ def test_memory_that_is_not_there_is_oom(runner, environment):
     assert [row.status for row in rows] == [Status.OOM]
     assert "allocate" in (rows[0].error or "")
     assert run(runner, environment)[0].status == Status.OK
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_trial_that_needs_more_than_cuda_has_is_oom_and_leaves_the_gpu_as_it_was(tmp_path):
+    pynvml = pytest.importorskip("pynvml")
+    pynvml.nvmlInit()
+    one_gpu = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0"}
+    gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+    used_before = pynvml.nvmlDeviceGetMemoryInfo(gpu).used
+    (tmp_path / "sweep.yaml").write_text(CUDA_OUT_OF_MEMORY)
+    command = ("run", tmp_path / "sweep.yaml", "--no-predict", "--store", tmp_path / "store")
+    process = start(*command, **one_gpu)
+    family: set[psutil.Process] = set()
+    while process.poll() is None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family |= {one for one in psutil.Process(process.pid).children(recursive=True) if is_ours(one)}
+        time.sleep(0.05)
+    out, err = process.communicate()
+    assert process.returncode == 0, out + err
+    table = Store(str(tmp_path / "store")).read()[0].to_pandas().drop_duplicates("trial_id").set_index("context_length")
+    assert table["status"].to_dict() == {1024: "oom", 16: "ok", 32: "ok"}
+    assert "out of memory" in table.loc[1024, "error"]
+    assert table["started_at"].idxmax() != 1024, "no trial came after it"
+    assert len(family) >= 3 and not psutil.wait_procs(family, timeout=30)[1], "it left processes running"
+    assert pynvml.nvmlDeviceGetMemoryInfo(gpu).used - used_before < 64e6
+    assert "0 to run" in lmsweep("plan", *command[1:], **one_gpu).stdout
+
+
+def is_ours(process: psutil.Process) -> bool:
+    """Whether it serves or runs trials; some helpers of Ray's own outlive their node by a minute."""
+    return "trials.server" in process.cmdline()
 
 
 def test_a_trial_that_takes_too_much_of_the_hosts_memory_is_ended_before_the_host_is(environment, monkeypatch):
