@@ -4,7 +4,7 @@ import re
 
 import pandas as pd
 
-from trials.record import RANGES
+from trials.measurement import RANGES
 
 STRETCHES = ("forward", "loss", "backward", "optimizer", "other")
 """What the ranges add up to; other is collectives and what belongs to no range."""

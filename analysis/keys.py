@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from trials.environment import ENVIRONMENT_FIELDS
 from trials.formulas import parameter_count
-from trials.record import ENVIRONMENT_FIELDS, Record, schema_of
+from trials.record import Record
+from trials.schema import schema_of
 from trials.spec import CONFIG_FIELDS, PROTOCOL_FIELDS, RequestError, TrialConfig
 from trials.words import choices
 

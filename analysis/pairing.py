@@ -5,7 +5,7 @@ import pandas as pd
 from analysis.cells import cells_of, usual_values
 from analysis.keys import DISTINGUISHING_COLUMNS, label
 from analysis.load import DERIVED_FROM, newest_rows
-from trials.record import ENVIRONMENT_FIELDS
+from trials.environment import ENVIRONMENT_FIELDS
 from trials.spec import RequestError, Status
 
 # What cannot be equal where the first is not.

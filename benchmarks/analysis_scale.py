@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from trials.record import Fingerprint, Record, environment_id
+from trials.environment import Fingerprint, environment_id
+from trials.record import Record
 from trials.sizes import SIZES
 from trials.spec import TrialConfig, measurement_id, trial_id
 from trials.store import Store

@@ -20,7 +20,8 @@ import numpy as np
 
 from tests.browser import chromium
 from trials.attempt import Attempt
-from trials.record import Fingerprint, Measurement
+from trials.environment import Fingerprint
+from trials.measurement import Measurement
 from trials.sizes import SIZES
 from trials.spec import Trial, TrialConfig
 from trials.store import Store

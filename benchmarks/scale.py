@@ -31,7 +31,8 @@ from orchestrator.resources import Node, this_machine
 from orchestrator.sweep import load_sweep
 from trials.attempt import Attempt
 from trials.isolation import IsolatedRunner
-from trials.record import Measurement, Row
+from trials.measurement import Measurement
+from trials.record import Row
 from trials.store import Store
 
 WITHOUT_TUNE = 1000

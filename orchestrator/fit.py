@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from orchestrator.resources import Node
 from orchestrator.sweep import Sweep
 from trials.devices import DEVICES
+from trials.environment import Fingerprint
 from trials.prediction import Prediction
-from trials.record import Fingerprint
 from trials.spec import RequestError, TrialConfig
 from trials.words import nearest
 

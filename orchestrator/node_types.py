@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import yaml
 
 from orchestrator.resources import Node, accelerator_names
-from trials.record import Fingerprint
+from trials.environment import Fingerprint
 from trials.spec import RequestError
 from trials.store import Store
 

@@ -10,8 +10,8 @@ from orchestrator.placement import Placement, able_nodes, place
 from orchestrator.predictions import Predictions
 from orchestrator.resources import Node, missing_environment
 from orchestrator.sweep import Sweep
+from trials.environment import Fingerprint, environment_id
 from trials.prediction import Prediction
-from trials.record import Fingerprint, environment_id
 from trials.spec import Status, Trial, TrialConfig, measurement_id, trial_id
 from trials.store import Store
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from trials.record import Fingerprint, environment_id
+from trials.environment import Fingerprint, environment_id
 from trials.spec import RequestError, TrialConfig
 
 ACCELERATOR = "accelerator_type:"

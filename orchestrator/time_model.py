@@ -8,8 +8,8 @@ guess, which results correct (`orchestrator.estimate`).
 from dataclasses import replace
 
 from trials.devices import DEVICES, Device, find_device, peak_flops
+from trials.environment import Fingerprint
 from trials.formulas import PASSES, attention_flops, forward_flops, parameter_count, saved_bytes
-from trials.record import Fingerprint
 from trials.spec import TrialConfig
 
 SHARE_OF_PEAK = 0.4

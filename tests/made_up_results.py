@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from trials.record import Fingerprint, Record, environment_id
+from trials.environment import Fingerprint, environment_id
+from trials.record import Record
 from trials.sizes import SIZES
 from trials.spec import Flag, TrialConfig, measurement_id, trial_id
 from trials.store import Store

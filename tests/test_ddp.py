@@ -24,13 +24,14 @@ from trials.collectives import bus_factor, leave
 from trials.communication import SETTLE_SECONDS, on_gpu
 from trials.cores import usable_cores
 from trials.data_parallel_step import DataParallelStep
+from trials.environment import Fingerprint
 from trials.gradient_sync import SYNCHRONIZERS, Naive, fill_buckets
 from trials.isolation import IsolatedRunner
 from trials.nvml import Reading
 from trials.pairs import in_pairs
 from trials.precision import set_math_mode
 from trials.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
-from trials.record import Fingerprint, Record, Row
+from trials.record import Record, Row
 from trials.run import run_trial, status_of
 from trials.spec import Ddp, Flag, RequestError, Status, Trial, TrialConfig, trial_id
 from trials.team import Team

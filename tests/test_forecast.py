@@ -18,8 +18,9 @@ from orchestrator.resources import Node
 from orchestrator.sweep import load_sweep
 from tests.command import ROOT, interrupt, lmsweep, start, wait_for_child, write_sweep
 from trials.attempt import Attempt
+from trials.environment import Fingerprint
+from trials.measurement import Measurement
 from trials.prices import parse_prices
-from trials.record import Fingerprint, Measurement
 from trials.sizes import SIZES
 from trials.spec import RequestError, Trial, TrialConfig, measurement_id
 from trials.store import Store

@@ -13,9 +13,10 @@ import torch
 
 from orchestrator.resources import this_machine
 from tests.command import ROOT, lmsweep, start
+from trials.environment import Fingerprint
 from trials.host_memory import RESERVE
 from trials.isolation import IsolatedRunner
-from trials.record import Fingerprint, Record
+from trials.record import Record
 from trials.sizes import SIZES
 from trials.spec import Status, Trial, TrialConfig
 from trials.store import Store

@@ -16,7 +16,8 @@ import pytest
 import analysis
 from analysis.status import counts
 from tests.made_up_results import H200, LAPTOP, Attempts, config, samples
-from trials.record import Record, rows_to_table, schema_of
+from trials.record import Record
+from trials.schema import rows_to_table, schema_of
 from trials.spec import Flag, RequestError
 from trials.store import Store
 

@@ -22,9 +22,9 @@ from analysis.timeline import load_timelines, memory_timeline
 from orchestrator.sweep import load_sweep
 from tests.command import lmsweep_here
 from trials import formulas
+from trials.measurement import Allocation, Artifact, Measurement, Timeline, Yielded
 from trials.memory_ledger import CATEGORIES, MOST_POINTS, Label, Ledger, Piece
 from trials.memory_rows import breakdown_rows, unknown_rows, value_rows
-from trials.record import Allocation, Artifact, Measurement, Timeline, Yielded
 from trials.run import run_here
 from trials.spec import CONFIG_FIELDS, Flag, RequestError, Trial, TrialConfig
 from trials.store import Store

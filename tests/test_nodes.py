@@ -22,9 +22,10 @@ from orchestrator.launch import NODE_SETTINGS
 from orchestrator.placement import able_nodes, place, side_by_side
 from orchestrator.resources import Node, this_machine
 from tests.command import lmsweep, start
+from trials.environment import Fingerprint
 from trials.isolation import IsolatedRunner
 from trials.ranks import LOOPBACK, parts_of
-from trials.record import Fingerprint, Record, Row
+from trials.record import Record, Row
 from trials.spec import RequestError, Status, Trial, TrialConfig, trial_id
 
 FIELDS: dict[str, Any] = {

@@ -18,7 +18,7 @@ from orchestrator.delivery import FIRST_PAUSE, LONGEST_PAUSE, Delivery, Post, St
 from tests.command import lmsweep, start, wait_for_child, write_sweep
 from tests.test_store import CONFIG, MACHINE, rows
 from trials.attempt import Attempt
-from trials.record import Artifact
+from trials.measurement import Artifact
 from trials.spec import RequestError, Trial
 from trials.store import Store
 

@@ -13,7 +13,7 @@ from orchestrator.software import differences, software
 from orchestrator.sweep import load_sweep
 from tests.command import ROOT
 from tests.made_up_results import H200, Attempts
-from trials.record import Fingerprint
+from trials.environment import Fingerprint
 from trials.spec import RequestError
 from trials.store import Store
 

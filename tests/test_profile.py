@@ -17,9 +17,10 @@ from tests.made_up_results import config
 from trials.attribution import UNATTRIBUTED, host_pieces, surroundings
 from trials.compilation import reset_compiler
 from trials.kernel_table import operator_rows
+from trials.measurement import RANGES
 from trials.precision import set_math_mode
 from trials.ranges import Range, ranges_on
-from trials.record import RANGES, KernelRow, Record, StoredFile
+from trials.record import KernelRow, Record, StoredFile
 from trials.run import run_here
 from trials.spec import Trial, TrialConfig
 from trials.store import Store

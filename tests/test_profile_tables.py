@@ -12,7 +12,7 @@ from analysis.presets import make_preset
 from tests.made_up_results import H200, Attempts, config
 from trials.attempt import Attempt
 from trials.kernel_table import range_rows
-from trials.record import Kernel
+from trials.measurement import Kernel
 from trials.spec import RequestError, Trial
 from trials.store import Store
 

@@ -19,7 +19,7 @@ from tests.browser import chromium
 from tests.command import lmsweep
 from tests.made_up_results import H200, LAPTOP, Attempts, config, samples
 from trials.attempt import Attempt
-from trials.record import Kernel, Measurement, Timeline
+from trials.measurement import Kernel, Measurement, Timeline
 from trials.spec import Flag, RequestError, Trial
 from trials.store import Store
 

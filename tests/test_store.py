@@ -17,15 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from trials.attempt import Attempt
-from trials.record import (
-    ENVIRONMENT_FIELDS,
-    SCHEMA_VERSION,
-    Fingerprint,
-    Measurement,
-    Record,
-    environment_id,
-    schema_of,
-)
+from trials.environment import ENVIRONMENT_FIELDS, Fingerprint, environment_id
+from trials.measurement import Measurement
+from trials.record import Record
+from trials.schema import SCHEMA_VERSION, schema_of
 from trials.sizes import SIZES
 from trials.spec import RequestError, Status, Trial, TrialConfig
 from trials.store import Store

@@ -16,8 +16,8 @@ from trials.busy import busy_row, union_length
 from trials.clock import HostClock, Phase, time_iteration
 from trials.compilation import reset_compiler
 from trials.iterations import count_disturbances
+from trials.measurement import Measurement
 from trials.precision import set_math_mode
-from trials.record import Measurement
 from trials.spec import Flag, TrialConfig, UnsupportedError
 from trials.training_step import TrainingStep
 from trials.workbench import Workbench

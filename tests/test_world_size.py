@@ -9,7 +9,7 @@ from orchestrator.resources import Node
 from orchestrator.run import count_slots
 from orchestrator.sweep import load_sweep
 from trials.cores import share_of
-from trials.record import Fingerprint
+from trials.environment import Fingerprint
 from trials.spec import TrialConfig
 from trials.store import Store
 

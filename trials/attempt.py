@@ -5,18 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 
-from trials.record import (
-    DETAIL_ROWS,
-    Artifact,
-    Fingerprint,
-    Identity,
-    Measurement,
-    Record,
-    Row,
-    StoredFile,
-    Yielded,
-    environment_id,
-)
+from trials.environment import Fingerprint, environment_id
+from trials.measurement import Artifact, Measurement, Yielded
+from trials.record import DETAIL_ROWS, Identity, Record, Row, StoredFile
 from trials.spec import Status, Trial, measurement_id, trial_id
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from trials.events import DeviceEvent, HostEvent
-from trials.record import RANGES
+from trials.measurement import RANGES
 
 COLLECTIVES = "collectives"
 ACCUMULATE_GRAD = "accumulate_grad"

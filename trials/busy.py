@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from trials.record import Measurement
+from trials.measurement import Measurement
 
 
 def busy_row(device_type: str, run: Callable[[], object]) -> Iterable[Measurement]:

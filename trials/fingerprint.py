@@ -21,8 +21,8 @@ import torch
 
 import trials
 from trials.cores import usable_cores
+from trials.environment import Fingerprint
 from trials.precision import float32_matmul_in_force
-from trials.record import Fingerprint
 
 
 def fingerprint(device_type: str) -> Fingerprint:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trials.record import SCHEMA_VERSION
+from trials.schema import SCHEMA_VERSION
 from trials.spec import RequestError
 
 # A compacted file names the files it replaces in its metadata: they are deleted after it is in place, and should a

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Self
 
 from trials.attempt import Attempt
+from trials.environment import Fingerprint, environment_id
 from trials.processes import pinned
 from trials.ranks import Part
-from trials.record import Fingerprint, Row, environment_id
+from trials.record import Row
 from trials.spec import Status, Trial, TrialConfig
 
 POLL_SECONDS = 0.2

@@ -7,7 +7,7 @@ from statistics import mean, median, stdev
 
 from trials.attribution import UNATTRIBUTED, Piece, Surroundings, launchers
 from trials.events import STEP, DeviceEvent, HostEvent
-from trials.record import Kernel, Measurement, Operator
+from trials.measurement import Kernel, Measurement, Operator
 from trials.spec import Flag
 
 UNATTRIBUTED_SHARE = 0.01

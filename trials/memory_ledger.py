@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trials.record import Allocation, Timeline
+from trials.measurement import Allocation, Timeline
 
 CATEGORIES = ("weights", "gradients", "optimizer_state", "activations", "inputs", "workspace", "other")
-"""What memory is for; `trials.record.Allocation.category` says what each word means."""
+"""What memory is for; `trials.measurement.Allocation.category` says what each word means."""
 
 END = "end"
 """The phase after an iteration's last one, in which it lets go of its graph and gradients."""

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from trials.measurement import Artifact, Measurement, Yielded
 from trials.memory_ledger import CATEGORIES, Course, Label
-from trials.record import Artifact, Measurement, Yielded
 from trials.spec import Flag, TrialConfig
 from trials.traced_memory import TracedHistory
 from trials.tracked_memory import TrackedHistory

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from trials.events import STEP, DeviceEvent, HostEvent, Trace
-from trials.record import RANGES
+from trials.measurement import RANGES
 from trials.spec import RequestError, Trial, TrialConfig, UnsupportedError
 
 REPORTS = ("cuda_gpu_trace", "cuda_api_trace", "nvtx_pushpop_trace")

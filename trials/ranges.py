@@ -15,7 +15,7 @@ class Range:
     """A named stretch of the work that is launched inside, where `ranges_on` holds.
 
     Elsewhere it is nothing, a third of a microsecond; so it is in a compiled graph, whose kernels belong to no
-    stretch of the code. The names are those of `trials.record.RANGES`.
+    stretch of the code. The names are those of `trials.measurement.RANGES`.
     """
 
     __slots__ = ("_name", "_record")

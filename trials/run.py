@@ -12,9 +12,11 @@ import torch
 from trials.attempt import Attempt
 from trials.collectives import leave
 from trials.cores import usable_cores
+from trials.environment import Fingerprint
 from trials.fingerprint import fingerprint, present_devices
+from trials.measurement import Measurement, Yielded
 from trials.ranks import Emit, Part, Rank, RankDiedError, Start, has_failed, parts_of, run_ranks
-from trials.record import Fingerprint, Measurement, Row, Yielded
+from trials.record import Row
 from trials.spec import RANKED_WORKLOADS, Status, Trial, UnsupportedError
 from trials.workbench import Workbench
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from trials.folder import Folder
 from trials.fragment import Damage, decode, encode, live, replacing
+from trials.measurement import FILE_NAME
 from trials.record import (
-    FILE_NAME,
     AllocationRow,
     DtypeRow,
     KernelRow,
@@ -26,9 +26,8 @@ from trials.record import (
     StoredFile,
     TimelineRow,
     records_of,
-    rows_to_table,
-    schema_of,
 )
+from trials.schema import rows_to_table, schema_of
 from trials.spec import RequestError, Status
 
 ROW_TYPES: dict[str, type] = {

@@ -10,8 +10,8 @@ from typing import Self
 import torch
 
 from trials import nvml
+from trials.measurement import Measurement
 from trials.nvml import PERIOD, Reading
-from trials.record import Measurement
 from trials.spec import Flag
 
 GAUGES = {"sm_clock": "Hz", "memory_clock": "Hz", "power": "W", "temperature": "degC", "event_reasons": "1"}

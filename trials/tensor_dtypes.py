@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from trials.attention import naive
 from trials.autocast import EmulatedCudaAutocast
+from trials.measurement import TensorDtype
 from trials.model import Transformer, cross_entropy
 from trials.precision import MathMode
-from trials.record import TensorDtype
 from trials.spec import TrialConfig
 
 _BLOCK_NUMBER = re.compile(r"\.\d+(?=\.|$)")

@@ -15,10 +15,10 @@ from trials.clock import synchronize
 from trials.collectives import collective_library, join
 from trials.compilation import reset_compiler
 from trials.cores import usable_cores
+from trials.environment import Fingerprint
 from trials.fingerprint import fingerprint, present_devices
 from trials.precision import set_math_mode
 from trials.ranks import Rank
-from trials.record import Fingerprint
 from trials.spec import TrialConfig, UnsupportedError
 from trials.training_step import TrainingStep
 

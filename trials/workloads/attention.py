@@ -17,7 +17,7 @@ from trials.flags import is_host_bound
 from trials.formulas import attention_flops
 from trials.interval import count_outliers
 from trials.iterations import Series, take_series
-from trials.record import Measurement
+from trials.measurement import Measurement
 from trials.spec import Flag, TrialConfig, UnsupportedError
 from trials.telemetry import Watch, doubts
 from trials.workbench import Workbench

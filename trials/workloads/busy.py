@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from trials.busy import busy_row
 from trials.clock import clock_for, time_iteration
-from trials.record import Measurement
+from trials.measurement import Measurement
 from trials.workbench import Workbench
 
 WARMUP_ITERATIONS = 3

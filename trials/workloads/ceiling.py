@@ -8,7 +8,7 @@ import torch
 from trials.clock import Iteration, Phase, clock_for, time_iteration
 from trials.devices import find_device, peak_flops
 from trials.iterations import take_series
-from trials.record import Measurement
+from trials.measurement import Measurement
 from trials.spec import Flag
 from trials.telemetry import Watch, doubts
 from trials.workbench import Workbench

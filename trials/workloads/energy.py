@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 from trials.clock import clock_for, time_iteration
-from trials.record import Measurement
+from trials.measurement import Measurement
 from trials.telemetry import ENERGY_SECONDS, Watch, energy_row
 from trials.workbench import Workbench
 

@@ -6,11 +6,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from trials.clock import synchronize
 from trials.compilation import check_compiled
+from trials.measurement import Yielded
 from trials.memory_labels import activations_noted, lasting_labels
 from trials.memory_ledger import END, Label
 from trials.memory_meter import CudaMeter, Meter, TensorMeter, resident_bytes
 from trials.memory_rows import Readings, breakdown_rows, history_rows, resident_rows, unknown_rows, value_rows
-from trials.record import Yielded
 from trials.spec import TrialConfig
 from trials.storage_tracker import StorageTracker, storage_key
 from trials.traced_memory import TracedHistory

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from trials.record import Measurement
+from trials.measurement import Measurement
 from trials.workbench import Workbench
 
 

@@ -18,7 +18,7 @@ from trials.accumulation import (
 )
 from trials.attention_support import check_attention
 from trials.compilation import check_compiled
-from trials.record import Measurement, TensorDtype
+from trials.measurement import Measurement, TensorDtype
 from trials.reference_pass import (
     ReferencePass,
     by_part,

@@ -6,9 +6,9 @@ from trials.attribution import device_pieces, host_pieces, surroundings
 from trials.clock import clock_for, time_iteration
 from trials.events import STEP, Trace
 from trials.kernel_table import kernel_rows, operator_rows, range_rows, step_starts
+from trials.measurement import Artifact, Measurement, Yielded
 from trials.nsys import profile_with_nsys
 from trials.ranges import Range
-from trials.record import Artifact, Measurement, Yielded
 from trials.spec import UnsupportedError
 from trials.trace import take_trace
 from trials.workbench import Workbench

@@ -8,7 +8,7 @@ from trials.compilation import check_compiled, compile_counts
 from trials.devices import find_device
 from trials.flags import flags_of_times, is_host_bound
 from trials.iterations import Series, take_series
-from trials.record import Measurement
+from trials.measurement import Measurement
 from trials.spec import Flag
 from trials.telemetry import Watch, doubts, gauge_rows
 from trials.workbench import Workbench
