@@ -150,13 +150,21 @@ def launch(
             pass
 
     class InOrder(NotKept, FIFOScheduler):
-        """Tune itself starts trials in the order of their creation; to look through them all each time is quadratic."""
+        """Gives an actor that is free to the first trial that waits for one like it. Tune itself would take any of
+        them, and could leave the longest for the end; its own FIFO order looks through all trials that ever were.
+        """
 
-        def choose_trial_to_run(self, tune_controller: Any) -> None:
+        def choose_trial_to_run(self, tune_controller: Any) -> Any:
+            waiting = [trial for trial in tune_controller.get_live_trials() if trial.status == "PENDING"]
             if gate.closed:
-                for trial in list(tune_controller.get_live_trials()):
-                    if trial.status == "PENDING":
-                        tune_controller.stop_trial(trial)
+                for trial in waiting:
+                    tune_controller.stop_trial(trial)
+                return None
+            free = tune_controller._actor_cache
+            if not free.num_cached_objects:
+                return None
+            fits = [trial for trial in waiting if free.has_cached_object(trial.placement_group_factory)]
+            return min(fits, key=lambda trial: trial.config["index"], default=None)
 
     class Deliver(NotKept, TrialProgressCallback):
         """Hands the rows of each trial over as soon as it has ended, in place of Tune's own printing of results."""

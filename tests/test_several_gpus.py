@@ -1,6 +1,8 @@
-"""Trials side by side on the GPUs of one node: cores of their own, and no graph compiled twice."""
+"""Trials side by side on the GPUs of one node: in order, on cores of their own, and no graph compiled twice."""
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -9,6 +11,7 @@ import psutil
 import pytest
 
 from orchestrator.resources import this_machine
+from tests import ordered_trials
 from trials.cores import Core, Gpu, cores_of, find_cores, usable_cores
 from trials.isolation import IsolatedRunner
 from trials.record import Record
@@ -81,6 +84,17 @@ def test_the_cores_found_here_are_those_this_process_may_use():
     found = find_cores()
     assert {core.number for core in found} == set(usable_cores()) == os.sched_getaffinity(0)
     assert all(core.physical <= core.number for core in found)
+
+
+def test_side_by_side_trials_begin_in_the_order_of_the_plan():
+    """Long ones first: one that is left for the end holds up everything."""
+    slots, count = 2, 12
+    command = [sys.executable, ordered_trials.__file__, str(slots), str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    began = [int(line) for line in done.stdout.split()]
+    assert sorted(began) == [*range(1, count + 1)]
+    # Those that begin together may do so in any order, and the last of the plan may begin with them.
+    assert all(abs(place + 1 - index) <= 2 * slots for place, index in enumerate(began) if index != count), began
 
 
 def affinities() -> dict[int, tuple[int, ...]]:

@@ -1,0 +1,51 @@
+"""Runs no-op trials of one plan in so many slots on this machine, and prints the order in which they began:
+`python ordered_trials.py SLOTS COUNT`.
+"""
+
+import sys
+from dataclasses import asdict
+
+from orchestrator.estimate import Estimates
+from orchestrator.gate import Gate
+from orchestrator.launch import launch, start_ray, stop_ray
+from orchestrator.pace import Pace
+from orchestrator.placement import Placement
+from orchestrator.plan import PlannedTrial
+from orchestrator.resources import this_machine
+from trials.record import Row
+from trials.sizes import SIZES
+from trials.spec import Trial, TrialConfig, trial_id
+from trials.store import Store
+
+
+def planned(context_length: int) -> PlannedTrial:
+    config = TrialConfig(**asdict(SIZES["tiny"]), vocab_size=100, batch_size=1, context_length=context_length)
+    return PlannedTrial(
+        trial=Trial(config=config, workloads=("noop",), sweep="order"),
+        trial_id=trial_id(config),
+        action="run",
+        reason=None,
+        environment=HERE,
+        placement=Placement(bundle=(("CPU", 1.0),), node_ids=(), slots=SLOTS, nodes=1),
+    )
+
+
+def began(trial: PlannedTrial) -> None:
+    print(trial.trial.config.context_length)
+
+
+def ended(trial: PlannedTrial, rows: list[Row]) -> None:
+    assert rows
+
+
+if __name__ == "__main__":
+    SLOTS, COUNT = int(sys.argv[1]), int(sys.argv[2])
+    HERE = this_machine().environments["cpu"]
+    trials = [planned(1 + index) for index in range(COUNT)]
+    estimates = Estimates(Store("none"))
+    gate = Gate(Pace(trials, {id(one): estimates.of(one) for one in trials}), until=None, on_close=lambda: None)
+    start_ray(None, cpus=SLOTS, gpus=0)
+    try:
+        launch(trials, gate=gate, on_start=began, on_rows=ended)
+    finally:
+        stop_ray()
