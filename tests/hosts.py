@@ -4,6 +4,7 @@ home, a /tmp and an sshd of its own, and sees the rest of the machine's files.
 They are namespaces, joined by a bridge that reaches nothing else. What `why_not` says must be None.
 """
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -11,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Self
+
+import psutil
 
 PROGRAMS = ("sshd", "ssh-keygen", "ssh", "rsync", "ip", "unshare", "setpriv", "mount")
 SSHD = "/usr/sbin/sshd"
@@ -81,18 +84,25 @@ class Hosts:
         out, err = process.communicate(timeout=timeout)
         return subprocess.CompletedProcess(command, process.returncode, out, err)
 
-    def processes(self) -> list[str]:
-        """The command lines of what runs on the hosts, apart from what makes them hosts."""
-        spaces = {os.readlink(f"/proc/{pid}/ns/net") for one in self._inits for pid in _children(one.pid)}
+    def cut(self, index: int) -> None:
+        """Takes a host's link down: nothing reaches it and nothing comes from it, and nobody is told."""
+        _run("ip", "link", "set", self._link(index), "down")
+
+    def join(self, index: int) -> None:
+        """Takes the link up again."""
+        _run("ip", "link", "set", self._link(index), "up")
+
+    def processes(self, *indices: int) -> list[psutil.Process]:
+        """What runs on these hosts, on all of them if none is named, apart from what makes them hosts."""
+        inits = [self._inits[index] for index in indices] or self._inits
+        spaces = {os.readlink(f"/proc/{pid}/ns/net") for one in inits for pid in _children(one.pid)}
         found = []
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and os.readlink(entry / "ns/net") in spaces:
-                    command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        for one in psutil.process_iter():
+            with contextlib.suppress(OSError, psutil.NoSuchProcess):  # it has ended
+                if os.readlink(f"/proc/{one.pid}/ns/net") in spaces:
+                    command = " ".join(one.cmdline())
                     if command and not command.startswith(("ip ", "unshare ", "bash -c set -e", "sshd: ", SSHD)):
-                        found.append(command)
-            except OSError:  # it has ended
-                continue
+                        found.append(one)
         return found
 
     def __enter__(self) -> Self:
@@ -109,8 +119,12 @@ class Hosts:
             init.wait()
         for index in range(len(self._profiles)):
             _run("ip", "netns", "delete", self.name(index), check=False)
-            _run("ip", "link", "delete", f"{self._tag}v{index}", check=False)
+            _run("ip", "link", "delete", self._link(index), check=False)
         _run("ip", "link", "delete", self._tag, check=False)
+
+    def _link(self, index: int) -> str:
+        """The end of the host's link that this machine holds."""
+        return f"{self._tag}v{index}"
 
     def _start(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -128,7 +142,7 @@ class Hosts:
             self._wait_for(index)
 
     def _connect(self, index: int) -> None:
-        space, outer = self.name(index), f"{self._tag}v{index}"
+        space, outer = self.name(index), self._link(index)
         _run("ip", "netns", "add", space)
         _run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)
         _run("ip", "link", "set", outer, "master", self._tag, "up")
@@ -148,9 +162,9 @@ class Hosts:
 
     def _start_init(self, index: int) -> subprocess.Popen[bytes]:
         """The first process of a host; all others end with it."""
-        there = self.home(index).parent
+        there, home = self.home(index).parent, Path("~root").expanduser()
         script = ["set -e", "mount --make-rprivate /", f"hostname {self.name(index)}"]
-        for target, source in (("/root", there / "home"), ("/tmp", there / "tmp")):
+        for target, source in ((home, there / "home"), (Path("/tmp"), there / "tmp")):
             source.mkdir(exist_ok=True)
             for path in self._keep:
                 if path.is_relative_to(target):
@@ -160,7 +174,7 @@ class Hosts:
             script.append(f"mount --rbind {source} {target}")
         # The shell stays: the first process of a host has to take note of the end of those that lost their parent.
         script.append(
-            f"{SSHD} -D -e -f /dev/null -o ListenAddress={self.addresses[index]} -o HostKey=/root/.ssh/hostkey "
+            f"{SSHD} -D -e -f /dev/null -o ListenAddress={self.addresses[index]} -o HostKey={home}/.ssh/hostkey "
             "-o PidFile=none -o StrictModes=no -o PermitRootLogin=prohibit-password -o UsePAM=no & wait"
         )
         inside = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc", "bash", "-c"]

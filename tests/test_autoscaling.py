@@ -65,7 +65,7 @@ ENVIRONMENT = (
 START = (
     "AUTOSCALER_UPDATE_INTERVAL_S=1 RAY_FAKE_CLUSTER=1 RAY_enable_autoscaler_v2=1 "
     f"RAY_CLOUD_INSTANCE_ID={HEAD_ID} RAY_OVERRIDE_NODE_ID_FOR_TESTING={HEAD_ID} "
-    "ray start --head --num-cpus=0 --autoscaling-config=/root/ray_bootstrap_config.yaml"
+    "ray start --head --num-cpus=0 --autoscaling-config=$HOME/ray_bootstrap_config.yaml"
 )
 
 
