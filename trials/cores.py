@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 SYSTEM = Path("/sys/devices/system/cpu")
@@ -90,6 +91,7 @@ def _physical(cores: Sequence[Core], numa_node: int | None) -> list[int]:
     return list(dict.fromkeys(core.physical for core in cores if numa_node in (None, core.numa_node)))
 
 
+@cache
 def _core(number: int) -> Core:
     folder = SYSTEM / f"cpu{number}"
     siblings = folder / "topology" / "thread_siblings_list"

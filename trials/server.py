@@ -20,6 +20,7 @@ from typing import Any
 from trials.child import main as child_main
 from trials.fingerprint import fingerprint
 from trials.host_memory import why_to_end
+from trials.huge_pages import use_huge_pages
 from trials.isolation import Finished, PrecompileRequest, Request
 from trials.precompile import compile_side_by_side
 from trials.processes import die_with_parent, kill_group
@@ -99,6 +100,7 @@ class Server:
         fingerprint("cpu")  # what it has found out once of the host and the software, it knows in every child
         gc.collect()
         gc.freeze()  # else every child's first collection goes through all of PyTorch's objects, and copies their pages
+        use_huge_pages()
         with suppress(EOFError, ConnectionResetError):
             while True:
                 request: Request | PrecompileRequest = self.client.recv()
