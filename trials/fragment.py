@@ -38,8 +38,9 @@ def decode(source: Any, path: str, wanted: pa.Schema) -> pa.Table | Damage:
     """
     try:
         with pq.ParquetFile(source) as file:
-            metadata = file.schema_arrow.metadata or {}
-            present = [name for name in wanted.names if name in file.schema_arrow.names]
+            schema = file.schema_arrow  # made anew by each look at it, as are its names
+            metadata, names = schema.metadata or {}, set(schema.names)
+            present = [name for name in wanted.names if name in names]
             table = file.read(columns=present)
         version = int(metadata.get(b"lmsweep_schema_version", b"0"))
         arrays = [

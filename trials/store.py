@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from trials.folder import Folder
-from trials.fragment import Damage, decode, encode, live, replacing
+from trials.fragment import Damage, decode, encode, live, replaced_by, replacing
 from trials.measurement import FILE_NAME
 from trials.record import (
     AllocationRow,
@@ -39,6 +39,11 @@ ROW_TYPES: dict[str, type] = {
     "operators": OperatorRow,
 }
 """The tables of a store and what a row of each is."""
+
+COMPACTED = "compacted-"
+"""How the names of files begin that replace others."""
+TOGETHER = 500
+"""Fragments that are read before their rows are put together."""
 
 
 class Store:
@@ -138,13 +143,30 @@ class Store:
         """
         schema = schema_of(ROW_TYPES[table_name])
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
-        names = self._folder.names(table_name, ".parquet")
-        with ThreadPoolExecutor(max_workers=4) as pool:
-            contents = list(pool.map(lambda name: self._read_fragment(f"{table_name}/{name}", wanted), names))
-        damage = [item for item in contents if isinstance(item, Damage)]
-        tables = {name: item for name, item in zip(names, contents, strict=True) if not isinstance(item, Damage)}
-        whole = pa.concat_tables(live(tables) or [wanted.empty_table()])
+        whole, _, damage = self._read_files(table_name, wanted)
         return whole.replace_schema_metadata(schema.metadata), damage
+
+    def _read_files(self, table_name: str, wanted: pa.Schema) -> tuple[pa.Table, list[str], list[Damage]]:
+        """The rows of all files of a table, the names of those that hold them or have been replaced, and the others.
+
+        The rows of a fragment are few, and take a hundred times their bytes as long as they are a table of their own:
+        fragments are put together by and by, once it is known what has been replaced.
+        """
+        names = self._folder.names(table_name, ".parquet")
+        compacted = [name for name in names if name.startswith(COMPACTED)]
+        fragments = [name for name in names if not name.startswith(COMPACTED)]
+        parts, damage, void = [wanted.empty_table()], [], set[str]()
+        with ThreadPoolExecutor(max_workers=4) as pool:
+            for some in (compacted, *(fragments[i : i + TOGETHER] for i in range(0, len(fragments), TOGETHER))):
+                some = [name for name in some if name not in void]
+                contents = list(pool.map(lambda name: self._read_fragment(f"{table_name}/{name}", wanted), some))
+                tables = {name: item for name, item in zip(some, contents, strict=True) if isinstance(item, pa.Table)}
+                parts.append(pa.concat_tables([wanted.empty_table(), *live(tables)]).combine_chunks())
+                void.update(name for table in tables.values() for name in replaced_by(table))
+                damage += [item for item in contents if isinstance(item, Damage)]
+        damaged = {item.path for item in damage}
+        read = [name for name in names if f"{table_name}/{name}" not in damaged]
+        return pa.concat_tables(parts), read, damage
 
     def _read_fragment(self, path: str, wanted: pa.Schema) -> pa.Table | Damage:
         try:
@@ -167,16 +189,14 @@ class Store:
                 return
             for table_name, row_type in ROW_TYPES.items():
                 schema = schema_of(row_type)
-                names = self._folder.names(table_name, ".parquet")
-                contents = {name: self._read_fragment(f"{table_name}/{name}", schema) for name in names}
-                tables = {name: item for name, item in contents.items() if isinstance(item, pa.Table)}
-                if len(tables) < 2:
+                whole, names, _ = self._read_files(table_name, schema)
+                if len(names) < 2:
                     continue
-                merged = replacing(pa.concat_tables(live(tables)), schema, list(tables))
+                merged = replacing(whole, schema, names)
                 self._folder.put(
-                    f"{table_name}/compacted-{uuid.uuid4().hex}.parquet", encode(merged, compression="zstd")
+                    f"{table_name}/{COMPACTED}{uuid.uuid4().hex}.parquet", encode(merged, compression="zstd")
                 )
-                for name in tables:
+                for name in names:
                     self._folder.delete(f"{table_name}/{name}")
 
     def set_aside_damage(self) -> list[Damage]:
