@@ -42,7 +42,7 @@ ROW_TYPES: dict[str, type] = {
 
 COMPACTED = "compacted-"
 """How the names of files begin that replace others."""
-TOGETHER = 500
+TOGETHER = 100
 """Fragments that are read before their rows are put together."""
 
 
