@@ -178,7 +178,9 @@ def launch(
             delivery.clear()  # Tune keeps every result: let it keep an empty one
 
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            pass
+            # Tune keeps every trial, and most of one is a history of metrics that nobody asks for.
+            trial.run_metadata.metric_analysis.clear()
+            trial.run_metadata.metric_n_steps.clear()
 
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             planned = _planned(trial)
