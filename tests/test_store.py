@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.command import ROOT
 from trials.attempt import Attempt
 from trials.environment import ENVIRONMENT_FIELDS, Fingerprint, environment_id
 from trials.measurement import Measurement
@@ -99,6 +100,26 @@ def test_compaction_keeps_every_row_and_leaves_one_file(tmp_path):
     after = read(store).sort_values(["context_length", "phase"], ignore_index=True)
     assert len(list((tmp_path / "measurements").glob("*.parquet"))) == 1
     pd.testing.assert_frame_equal(after[after["context_length"] < 9], before)
+
+
+READ_AND_SAY_PEAK = """
+import sys
+import pyarrow
+from trials.store import Store
+Store(sys.argv[1]).read()
+print(pyarrow.default_memory_pool().max_memory())
+"""
+
+
+def test_reading_many_fragments_takes_hardly_more_memory_than_reading_a_few(tmp_path):
+    store = Store(str(tmp_path))
+    peaks = []
+    for context in range(1, 301):
+        store.append(rows(context))
+        if context in (100, 300):
+            command = [sys.executable, "-c", READ_AND_SAY_PEAK, str(tmp_path)]
+            peaks.append(int(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout))
+    assert peaks[1] < 1.5 * peaks[0]
 
 
 def test_a_crash_between_the_halves_of_a_compaction_counts_no_row_twice(tmp_path):

@@ -156,17 +156,26 @@ class Store:
         compacted = [name for name in names if name.startswith(COMPACTED)]
         fragments = [name for name in names if not name.startswith(COMPACTED)]
         parts, damage, void = [wanted.empty_table()], [], set[str]()
+        for some in (compacted, *(fragments[i : i + TOGETHER] for i in range(0, len(fragments), TOGETHER))):
+            part, replaced, damaged = self._read_together(
+                table_name, [name for name in some if name not in void], wanted
+            )
+            parts.append(part)
+            void |= replaced
+            damage += damaged
+        unread = {item.path for item in damage}
+        return pa.concat_tables(parts), [name for name in names if f"{table_name}/{name}" not in unread], damage
+
+    def _read_together(
+        self, table_name: str, names: list[str], wanted: pa.Schema
+    ) -> tuple[pa.Table, set[str], list[Damage]]:
+        """The rows of some files in one piece, the names of the files that they replace, and what cannot be read."""
         with ThreadPoolExecutor(max_workers=4) as pool:
-            for some in (compacted, *(fragments[i : i + TOGETHER] for i in range(0, len(fragments), TOGETHER))):
-                some = [name for name in some if name not in void]
-                contents = list(pool.map(lambda name: self._read_fragment(f"{table_name}/{name}", wanted), some))
-                tables = {name: item for name, item in zip(some, contents, strict=True) if isinstance(item, pa.Table)}
-                parts.append(pa.concat_tables([wanted.empty_table(), *live(tables)]).combine_chunks())
-                void.update(name for table in tables.values() for name in replaced_by(table))
-                damage += [item for item in contents if isinstance(item, Damage)]
-        damaged = {item.path for item in damage}
-        read = [name for name in names if f"{table_name}/{name}" not in damaged]
-        return pa.concat_tables(parts), read, damage
+            contents = list(pool.map(lambda name: self._read_fragment(f"{table_name}/{name}", wanted), names))
+        tables = {name: item for name, item in zip(names, contents, strict=True) if isinstance(item, pa.Table)}
+        whole = pa.concat_tables([wanted.empty_table(), *live(tables)]).combine_chunks()
+        replaced = {name for table in tables.values() for name in replaced_by(table)}
+        return whole, replaced, [item for item in contents if isinstance(item, Damage)]
 
     def _read_fragment(self, path: str, wanted: pa.Schema) -> pa.Table | Damage:
         try:
