@@ -29,7 +29,9 @@ class Forecast:
     seconds: float | None
     """From the command's start to its end."""
     dollars: float | None
-    """None, without a reason, where no price was given."""
+    """Of the devices that have a price; None, without a reason, where none was given."""
+    unpriced: tuple[str, ...]
+    """Full names of the devices that trials run on and only others have a price."""
     reason: str | None
 
 
@@ -61,11 +63,13 @@ def forecast(plan: Plan, estimates: Estimates, nodes: Sequence[Node], prices: Se
     # A machine is paid for while it starts and compiles, too.
     paid = {one.placement: hourly.get(devices[id(one)], 0.0) for one in to_run if one.placement}
     dollars += start * sum(price * placement.slots for placement, price in paid.items())
+    unpriced = dict.fromkeys(name for name, kind in devices.values() if (name, kind) not in hourly) if prices else ()
     return Forecast(
         estimates=found,
         compile_seconds=compiling,
         seconds=None if reason else start + running,
         dollars=dollars / 3600 if prices and not reason else None,
+        unpriced=tuple(unpriced),
         reason=reason,
     )
 

@@ -49,8 +49,8 @@ def as_json(plan: Plan, foreseen: Forecast, predictions: Predictions | None = No
         "counts": dict(Counter(planned.action for planned in plan.trials)),
         "expected_seconds": foreseen.seconds,
         "expected_seconds_reason": foreseen.reason,
-        "expected_dollars": foreseen.dollars,
-        "expected_dollars_reason": foreseen.reason or (None if foreseen.dollars is not None else NO_PRICE),
+        "expected_dollars": None if foreseen.unpriced else foreseen.dollars,
+        "expected_dollars_reason": _no_dollars_reason(foreseen),
     }
 
 
@@ -63,6 +63,14 @@ def _foreseen(planned: PlannedTrial, foreseen: Forecast, predictions: Prediction
         "expected_seconds": None if reason else foreseen.estimates[id(planned)].seconds,
         "expected_seconds_reason": reason,
     }
+
+
+def _no_dollars_reason(foreseen: Forecast) -> str | None:
+    if foreseen.reason:
+        return foreseen.reason
+    if foreseen.dollars is None:
+        return NO_PRICE
+    return f"no price for {', '.join(foreseen.unpriced)}" if foreseen.unpriced else None
 
 
 def as_text(plan: Plan, foreseen: Forecast, predictions: Predictions | None = None) -> str:
@@ -97,8 +105,15 @@ def summary(plan: Plan, foreseen: Forecast) -> str:
 def _in_all(foreseen: Forecast) -> str:
     if not foreseen.estimates or foreseen.seconds is None:
         return ""
-    dollars = "" if foreseen.dollars is None else f", {foreseen.dollars:.2f} dollars"
-    return f", in about {format_seconds(foreseen.seconds)}{dollars}"
+    return f", in about {format_seconds(foreseen.seconds)}{_dollars_text(foreseen)}"
+
+
+def _dollars_text(foreseen: Forecast) -> str:
+    if foreseen.dollars is None:
+        return ""
+    if reason := _no_dollars_reason(foreseen):
+        return f", at least {foreseen.dollars:.2f} dollars ({reason})"
+    return f", {foreseen.dollars:.2f} dollars"
 
 
 def frontier_as_json(found: list[Frontier]) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from orchestrator.gate import seconds_of
 from orchestrator.order import in_order
 from orchestrator.pace import DevicePace
 from orchestrator.plan import Plan, make_plan
+from orchestrator.plan_view import as_json, as_text
 from orchestrator.resources import Node
 from orchestrator.sweep import load_sweep
 from tests.command import ROOT, interrupt, lmsweep, start, wait_for_child, write_sweep
@@ -85,6 +86,22 @@ def test_dollars_are_those_of_the_time_on_the_device(tmp_path):
         forecast(plan, Estimates(Store(str(tmp_path))), [NODE], parse_prices(["H100=36"]))
     with pytest.raises(RequestError, match="another price is of NVIDIA H200"):
         forecast(plan, Estimates(Store(str(tmp_path))), [NODE], parse_prices(["H200=36", "NVIDIA H200=1"]))
+
+
+def test_a_device_without_a_price_among_others_is_named_and_not_free(tmp_path):
+    changes = {"device_name": "NVIDIA H100 80GB HBM3", "device_memory": 85_000_000_000, "accelerator_type": "H100"}
+    other = replace(H200, **changes)
+    nodes = [NODE, replace(NODE, accelerator_type="H100", environments={"cuda": other})]
+    sweep = load_sweep(str(GRID), {"device": ["cuda:H200", "cuda:H100"]})
+    plan = make_plan(sweep, nodes, Store(str(tmp_path)))
+    for prices, unpriced in ((["H200=36"], other.device_name), (["H100=36"], H200.device_name)):
+        found = forecast(plan, Estimates(Store(str(tmp_path))), nodes, parse_prices(prices))
+        assert f"at least {found.dollars:.2f} dollars (no price for {unpriced})" in as_text(plan, found)
+        answer = as_json(plan, found)
+        assert (answer["expected_dollars"], answer["expected_dollars_reason"]) == (None, f"no price for {unpriced}")
+    both = forecast(plan, Estimates(Store(str(tmp_path))), nodes, parse_prices(["H200=36", "H100=18"]))
+    assert f", {both.dollars:.2f} dollars" in as_text(plan, both)
+    assert as_json(plan, both)["expected_dollars_reason"] is None
 
 
 def test_results_of_a_device_without_a_datasheet_tell_its_speed(tmp_path):
