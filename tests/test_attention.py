@@ -196,7 +196,7 @@ def test_what_other_devices_cannot_do_is_told_without_them(fields: dict[str, Any
 
 @pytest.mark.parametrize("attention", ["naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash"])
 def test_what_a_cpu_can_do_is_not_refused(attention: str) -> None:
-    check_attention(alone(attention=attention), torch.float32, gradients=True)
+    assert {row.status for row in run(alone(attention=attention))} == {"ok"}
 
 
 def test_pytorchs_own_reason_is_given_without_the_place_in_its_source(capfd: pytest.CaptureFixture[str]) -> None:

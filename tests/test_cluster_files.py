@@ -18,9 +18,12 @@ def content_of(name: str) -> dict[str, Any]:
     return yaml.safe_load((ROOT / name).read_text())
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_ray_accepts_the_file(name):
-    validate_config(prepare_config(content_of(name)))
+@pytest.mark.parametrize(("name", "at_first", "at_most"), [("cluster.yaml", 0, 8), ("cluster-local.yaml", 2, 2)])
+def test_ray_accepts_the_file_and_reads_from_it_how_many_workers_there_are(name, at_first, at_most):
+    prepared = prepare_config(content_of(name))
+    validate_config(prepared)
+    workers = [kind["min_workers"] for kind in prepared["available_node_types"].values()]
+    assert (sum(workers), prepared["max_workers"]) == (at_first, at_most)
 
 
 @pytest.mark.parametrize("name", FILES)
