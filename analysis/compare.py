@@ -74,6 +74,7 @@ def compare(
     contrast: pd.DataFrame,
     *,
     between: dict[str, tuple[str, str]],
+    stores: tuple[str, str] | None = None,
     across: tuple[str, ...] = (),
     values: list[str] | None = None,
     least: float | None = None,
@@ -81,8 +82,9 @@ def compare(
     """Compares rows of `analysis.load(..., newest=False)`: each ok attempt of a measurement is one process.
 
     between: what the sides read in the keys that tell them apart, for the title; these keys, what follows from them and
-    `across` may differ, nothing else. values: `phase.metric`, all of one unit, smaller being better. least: the least
-    difference that counts, a share; None is 2 % on GPUs and 5 % elsewhere.
+    `across` may differ, nothing else. stores: what the sides come from, for the title, where that is two. values:
+    `phase.metric`, all of one unit, smaller being better. least: the least difference that counts, a share; None is 2 %
+    on GPUs and 5 % elsewhere.
 
     Raises RequestError where anything else differs, where one side has several results for one cell, and where nothing
     can be compared.
@@ -120,13 +122,14 @@ def compare(
     usual = np.where(first["device"] == "cpu", LEAST_ELSEWHERE, LEAST_ON_GPU)
     floors = usual if least is None else np.full(len(first), least)
     frame = frame.join(judge(cells, first["cell"].to_numpy(), unit, floors))
-    readings = "; ".join(f"{name} {after} against {before}" for name, (before, after) in between.items())
+    sides_told = [f"{stores[1]} against {stores[0]}"] if stores else []
+    sides_told += [f"{name} {after} against {before}" for name, (before, after) in between.items()]
     return Comparison(
         frame=frame,
         keys=keys,
         unit=unit,
         conditions=common_conditions(cells, [*keys, *free]),
-        title=f"{readings or 'contrast against baseline'}: ratio of medians ± 95 % interval",
+        title=f"{'; '.join(sides_told) or 'contrast against baseline'}: ratio of medians ± 95 % interval",
         unpaired=unpaired,
         least=tuple(sorted(set(floors.tolist()))),
         doubts=_doubts(cells, len(first)),

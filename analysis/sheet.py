@@ -50,7 +50,7 @@ def sheet_of(table: Table | Listing, markup: Markup) -> Sheet:
 
 def _of_pivot(table: Table, markup: Markup) -> Sheet:
     escape = markup.escape
-    units = {value: choose_unit(unit, _numbers(table.median, value)) for value, unit in table.units.items() if unit}
+    units = {value: choose_unit(unit, _numbers(table, value)) for value, unit in table.units.items() if unit}
     letters = _letters(
         [*(word for row in table.flags.to_numpy() for words in row for word in words), *table.reason.to_numpy().ravel()]
     )
@@ -167,8 +167,10 @@ def _number(median: float, low: float, high: float, *, unit: Unit, markup: Marku
     return number if distance is None else f"{number} {markup.plus_minus} {distance}"
 
 
-def _numbers(wide: pd.DataFrame, value: str) -> np.ndarray:
-    return wide.xs(value, axis="columns", level="value").to_numpy().ravel()
+def _numbers(table: Table, value: str) -> np.ndarray:
+    """The numbers of which one unit is chosen."""
+    values = table.together if value in table.together else (value,)
+    return table.median.loc[:, table.median.columns.get_level_values("value").isin(values)].to_numpy().ravel()
 
 
 def axis_names(axis: pd.Index) -> list[str]:

@@ -65,6 +65,8 @@ class Table:
     conditions: dict[str, str]
     """Keys which are neither rows nor columns and read the same in all results of the table; fields that few sweeps use
     are left out where they hold their default."""
+    together: tuple[str, ...] = ()
+    """Values that are read against each other: they are printed in one unit."""
     title: str = ""
     """What the table is, where it has a name."""
     notes: tuple[str, ...] = ()

@@ -118,6 +118,7 @@ def compare(
         one,
         two,
         between=between,
+        stores=(store, other) if other else None,
         across=tuple(across.split(",")) if across else (),
         values=value or None,
         least=_share(min_effect) if min_effect else None,

@@ -266,6 +266,7 @@ def test_the_gate_exits_with_1_where_something_became_slower(lmsweep: Command, t
     before, after = two_stores
     done = lmsweep("compare", before, after, "--fail-on", "slower", "--min-effect", "2%")
     assert done.returncode == 1
+    assert done.stdout.startswith(f"{after} against {before}: ratio of medians")
     assert "2 cells: 1 slower, 1 same. A difference counts from 2 % on." in done.stdout
     assert "Without a counterpart: 0 of the baseline, 1 of the contrast." in done.stdout
     assert lmsweep("compare", after, before, "--fail-on", "slower").returncode == 0

@@ -185,7 +185,8 @@ def test_published_times_stand_beside_the_readers_with_what_differs(page: Page) 
 def test_steps_are_drawn_under_the_limits_of_their_device(page: Page) -> None:
     page.locator("[data-figures=roofline]").scroll_into_view_if_needed()
     page.wait_for_selector("[data-figures=roofline] .main-svg")
-    assert "fp32: limit" in (page.text_content("[data-figures=roofline] .legend") or "")
+    legend = page.text_content("[data-figures=roofline] .legend") or ""
+    assert legend.startswith("precision") and "fp32: limit" in legend
 
 
 def test_a_crowded_cell_is_refused_and_the_way_out_is_a_button(page: Page) -> None:
@@ -195,6 +196,15 @@ def test_a_crowded_cell_is_refused_and_the_way_out_is_a_button(page: Page) -> No
     page.click("text=add compile to rows")
     assert page.is_enabled("#download")
     assert "compile" in page.inner_text(".matrix thead")
+
+
+def test_the_legend_names_the_fields_whose_readings_it_shows(page: Page) -> None:
+    told = page.text_content("#chart .legendtitletext")
+    assert told == "model, device_name, torch_version, precision, compile"
+    first = page.text_content("#chart .legendtext") or ""
+    assert len(first.split(", ")) == len(told.split(", "))
+    page.select_option("#x-axis", "model")
+    wait_until(page, "chart.layout.legend.title.text.startsWith('context_length, ')")
 
 
 def test_charts_have_log_axes_and_a_legend_that_hides_lines(page: Page) -> None:

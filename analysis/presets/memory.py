@@ -1,5 +1,7 @@
 """Memory: the most that a step holds, what that is made of, and the largest allocations."""
 
+from dataclasses import replace
+
 import pandas as pd
 
 from analysis.cells import values_in
@@ -38,7 +40,8 @@ def parts(results: Results) -> Table:
     values = known_values(frame, *(f"peak.{part}" for part in _PARTS), *_WHOLES)
     if not values:
         raise nothing("memory")
-    return layout(frame, values=values, cols=[], title="What the peak of an iteration is made of")
+    table = layout(frame, values=values, cols=[], title="What the peak of an iteration is made of")
+    return replace(table, together=tuple(values))
 
 
 def allocations(results: Results) -> Listing:

@@ -126,6 +126,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
         layout = {
             "xaxis": {"type": "log", "title": {"text": "FLOPs per byte that the step cannot but move"}, **_DECADES},
             "yaxis": {"type": "log", "title": {"text": "TFLOP/s"}, **_DECADES},
+            "legend": {"title": {"text": "precision"}},
         }
         yield Figure(title=str(device), traces=traces, layout=layout)
 

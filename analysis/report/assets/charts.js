@@ -28,13 +28,13 @@ function draw(target, traces, layout) {
     const title = { font: { size: 13 }, ...layout[name]?.title };
     return [name, { ...axis, ...layout[name], title }];
   }));
+  const title = { font: { size: 12 }, ...layout.legend?.title };
   return Plotly.react(target, traces, {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: style.fontFamily, size: narrow ? 12 : 13, color: ink },
     margin: { l: 56, r: 12, t: narrow ? 12 : 30, b: 48 },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: resolved("--muted"), activecolor: ink },
-    legend: { ...legend, title: { font: { size: 12 } } },
-    hovermode: "closest", ...styled, ...layout, ...axes,
+    hovermode: "closest", ...styled, ...layout, ...axes, legend: { ...legend, title },
     width: clientWidth,
     height: layout.height ?? (narrow ? 420 : Math.min(Math.max(460, 30 + 20 * traces.length), 620)),
   }, { displaylogo: false, displayModeBar: narrow ? false : "hover", modeBarButtons: [BUTTONS] });

@@ -56,7 +56,7 @@ class Explorer {
     const used = [...new Set(cells.map((cell) => this.results.code(x, cell.result)))].sort((a, b) => a - b);
     const traces = tracesOf(this.results, table, chosen, x, numeric);
     draw(target, traces, {
-      showlegend: traces.length > 1,
+      showlegend: traces.length > 1, legend: { title: { text: plain(chosen.told.join(", ")) } },
       xaxis: numeric
         ? { title: { text: plain(x) }, type: this.logX ? "log" : "linear", ...ticksAt(used.map((code) => numbers[code])) }
         : { title: { text: plain(x) }, type: "category", categoryarray: used.map((code) => plain(labels[code])) },

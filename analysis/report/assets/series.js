@@ -43,7 +43,7 @@ function seriesOf(results, table, cells, { x, colour }) {
     one.look = rest.get(restKey);
     one.name = told.map((name, i) => results.label(name, one.codes[i])).join(", ");
   }
-  return { series, unit, left: all.length - series.length };
+  return { series, told, unit, left: all.length - series.length };
 }
 
 function tracesOf(results, table, chosen, x, numeric) {
