@@ -41,7 +41,7 @@ def able_nodes(config: TrialConfig, nodes: Sequence[Node]) -> list[Node] | str:
         present = sorted({node.accelerator_type for node in able if node.accelerator_type})
         return f"no {wanted} here; there is {', '.join(present)}"
     ranks = config.ranks_per_node
-    what = "GPUs" if device == "cuda" else "cores"
+    what = ("GPU" if device == "cuda" else "core") + "s" * (ranks > 1)
     large = [node for node in matching if node.places(device) >= ranks]
     if not large:
         most = max(node.places(device) for node in matching)
@@ -53,7 +53,7 @@ def able_nodes(config: TrialConfig, nodes: Sequence[Node]) -> list[Node] | str:
     kinds = [[node for node in large if node.is_like(one, device)] for one in large]
     most = max(_count(kind) for kind in kinds)
     if most < config.nodes:
-        return f"nodes {config.nodes} needs as many that are alike and have {ranks} {what} each, and there is {most}"
+        return f"nodes {config.nodes} needs as many alike, of {ranks} {what} or more each; the most alike here: {most}"
     return min((kind for kind in kinds if _count(kind) >= config.nodes), key=lambda kind: kind[0].gpus > 0)
 
 

@@ -95,6 +95,8 @@ def outcome(rows: list[Record]) -> str:
     """What became of a trial, in a few words."""
     failures = [row for row in rows if row.status != Status.OK]
     if failures:
+        if failures[0].status == Status.TIMEOUT:  # its last words are the stack of what hung
+            return f"timeout after {format_seconds(failures[0].config.timeout_seconds)}"
         reason = (failures[0].error or "").strip().splitlines()
         return f"{failures[0].status}: {reason[-1]}" if reason else str(failures[0].status)
     times = {row.phase: statistics.median(row.samples) for row in rows if row.metric == "time" and row.samples}
@@ -105,10 +107,11 @@ def outcome(rows: list[Record]) -> str:
 
 def format_seconds(seconds: float) -> str:
     """1 h 05 min, 2 min 10 s, 12.3 s, 4.56 ms, ..."""
-    if seconds >= 3600:
-        return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:02.0f} min"
-    if seconds >= 60:
-        return f"{seconds // 60:.0f} min {seconds % 60:02.0f} s"
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+    if whole >= 60:
+        return f"{whole // 60} min {whole % 60:02} s"
     if seconds >= 1:
         return f"{seconds:.1f} s"
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"

@@ -84,9 +84,13 @@ def accelerator_names(resources: Mapping[str, float]) -> list[str]:
 
 
 def missing_environment(config: TrialConfig, nodes: list[Node]) -> Fingerprint:
-    """The environment under which it is recorded that no node has the device: the software, and the lack of a name."""
+    """The environment under which it is recorded that no node has the device, or none has enough of it: the software,
+    and the lack of a name.
+    """
     some = next(iter(nodes[0].environments.values()))
-    return replace(some, accelerator_type=None, device_name=f"no {config.device} device")
+    ranks = f" for {config.world_size} ranks" if config.world_size > 1 else ""
+    on_nodes = f" on {config.nodes} nodes" if config.nodes > 1 else ""
+    return replace(some, accelerator_type=None, device_name=f"no {config.device} device{ranks}{on_nodes}")
 
 
 def find_nodes(

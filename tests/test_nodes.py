@@ -20,8 +20,9 @@ import yaml
 from orchestrator.crew import free_port
 from orchestrator.launch import NODE_SETTINGS
 from orchestrator.placement import able_nodes, place, side_by_side
-from orchestrator.resources import Node, this_machine
+from orchestrator.resources import Node, missing_environment, this_machine
 from tests.command import lmsweep, start
+from trials.cores import usable_cores
 from trials.environment import Fingerprint
 from trials.isolation import IsolatedRunner
 from trials.ranks import LOOPBACK, parts_of
@@ -74,12 +75,14 @@ def test_a_trial_of_several_nodes_asks_for_its_share_of_gpus_on_each_of_so_many_
     assert (dict(placed.bundle), placed.nodes, placed.slots) == ({"CPU": 32, "GPU": 4}, 2, 1)
     assert (
         able_nodes(replace(config, nodes=4), nodes)
-        == "nodes 4 needs as many that are alike and have 2 GPUs each, and there is 2"
+        == "nodes 4 needs as many alike, of 2 GPUs or more each; the most alike here: 2"
     )
     assert able_nodes(replace(config, world_size=16), nodes) == (
         "world_size 16 on 2 nodes needs 8 GPUs on each, and the most that one has is 4"
     )
-    assert able_nodes(CONFIG, [node()]) == "nodes 2 needs as many that are alike and have 1 cores each, and there is 1"
+    alone = "nodes 2 needs as many alike, of 1 core or more each; the most alike here: 1"
+    assert able_nodes(CONFIG, [node()]) == alone
+    assert missing_environment(CONFIG, [node()]).device_name == "no cpu device for 2 ranks on 2 nodes"
 
 
 def test_a_node_holds_one_part_of_a_trial_at_most():
@@ -107,7 +110,8 @@ def environment() -> Fingerprint:
 def run_parts(config: TrialConfig, environment: Fingerprint) -> tuple[list[Row], list[Row]]:
     trial = Trial(config=config, workloads=("ddp",), sweep="test")
     parts = parts_of(config, LOOPBACK, free_port(LOOPBACK))
-    with IsolatedRunner() as first, IsolatedRunner() as second, ThreadPoolExecutor(2) as threads:
+    here, there = ((core,) for core in usable_cores()[:2])
+    with IsolatedRunner(cores=here) as first, IsolatedRunner(cores=there) as second, ThreadPoolExecutor(2) as threads:
         both = [
             threads.submit(runner.run, trial, fallback=environment, part=part)
             for runner, part in zip((first, second), parts, strict=True)
