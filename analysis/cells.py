@@ -5,7 +5,8 @@ import pandas as pd
 
 from analysis.keys import check_key, label
 from analysis.load import DERIVED_FROM, SPEED_UNITS
-from trials.spec import RequestError, Status
+from trials.outcome import Status
+from trials.spec import RequestError
 from trials.words import choices
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from trials.outcome import Status
 from trials.prices import Price, hourly_dollars
-from trials.spec import Status
 
 MILLION = 1e6
 HOUR = 3600.0

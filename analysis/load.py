@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from analysis.stats import describe
 from trials.devices import find_device, peak_flops
 from trials.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops, tokens_per_step
-from trials.spec import AUTO_FIELDS, CONFIG_FIELDS, Precision, RequestError, Status
+from trials.outcome import Status
+from trials.spec import AUTO_FIELDS, CONFIG_FIELDS, Precision, RequestError
 from trials.store import Store
 
 SPEED_UNITS = {"tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "mfu": "share"}

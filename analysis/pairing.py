@@ -6,7 +6,8 @@ from analysis.cells import cells_of, usual_values
 from analysis.keys import DISTINGUISHING_COLUMNS, label
 from analysis.load import DERIVED_FROM, newest_rows
 from trials.environment import ENVIRONMENT_FIELDS
-from trials.spec import RequestError, Status
+from trials.outcome import Status
+from trials.spec import RequestError
 
 # What cannot be equal where the first is not.
 _FOLLOWS: dict[str, tuple[str, ...]] = {

@@ -6,7 +6,8 @@ import pandas as pd
 
 from analysis.load import newest_rows
 from analysis.tables import Table, default_layout, pivot
-from trials.spec import Precision, RequestError, Status
+from trials.outcome import Status
+from trials.spec import Precision, RequestError
 from trials.store import Store
 
 ERRORS = ("logits.relative_error", "loss.relative_error", "gradients.relative_error", "gradients.underflow")

@@ -9,7 +9,7 @@ import pandas as pd
 from analysis.keys import NO_VALUE
 from analysis.tables import Table
 from trials.interval import Floats
-from trials.spec import Status
+from trials.outcome import Status
 
 Kind = Literal["speed_up", "change"]
 """speed_up: how many times as fast as the baseline; change: what is added to the baseline, as a share of it."""

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from trials.devices import find_device
 from trials.formulas import parameter_count, saved_bytes
 from trials.interval import Floats
-from trials.spec import Status
+from trials.outcome import Status
 
 # Bytes per parameter that a step cannot but move: weights in float32 are read in forward and in backward, gradients are
 # written, and AdamW reads weights, gradients and both moments, and writes all but the gradients.

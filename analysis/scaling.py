@@ -6,7 +6,7 @@ from scipy.special import stdtrit
 
 from analysis.tables import varying_keys
 from trials.formulas import parameter_count
-from trials.spec import Status
+from trials.outcome import Status
 
 ALONG = ("context_length", "parameters")
 

@@ -11,7 +11,7 @@ from analysis.keys import NO_VALUE, label
 from analysis.listing import HIGH, LOW, Listing
 from analysis.numbers import Unit, choose_unit, interval_texts
 from analysis.tables import Table
-from trials.spec import Flag, Status
+from trials.outcome import Flag, Status
 
 UNKNOWN = "n/a"
 """A cell whose trial is ok but whose value is not known; a note says why."""

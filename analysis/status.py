@@ -3,7 +3,7 @@
 import pandas as pd
 
 from analysis.load import newest_rows
-from trials.spec import Flag, Status
+from trials.outcome import Flag, Status
 
 _RESULT = ["measurement_id", "environment_id", "workload"]
 

@@ -21,8 +21,9 @@ from trials.driver import ReadyDriver
 from trials.fingerprint import fingerprint
 from trials.interval import median_interval
 from trials.isolation import IsolatedRunner
+from trials.outcome import Flag
 from trials.record import Record
-from trials.spec import Flag, Trial
+from trials.spec import Trial
 
 CELLS = [
     ["model=large", "precision=tf32", "context_length=1024"],

@@ -12,9 +12,10 @@ from typing import Any
 from orchestrator.plan import PlannedTrial
 from orchestrator.worker import Worker
 from trials.attempt import Attempt
+from trials.outcome import Status
 from trials.ranks import FAREWELL_SECONDS, Part, has_failed, parts_of
 from trials.record import Record, Row
-from trials.spec import RANKED_WORKLOADS, Status
+from trials.spec import RANKED_WORKLOADS
 
 START_SECONDS = 60.0
 """How long an actor may take to start: where its node has gone it never will."""

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from orchestrator.plan import PlannedTrial
 from orchestrator.time_model import NOMINAL, datasheet_of, iterations_seconds
 from trials.devices import find_device
-from trials.spec import AUTO_FIELDS, CONFIG_FIELDS, Status, TrialConfig, measurement_id
+from trials.outcome import Status
+from trials.spec import AUTO_FIELDS, CONFIG_FIELDS, TrialConfig, measurement_id
 from trials.store import Store
 
 SETUP_SECONDS = {False: 0.85, True: 0.9}

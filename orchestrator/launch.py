@@ -17,8 +17,8 @@ from orchestrator.placement import Placement
 from orchestrator.plan import PlannedTrial
 from trials.attempt import Attempt
 from trials.cores import usable_cores
+from trials.outcome import Status
 from trials.record import Row
-from trials.spec import Status
 
 NODE_SETTINGS = {
     # Ray's memory monitor kills a worker in a way that Tune cannot tell from its own failure and aborts the sweep.

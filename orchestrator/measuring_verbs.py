@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.terminal import say
-from trials.spec import RequestError, Status
+from trials.outcome import Status
+from trials.spec import RequestError
 
 Sweep = Annotated[str, typer.Argument(help="A sweep file, or the name of a packaged sweep.")]
 StoreOption = Annotated[str, typer.Option("--store", help="Where results are kept: a folder or a URI.")]

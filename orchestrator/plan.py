@@ -11,8 +11,9 @@ from orchestrator.predictions import Predictions
 from orchestrator.resources import Node, missing_environment
 from orchestrator.sweep import Sweep
 from trials.environment import Fingerprint, environment_id
+from trials.outcome import Status
 from trials.prediction import Prediction
-from trials.spec import Status, Trial, TrialConfig, measurement_id, trial_id
+from trials.spec import Trial, TrialConfig, measurement_id, trial_id
 from trials.store import Store
 
 Action = Literal["run", "stored", "predicted_oom", "unsupported"]

@@ -10,8 +10,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from orchestrator.pace import Pace
 from orchestrator.plan import PlannedTrial
 from orchestrator.terminal import harmless
+from trials.outcome import Status
 from trials.record import Record
-from trials.spec import CONFIG_FIELDS, Status, TrialConfig
+from trials.spec import CONFIG_FIELDS, TrialConfig
 
 MOST_LINES = 200
 """A longer run than this prints a line for every so many trials, and for each one that failed."""

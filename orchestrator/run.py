@@ -18,8 +18,8 @@ from orchestrator.plan import Action, Plan, Planned, PlannedTrial
 from orchestrator.progress import RunProgress
 from orchestrator.resources import Node
 from trials.attempt import Attempt
+from trials.outcome import Status
 from trials.record import Record
-from trials.spec import Status
 from trials.store import Store
 
 COMPACT_FROM = 32

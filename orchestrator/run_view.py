@@ -9,8 +9,9 @@ from tabulate import tabulate
 from orchestrator.plan import Plan
 from orchestrator.progress import format_seconds
 from orchestrator.run import Account
+from trials.outcome import Flag
 from trials.record import Record
-from trials.spec import Flag, measurement_id
+from trials.spec import measurement_id
 from trials.store import Store
 
 MOST_ROWS = 40

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from trials.environment import Fingerprint, environment_id
+from trials.outcome import Flag
 from trials.record import Record
 from trials.sizes import SIZES
-from trials.spec import Flag, TrialConfig, measurement_id, trial_id
+from trials.spec import TrialConfig, measurement_id, trial_id
 from trials.store import Store
 
 H200 = Fingerprint(

@@ -28,12 +28,13 @@ from trials.clock import Iteration
 from trials.compilation import compile_counts, reset_compiler
 from trials.devices import Device, find_device
 from trials.formulas import attention_before_backward_bytes, attention_flops
+from trials.outcome import Flag
 from trials.precision import MATH_MODES
 from trials.precompile import graphs_of, precompile
 from trials.record import Record
 from trials.run import run_here
 from trials.sizes import SIZES
-from trials.spec import Flag, RequestError, Trial, TrialConfig, UnsupportedError, measurement_id, trial_id
+from trials.spec import RequestError, Trial, TrialConfig, UnsupportedError, measurement_id, trial_id
 from trials.storage_tracker import StorageTracker
 from trials.training_step import TrainingStep
 from trials.workloads.attention import flags_of_phase

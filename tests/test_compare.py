@@ -18,7 +18,8 @@ from analysis.verdicts import direction, holm, p_values, ratio_of_medians
 from orchestrator.cli import main
 from tests.command import ROOT
 from tests.made_up_results import H200, LAPTOP, Attempts, config, samples
-from trials.spec import Flag, RequestError
+from trials.outcome import Flag
+from trials.spec import RequestError
 
 A100 = replace(H200, device_name="NVIDIA A100-SXM4-80GB", device_memory=85_000_000_000)
 STEADY = 1e-5

@@ -28,12 +28,13 @@ from trials.environment import Fingerprint
 from trials.gradient_sync import SYNCHRONIZERS, Naive, fill_buckets
 from trials.isolation import IsolatedRunner
 from trials.nvml import Reading
+from trials.outcome import Flag, Status
 from trials.pairs import in_pairs
 from trials.precision import set_math_mode
 from trials.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
 from trials.record import Record, Row
 from trials.run import run_trial, status_of
-from trials.spec import Ddp, Flag, RequestError, Status, Trial, TrialConfig, trial_id
+from trials.spec import Ddp, RequestError, Trial, TrialConfig, trial_id
 from trials.team import Team
 from trials.training_step import TrainingStep
 from trials.workbench import Workbench

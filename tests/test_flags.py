@@ -22,7 +22,7 @@ from trials.devices import find_device, peak_flops
 from trials.flags import exceeds_peak, flags_of_times, is_host_bound, least_forward_flops
 from trials.formulas import forward_flops
 from trials.nvml import PERIOD, Reading, read_until_closed
-from trials.spec import Flag
+from trials.outcome import Flag
 from trials.telemetry import ENERGY_SECONDS, Watch, doubts, energy_row, gauge_rows
 
 ROOT = Path(__file__).parents[1]

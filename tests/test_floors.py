@@ -9,19 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 VOCABULARY = {
-    *(
-        "spec",
-        "sizes",
-        "words",
-        "measurement",
-        "environment",
-        "record",
-        "schema",
-        "attempt",
-        "store",
-        "folder",
-        "fragment",
-    ),
+    *("spec", "outcome", "sizes", "words", "measurement", "environment", "record", "schema"),
+    *("attempt", "store", "folder", "fragment"),
     *("formulas", "devices", "prices", "interval", "prediction"),
 }
 """Modules of `trials` that know no torch, which the analysis may import."""

@@ -16,9 +16,10 @@ from tests.command import ROOT, lmsweep, start
 from trials.environment import Fingerprint
 from trials.host_memory import RESERVE
 from trials.isolation import IsolatedRunner
+from trials.outcome import Status
 from trials.record import Record
 from trials.sizes import SIZES
-from trials.spec import Status, Trial, TrialConfig
+from trials.spec import Trial, TrialConfig
 from trials.store import Store
 
 TINY = TrialConfig(

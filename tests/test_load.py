@@ -16,9 +16,10 @@ import pytest
 import analysis
 from analysis.status import counts
 from tests.made_up_results import H200, LAPTOP, Attempts, config, samples
+from trials.outcome import Flag
 from trials.record import Record
 from trials.schema import rows_to_table, schema_of
-from trials.spec import Flag, RequestError
+from trials.spec import RequestError
 from trials.store import Store
 
 

@@ -25,8 +25,9 @@ from trials import formulas
 from trials.measurement import Allocation, Artifact, Measurement, Timeline, Yielded
 from trials.memory_ledger import CATEGORIES, MOST_POINTS, Label, Ledger, Piece
 from trials.memory_rows import breakdown_rows, unknown_rows, value_rows
+from trials.outcome import Flag
 from trials.run import run_here
-from trials.spec import CONFIG_FIELDS, Flag, RequestError, Trial, TrialConfig
+from trials.spec import CONFIG_FIELDS, RequestError, Trial, TrialConfig
 from trials.store import Store
 from trials.traced_memory import read_trace
 from trials.workbench import Workbench

@@ -25,9 +25,10 @@ from tests.command import lmsweep, start
 from trials.cores import usable_cores
 from trials.environment import Fingerprint
 from trials.isolation import IsolatedRunner
+from trials.outcome import Status
 from trials.ranks import LOOPBACK, parts_of
 from trials.record import Record, Row
-from trials.spec import RequestError, Status, Trial, TrialConfig, trial_id
+from trials.spec import RequestError, Trial, TrialConfig, trial_id
 
 FIELDS: dict[str, Any] = {
     "d_model": 32,

@@ -30,8 +30,9 @@ from analysis.scaling import frontier, scaling
 from analysis.tables import Table
 from tests.command import ROOT, lmsweep
 from tests.made_up_results import H200, LAPTOP, Attempts, config, samples
+from trials.outcome import Flag
 from trials.prices import parse_prices
-from trials.spec import Flag, RequestError
+from trials.spec import RequestError
 
 GOLDEN = ROOT / "tests" / "golden" / "presets"
 SUFFIXES = {"text": "txt", "markdown": "md", "latex": "tex", "typst": "typ", "csv": "csv", "html": "html"}

@@ -20,7 +20,8 @@ from tests.command import lmsweep
 from tests.made_up_results import H200, LAPTOP, Attempts, config, samples
 from trials.attempt import Attempt
 from trials.measurement import Kernel, Measurement, Timeline
-from trials.spec import Flag, RequestError, Trial
+from trials.outcome import Flag
+from trials.spec import RequestError, Trial
 from trials.store import Store
 
 BF16 = replace(H200, autocast_dtype="bfloat16")

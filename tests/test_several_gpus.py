@@ -14,9 +14,10 @@ from orchestrator.resources import this_machine
 from tests import ordered_trials
 from trials.cores import Core, Gpu, cores_of, find_cores, usable_cores
 from trials.isolation import IsolatedRunner
+from trials.outcome import Status
 from trials.record import Record
 from trials.sizes import SIZES
-from trials.spec import Status, Trial, TrialConfig
+from trials.spec import Trial, TrialConfig
 
 TINY = TrialConfig(
     model="tiny",

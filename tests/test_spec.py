@@ -6,8 +6,9 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from trials.outcome import Status
 from trials.sizes import SIZES
-from trials.spec import COMBINATION_FIELDS, PROTOCOL_FIELDS, RequestError, Status, TrialConfig, measurement_id, trial_id
+from trials.spec import COMBINATION_FIELDS, PROTOCOL_FIELDS, RequestError, TrialConfig, measurement_id, trial_id
 
 TINY = TrialConfig(model="tiny", **asdict(SIZES["tiny"]))
 ON_A_GPU = TrialConfig(

@@ -20,10 +20,11 @@ from tests.command import ROOT
 from trials.attempt import Attempt
 from trials.environment import ENVIRONMENT_FIELDS, Fingerprint, environment_id
 from trials.measurement import Measurement
+from trials.outcome import Status
 from trials.record import Record
 from trials.schema import SCHEMA_VERSION, schema_of
 from trials.sizes import SIZES
-from trials.spec import RequestError, Status, Trial, TrialConfig
+from trials.spec import RequestError, Trial, TrialConfig
 from trials.store import Store
 
 CONFIG = TrialConfig(model="tiny", **asdict(SIZES["tiny"]))

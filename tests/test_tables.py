@@ -13,7 +13,8 @@ import pytest
 import analysis
 from analysis.numbers import choose_unit, interval_texts, number_text
 from tests.made_up_results import H200, LAPTOP, Attempts, config, samples
-from trials.spec import Flag, RequestError
+from trials.outcome import Flag
+from trials.spec import RequestError
 
 GOLDEN = Path(__file__).parent / "golden"
 BF16 = replace(H200, autocast_dtype="bfloat16")

@@ -17,8 +17,9 @@ from trials.clock import HostClock, Phase, time_iteration
 from trials.compilation import reset_compiler
 from trials.iterations import count_disturbances
 from trials.measurement import Measurement
+from trials.outcome import Flag
 from trials.precision import set_math_mode
-from trials.spec import Flag, TrialConfig, UnsupportedError
+from trials.spec import TrialConfig, UnsupportedError
 from trials.training_step import TrainingStep
 from trials.workbench import Workbench
 from trials.workloads import timing

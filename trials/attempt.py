@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 
 from trials.environment import Fingerprint, environment_id
 from trials.measurement import Artifact, Measurement, Yielded
+from trials.outcome import Status
 from trials.record import DETAIL_ROWS, Identity, Record, Row, StoredFile
-from trials.spec import Status, Trial, measurement_id, trial_id
+from trials.spec import Trial, measurement_id, trial_id
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,8 @@ import torch._functorch.config
 from torch._dynamo.utils import counters
 
 from trials.model import Transformer
-from trials.spec import Compile, CompileMode, Flag, TrialConfig, UnsupportedError
+from trials.outcome import Flag
+from trials.spec import Compile, CompileMode, TrialConfig, UnsupportedError
 
 CXX = "clang++" if sys.platform == "darwin" else "g++"
 """The compiler that Inductor calls where the environment variable CXX names none."""

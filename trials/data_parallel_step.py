@@ -16,8 +16,9 @@ from trials.communication import Communication, trace_communication
 from trials.formulas import parameter_count
 from trials.gradient_sync import SYNCHRONIZERS, Synchronizer, gradient_of
 from trials.model import Transformer
+from trials.outcome import Flag
 from trials.precision import MathMode
-from trials.spec import Flag, TrialConfig
+from trials.spec import TrialConfig
 from trials.telemetry import Watch, doubts
 from trials.training_step import LEARNING_RATE, TrainingStep
 

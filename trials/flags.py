@@ -9,7 +9,8 @@ from trials.clock import Iteration
 from trials.devices import Device, peak_flops
 from trials.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops
 from trials.interval import count_outliers
-from trials.spec import Flag, TrialConfig
+from trials.outcome import Flag
+from trials.spec import TrialConfig
 
 HOST_BOUND_SHARE = 0.9
 """Enqueue time over device time from which a step counts as limited by the host."""

@@ -13,10 +13,11 @@ from typing import Self
 
 from trials.attempt import Attempt
 from trials.environment import Fingerprint, environment_id
+from trials.outcome import Status
 from trials.processes import pinned
 from trials.ranks import Part
 from trials.record import Row
-from trials.spec import Status, Trial, TrialConfig
+from trials.spec import Trial, TrialConfig
 
 POLL_SECONDS = 0.2
 """How often it is asked whether a trial is still wanted."""

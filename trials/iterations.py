@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import torch
 
 from trials.compilation import compile_counts
-from trials.spec import Flag
+from trials.outcome import Flag
 from trials.stopping import MEASURE_LIMIT, WARMUP_LIMIT, is_narrow, is_steady, repeat
 from trials.workbench import Workbench
 

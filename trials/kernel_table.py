@@ -8,7 +8,7 @@ from statistics import mean, median, stdev
 from trials.attribution import UNATTRIBUTED, Piece, Surroundings, launchers
 from trials.events import STEP, DeviceEvent, HostEvent
 from trials.measurement import Kernel, Measurement, Operator
-from trials.spec import Flag
+from trials.outcome import Flag
 
 UNATTRIBUTED_SHARE = 0.01
 """Of the time of all kernels; more than this is flagged."""

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from trials.spec import Flag
+from trials.outcome import Flag
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """Names of files and folders that mean the same everywhere."""

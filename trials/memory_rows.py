@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trials.measurement import Artifact, Measurement, Yielded
 from trials.memory_ledger import CATEGORIES, Course, Label
-from trials.spec import Flag, TrialConfig
+from trials.outcome import Flag
+from trials.spec import TrialConfig
 from trials.traced_memory import TracedHistory
 from trials.tracked_memory import TrackedHistory
 

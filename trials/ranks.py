@@ -15,9 +15,10 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Literal
 
 from trials.cores import share_of
+from trials.outcome import Status
 from trials.processes import die_with_parent, pin
 from trials.record import Record, Row
-from trials.spec import Status, TrialConfig
+from trials.spec import TrialConfig
 
 Start = Literal["fork", "spawn"]
 """fork takes a fraction of the time, and needs a process that has touched no device and computed nothing."""

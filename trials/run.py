@@ -15,9 +15,10 @@ from trials.cores import usable_cores
 from trials.environment import Fingerprint
 from trials.fingerprint import fingerprint, present_devices
 from trials.measurement import Measurement, Yielded
+from trials.outcome import Status
 from trials.ranks import Emit, Part, Rank, RankDiedError, Start, has_failed, parts_of, run_ranks
 from trials.record import Row
-from trials.spec import RANKED_WORKLOADS, Status, Trial, UnsupportedError
+from trials.spec import RANKED_WORKLOADS, Trial, UnsupportedError
 from trials.workbench import Workbench
 
 

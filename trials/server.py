@@ -22,10 +22,11 @@ from trials.fingerprint import fingerprint
 from trials.host_memory import why_to_end
 from trials.huge_pages import use_huge_pages
 from trials.isolation import Finished, PrecompileRequest, Request
+from trials.outcome import Status
 from trials.precompile import compile_side_by_side
 from trials.processes import die_with_parent, kill_group
 from trials.record import Record, Row
-from trials.spec import Status, Trial
+from trials.spec import Trial
 
 # What a trial imports is imported here once. Not Inductor's async_compile or compile_fx: they start a pool of
 # processes whose threads do not survive a fork.

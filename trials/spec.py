@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
-from enum import StrEnum
 from typing import Any, Literal, get_args, get_type_hints
 
 from trials.sizes import ModelSize
@@ -36,96 +35,6 @@ class RequestError(ValueError):
 
 class UnsupportedError(Exception):
     """This machine cannot do this combination. The message is the reason; the status of the trial is `unsupported`."""
-
-
-class Status(StrEnum):
-    """How a workload of a trial ended."""
-
-    OK = "ok"
-    OOM = "oom"
-    PREDICTED_OOM = "predicted_oom"
-    TIMEOUT = "timeout"
-    UNSUPPORTED = "unsupported"
-    ERROR = "error"
-    LOST = "lost"
-
-    @property
-    def is_final(self) -> bool:
-        """A result: running again in the same environment would give the same. The others are tried again."""
-        return self in (Status.OK, Status.OOM, Status.PREDICTED_OOM, Status.UNSUPPORTED)
-
-
-class Flag(StrEnum):
-    """A doubt about a measurement, found in its own evidence, with what to do about it."""
-
-    advice: str
-
-    def __new__(cls, value: str, advice: str) -> "Flag":
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.advice = advice
-        return member
-
-    HOST_BOUND = (
-        "host_bound",
-        "The CPU could not launch work fast enough: this time measures the host as much as the device. "
-        "Compile the model, or raise the batch size or the context length.",
-    )
-    UNSTEADY = (
-        "unsteady",
-        "Timing: the automatic warm-up came to its limit before two windows of five iterations agreed, and the "
-        "measured ones may drift; look at warmup_samples, and give warmup_steps as a number that is large enough. "
-        "Memory: iterations that do the same work did not hold the same bytes; the largest sample is the safe one.",
-    )
-    NOT_CONVERGED = (
-        "not_converged",
-        "The automatic number of iterations came to its limit before the interval of the median was narrow enough. "
-        "Go by the interval; quiet the machine, or give measure_steps as a larger number.",
-    )
-    THROTTLED = (
-        "throttled",
-        "The GPU lowered its clocks because of heat or of its power supply: this is the time of a slower chip. "
-        "See to its cooling and measure again.",
-    )
-    POWER_CAPPED = (
-        "power_capped",
-        "The GPU was at its power limit and lowered its clocks to stay there, as it does in large matrix products. "
-        "Compare only with results under the same limit.",
-    )
-    SHARED_GPU = (
-        "shared_gpu",
-        "Another process was on this GPU and may have taken memory and time. End it (nvidia-smi names it) and measure "
-        "again.",
-    )
-    RECOMPILED = (
-        "recompiled",
-        "torch.compile made another graph during the warm-up or the measured iterations: some samples hold the time "
-        "of the compiler. TORCH_LOGS=recompiles with `lmsweep trial` tells what changed.",
-    )
-    OUTLIERS = (
-        "outliers",
-        "Some samples lie more than three interquartile ranges beyond the quartiles. They are kept: go by the median, "
-        "and see what else the machine was doing.",
-    )
-    PHYSICS_VIOLATION = (
-        "physics_violation",
-        "This time would need more than the peak of the device's datasheet: the time or the datasheet's row is wrong. "
-        "Do not use the number, and report it.",
-    )
-    NOT_RESOLVED = (
-        "not_resolved",
-        "The interval of this difference reaches 0 or below: it is too small to be told from the noise. Read it as "
-        "`about 0`, or measure more pairs (measure_steps) on a quieter machine.",
-    )
-    UNATTRIBUTED = (
-        "unattributed",
-        "More than 1 % of the profiled time belongs to no range that is known, so the ranges' times are too small by "
-        "as much. The trace beside the result shows what launched it.",
-    )
-    COLD_CACHE = (
-        "cold_cache",
-        "The compiler's cache did not hold this graph: its compile time is that of a first run on this machine.",
-    )
 
 
 def _combination(default: Any) -> Any:

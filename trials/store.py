@@ -16,6 +16,7 @@ import pyarrow as pa
 from trials.folder import Folder
 from trials.fragment import Damage, decode, encode, live, replaced_by, replacing
 from trials.measurement import FILE_NAME
+from trials.outcome import Status
 from trials.record import (
     AllocationRow,
     DtypeRow,
@@ -28,7 +29,7 @@ from trials.record import (
     records_of,
 )
 from trials.schema import rows_to_table, schema_of
-from trials.spec import RequestError, Status
+from trials.spec import RequestError
 
 ROW_TYPES: dict[str, type] = {
     "measurements": Record,

@@ -12,7 +12,7 @@ import torch
 from trials import nvml
 from trials.measurement import Measurement
 from trials.nvml import PERIOD, Reading
-from trials.spec import Flag
+from trials.outcome import Flag
 
 GAUGES = {"sm_clock": "Hz", "memory_clock": "Hz", "power": "W", "temperature": "degC", "event_reasons": "1"}
 """Fields of a reading that are stored, and their units."""

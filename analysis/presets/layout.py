@@ -9,7 +9,8 @@ from analysis.cells import cells_of
 from analysis.keys import natural_ranks
 from analysis.ratios import Kind, with_ratios
 from analysis.tables import Table, arrange, default_layout, pivot, varying_keys
-from trials.spec import RequestError, Status
+from trials.outcome import Status
+from trials.spec import RequestError
 
 
 def layout(frame: pd.DataFrame, *, values: list[str], cols: list[str], title: str) -> Table:

@@ -7,8 +7,9 @@ import pandas as pd
 
 from analysis.cells import select
 from analysis.load import load, newest_rows
+from trials.outcome import Status
 from trials.prices import Price
-from trials.spec import RequestError, Status
+from trials.spec import RequestError
 from trials.store import Store
 
 

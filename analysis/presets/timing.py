@@ -11,7 +11,7 @@ from analysis.presets.layout import arrange_against, devices, in_order, layout, 
 from analysis.presets.results import Results, nothing
 from analysis.stats import STATISTICS, describe
 from analysis.tables import Table, common_conditions, varying_keys
-from trials.spec import Status
+from trials.outcome import Status
 
 _SOURCES: dict[str, tuple[tuple[str, str], ...]] = {
     "inference": (("forward", "forward"),),

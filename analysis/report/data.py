@@ -12,7 +12,8 @@ from analysis.keys import DISTINGUISHING_COLUMNS, KEY_COLUMNS, label, natural_ra
 from analysis.load import SPEED_UNITS
 from analysis.numbers import UNITS
 from analysis.tables import CONDITIONS, DIMENSIONS, PROTOCOL, USUAL, default_layout
-from trials.spec import PROTOCOL_FIELDS, Flag, Status
+from trials.outcome import Flag, Status
+from trials.spec import PROTOCOL_FIELDS
 
 _NO_AXES = ("trial_id", "measurement_id", "environment_id", "attempt_id", "started_at", "host_load", "host_memory")
 """Keys that nearly every result has a value of its own of: there is nothing to lay out along them."""

@@ -8,7 +8,7 @@ import pandas as pd
 from analysis.keys import NO_VALUE, label, natural_ranks
 from analysis.numbers import choose_unit, number_text
 from analysis.status import flag_counts
-from trials.spec import Status
+from trials.outcome import Status
 
 MOST_FAILURES = 50
 """Lines of the table of failures; those of most results come first."""

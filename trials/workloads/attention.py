@@ -18,7 +18,8 @@ from trials.formulas import attention_flops
 from trials.interval import count_outliers
 from trials.iterations import Series, take_series
 from trials.measurement import Measurement
-from trials.spec import Flag, TrialConfig, UnsupportedError
+from trials.outcome import Flag
+from trials.spec import TrialConfig, UnsupportedError
 from trials.telemetry import Watch, doubts
 from trials.workbench import Workbench
 

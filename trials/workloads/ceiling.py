@@ -9,7 +9,7 @@ from trials.clock import Iteration, Phase, clock_for, time_iteration
 from trials.devices import find_device, peak_flops
 from trials.iterations import take_series
 from trials.measurement import Measurement
-from trials.spec import Flag
+from trials.outcome import Flag
 from trials.telemetry import Watch, doubts
 from trials.workbench import Workbench
 

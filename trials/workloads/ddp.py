@@ -19,8 +19,9 @@ from trials.flags import flags_of_times, is_host_bound
 from trials.interval import count_outliers, median_interval
 from trials.iterations import Series, take_series
 from trials.measurement import Measurement
+from trials.outcome import Flag
 from trials.pairs import Pair, in_pairs
-from trials.spec import Flag, Precision, TrialConfig, UnsupportedError
+from trials.spec import Precision, TrialConfig, UnsupportedError
 from trials.team import Team
 from trials.workbench import Workbench
 

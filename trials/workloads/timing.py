@@ -9,7 +9,7 @@ from trials.devices import find_device
 from trials.flags import flags_of_times, is_host_bound
 from trials.iterations import Series, take_series
 from trials.measurement import Measurement
-from trials.spec import Flag
+from trials.outcome import Flag
 from trials.telemetry import Watch, doubts, gauge_rows
 from trials.workbench import Workbench
 
