@@ -9,10 +9,12 @@ import os
 import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from orchestrator.crew import Crew
 from orchestrator.gate import Gate
+from orchestrator.live_nodes import LiveNodes
 from orchestrator.placement import Placement
 from orchestrator.plan import PlannedTrial
 from trials.attempt import Attempt
@@ -156,9 +158,13 @@ def launch(
 
         def choose_trial_to_run(self, tune_controller: Any) -> Any:
             waiting = [trial for trial in tune_controller.get_live_trials() if trial.status == "PENDING"]
-            if gate.closed:
-                for trial in waiting:
+            for trial in waiting:
+                held = live_nodes.can_hold(_placement(_planned(trial)))
+                if not held:
+                    lose(_planned(trial), "every node that could hold it has died")
+                if gate.closed or not held:
                     tune_controller.stop_trial(trial)
+            if gate.closed:
                 return None
             free = tune_controller._actor_cache
             if not free.num_cached_objects:
@@ -183,11 +189,12 @@ def launch(
             trial.run_metadata.metric_n_steps.clear()
 
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            planned = _planned(trial)
-            attempt = Attempt.begin(planned.trial)
-            words = f"the worker or its node died: {_first_line(trial.get_error())}"
-            names = planned.trial.workloads
-            on_rows(planned, [attempt.failure(name, Status.LOST, words, planned.environment) for name in names])
+            lose(_planned(trial), f"the worker or its node died: {_last_error(trial)}")
+
+    def lose(planned: PlannedTrial, words: str) -> None:
+        attempt = Attempt.begin(planned.trial)
+        names = planned.trial.workloads
+        on_rows(planned, [attempt.failure(name, Status.LOST, words, planned.environment) for name in names])
 
     def _planned(tune_trial: Any) -> PlannedTrial:
         return trials[tune_trial.config["index"]]
@@ -201,6 +208,7 @@ def launch(
         there = {NODE_ID: f"in({','.join(config['node_ids'])})"}
         return tune.PlacementGroupFactory(bundles, strategy, bundle_label_selector=[there for _ in bundles])
 
+    live_nodes = LiveNodes()
     slots = sum(asked.slots for asked in {_placement(planned) for planned in trials})
     with tempfile.TemporaryDirectory(prefix="lmsweep-tune-") as scratch:
         tuner = tune.Tuner(
@@ -255,5 +263,8 @@ def _supervisor() -> type:
     return Supervisor
 
 
-def _first_line(error: Exception | None) -> str:
-    return str(error).strip().partition("\n")[0] if error else "no reason is known"
+def _last_error(tune_trial: Any) -> str:
+    """The first line of what Tune has noted about the trial's last failure."""
+    # Its own get_error looks where the note would be if Tune had synced its files.
+    lines = Path(tune_trial.error_file).read_text().rpartition("Failure # ")[2].splitlines()
+    return lines[1] if len(lines) > 1 else "no reason is known"

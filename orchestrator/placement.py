@@ -1,6 +1,6 @@
 """Placement: the nodes on which a trial may run, and what it asks Ray for so that it runs on one of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.resources import ACCELERATOR, Node
@@ -23,6 +23,8 @@ class Placement:
     """Ray's names of the nodes that it is kept to; empty where the resources alone lead it to the right ones."""
     slots: int
     """How many such trials can run side by side."""
+    startable: bool = False
+    """Whether an autoscaler could start a node for it."""
 
 
 def able_nodes(config: TrialConfig, nodes: Sequence[Node]) -> list[Node] | str:
@@ -73,7 +75,21 @@ def place(config: TrialConfig, able: Sequence[Node], nodes: Sequence[Node]) -> P
         node_ids=tuple(node.node_id for node in able if node.node_id) if named and len(able) < len(nodes) else (),
         nodes=config.nodes,
         slots=side_by_side(config, able),
+        startable=not all(node.started for node in able),
     )
+
+
+def can_hold(asked: Placement, alive: Mapping[str, Mapping[str, float]]) -> bool:
+    """Whether the nodes that are alive, by Ray's names with the resources of each, can hold what asks for this, be they
+    busy or not, or an autoscaler could start one.
+    """
+    able = [
+        name
+        for name, has in alive.items()
+        if (name in asked.node_ids or not asked.node_ids)
+        and all(has.get(resource, 0) >= amount for resource, amount in asked.bundle)
+    ]
+    return asked.startable or len(able) >= asked.nodes
 
 
 def side_by_side(config: TrialConfig, able: Sequence[Node]) -> int:

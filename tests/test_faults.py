@@ -51,10 +51,12 @@ def assert_gone(processes: list[psutil.Process]) -> None:
 
 
 def kill_at_random(sweep: Path, store: Path, seconds: list[float]) -> None:
+    """Kills so many drivers, each after this time, and then runs what is left."""
     for delay in seconds:
         process = start("run", sweep, "--store", store)
         time.sleep(delay)
-        children = family(process) if process.poll() is None else []
+        assert process.poll() is None, "it was to be killed before it has ended"
+        children = family(process)
         process.kill()
         process.communicate()
         assert_gone(children)
@@ -78,33 +80,60 @@ def test_a_driver_that_is_killed_leaves_no_process_and_the_next_run_completes_th
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_a_driver_that_is_killed_at_twenty_moments_leaves_the_store_of_an_undisturbed_run(tmp_path):
-    sweep = write_noops(tmp_path, 400)
+    count = 3000
+    sweep = write_noops(tmp_path, count)
+    undisturbed = start("run", sweep, "--store", tmp_path / "undisturbed")
     begin = time.monotonic()
-    assert lmsweep("run", sweep, "--store", tmp_path / "undisturbed").returncode == 0
-    whole = time.monotonic() - begin
-    dice = random.Random(0)
-    kill_at_random(sweep, tmp_path / "store", [dice.uniform(0.0, whole) for _ in range(20)])
-    assert_each_once(tmp_path / "store", 400)
+    while not list((tmp_path / "undisturbed").glob("measurements/*.parquet")):
+        assert undisturbed.poll() is None, undisturbed.communicate()
+        time.sleep(0.01)
+    to_first_result = time.monotonic() - begin
+    out, err = undisturbed.communicate(timeout=600)
+    assert undisturbed.returncode == 0, out + err
+    seed = int(os.environ.get("SEED") or random.randrange(2**32))
+    print(f"SEED={seed}, {to_first_result:.2f} s to the first result")
+    dice = random.Random(seed)
+    # Half of them while the run starts, half while trials end.
+    kill_at_random(sweep, tmp_path / "store", [dice.uniform(0.0, 2 * to_first_result) for _ in range(20)])
+    assert_each_once(tmp_path / "store", count)
     keys = ["environment_id", "measurement_id", "status", "phase", "metric"]
     ends = [read(tmp_path / name)[keys].drop_duplicates() for name in ("undisturbed", "store")]
     ends = [end[end["status"] == "ok"].sort_values(keys, ignore_index=True) for end in ends]
     pd.testing.assert_frame_equal(*ends)
 
 
-def test_an_actor_that_is_killed_costs_only_the_trial_that_ran_and_that_runs_again(tmp_path):
-    sweep = write_sweep(tmp_path, context_length=[16, 256], measure_steps=60)
-    process = start("run", sweep, "--store", tmp_path / "store")
+def kill_actor(process: subprocess.Popen[str]) -> None:
+    """Kills the actor whose trial is running, which takes its server and child along."""
     child = wait_for_child(process)
     (server,) = [one for one in child.parents() if "trials.server" in one.cmdline()]
     actor = server.parent()
     assert actor is not None and "ray::" in actor.cmdline()[0]
     actor.kill()
     assert_gone([child, server])
+
+
+def test_an_actor_that_is_killed_costs_only_the_trial_that_ran_and_that_runs_again(tmp_path):
+    sweep = write_sweep(tmp_path, context_length=[16, 256], measure_steps=60)
+    process = start("run", sweep, "--store", tmp_path / "store")
+    kill_actor(process)
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, out + err
     assert_each_once(tmp_path / "store", 2)
+
+
+@pytest.mark.slow
+def test_a_trial_whose_actor_is_killed_time_and_again_is_lost_with_the_reason(tmp_path):
+    sweep = write_sweep(tmp_path, context_length=[512], batch_size=4, measure_steps=10_000)
+    process = start("run", sweep, "--store", tmp_path / "store")
+    for _ in range(3):
+        kill_actor(process)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 1, out + err
+    (row,) = read(tmp_path / "store").to_dict("records")
+    assert row["status"] == "lost"
+    assert row["error"] == "the worker or its node died: The actor died unexpectedly before finishing this task."
 
 
 @pytest.fixture

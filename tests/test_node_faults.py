@@ -51,8 +51,12 @@ class Sweep:
         folder.mkdir()
         self.store = folder / "store"
         write_sweep(folder, context_length=[16 + 8 * index for index in range(TRIALS)], measure_steps=400)
-        run = f"lmsweep run ~/{name}/sweep.yaml --address auto --no-predict --store ~/{name}/store"
-        self.process = made.start(HEAD, f"source ~/.bashrc; {run}")
+        self._command = f"lmsweep run ~/{name}/sweep.yaml --address auto --no-predict --store ~/{name}/store"
+        self.run()
+
+    def run(self) -> None:
+        """Begins it, or goes on with it."""
+        self.process = self.hosts.start(HEAD, f"source ~/.bashrc; {self._command}")
 
     def wait_until_both_nodes_measure(self) -> None:
         deadline = time.monotonic() + 120
@@ -84,7 +88,6 @@ class Sweep:
         out, err = self.process.communicate(timeout=200)
         assert self.process.returncode == 0, out + err
         assert stored_before <= self.attempts()
-        assert set(read(self.store)["status"]) == {"ok"}
         assert_each_once(self.store, TRIALS)
         assert_gone([*self.trials_on(NODE), *self.trials_on(OTHER)])
 
@@ -105,12 +108,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 @pytest.fixture
 def sweep(made: Hosts, request: pytest.FixtureRequest) -> Iterator[Sweep]:
     """Under way on both nodes of a cluster that has just been started."""
-    cores = sorted(usable_cores())
     start_ray(made, HEAD, f"ray start --head --port={PORT}")
     for node in (NODE, OTHER):
-        # Threads of two trials that spin on the same cores would take a hundred times as long.
-        pinned = f"taskset -c {cores[node % len(cores)]}"
-        start_ray(made, node, f"{pinned} ray start --address={made.addresses[HEAD]}:{PORT}")
+        start_node(made, node)
     running = Sweep(made, request.node.name)
     running.wait_until_both_nodes_measure()
     yield running
@@ -118,6 +118,13 @@ def sweep(made: Hosts, request: pytest.FixtureRequest) -> Iterator[Sweep]:
     for one in made.processes():
         with suppress(psutil.NoSuchProcess):
             one.kill()
+
+
+def start_node(made: Hosts, node: int) -> None:
+    cores = sorted(usable_cores())
+    # Threads of two trials that spin on the same cores would take a hundred times as long.
+    pinned = f"taskset -c {cores[node % len(cores)]}"
+    start_ray(made, node, f"{pinned} ray start --address={made.addresses[HEAD]}:{PORT}")
 
 
 def start_ray(made: Hosts, index: int, command: str) -> None:
@@ -136,6 +143,22 @@ def test_a_trial_whose_raylet_is_killed_ends_with_it_and_runs_again_on_the_other
     ended = sweep.trials_on(NODE)
     sweep.raylet(NODE).kill()
     assert_gone(ended)
+    sweep.assert_ends_well(stored)
+    assert set(read(sweep.store)["status"]) == {"ok"}
+
+
+def test_when_every_node_has_died_what_is_left_is_lost_and_the_next_run_does_it(sweep):
+    stored = sweep.attempts()
+    for node in (NODE, OTHER):
+        sweep.raylet(node).kill()
+    out, err = sweep.process.communicate(timeout=200)
+    assert sweep.process.returncode == 1, out + err
+    table = read(sweep.store)
+    assert table["trial_id"].nunique() == TRIALS
+    (words,) = set(table[table["status"] == "lost"]["error"])
+    assert words == "every node that could hold it has died"
+    start_node(sweep.hosts, NODE)
+    sweep.run()
     sweep.assert_ends_well(stored)
 
 

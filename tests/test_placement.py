@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.node_types import startable_nodes
-from orchestrator.placement import Placement
+from orchestrator.placement import Placement, can_hold
 from orchestrator.plan import Plan, make_plan
 from orchestrator.resources import Node, find_nodes
 from orchestrator.software import differences, software
@@ -206,3 +206,16 @@ def test_a_file_that_is_no_cluster_file_is_a_wrong_request(tmp_path, content):
 def test_a_cluster_file_without_a_cluster_is_a_wrong_request():
     with pytest.raises(RequestError, match="give its --address too"):
         find_nodes(None, str(ROOT / "cluster.yaml"))
+
+
+def test_nodes_that_died_hold_nothing_and_others_only_what_may_go_there(plan_of):
+    resources = {"CPU": 64.0, "GPU": 8.0, "accelerator_type:H200": 1.0}
+    kept = only(plan_of(CLUSTER, "cuda:H200"))
+    free = only(plan_of(H200S, "cuda"))
+    assert can_hold(replace(kept, node_ids=("h200-1",)), {"h200-1": resources})
+    assert not can_hold(replace(kept, node_ids=("h200-1",)), {"h200-2": resources})
+    assert can_hold(free, {"another": resources})
+    assert not can_hold(free, {"another": {"CPU": 64.0}})
+    assert not can_hold(replace(free, nodes=2), {"another": resources})
+    assert not can_hold(free, {})
+    assert can_hold(only(plan_of([*H200S, STARTABLE], "cuda")), {}), "an autoscaler could start another"
