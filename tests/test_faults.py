@@ -50,12 +50,16 @@ def assert_gone(processes: list[psutil.Process]) -> None:
     assert not alive, "it left processes running"
 
 
-def kill_at_random(sweep: Path, store: Path, seconds: list[float]) -> None:
-    """Kills so many drivers, each after this time, and then runs what is left."""
-    for delay in seconds:
+def kill_at_random(sweep: Path, store: Path, seconds: list[float], count: int) -> None:
+    """Kills so many drivers of these trials, each after this time, and then runs what is left."""
+    for index, delay in enumerate(seconds):
         process = start("run", sweep, "--store", store)
-        time.sleep(delay)
-        assert process.poll() is None, "it was to be killed before it has ended"
+        until = time.monotonic() + delay
+        # Sooner where it is fast: each is to hit a sweep that has trials left.
+        share = count * (index + 1) // (len(seconds) + 1)
+        while time.monotonic() < until and len(list(store.glob("measurements/*.parquet"))) < share:
+            time.sleep(0.02)
+        assert process.poll() is None, process.communicate()
         children = family(process)
         process.kill()
         process.communicate()
@@ -82,7 +86,7 @@ def test_a_driver_that_is_killed_leaves_no_process_and_the_next_run_completes_th
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_driver_that_is_killed_at_twenty_moments_leaves_the_store_of_an_undisturbed_run(tmp_path):
-    count = 3000
+    count = 1000
     sweep = write_noops(tmp_path, count)
     undisturbed = start("run", sweep, "--store", tmp_path / "undisturbed")
     begin = time.monotonic()
@@ -96,7 +100,8 @@ def test_a_driver_that_is_killed_at_twenty_moments_leaves_the_store_of_an_undist
     print(f"SEED={seed}, {to_first_result:.2f} s to the first result")
     dice = random.Random(seed)
     # Half of them while the run starts, half while trials end.
-    kill_at_random(sweep, tmp_path / "store", [dice.uniform(0.0, 2 * to_first_result) for _ in range(20)])
+    moments = [dice.uniform(0.0, 2 * to_first_result) for _ in range(20)]
+    kill_at_random(sweep, tmp_path / "store", moments, count)
     assert_each_once(tmp_path / "store", count)
     keys = ["environment_id", "measurement_id", "status", "phase", "metric"]
     ends = [read(tmp_path / name)[keys].drop_duplicates() for name in ("undisturbed", "store")]
