@@ -158,14 +158,13 @@ def launch(
 
         def choose_trial_to_run(self, tune_controller: Any) -> Any:
             waiting = [trial for trial in tune_controller.get_live_trials() if trial.status == "PENDING"]
-            for trial in waiting:
+            for trial in list(waiting):
                 held = live_nodes.can_hold(_placement(_planned(trial)))
                 if not held:
                     lose(_planned(trial), "every node that could hold it has died")
                 if gate.closed or not held:
                     tune_controller.stop_trial(trial)
-            if gate.closed:
-                return None
+                    waiting.remove(trial)
             free = tune_controller._actor_cache
             if not free.num_cached_objects:
                 return None
