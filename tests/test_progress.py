@@ -5,7 +5,8 @@ import pytest
 from orchestrator.progress import format_seconds, outcome
 from orchestrator.resources import this_machine
 from trials.attempt import Attempt
-from trials.spec import Status, Trial, TrialConfig
+from trials.outcome import Status
+from trials.spec import Trial, TrialConfig
 
 
 @pytest.mark.parametrize(
