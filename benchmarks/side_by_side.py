@@ -27,12 +27,11 @@ from trials.spec import Trial
 
 CELLS = [
     ["model=large", "precision=tf32", "context_length=1024"],
-    ["model=xl", "precision=bf16", "context_length=1024"],
     ["model=2.7b", "precision=tf32", "context_length=512"],
     ["model=2.7b", "precision=bf16", "context_length=1024", "attention=sdpa"],
 ]
 """Trials that the device limits."""
-COMMON = ["mode=forward_backward", "warmup_steps=5", "measure_steps=15"]
+COMMON = ["mode=forward_backward", "warmup_steps=3", "measure_steps=10"]
 
 
 class Lane:
