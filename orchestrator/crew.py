@@ -13,7 +13,7 @@ from orchestrator.plan import PlannedTrial
 from orchestrator.worker import Worker
 from trials.attempt import Attempt
 from trials.outcome import Status
-from trials.ranks import FAREWELL_SECONDS, Part, has_failed, parts_of
+from trials.ranks import FAREWELL_SECONDS, Part, parts_of
 from trials.record import Record, Row
 from trials.spec import RANKED_WORKLOADS
 
@@ -64,7 +64,7 @@ class Crew:
                     answers[node] = ray.get(reference)
                 except ray.exceptions.RayError as error:
                     answers[node] = [lost(node, error)]
-                if failed_at is None and has_failed(answers[node]):
+                if failed_at is None and failure_of(answers[node]):
                     failed_at = time.monotonic()
 
         def in_vain() -> bool:
@@ -75,7 +75,7 @@ class Crew:
             self._dismiss(node)
             first_line = str(error).strip().partition("\n")[0]
             words = f"the worker or its node died: {first_line}"
-            return attempt.failure(planned.trial.workloads[-1], Status.LOST, words, planned.environment)
+            return attempt.failure(RANKED_WORKLOADS[0], Status.LOST, words, planned.environment)
 
         for node, part in enumerate(others, start=1):
             try:
@@ -85,7 +85,7 @@ class Crew:
                 break
         else:
             answers[0] = self._leader.run(index, part=mine, in_vain=in_vain)
-        all_well = not any(has_failed(rows) for rows in answers.values())
+        all_well = not any(map(failure_of, answers.values()))
         collect(FAREWELL_SECONDS if all_well else BLAME_SECONDS)
         for node in running.values():
             self._dismiss(node)
@@ -150,11 +150,17 @@ def free_port(host: str) -> int:
         return int(probe.getsockname()[1])
 
 
+def failure_of(rows: list[Row]) -> Record | None:
+    """What became of a node's ranks, if not all is well; workloads of one process are none of their business."""
+    records = [row for row in rows if isinstance(row, Record) and row.workload in RANKED_WORKLOADS]
+    return next((row for row in records if row.status != Status.OK), None)
+
+
 def _as_one(planned: PlannedTrial, attempt: Attempt, answers: dict[int, list[Row]]) -> list[Row]:
     """The leader's rows; where ranks have failed, what each node says of it, the cause last: a rank that loses another
     finds an error, so any other status is the cause.
     """
-    failed = [(node, row) for node, rows in answers.items() if has_failed(rows) and isinstance(row := rows[-1], Record)]
+    failed = [(node, row) for node, rows in answers.items() if (row := failure_of(rows))]
     if not failed:
         return answers[0]
     failed.sort(key=lambda one: (one[1].status != Status.ERROR, one[0]))
