@@ -88,8 +88,10 @@ def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
 
 
 def describe(config: TrialConfig, names: Sequence[str]) -> str:
-    """A trial in a few words: its values of these fields."""
-    return ", ".join(f"{name} {getattr(config, name)}" for name in names) or config.model or "trial"
+    """A trial in a few words: the values that it has of these fields."""
+    values = {name: getattr(config, name) for name in names}
+    words = [f"{name} {value}" for name, value in values.items() if value is not None]
+    return ", ".join(words) or config.model or "trial"
 
 
 def outcome(rows: list[Record]) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.progress import format_seconds, outcome
+from orchestrator.progress import describe, format_seconds, outcome
 from orchestrator.resources import this_machine
 from trials.attempt import Attempt
 from trials.outcome import Status
@@ -33,3 +33,9 @@ def test_a_timeout_says_how_long_was_waited_and_not_the_end_of_a_stack():
     said = 'killed when its time was up\n  File "runpy", line 198 in _run_module_as_main'
     row = attempt.failure("noop", Status.TIMEOUT, said, this_machine().environments["cpu"])
     assert outcome([row]) == "timeout after 1 min 30 s"
+
+
+def test_a_trial_is_told_by_the_values_that_it_has():
+    flat, bucketed = TrialConfig(d_model=2, ddp="flat"), TrialConfig(d_model=2, ddp="bucketed", bucket_bytes=1000)
+    assert describe(flat, ["ddp", "bucket_bytes"]) == "ddp flat"
+    assert describe(bucketed, ["ddp", "bucket_bytes"]) == "ddp bucketed, bucket_bytes 1000"
