@@ -9,6 +9,7 @@ line for each trial, and the largest deviations in all. Exits with 1 where a pea
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -37,9 +38,13 @@ class Compared:
     at: str
     """The phase that is predicted to have the peak."""
     peak: tuple[int, int]
+    """Of the blocks of CUDA's allocator; elsewhere of all tensors."""
     requested: tuple[int, int] | None
-    """The peak again, beside what CUDA's allocator was asked for."""
+    """What CUDA's allocator was asked for at most."""
     before_backward: tuple[int, int] | None
+    """What it had been asked for between forward and backward."""
+    reserved: tuple[int, int] | None
+    """What it had of the device."""
 
 
 def compare(rows: pd.DataFrame) -> Compared | str:
@@ -52,14 +57,16 @@ def compare(rows: pd.DataFrame) -> Compared | str:
         return str(reason)
     held = {(row["phase"], row["metric"]): int(row["median"]) for _, row in rows.iterrows() if row["median"] >= 0}
     kind = next(kind for kind in KINDS if any(metric == f"peak_{kind}" for _, metric in held))
-    before = held.get(("before_backward", kind))
+    before = held.get(("before_backward", "requested"), held.get(("before_backward", kind)))
     requested = held.get(("step", "peak_requested"))
+    reserved = held.get(("step", "peak_reserved"))
     return Compared(
         config=config,
         at=found.at,
         peak=(found.peak, max(held[phase, f"peak_{kind}"] for phase in PHASES if (phase, f"peak_{kind}") in held)),
-        requested=(found.peak, requested) if requested else None,
+        requested=(found.requested, requested) if requested else None,
         before_backward=(found.before_backward, before) if before else None,
+        reserved=(found.reserved, reserved) if reserved else None,
     )
 
 
@@ -79,9 +86,10 @@ def shown(pair: tuple[int, int] | None) -> str:
 
 
 def worst(pairs: Sequence[tuple[int, int] | None]) -> str:
-    """The largest deviation of all, and how many are within MOST."""
+    """The median and the largest deviation of all, and how many are within MOST."""
     found = [abs(deviation(pair)) for pair in pairs if pair]
-    return f"at most {max(found):.3%}; {sum(one <= MOST for one in found)} of {len(found)} within {MOST:.0%}"
+    within = f"{sum(one <= MOST for one in found)} of {len(found)} within {MOST:.0%}"
+    return f"median {median(found):.3%}, at most {max(found):.3%}; {within}"
 
 
 def main() -> None:
@@ -100,17 +108,24 @@ def main() -> None:
             shown(one.peak),
             shown(one.requested),
             shown(one.before_backward),
+            shown(one.reserved),
         ]
         for one in compared
     ]
-    headers = [*varying, "peak in", "predicted GB", "measured GB", "peak", "of requested", "before backward"]
+    headers = [*varying, "peak in", "predicted GB", "measured GB", "peak", "requested", "before backward", "reserved"]
     print(tabulate(lines, headers=headers, disable_numparse=True))
     for reason in dict.fromkeys(one for one in found if isinstance(one, str)):
         print(f"\n{found.count(reason)} not predicted: {reason}")
     print(f"\n{len(compared)} trials, deviation of the prediction from what was measured:")
-    columns = {"peak": "peak", "peak as it was requested": "requested", "before backward": "before_backward"}
-    for title, name in columns.items():
-        pairs = [getattr(one, name) for one in compared]
+    eager, compiled = ([one for one in compared if one.config.compiles is answer] for answer in (False, True))
+    columns = {
+        "peak": [one.peak for one in compared],
+        "peak as it was requested": [one.requested for one in compared],
+        "before backward, as it was requested": [one.before_backward for one in compared],
+        "reserved, eager": [one.reserved for one in eager],
+        "reserved, compiled": [one.reserved for one in compiled],
+    }
+    for title, pairs in columns.items():
         if any(pairs):
             print(f"  {title}: {worst(pairs)}")
     sys.exit(any(abs(deviation(one.peak)) > MOST for one in compared))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Graph, Node
 
-from trials.storage_tracker import StorageTracker
+from trials.allocations import Event, Recorder
 from trials.traced_graph import Traced, returned
 
 aten = torch.ops.aten
@@ -55,57 +55,69 @@ class GraphMemory:
 
     output: Layout
     """What forward returns."""
-    saved: tuple[Layout, ...]
+    saved: tuple[Layout, ...] = ()
     """What forward makes and keeps for backward."""
-    saved_inputs: tuple[int, ...]
+    saved_inputs: tuple[int, ...] = ()
     """Which of its inputs are kept too."""
-    gradients: tuple[Layout | None, ...]
+    gradients: tuple[Layout | None, ...] = ()
     """What backward returns, for each input; empty where there is no backward."""
-    forward_levels: tuple[int, ...]
-    """Bytes after each allocation of forward, in relation to when it began."""
-    backward_levels: tuple[int, ...]
-    """The same of backward, which frees what was saved as it goes."""
+    forward: tuple[Event, ...]
+    """What forward allocates and frees. Pieces are numbered from 0 in the order in which they are made."""
+    made: tuple[int, ...]
+    """The pieces that are the output and what was saved."""
+    backward: tuple[Event, ...] = ()
+    """The same of backward. The first pieces are those of `owned`."""
+    owned: tuple[int, ...] = ()
+    """What backward frees or gives away of what was kept, `saved_inputs` and then `saved`: its places there."""
+    made_by_backward: tuple[int, ...] = ()
+    """The pieces that are the gradients."""
 
 
 def graph_memory(traced: Traced, *, block: int) -> GraphMemory:
     """What the graph allocates where the allocator rounds up to multiples of `block` bytes."""
     output, *kept = returned(traced.forward)
-    forward_levels = _Memory(traced.forward, block=block, owned=set()).levels()
+    forward, pieces = _Memory(traced.forward, block=block, owned={}).events()
     if traced.backward is None:
-        return GraphMemory(
-            output=_layout(output),
-            saved=(),
-            saved_inputs=(),
-            gradients=(),
-            forward_levels=forward_levels,
-            backward_levels=(),
-        )
+        return GraphMemory(output=_layout(output), forward=forward, made=(pieces[_root(output)],))
     roots = list(dict.fromkeys(_root(node) for node in kept if _is_tensor(node)))
     inputs = traced.forward.find_nodes(op="placeholder")
+    saved_inputs = [node for node in roots if node in inputs]
+    # The output is there for others, whether it is saved or not; so are inputs that last.
+    saved = [node for node in roots if node not in inputs and node is not _root(output)]
     lasting = set(inputs[: traced.lasting])
+    owned_places = [i for i, node in enumerate(saved_inputs + saved) if node not in lasting]
+    numbers = {(saved_inputs + saved)[place]: number for number, place in enumerate(owned_places)}
     # The inputs of backward are what forward kept, in that order, and then the gradient of its output.
-    backward_inputs = traced.backward.find_nodes(op="placeholder")
     owned = {
-        placeholder
-        for placeholder, node in zip(backward_inputs, kept, strict=False)
-        if _is_tensor(node) and _root(node) not in lasting
+        placeholder: numbers[_root(node)]
+        for placeholder, node in zip(traced.backward.find_nodes(op="placeholder"), kept, strict=False)
+        if _is_tensor(node) and _root(node) in numbers
     }
+    backward, made = _Memory(traced.backward, block=block, owned=owned).events()
+    gradients = [node if _is_tensor(node) else None for node in returned(traced.backward)]
     return GraphMemory(
         output=_layout(output),
-        saved=tuple(_layout(node) for node in roots if node not in inputs),
-        saved_inputs=tuple(inputs.index(node) for node in roots if node in inputs),
-        gradients=tuple(_layout(node) if _is_tensor(node) else None for node in returned(traced.backward)),
-        forward_levels=forward_levels,
-        backward_levels=_Memory(traced.backward, block=block, owned=owned).levels(),
+        saved=tuple(_layout(node) for node in saved),
+        saved_inputs=tuple(inputs.index(node) for node in saved_inputs),
+        gradients=tuple(node and _layout(node) for node in gradients),
+        forward=forward,
+        made=tuple(pieces[node] for node in (_root(output), *saved)),
+        backward=backward,
+        owned=tuple(owned_places),
+        made_by_backward=tuple(made[_root(node)] for node in gradients if node),
     )
 
 
 class _Memory:
     """Which values of a graph are in memory, and from when to when."""
 
-    def __init__(self, graph: Graph, *, block: int, owned: set[Node]) -> None:
+    def __init__(self, graph: Graph, *, block: int, owned: dict[Node, int]) -> None:
+        """`owned` are inputs that the graph frees, with the numbers of their pieces."""
         self.block = block
         self.owned = owned
+        by_number = {number: node for node, number in owned.items()}
+        self._same = {node: by_number[number] for node, number in owned.items()}
+        """Of inputs that are one piece, which stands for it."""
         self.returned = {_root(node) for node in returned(graph) if _is_tensor(node)}
         nodes = [node for node in graph.nodes if node.op == "call_function" and _is_tensor(node)]
         self.in_memory = {node for node in self.returned if node.op == "call_function"}
@@ -131,9 +143,11 @@ class _Memory:
             for part in self._reads[node]:
                 self.last_reader[part] = node
 
-    def levels(self) -> tuple[int, ...]:
-        now = 0
-        levels = []
+    def events(self) -> tuple[tuple[Event, ...], dict[Node, int]]:
+        """What is allocated and freed, and the number of each value's piece."""
+        numbers = dict(self.owned)
+        count = len(set(numbers.values()))
+        events = []
         for node in self.order:
             dying = [
                 part
@@ -142,15 +156,19 @@ class _Memory:
                 and part not in self.returned
                 and (part in self.owned or part.op == "call_function")
             ]
+            dying.sort(key=numbers.__getitem__)
             size = self._bytes(node)
             reused = next((part for part in dying if self._is_fused(node) and self._bytes(part) == size), None)
-            if reused:
+            if reused:  # its block is free, and taken at once
                 dying.remove(reused)
-            else:
-                now += size
-            levels.append(now)
-            now -= sum(self._bytes(part) for part in dying)
-        return tuple(levels)
+                events.append((numbers[reused], -size))
+            numbers[node] = count
+            count += 1
+            events.append((numbers[node], size))
+            if node not in self.returned and node not in self.last_reader:
+                dying.append(node)
+            events += [(numbers[part], -self._bytes(part)) for part in dying]
+        return tuple(events), numbers
 
     def _find_reads(self, node: Node) -> None:
         """What is in memory and is read to compute this node: its operands, or through fused ones, theirs."""
@@ -158,7 +176,7 @@ class _Memory:
         for part in node.all_input_nodes:
             root = _root(part)
             if root in self.in_memory or root.op == "placeholder":
-                reads.add(root)
+                reads.add(self._same.get(root, root))
             else:
                 reads |= self._reads[root]
         self._reads[node] = frozenset(reads)
@@ -174,35 +192,39 @@ class _Memory:
         return -(-value.numel() * value.element_size() // self.block) * self.block
 
 
-def as_compiled(memory: GraphMemory, tracker: StorageTracker) -> Callable[..., Tensor]:
+def as_compiled(memory: GraphMemory, recorder: Recorder) -> Callable[..., Tensor]:
     """A function of the graph's inputs on the meta device that allocates as the compiled graph would."""
 
     def call(*inputs: Tensor) -> Tensor:
-        result: Tensor = _Call.apply(memory, tracker, *inputs)
+        result: Tensor = _Call.apply(memory, recorder, *inputs)
         return result
 
     return call
 
 
-def install(module: nn.Module, memory: GraphMemory, constants: Sequence[Tensor], tracker: StorageTracker) -> None:
+def install(module: nn.Module, memory: GraphMemory, constants: Sequence[Tensor], recorder: Recorder) -> None:
     """Has a module on the meta device allocate as its compiled graph would; `constants` are the lasting inputs."""
-    module.forward = partial(as_compiled(memory, tracker), *constants)
+    module.forward = partial(as_compiled(memory, recorder), *constants)
 
 
 class _Call(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, memory: GraphMemory, tracker: StorageTracker, *inputs: Tensor) -> Tensor:
-        ctx.memory, ctx.tracker = memory, tracker
-        with tracker.replaced_by(memory.forward_levels):
+    def forward(ctx: Any, memory: GraphMemory, recorder: Recorder, *inputs: Tensor) -> Tensor:
+        ctx.memory, ctx.recorder = memory, recorder
+        pieces = recorder.play(memory.forward, ())
+        with recorder.giving([pieces[number] for number in memory.made]):
             output = _make(memory.output)
-            saved = map(_make, memory.saved)
-            ctx.save_for_backward(*(inputs[i] for i in memory.saved_inputs), *saved)
+            saved = [_make(layout) for layout in memory.saved]
+        ctx.save_for_backward(*(inputs[i] for i in memory.saved_inputs), *saved)
         return output
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> Any:
-        with ctx.tracker.replaced_by(ctx.memory.backward_levels):
-            return None, None, *(layout and _make(layout) for layout in ctx.memory.gradients)
+        memory: GraphMemory = ctx.memory
+        kept = ctx.saved_tensors
+        pieces = ctx.recorder.play(memory.backward, [kept[place] for place in memory.owned])
+        with ctx.recorder.giving([pieces[number] for number in memory.made_by_backward]):
+            return None, None, *(layout and _make(layout) for layout in memory.gradients)
 
 
 def _make(layout: Layout) -> Tensor:

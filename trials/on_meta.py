@@ -4,8 +4,8 @@ The steps are the real ones. Around them, what the meta device does not do is pu
 kernels of attention, the state of fused AdamW and, for compiled parts, what `trials.compiled_memory` finds.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -17,6 +17,7 @@ from torch.nn.attention.flex_attention import BlockMask
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
+from trials.allocations import Recorder, Trace, everything_freed
 from trials.attention import causal_block_mask
 from trials.attention_step import AttentionStep
 from trials.autocast import EmulatedCpuAutocast, EmulatedCudaAutocast
@@ -32,8 +33,10 @@ from trials.training_step import PHASES, TrainingStep
 FUSED_ATTENTION = ("sdpa", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex")
 """Implementations that keep no matrix of scores."""
 
-Levels = list[int]
-"""Bytes held when a phase begins, after each operation of it that allocates, and when it ends."""
+ITERATIONS = 3
+"""The first makes what a trial keeps from one to the next, the second finds it, and the third finds the allocator's
+cache as the second left it, as all after it do.
+"""
 
 
 class UnpredictableError(Exception):
@@ -80,17 +83,18 @@ class FusedAttention(TorchFunctionMode):
         return ops._scaled_dot_product_efficient_attention(*args, None, torch.is_grad_enabled(), 0.0, causal)[0]
 
 
-def model_levels(config: TrialConfig, run: Mode | None = None) -> dict[str, Levels]:
-    """Phase -> its levels, from the second iteration on: init, those of the mode, and dropped, after them.
+def model_trace(config: TrialConfig, run: Mode | None = None) -> Trace:
+    """What the trial allocates and frees: init, and in each iteration the phases of its mode and `dropped`, after them.
+    One iteration where it leaves nothing to the next, else ITERATIONS.
 
-    `run` is a mode that is run instead, from which this one's levels are taken: one run serves several modes. Raises
+    `run` is a mode that is run instead, from which this one's trace is taken: one run serves several modes. Raises
     UnpredictableError, and UnsupportedError where the trial would.
     """
-    if run is None or leaves_something(config):
-        return dict(_iterations(_as_run(config))[-1])
-    first = _iterations(_as_run(replace(config, mode=run)))[0]
-    # Nothing is left of an iteration in this mode, so that all are as the first, and end as it began.
-    return {name: first[name] for name in ("init", *PHASES[config.mode])} | {"dropped": first["init"]}
+    if leaves_something(config):
+        return _recorded(_as_run(config))
+    init, *stretches = _recorded(_as_run(config if run is None else replace(config, mode=run)))
+    iteration = stretches[: len(PHASES[config.mode])]
+    return [init, *iteration, everything_freed(iteration)]
 
 
 def one_run_for(config: TrialConfig) -> TrialConfig:
@@ -117,35 +121,33 @@ def _differs_by_device(config: TrialConfig) -> bool:
 
 
 @lru_cache(maxsize=4)
-def _iterations(config: TrialConfig) -> list[dict[str, Levels]]:
-    """For each iteration until they are all alike, phase -> levels."""
+def _recorded(config: TrialConfig) -> Trace:
+    """Init, and the phases of each iteration until all that follow are alike."""
     math_mode = _math_mode(config)
     memory = None
     if config.compile != "none":
         memory = graph_memory(traced_graph(graph_config(config)), block=_block(config))
-    with _tracker(config) as tracker, _fused(config):
+    with _recorder(config) as recorder, _fused(config):
+        recorder.begin("init")
         step = TrainingStep(_on(config, "meta"), math_mode)
         mask = _block_mask(config)
         if memory:
             for part in step.model.blocks if config.compile == "block" else [step.model]:
-                install(part, memory, [*part.parameters(), *part.buffers()], tracker)
+                install(part, memory, [*part.parameters(), *part.buffers()], recorder)
         elif config.checkpointing != "none":
             _autocast_again(step.model, math_mode)
-        iterations = []
-        init = [tracker.live]
-        for _ in range(2 if leaves_something(config) else 1):
-            phases = {"init": init}
+        for _ in range(ITERATIONS if leaves_something(config) else 1):
             for phase in step.phases():
-                if phase.name == "optimizer" and config.optimizer == "adamw_fused":
+                if phase.name == "optimizer":
+                    recorder.begin("optimizer")
                     _make_state(step)
-                tracker.levels = [tracker.live]
+                recorder.begin(phase.name)
                 phase.run()
-                phases[phase.name] = [*tracker.levels, tracker.live]
+            recorder.begin("dropped")
             step.drop()
-            phases["dropped"] = [tracker.live]
-            iterations.append(phases)
+        recorder.end()
         del mask
-    return iterations
+    return recorder.trace
 
 
 def leaves_something(config: TrialConfig) -> bool:
@@ -153,29 +155,25 @@ def leaves_something(config: TrialConfig) -> bool:
     return config.mode == "train_step" or (config.mode == "forward_backward" and config.zero_grad != "after_step")
 
 
-def attention_levels(config: TrialConfig) -> dict[str, Levels]:
-    """Phase -> its levels, of attention alone: init, forward, backward and dropped. Raises as `model_levels` does."""
-    phases: dict[str, Levels] = {}
-    with _tracker(config) as tracker, _fused(config):
+def attention_trace(config: TrialConfig) -> Trace:
+    """The same of attention alone, with the phases forward and backward, once. Raises as `model_trace` does."""
+    with _recorder(config) as recorder, _fused(config):
+        recorder.begin("init")
         step = AttentionStep(_on(config, "meta"), MATH_MODES[config.precision])
         mask = _block_mask(config)
         if config.compile != "none" and config.attention not in FUSED_ATTENTION:
             step.attend = as_compiled(
                 graph_memory(traced_attention(replace(config, model=None, mode="train_step")), block=_block(config)),
-                tracker,
+                recorder,
             )
-        phases["init"] = tracker.levels = [tracker.live]
+        recorder.begin("forward")
         step.forward()
-        phases["forward"] = [*tracker.levels, tracker.live]
+        recorder.begin("backward")
         step.give_gradient()
-        tracker.levels = [tracker.live]
         step.backward()
-        phases["backward"] = [*tracker.levels, tracker.live]
-        step.drop()
-        step.gradient = None
-        phases["dropped"] = [tracker.live]
+        recorder.end()
         del mask
-    return phases
+    return [*recorder.trace, everything_freed(recorder.trace[1:])]
 
 
 def _math_mode(config: TrialConfig) -> MetaMathMode:
@@ -195,11 +193,13 @@ def _on(config: TrialConfig, device: str) -> TrialConfig:
     return replace(config, device=device, attention=attention, compile="none", compile_mode="default")
 
 
-def _tracker(config: TrialConfig) -> StorageTracker:
+@contextmanager
+def _recorder(config: TrialConfig) -> Iterator[Recorder]:
     scratch = None
     if config.device_type == "cuda":
         scratch = flex_scratch_bytes if config.attention == "flex" else scratch_bytes
-    return StorageTracker("meta", block=_block(config), scratch=scratch)
+    with StorageTracker("meta", block=_block(config)) as tracker:
+        yield Recorder(tracker, scratch)
 
 
 def _block_mask(config: TrialConfig) -> BlockMask | None:
@@ -227,12 +227,13 @@ def _autocast_again(model: Transformer, math_mode: MetaMathMode) -> None:
 
 
 def _make_state(step: TrainingStep) -> None:
-    """The state that fused AdamW makes at its first step, which it refuses to do on the meta device."""
+    """The state that AdamW makes at its first step: fused, it refuses to do so on the meta device."""
     assert step.optimizer is not None, "the phase optimizer has one"
+    counted_on = "meta" if step.config.optimizer == "adamw_fused" else "cpu"
     for parameter in step.model.parameters():
         if parameter not in step.optimizer.state:
             step.optimizer.state[parameter] = {
-                "step": torch.zeros((), dtype=torch.float32, device="meta"),
+                "step": torch.zeros((), dtype=torch.float32, device=counted_on),
                 "exp_avg": torch.zeros_like(parameter),
                 "exp_avg_sq": torch.zeros_like(parameter),
             }
@@ -259,7 +260,7 @@ def traced_attention(config: TrialConfig) -> Traced:
 
 @lru_cache(maxsize=4)
 def traced_graph(config: TrialConfig) -> Traced:
-    """The graph of the compiled block or model of a `graph_config`. Raises as `model_levels` does."""
+    """The graph of the compiled block or model of a `graph_config`. Raises as `model_trace` does."""
     if config.checkpointing != "none":
         raise UnpredictableError("checkpointing inside one compiled graph is not predicted")
     return _traced(config, _captured_model)
@@ -303,7 +304,8 @@ def _captured_model(config: TrialConfig) -> Captured:
         return capture(
             function,
             [*constants.values(), x],
-            lasting=len(constants),
+            # A block's input is nobody else's, the whole model's is the batch.
+            lasting=len(constants) + (config.compile == "model"),
             weights=len(constants),
             gradients=config.mode != "forward",
         )

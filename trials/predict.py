@@ -16,18 +16,21 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
 from importlib import import_module
-from itertools import pairwise
 from multiprocessing import get_context
 from typing import Any
 
 import torch
 
+from trials.allocations import Trace, held
+from trials.caching_allocator import CachingAllocator
+from trials.depth import deepen
 from trials.on_meta import (
     FUSED_ATTENTION,
-    Levels,
+    ITERATIONS,
     UnpredictableError,
-    attention_levels,
-    model_levels,
+    attention_trace,
+    leaves_something,
+    model_trace,
     one_run_for,
     one_trace_for,
 )
@@ -43,7 +46,7 @@ CONTEXT_UNIT = 64
 
 
 def predict(config: TrialConfig, subject: Subject = "model", *, run: Mode | None = None) -> Prediction:
-    """What the trial's tensors will hold.
+    """What the trial will hold.
 
     `run` is a mode with all phases of the configuration's own, where one run is to serve several predictions. Raises
     UnpredictableError, or UnsupportedError where the trial would.
@@ -51,68 +54,42 @@ def predict(config: TrialConfig, subject: Subject = "model", *, run: Mode | None
     if config.world_size > 1:
         raise UnpredictableError("training on several devices is not predicted")
     if subject == "attention":
-        phases = attention_levels(config)
+        trace = attention_trace(config)
     elif config.num_layers is None:
         raise UnpredictableError("it has no whole model")
     else:
-        phases = _deep_levels(config, config.num_layers, run)
+        trace = _deep_trace(config, config.num_layers, run)
+    if subject == "attention" or not leaves_something(config):
+        init, *iteration = trace
+        trace = [init, *iteration * ITERATIONS]
     calls_cublas = config.device_type == "cuda" and (subject == "model" or config.attention not in FUSED_ATTENTION)
-    peaks = {name: max(levels) for name, levels in phases.items()}
-    at = max(peaks, key=lambda name: peaks[name])
+    phases = held(trace, CachingAllocator() if config.device_type == "cuda" else None)
+    at = max(phases, key=lambda name: phases[name].allocated)
+    most = {name: phase.requested for name, phase in phases.items()}
     return Prediction(
-        peak=peaks[at],
+        peak=phases[at].allocated,
         at=at,
-        after_init=phases["init"][-1],
-        before_backward=phases["forward"][-1],
-        peak_forward=peaks["forward"],
-        peak_backward=peaks.get("backward"),
-        peak_optimizer=peaks.get("optimizer"),
-        step_end=phases["dropped"][-1],
+        requested=max(most.values()),
+        reserved=max(phase.reserved for phase in phases.values()),
+        after_init=phases["init"].end,
+        before_backward=phases["forward"].end,
+        peak_forward=most["forward"],
+        peak_backward=most.get("backward"),
+        peak_optimizer=most.get("optimizer"),
+        step_end=phases["dropped"].end,
         workspaces=calls_cublas * (2 if "backward" in phases else 1),
     )
 
 
-def _deep_levels(config: TrialConfig, num_layers: int, run: Mode | None) -> dict[str, Levels]:
-    """Phase -> its levels, of the model's real depth."""
+def _deep_trace(config: TrialConfig, num_layers: int, run: Mode | None) -> Trace:
+    """The trace of the model's real depth."""
     if num_layers > 3 and config.checkpointing != "sqrt":
         for few in (1, 2):
-            small, larger = (model_levels(replace(config, num_layers=few + more), run) for more in (0, 1))
-            deep = {name: deeper(small[name], larger[name], num_layers - few) for name in small}
-            if None not in deep.values():
-                return deep  # type: ignore[return-value]
-    return model_levels(config, run)
-
-
-def deeper(small: Levels, larger: Levels, layers: int) -> Levels | None:
-    """The levels of a model of `layers` more layers than the small one, given those of a model of one more.
-
-    None where the larger one's allocations are not the small one's with those of a layer put in between.
-    """
-
-    def grow(one: int, other: int) -> int:
-        return one + layers * (other - one)
-
-    first, last = grow(small[0], larger[0]), grow(small[-1], larger[-1])
-    inner, larger_inner = small[1:-1], larger[1:-1]
-    if len(inner) == len(larger_inner):  # operations on lists of all layers' tensors
-        return [first, *map(grow, inner, larger_inner), last]
-    if not inner:
-        return None
-    steps, larger_steps = _steps(inner), _steps(larger_inner)
-    begin = 0
-    while begin < len(steps) and steps[begin] == larger_steps[begin]:
-        begin += 1
-    end = begin + len(larger_steps) - len(steps)
-    if end <= begin or larger_steps[end:] != steps[begin:]:
-        return None
-    levels = [grow(inner[0], larger_inner[0])]
-    for step in (*steps[:begin], *larger_steps[begin:end] * layers, *steps[begin:]):
-        levels.append(levels[-1] + step)
-    return [first, *levels, last]
-
-
-def _steps(levels: Levels) -> list[int]:
-    return [after - before for before, after in pairwise(levels)]
+            small, larger = (model_trace(replace(config, num_layers=few + more), run) for more in (0, 1))
+            deep = deepen(small, larger, num_layers - few)
+            if deep:
+                return deep
+    return model_trace(config, run)
 
 
 def largest_that_fits(config: TrialConfig, dimension: str, budget: int, device_name: str) -> int:

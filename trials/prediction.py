@@ -30,12 +30,16 @@ _WITH_LARGE_WORKSPACE = re.compile(r"\b(GH|H|GB|B)\d00\b")
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """Bytes that a trial's tensors will hold, from the second iteration on."""
+    """Bytes that a trial will hold, from the third iteration on: of its tensors, but for `peak` and `reserved`."""
 
     peak: int
-    """The most at any time."""
+    """The most at any time. On CUDA of the allocator's blocks, which may be larger than what was requested."""
     at: str
     """The phase in which that is: init, forward, backward or optimizer."""
+    requested: int
+    """The most that tensors hold at any time."""
+    reserved: int
+    """The most that the allocator has of the device, if it need not give anything back; on CUDA more than `peak`."""
     after_init: int
     """Model, optimizer and batch made, nothing run yet."""
     before_backward: int
@@ -52,9 +56,9 @@ class Prediction:
     def on(self, device_name: str) -> "Prediction":
         """With cuBLAS's workspaces of this device in all but `after_init`: both are there from the second iteration."""
         more = self.workspaces * cublas_workspace(device_name)
-        names = ("peak", "before_backward", "peak_forward", "peak_backward", "peak_optimizer", "step_end")
-        held = {name: getattr(self, name) for name in names}
-        return replace(self, workspaces=0, **{name: value + more for name, value in held.items() if value is not None})
+        without = {"at", "after_init", "workspaces"}
+        held = {name: value for name, value in asdict(self).items() if name not in without and value is not None}
+        return replace(self, workspaces=0, **{name: value + more for name, value in held.items()})
 
 
 def cublas_workspace(device_name: str) -> int:

@@ -2,7 +2,6 @@
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -22,28 +21,24 @@ class StorageTracker(TorchDispatchMode):
     dispatcher: all of eager PyTorch, backward included, and nothing of what compiled code allocates by itself.
     """
 
-    def __init__(
-        self, device_type: str, *, block: int = 1, scratch: Callable[[Any, Tensor], int] | None = None
-    ) -> None:
-        """`block` is the number of bytes of which the allocator gives out multiples; `scratch` says how many bytes an
-        operation with this result takes besides while it runs.
-        """
+    def __init__(self, device_type: str, *, block: int = 1) -> None:
+        """`block` is the number of bytes of which the allocator gives out multiples."""
         super().__init__()
         self.device_type = device_type
         self.block = block
         self.live = 0
         """Bytes held now."""
-        self.scratch = scratch
         self.levels: list[int] = []
-        """Bytes held after each operation that allocated, with what it took only while it ran."""
+        """Bytes held after each operation that allocated."""
         self.on_allocation: Callable[[Storage, int, str], None] | None = None
         """Told of each new storage, its bytes and the operation that made it."""
         self.on_free: Callable[[int], None] | None = None
         """Told the key of each storage that is freed."""
+        self.on_operation: Callable[[Any, Any], None] | None = None
+        """Told of each operation and its result, after its storages."""
         self._known: dict[int, tuple[weakref.ref[Storage], int]] = {}
         self._last: int | None = None
         """Key of the storage that was made last."""
-        self._hidden = False
 
     def __torch_dispatch__(
         self,
@@ -60,27 +55,16 @@ class StorageTracker(TorchDispatchMode):
         before = self.live
         for tensor in tensors_in(result):
             self._see(tensor, func)
-        if self.live > before and not self._hidden:
-            self.levels.append(self.live + (self.scratch(func, result) if self.scratch else 0))
+        if self.live > before:
+            self.levels.append(self.live)
+        if self.on_operation:
+            self.on_operation(func, result)
         return result
 
     def holds(self, tensor: Tensor) -> int:
         """Bytes of the tensor's storage as they are counted here; 0 where it was not made inside."""
         known = self._known.get(storage_key(tensor))
         return known[1] if known else 0
-
-    @contextmanager
-    def replaced_by(self, levels: Sequence[int]) -> Iterator[None]:
-        """Inside, allocations are counted as ever but leave no levels; these do instead.
-
-        levels: bytes in relation to what is held when the context begins.
-        """
-        self.levels += [self.live + level for level in levels]
-        self._hidden = True
-        try:
-            yield
-        finally:
-            self._hidden = False
 
     def _see(self, tensor: Tensor, func: Any) -> None:
         if tensor.device.type != self.device_type:
