@@ -3,9 +3,10 @@
 ``python benchmarks/scale.py 100 1000 10000`` runs so many no-op trials with the real command and prints, as Markdown:
 
 - trials/s, from the start of the first to the start of the last, and in the first and last quarter of them;
-- the driver's largest resident set;
+- the driver's largest resident set, and what it grew by with each trial after the first quarter of them;
 - CPU time per trial, by process: the driver (Tune and the store), Ray's daemons, the actor, the trial server with the
-  children that it forks, one per trial.
+  children that it forks, one per trial; and of all of them in each quarter of the trials. On a machine that does other
+  things too, it says more than trials/s.
 
 Then the same trials without Tune and Ray, through the trial server and the store alone, which tells Tune's share.
 ``--plan`` times planning instead.
@@ -17,6 +18,7 @@ import tempfile
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -47,19 +49,29 @@ class Usage:
     driver_rss: int = 0
     seconds: dict[tuple[str, int], float] = field(default_factory=dict)
     """(kind, pid) -> CPU seconds of the process and of its children that have ended."""
+    history: list[tuple[float, float, int]] = field(default_factory=list)
+    """At each look time.time(), CPU seconds of all and bytes of the driver's resident set."""
 
     def look(self, driver: psutil.Process) -> None:
+        rss = 0
         for one in [driver, *driver.children(recursive=True)]:
             try:
                 kind = _kind(one, driver)
                 if kind == "driver":
-                    self.driver_rss = max(self.driver_rss, one.memory_info().rss)
+                    rss = one.memory_info().rss
                 if kind:
                     times = one.cpu_times()
                     ended = times.children_user + times.children_system if kind == "server and children" else 0.0
                     self.seconds[kind, one.pid] = times.user + times.system + ended
             except (psutil.NoSuchProcess, psutil.ZombieProcess):
                 continue
+        self.driver_rss = max(self.driver_rss, rss)
+        self.history.append((time.time(), sum(self.seconds.values()), rss))
+
+    def at(self, moment: float) -> tuple[float, int]:
+        """CPU seconds of all, and the driver's resident set, at the last look before a value of time.time()."""
+        _, seconds, rss = max((look for look in self.history if look[0] <= moment), default=self.history[0])
+        return seconds, rss
 
     def per_trial(self, count: int) -> str:
         kinds: dict[str, float] = defaultdict(float)
@@ -110,9 +122,13 @@ def through_tune(count: int) -> str:
     assert len(started) == count and set(rows["status"]) == {"ok"}, "a trial is missing"
     quarter = count // 4
     first, last = _rate(started[:quarter]), _rate(started[-quarter:])
+    ends = [usage.at(started.iloc[round(part * (count - 1) / 4)].timestamp()) for part in range(5)]
+    each = [1e3 * (after[0] - before[0]) / quarter for before, after in pairwise(ends)]
+    grown = (ends[4][1] - ends[1][1]) / (count - quarter)
     return (
         f"| {count} | {_rate(started):.0f} | {first:.0f} | {last:.0f} | {whole:.0f} s "
-        f"| {usage.driver_rss / 1e6:.0f} MB | {usage.per_trial(count)} |"
+        f"| {usage.driver_rss / 1e6:.0f} MB, {grown / 1e3:.0f} kB | {usage.per_trial(count)} "
+        f"| {', '.join(f'{one:.1f}' for one in each)} |"
     )
 
 
@@ -169,8 +185,11 @@ def main() -> None:
         for count in counts:
             print(planning(count), flush=True)
         return
-    print("| trials | trials/s | first quarter | last quarter | command | driver RSS | CPU ms per trial |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| trials | trials/s | first quarter | last quarter | command | driver RSS, per trial | CPU ms per trial "
+        "| in each quarter |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
     for count in counts:
         print(through_tune(count), flush=True)
     print(f"\nwithout Tune and Ray: {without_tune(min(WITHOUT_TUNE, max(counts)))}")
