@@ -39,7 +39,7 @@ while all(node["Alive"] for node in ray.nodes()):
     time.sleep(0.2)
 """
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 class Sweep:
