@@ -35,8 +35,10 @@ while True:
 ONE_TRIAL = ["--set", "model=large", "--set", "precision=bf16", "--set", "compile=none", "--set", "context_length=256"]
 ONE_DATA_PARALLEL = ["--set", "model=large", "--set", "ddp=bucketed", "--set", "bucket_bytes=100000000"]
 """One trial of the sweep `ddp`, of two ranks."""
-ENOUGH = 3
-"""Trials for each GPU from which a rate is worth telling."""
+
+
+CELL = ["model", "context_length", "precision", "compile"]
+"""What tells the trials of the sweep apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,23 +50,23 @@ class Run:
     """Of the whole command."""
     steps: pd.DataFrame
     """The rows step.time, by the cell of the grid."""
-    ends: list[float]
-    """When the trials ended, in order, seconds."""
+    trials: pd.DataFrame
+    """When each began and ended, seconds, by the cell of the grid."""
 
     @property
     def per_hour(self) -> float:
         """Trials per hour of the whole command."""
-        return 3600 * len(self.ends) / self.seconds
+        return 3600 * len(self.trials) / self.seconds
 
-    @property
-    def per_hour_at_work(self) -> float | None:
-        """Trials per hour between the moment when as many trials as GPUs had ended, so that all were at work, and the
-        moment when the first GPU had nothing more to do.
+    def speed_at_work(self, alone: pd.Series) -> float:
+        """Seconds that the trials take on one GPU, `alone`, done in a second in which all GPUs are at work: from the
+        moment when each could have ended its first trial, which waits for its worker, to when the first has no more.
         """
-        if len(self.ends) < ENOUGH * self.gpus:
-            return None
-        first, last = self.gpus - 1, len(self.ends) - self.gpus
-        return 3600 * (last - first) / (self.ends[last] - self.ends[first])
+        ends = self.trials["ended"].sort_values()
+        since, until = ends.iloc[self.gpus - 1], ends.iloc[-self.gpus]
+        inside = self.trials.clip(lower=since, upper=until)
+        parts = (inside["ended"] - inside["began"]) / (self.trials["ended"] - self.trials["began"])
+        return float((alone * parts).sum() / (until - since))
 
 
 def run(store: Path, gpus: int, arguments: Sequence[str]) -> Run:
@@ -83,36 +85,41 @@ def run(store: Path, gpus: int, arguments: Sequence[str]) -> Run:
     print(f"{store.name}: {seconds:.1f} s, exit code {done.returncode}; {' '.join(account)}", flush=True)
     frame = load(str(store))
     frame["name"] = frame["phase"] + "." + frame["metric"]
-    cell = ["model", "context_length", "precision", "compile"]
     return Run(
         gpus=gpus,
         seconds=seconds,
-        steps=frame[frame["name"] == "step.time"].set_index(cell).sort_index(),
-        ends=_ends(frame),
+        steps=frame[frame["name"] == "step.time"].set_index(CELL).sort_index(),
+        trials=_trials(frame),
     )
 
 
-def _ends(frame: pd.DataFrame) -> list[float]:
+def _trials(frame: pd.DataFrame) -> pd.DataFrame:
     parts = frame[
         (frame["phase"] == "trial")
         & frame["metric"].isin(["setup_time", "compile_time", "warmup_time", "measured_time"])
     ]
-    took = parts.groupby("attempt_id")["median"].sum()
-    began = parts.groupby("attempt_id")["started_at"].first().map(lambda at: at.timestamp())
-    return sorted(began + took)
+    by_cell = parts.groupby(CELL)
+    began = by_cell["started_at"].first().map(lambda at: at.timestamp())
+    return pd.DataFrame({"began": began, "ended": began + by_cell["median"].sum()})
+
+
+def alone_seconds(run: Run) -> pd.Series:
+    """Seconds from the beginning of each trial to that of the next, on one GPU."""
+    trials = run.trials.sort_values("began")
+    return (trials["began"].shift(-1) - trials["began"]).fillna(trials["ended"] - trials["began"])
 
 
 def rates(runs: Sequence[Run]) -> str:
     alone = runs[0]
+    seconds = alone_seconds(alone)
     lines = [
         [
             one.gpus,
-            len(one.ends),
+            len(one.trials),
             one.seconds,
             one.per_hour,
             one.per_hour / alone.per_hour,
-            one.per_hour_at_work,
-            (one.per_hour_at_work or 0) / (alone.per_hour_at_work or 1) or None,
+            one.speed_at_work(seconds),
             one.steps["cores_used"].iloc[0],
         ]
         for one in runs
@@ -123,11 +130,10 @@ def rates(runs: Sequence[Run]) -> str:
         "command (s)",
         "trials/h",
         "ratio",
-        "trials/h, all GPUs at work",
-        "ratio",
+        "ratio while all GPUs are at work",
         "cores each",
     ]
-    return tabulate(lines, headers=headers, floatfmt=("", "", ".1f", ".0f", ".2f", ".0f", ".2f"))
+    return tabulate(lines, headers=headers, floatfmt=("", "", ".1f", ".0f", ".2f", ".2f"))
 
 
 def differences(alone: Run, together: Run) -> str:

@@ -8,7 +8,8 @@ import logging
 import os
 import tempfile
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +210,7 @@ def launch(
 
     live_nodes = LiveNodes()
     slots = sum(asked.slots for asked in {_placement(planned) for planned in trials})
-    with tempfile.TemporaryDirectory(prefix="lmsweep-tune-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="lmsweep-tune-") as scratch, _registry_asked_once():
         tuner = tune.Tuner(
             tune.with_resources(tune.with_parameters(_supervisor(), trials=trials), resources),
             tune_config=tune.TuneConfig(
@@ -227,6 +228,32 @@ def launch(
             ),
         )
         tuner.fit()
+
+
+@contextmanager
+def _registry_asked_once() -> Iterator[None]:
+    """Inside, Tune asks the cluster once for the class that it runs: without this three times for each trial, which is
+    a seventh of the time of one that does nothing.
+    """
+    from ray.tune import registry
+
+    ask, put = registry._internal_kv_get, registry._internal_kv_put
+    known: dict[Any, Any] = {}
+
+    def get(key: Any) -> Any:
+        if known.get(key) is None:
+            known[key] = ask(key)
+        return known[key]
+
+    def register(key: Any, value: Any, **options: Any) -> Any:
+        known.pop(key, None)
+        return put(key, value, **options)
+
+    registry._internal_kv_get, registry._internal_kv_put = get, register  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        registry._internal_kv_get, registry._internal_kv_put = ask, put
 
 
 def _placement(planned: PlannedTrial) -> Placement:
