@@ -19,7 +19,8 @@ from orchestrator.progress import RunProgress
 from orchestrator.resources import Node
 from trials.attempt import Attempt
 from trials.outcome import Status
-from trials.record import Record
+from trials.record import Record, Row
+from trials.spec import RequestError
 from trials.store import Store
 
 COMPACT_FROM = 32
@@ -107,21 +108,22 @@ def run_plan(run: Run, address: str | None) -> None:
 
     def kept(planned: PlannedTrial, records: list[Record]) -> None:
         run.account.add(records)
-        run.progress.ended(planned, records)
-        run.gate.ended(planned)
+        if planned.action not in FORESEEN:
+            run.progress.ended(planned, records)
+            run.gate.ended(planned)
 
-    for planned in run.planned.plan.trials:
-        if planned.action in FORESEEN:
-            keep_foreseen(planned, store, run.account)
-    if not run.to_run:
-        return
-    start_ray(address, cpus=nodes[0].cpus, gpus=nodes[0].gpus)
     delivery = Delivery(store, kept)
     try:
-        with run.gate:
-            launch(run.to_run, gate=run.gate, on_start=run.progress.started, on_rows=delivery.put)
+        for planned in run.planned.plan.trials:
+            if planned.action in FORESEEN:
+                delivery.put(planned, foreseen_rows(planned))
+        if run.to_run:
+            start_ray(address, cpus=nodes[0].cpus, gpus=nodes[0].gpus)
+            with run.gate:
+                launch(run.to_run, gate=run.gate, on_start=run.progress.started, on_rows=delivery.put)
     finally:
-        stop_ray()
+        if run.to_run:
+            stop_ray()
         delivery.close()
         compact(store, run.progress)
     if run.gate.closed:
@@ -129,22 +131,22 @@ def run_plan(run: Run, address: str | None) -> None:
 
 
 def compact(store: Store, progress: RunProgress) -> None:
-    """Merges the fragments of a store that has many. Where there is no room for that, nothing is lost."""
+    """Merges the fragments of a store that has many. Where there is no room for that, or the store cannot be reached,
+    nothing is lost.
+    """
     try:
         if store.count_fragments() >= COMPACT_FROM:
             store.compact()
-    except OSError as error:
+    except (OSError, RequestError) as error:
         progress.say(f"the files of {store.location} are not merged: {error}")
 
 
-def keep_foreseen(planned: PlannedTrial, store: Store, account: Account) -> None:
-    """Records why the trial does not run."""
+def foreseen_rows(planned: PlannedTrial) -> list[Row]:
+    """Why the trial does not run."""
     attempt = Attempt.begin(planned.trial)
     assert planned.reason is not None, "a trial that does not run has a reason"
     status = FORESEEN[planned.action]
-    rows = [attempt.failure(name, status, planned.reason, planned.environment) for name in planned.trial.workloads]
-    store.append(rows)
-    account.add(rows)
+    return [attempt.failure(name, status, planned.reason, planned.environment) for name in planned.trial.workloads]
 
 
 def count_slots(plan: Plan, nodes: list[Node]) -> int:

@@ -12,9 +12,13 @@ from pathlib import Path
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from orchestrator import delivery
 from orchestrator.delivery import FIRST_PAUSE, LONGEST_PAUSE, Delivery, Post, StoreError, deliver_left_over
+from orchestrator.pace import Pace
+from orchestrator.progress import RunProgress
+from orchestrator.run import COMPACT_FROM, compact
 from tests.command import lmsweep, start, wait_for_child, write_sweep
 from tests.test_store import CONFIG, MACHINE, rows
 from trials.attempt import Attempt
@@ -178,6 +182,15 @@ def test_no_row_arrives_before_the_file_that_it_names(tmp_path):
         for path in there.read(columns=["artifact"])[0]["artifact"].to_pylist():
             assert there.read_artifact(path) == b"{}"
     assert there.read()[0].num_rows == 100
+
+
+def test_files_that_cannot_be_merged_because_the_store_is_gone_are_a_sentence(object_store, capsys):
+    store = Store(object_store.uri)
+    for _ in range(COMPACT_FROM):
+        store.append(rows())
+    object_store.take_bucket_away()
+    compact(store, RunProgress([], Pace([], {}), Console()))
+    assert "are not merged: " in capsys.readouterr().out
 
 
 @pytest.mark.slow
