@@ -8,7 +8,7 @@ quick: .venv/run
 	$(BIN)/lmsweep run quick
 
 test: lint types
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" --durations=20
 
 test-all: lint types
 	$(BIN)/pytest

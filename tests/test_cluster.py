@@ -126,6 +126,7 @@ def test_a_sweep_runs_on_every_node_into_one_store(cluster):
     assert "0 to run" in cluster.on_head("lmsweep plan ~/sweep.yaml --address auto --store ~/results")
 
 
+@pytest.mark.slow
 def test_a_trial_runs_on_the_node_that_has_the_accelerator_it_asks_for(cluster):
     # No host has a GPU, so the trials are CPU trials that ask Ray for what a trial on such a GPU would ask for.
     shutil.copy(ROOT / "tests" / "routed_trials.py", cluster.hosts.home(0))

@@ -133,6 +133,7 @@ def test_a_wrong_request_is_one_message_and_exit_code_2(arguments, message):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_device_that_is_absent_is_recorded_with_the_reason(tmp_path):
     sweep = write_sweep(tmp_path, device="mps" if os.uname().sysname == "Linux" else "cuda")
     done = lmsweep("run", sweep, "--store", tmp_path / "store")
@@ -175,6 +176,7 @@ grids:
     assert sorted(one["action"] for one in json.loads(again)["trials"]) == ["run", "stored", "stored", "stored"]
 
 
+@pytest.mark.slow
 def test_a_trial_that_is_killed_is_lost_and_the_sweep_goes_on(tmp_path):
     sweep = write_sweep(tmp_path, context_length=[256, 16], measure_steps=40)
     process = start("run", sweep, "--store", tmp_path / "store")
@@ -206,6 +208,7 @@ def test_ctrl_c_twice_keeps_what_had_ended_and_the_next_run_goes_on(tmp_path):
     assert sorted(one["action"] for one in plan["trials"]) == ["run", "stored"]
 
 
+@pytest.mark.slow
 def test_a_truncated_fragment_is_named_and_the_rest_is_read(finished, tmp_path):
     import shutil
 

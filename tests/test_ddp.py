@@ -593,6 +593,7 @@ def test_a_trial_of_one_process_keeps_its_identifier():
 # The command
 
 
+@pytest.mark.slow
 def test_one_trial_runs_without_ray(tmp_path):
     words = [f"{name}={value}" for name, value in asdict(SMALL).items() if value is not None and name != "cold_l2"]
     done = lmsweep("trial", "workloads=ddp", *words, "--store", tmp_path / "results")

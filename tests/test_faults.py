@@ -119,6 +119,7 @@ def kill_actor(process: subprocess.Popen[str]) -> None:
     assert_gone([child, server])
 
 
+@pytest.mark.slow
 def test_an_actor_that_is_killed_costs_only_the_trial_that_ran_and_that_runs_again(tmp_path):
     sweep = write_sweep(tmp_path, context_length=[16, 256], measure_steps=60)
     process = start("run", sweep, "--store", tmp_path / "store")

@@ -167,6 +167,7 @@ def test_a_wrong_budget_or_price_is_one_message(arguments, message, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_with_a_budget_leaves_what_does_not_fit_to_the_next(tmp_path):
     sweep = write_sweep(tmp_path, context_length=[16, 32], timeout_seconds=600)
     store = tmp_path / "store"
@@ -181,6 +182,7 @@ def test_a_run_with_a_budget_leaves_what_does_not_fit_to_the_next(tmp_path):
     assert plan["expected_dollars_reason"] == "--price was not given"
 
 
+@pytest.mark.slow
 def test_ctrl_c_finishes_what_runs_and_begins_nothing_more(tmp_path):
     sweep = write_sweep(tmp_path, context_length=[16, 24, 32], measure_steps=50)
     process = start("run", sweep, "--store", tmp_path / "store")

@@ -141,6 +141,7 @@ def test_a_process_that_hangs_times_out_and_says_where_it_hung(runner, environme
     assert run(runner, environment)[0].status == Status.OK
 
 
+@pytest.mark.slow
 def test_a_stopped_process_times_out_too(runner, environment):
     thread = signal_later(signal.SIGSTOP)
     rows = run(runner, environment, ENDLESS, timeout_seconds=6.0)
@@ -148,6 +149,7 @@ def test_a_stopped_process_times_out_too(runner, environment):
     assert [row.status for row in rows] == [Status.TIMEOUT]
 
 
+@pytest.mark.slow
 def test_the_death_of_the_server_takes_its_child_along_and_the_next_trial_has_a_new_one(runner, environment):
     thread = signal_later(signal.SIGKILL, to_server=True)
     rows = run(runner, environment, ENDLESS)
@@ -227,6 +229,7 @@ def test_without_a_compiler_compiling_is_unsupported(environment, monkeypatch):
     assert "C++ compiler" in (rows[0].error or "")
 
 
+@pytest.mark.slow
 def test_compiled_trials_find_what_was_compiled_ahead_and_share_a_process(environment, monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     configs = tuple(replace(TINY, compile="block", context_length=length) for length in (16, 32))

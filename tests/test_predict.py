@@ -440,6 +440,7 @@ def test_a_plan_for_another_gpu_shows_peaks_and_leaves_out_what_does_not_fit(tmp
     assert "Traceback" not in wrong.stderr
 
 
+@pytest.mark.slow
 def test_the_frontier_is_shown_for_each_configuration_and_holds(tmp_path: Path) -> None:
     axes = {"model": ["small", "2.7b"], "batch_size": [4, 8]}
     sweep = write(tmp_path, {"workloads": ["timing"], "axes": axes, "fixed": {"device": "cuda"}})
