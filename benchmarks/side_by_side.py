@@ -17,7 +17,7 @@ from tabulate import tabulate
 
 from orchestrator.sweep import single_trial
 from trials.cores import cores_of, find_cores, find_gpus
-from trials.driver import ReadyDriver
+from trials.cuda_driver import ReadyCudaDriver
 from trials.fingerprint import fingerprint
 from trials.interval import median_interval
 from trials.isolation import IsolatedRunner
@@ -42,7 +42,7 @@ class Lane:
         if gpus:
             self.device = "cuda"
             os.environ["CUDA_VISIBLE_DEVICES"] = str(index)  # what it starts now sees that one
-            self.driver = ReadyDriver()
+            self.cuda_driver = ReadyCudaDriver()
             self.runner = IsolatedRunner(cores=cores_of([str(index)], find_gpus(), cores))
         else:
             self.device = "cpu"

@@ -6,7 +6,7 @@ from itertools import islice
 
 from orchestrator.plan import PlannedTrial
 from trials.cores import Gpu, cores_of, find_cores, find_gpus
-from trials.driver import ReadyDriver
+from trials.cuda_driver import ReadyCudaDriver
 from trials.isolation import IsolatedRunner
 from trials.ranks import Part
 from trials.record import Record, Row
@@ -28,7 +28,7 @@ class Worker:
         # Without NVIDIA's driver the GPUs are known by number only.
         gpus = find_gpus() or [Gpu(names=(str(i),), numa_node=None) for i in range(gpus_on_node)]
         self._cores = cores_of(gpu_ids, gpus, find_cores())
-        self._driver = ReadyDriver() if gpu_ids else None
+        self._cuda_driver = ReadyCudaDriver() if gpu_ids else None
         self._runner = IsolatedRunner(cores=self._cores)
         self._runner.start()
 
@@ -44,8 +44,8 @@ class Worker:
 
     def close(self) -> None:
         self._runner.close()
-        if self._driver:
-            self._driver.close()
+        if self._cuda_driver:
+            self._cuda_driver.close()
 
     def _compile_ahead(self, index: int) -> float:
         """Has this trial's graph compiled and, if it was not, some of those of the next ones too, while nothing is

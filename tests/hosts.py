@@ -108,7 +108,7 @@ class Hosts:
     def __enter__(self) -> Self:
         try:
             self._start()
-        except BaseException:
+        except BaseException:  # whatever ended the start, Ctrl-C too: no process of it may stay
             self.__exit__()
             raise
         return self

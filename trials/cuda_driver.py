@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 
-class ReadyDriver:
+class ReadyCudaDriver:
     """A process that has the driver initialised for the GPUs that are visible here, until it is closed or its owner
     dies. Where there is no such driver it ends at once, and nothing is lost but time.
     """

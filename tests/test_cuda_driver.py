@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from trials.driver import ReadyDriver
+from trials.cuda_driver import ReadyCudaDriver
 
 STAND_IN = """
 #include <stdio.h>
@@ -39,7 +39,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def keepers_of(pid: int) -> list[psutil.Process]:
-    return [one for one in psutil.Process(pid).children() if one.cmdline()[-1].endswith("driver.py")]
+    return [one for one in psutil.Process(pid).children() if one.cmdline()[-1].endswith("cuda_driver.py")]
 
 
 def wait_until(holds) -> None:  # type: ignore[no-untyped-def]
@@ -50,7 +50,7 @@ def wait_until(holds) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_it_initialises_the_driver_once_for_the_visible_gpus_and_stays_until_it_is_closed(told: Path):
-    ready = ReadyDriver()
+    ready = ReadyCudaDriver()
     wait_until(told.exists)
     time.sleep(0.2)
     (keeper,) = keepers_of(os.getpid())
@@ -60,12 +60,12 @@ def test_it_initialises_the_driver_once_for_the_visible_gpus_and_stays_until_it_
 
 
 def test_it_dies_with_its_owner(told: Path):
-    owner_code = "import time\nfrom trials.driver import ReadyDriver\nReadyDriver()\ntime.sleep(600)"
+    owner_code = "import time\nfrom trials.cuda_driver import ReadyCudaDriver\nReadyCudaDriver()\ntime.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", owner_code]) as owner:
         wait_until(told.exists)
         (keeper,) = keepers_of(owner.pid)
         owner.kill()
-    wait_until(lambda: not keeper.is_running())
+    assert not psutil.wait_procs([keeper], timeout=20)[1], "it outlives its owner"
 
 
 @pytest.mark.parametrize("lacks", ["a library", "a device"])
@@ -76,7 +76,7 @@ def test_without_the_driver_or_a_device_it_ends_at_once(
         (told.parent / "libcuda.so.1").unlink()
     else:
         monkeypatch.setenv("CU_RESULT", "100")
-    ready = ReadyDriver()
+    ready = ReadyCudaDriver()
     wait_until(lambda: all(one.status() == psutil.STATUS_ZOMBIE for one in psutil.Process().children()))
     ready.close()
     assert capfd.readouterr() == ("", "")
