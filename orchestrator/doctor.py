@@ -3,8 +3,10 @@ nothing. To add a check: a function that yields findings, and a line in CHECKS.
 """
 
 import importlib.metadata
+import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -67,6 +69,18 @@ def versions() -> Iterator[Finding]:
             yield Finding(check=name, found=importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:
             yield Finding(check=name, found="not installed")
+
+
+def bytecode() -> Iterator[Finding]:
+    """Whether Python has kept what it compiled of torch; looked at after `devices`, which has had torch imported."""
+    spec = importlib.util.find_spec("torch")
+    assert spec and spec.origin, "torch is installed"
+    kept = Path(importlib.util.cache_from_source(spec.origin)).exists()
+    advice = (
+        "Every process compiles torch's source anew, which makes each start seconds longer. Unset "
+        f"PYTHONDONTWRITEBYTECODE, or once: {sys.executable} -m compileall -q {Path(spec.origin).parent.parent}"
+    )
+    yield Finding(check="torch's bytecode", found="kept" if kept else "not kept", advice=None if kept else advice)
 
 
 def programs() -> Iterator[Finding]:
@@ -208,6 +222,7 @@ def ray_settings() -> Iterator[Finding]:
 CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     devices,
     versions,
+    bytecode,
     programs,
     cores,
     clocks,

@@ -1,7 +1,10 @@
 """The doctor: what it finds on this machine, and what it says of machines that would give wrong numbers."""
 
+import importlib.util
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
@@ -107,6 +110,19 @@ def test_clocks_that_move_are_found(tmp_path, monkeypatch):
     assert by_check(doctor.clocks())["turbo"].advice
     (tmp_path / "intel_pstate" / "no_turbo").write_text("1\n")
     assert by_check(doctor.clocks())["turbo"].advice is None
+
+
+def test_a_torch_that_every_process_compiles_anew_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))  # where Python keeps none of it
+    (found,) = doctor.bytecode()
+    assert found.advice and "PYTHONDONTWRITEBYTECODE" in found.advice and "-m compileall" in found.advice
+    spec = importlib.util.find_spec("torch")
+    assert spec and spec.origin
+    kept = Path(importlib.util.cache_from_source(spec.origin))
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    (found,) = doctor.bytecode()
+    assert found == Finding(check="torch's bytecode", found="kept")
 
 
 def test_a_full_disk_is_found(tmp_path, monkeypatch):
