@@ -58,6 +58,11 @@ class Run:
         """Trials per hour of the whole command."""
         return 3600 * len(self.trials) / self.seconds
 
+    @property
+    def trials_seconds(self) -> float:
+        """From when the first trial was asked for, by a worker that has to start first, to the last one's end."""
+        return float(self.trials["ended"].max() - self.trials["began"].min())
+
     def speed_at_work(self, alone: pd.Series) -> float:
         """Seconds that the trials take on one GPU, `alone`, done in a second in which all GPUs are at work: from the
         moment when each could have ended its first trial, which waits for its worker, to when the first has no more.
@@ -119,6 +124,7 @@ def rates(runs: Sequence[Run]) -> str:
             one.seconds,
             one.per_hour,
             one.per_hour / alone.per_hour,
+            alone.trials_seconds / one.trials_seconds,
             one.speed_at_work(seconds),
             one.steps["cores_used"].iloc[0],
         ]
@@ -130,10 +136,11 @@ def rates(runs: Sequence[Run]) -> str:
         "command (s)",
         "trials/h",
         "ratio",
-        "ratio while all GPUs are at work",
+        "first trial to last",
+        "all GPUs at work",
         "cores each",
     ]
-    return tabulate(lines, headers=headers, floatfmt=("", "", ".1f", ".0f", ".2f", ".2f"))
+    return tabulate(lines, headers=headers, floatfmt=("", "", ".1f", ".0f", ".2f", ".2f", ".2f"))
 
 
 def differences(alone: Run, together: Run) -> str:
