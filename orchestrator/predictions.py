@@ -14,6 +14,7 @@ from typing import Any
 
 import trials
 from trials.prediction import Prediction, memory_config, memory_id, subject_of, upper_bound
+from trials.processes import kill_group
 from trials.spec import RequestError, Trial, TrialConfig
 
 MOST = 2000
@@ -64,7 +65,7 @@ class Predictions:
     def close(self) -> None:
         """Ends the process if nobody has asked for what it finds."""
         if self._process:
-            self._process.kill()
+            kill_group(self._process.pid)  # those that it has started would hold its output open
             self._process.communicate()
             self._process = None
 
@@ -74,11 +75,12 @@ def _prediction_or_reason(answer: dict[str, Any]) -> Prediction | str:
 
 
 def ask(question: str, contents: list[TrialConfig], **options: Any) -> "subprocess.Popen[bytes]":
-    """Starts ``python -m trials.predict`` on a question."""
+    """Starts ``python -m trials.predict`` on a question, in a group of its own that ends with this process."""
     request = tempfile.TemporaryFile()  # noqa: SIM115 - the process has its own handle
     request.write(json.dumps({"question": question, "configs": [asdict(one) for one in contents], **options}).encode())
     request.seek(0)
-    return subprocess.Popen([sys.executable, "-m", "trials.predict"], stdin=request, stdout=subprocess.PIPE)
+    command = [sys.executable, "-m", "trials.predict", str(os.getpid())]
+    return subprocess.Popen(command, stdin=request, stdout=subprocess.PIPE, start_new_session=True)
 
 
 def answer_of(process: "subprocess.Popen[bytes]") -> list[Any]:

@@ -3,8 +3,8 @@
 Two small models stand for a deep one: all layers are alike, so the allocations of a model of L layers are those of a
 smaller one with one layer's repeated. Where two models do not differ by just that, the whole model is run.
 
-``python -m trials.predict`` reads a question about a list of configurations from standard input, as JSON, and prints
-the list of answers, so that planning can ask without importing torch.
+``python -m trials.predict PID`` reads a question about a list of configurations from standard input, as JSON, and prints
+the list of answers, so that planning can ask without importing torch. It ends with its parent, the process PID.
 """
 
 import gc
@@ -35,6 +35,7 @@ from trials.on_meta import (
     one_trace_for,
 )
 from trials.prediction import Prediction, Subject
+from trials.processes import die_with_parent
 from trials.spec import Mode, TrialConfig, UnsupportedError
 from trials.training_step import PHASES
 
@@ -150,7 +151,9 @@ def side_by_side(work: Callable[..., list[Any]], configs: list[TrialConfig], *mo
         if of_traces:
             import_module("torch._inductor.fx_passes.joint_graph")  # before the fork, so that it is imported once
         gc.freeze()  # else the collections of each process go through all of PyTorch
-        with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
+        with ProcessPoolExecutor(
+            workers, mp_context=get_context("fork"), initializer=die_with_parent, initargs=(os.getpid(),)
+        ) as pool:
             results = list(pool.map(do, jobs))
     found = {
         i: answer
@@ -202,6 +205,7 @@ def _frontier_or_reason(config: TrialConfig, dimension: str, budget: int, device
 
 
 def main() -> None:
+    die_with_parent(int(sys.argv[1]))
     request = json.load(sys.stdin)
     configs = [TrialConfig(**content) for content in request["configs"]]
     if request["question"] == "predict":
