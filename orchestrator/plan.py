@@ -124,7 +124,8 @@ class _Decisions:
         left = tuple(name for name in trial.workloads if name not in measured_on)
         if not left:
             there = measured_on[trial.workloads[0]]
-            return planned("stored", f"already measured on {there.device_name}", trial, there)
+            words = able if isinstance(able, str) else f"already measured on {there.device_name}"
+            return planned("stored", words, trial, there)
         if isinstance(able, str):
             return planned("unsupported", able, trial, first)
         rest = replace(trial, workloads=left)

@@ -9,7 +9,7 @@ from tabulate import tabulate
 from orchestrator.plan import Plan
 from orchestrator.progress import format_seconds
 from orchestrator.run import Account
-from trials.outcome import Flag
+from trials.outcome import Flag, Status
 from trials.record import Record
 from trials.spec import measurement_id
 from trials.store import Store
@@ -74,6 +74,8 @@ def _results(plan: Plan, store: Store) -> list[str]:
     frame = frame[frame["measurement_id"].isin(wanted)]
     if frame.empty:
         return []
+    if (frame["status"] == Status.UNSUPPORTED.value).all():
+        return ["None of it can run here: `lmsweep doctor` says what can. `lmsweep run quick` needs no GPU."]
     rows, cols, values = default_layout(frame)
     table = pivot(frame, rows=rows, cols=cols, values=values, where={})
     text = render(table, "text") if len(table.median) <= MOST_ROWS else ""

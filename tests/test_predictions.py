@@ -56,3 +56,6 @@ def test_a_plan_that_is_ended_leaves_nothing_predicting(how: signal.Signals, tmp
 def test_a_sweep_that_nothing_here_can_run_ends(tmp_path: Path):
     done = lmsweep("run", "local-gpu", "--store", tmp_path / "store", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0 and "40 unsupported" in done.stdout, done.stdout + done.stderr
+    assert "lmsweep run quick" in done.stdout, "no word of what to do instead"
+    again = lmsweep("run", "local-gpu", "--store", tmp_path / "store", CUDA_VISIBLE_DEVICES="")
+    assert "40 stored: this machine has no cuda device" in again.stdout, again.stdout

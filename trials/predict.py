@@ -3,8 +3,8 @@
 Two small models stand for a deep one: all layers are alike, so the allocations of a model of L layers are those of a
 smaller one with one layer's repeated. Where two models do not differ by just that, the whole model is run.
 
-``python -m trials.predict PID`` reads a question about a list of configurations from standard input, as JSON, and prints
-the list of answers, so that planning can ask without importing torch. It ends with its parent, the process PID.
+``python -m trials.predict PID`` reads a question about a list of configurations from standard input, as JSON, and
+prints the list of answers, so that planning can ask without importing torch. It ends with its parent, the process PID.
 """
 
 import gc
