@@ -3,6 +3,7 @@
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from orchestrator.doctor import Finding, examine
@@ -17,6 +18,19 @@ PORT_PATIENCE = 5.0
 
 PATIENCE = 180.0
 """Seconds in which a node has to tell what it is; importing torch from a cold network disk takes a minute."""
+
+
+def find_nodes(
+    address: str | None, cluster_file: str | None = None, meanwhile: Callable[[], object] = lambda: None
+) -> list[Node]:
+    """The nodes of the cluster at this address and those that its file lets the autoscaler start, or this machine;
+    `meanwhile` is done while it is looked at.
+    """
+    if address is not None:
+        return cluster_nodes(address, cluster_file)
+    if cluster_file:
+        raise RequestError(f"--cluster {cluster_file} is about the nodes of a cluster: give its --address too")
+    return [this_machine(meanwhile)]
 
 
 def cluster_nodes(address: str, cluster_file: str | None = None) -> list[Node]:

@@ -177,12 +177,12 @@ def _plan(
     will_run: bool = False,
     nsys: bool = False,
 ) -> Any:
+    from orchestrator.cluster import find_nodes
     from orchestrator.delivery import deliver_left_over
     from orchestrator.fit import device_memory, with_device, without_placement
     from orchestrator.launch import prepare
     from orchestrator.plan import Planned, make_plan
     from orchestrator.predictions import SMALL, Predictions
-    from orchestrator.resources import find_nodes
     from orchestrator.sweep import load_sweep, parse_override
     from trials.store import Store
 

@@ -91,18 +91,3 @@ def missing_environment(config: TrialConfig, nodes: list[Node]) -> Fingerprint:
     ranks = f" for {config.world_size} ranks" if config.world_size > 1 else ""
     on_nodes = f" on {config.nodes} nodes" if config.nodes > 1 else ""
     return replace(some, accelerator_type=None, device_name=f"no {config.device} device{ranks}{on_nodes}")
-
-
-def find_nodes(
-    address: str | None, cluster_file: str | None = None, meanwhile: Callable[[], object] = lambda: None
-) -> list[Node]:
-    """The nodes of the cluster at this address and those that its file lets the autoscaler start, or this machine;
-    `meanwhile` is done while it is looked at.
-    """
-    if address is None:
-        if cluster_file:
-            raise RequestError(f"--cluster {cluster_file} is about the nodes of a cluster: give its --address too")
-        return [this_machine(meanwhile)]
-    from orchestrator.cluster import cluster_nodes
-
-    return cluster_nodes(address, cluster_file)

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cluster import find_nodes
 from orchestrator.node_types import startable_nodes
 from orchestrator.placement import Placement, can_hold
 from orchestrator.plan import Plan, make_plan
-from orchestrator.resources import Node, find_nodes
+from orchestrator.resources import Node
 from orchestrator.software import differences, software
 from orchestrator.sweep import load_sweep
 from tests.command import ROOT
