@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,16 @@ def test_analysis_knows_neither_torch_nor_ray_and_of_trials_only_the_vocabulary(
 def test_only_launch_imports_tune_and_nobody_imports_torch(path):
     assert not touches(path, "torch")
     assert path.name == "launch.py" or not [name for name in imports(path) if name.startswith("ray.tune")]
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path
+        for package in ("trials", "analysis", "orchestrator")
+        for path in files(package)
+        if path.name != "__init__.py"  # it hands on what its modules define
+    }
+    TopologicalSorter({name: imports(path) & modules.keys() for name, path in modules.items()}).prepare()
 
 
 def test_importing_the_analysis_or_the_plan_loads_neither_torch_nor_ray():
