@@ -42,7 +42,7 @@ def test_predictions_that_nobody_wants_are_given_up_at_once():
     assert not psutil.wait_procs(found, timeout=10)[1], "they go on"
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_plan_that_is_ended_leaves_nothing_predicting(how: signal.Signals, tmp_path: Path):
     with start("plan", "local-gpu", "--for", "H100", "--store", tmp_path / "store") as process:
         found = predicting(process.pid)
@@ -57,5 +57,5 @@ def test_a_sweep_that_nothing_here_can_run_ends(tmp_path: Path):
     done = lmsweep("run", "local-gpu", "--store", tmp_path / "store", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0 and "40 unsupported" in done.stdout, done.stdout + done.stderr
     assert "lmsweep run quick" in done.stdout, "no word of what to do instead"
-    again = lmsweep("run", "local-gpu", "--store", tmp_path / "store", CUDA_VISIBLE_DEVICES="")
+    again = lmsweep("plan", "local-gpu", "--no-predict", "--store", tmp_path / "store", CUDA_VISIBLE_DEVICES="")
     assert "40 stored: this machine has no cuda device" in again.stdout, again.stdout
