@@ -14,7 +14,7 @@ from trials.sizes import SIZES, ModelSize, size_name
 from trials.spec import COMBINATION_FIELDS, CONFIG_FIELDS, PROTOCOL_FIELDS, RequestError, TrialConfig
 
 # The dimensions that a workload needs where it needs less than a whole model's.
-_NEEDS: dict[str, tuple[str, ...]] = {"noop": (), "attention": ("d_model",), "ceiling": ("d_model",)}
+_NEEDS: dict[str, tuple[str, ...]] = dict.fromkeys(("noop", "attention", "ceiling"), ("d_model",))
 
 _DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items()}
 

@@ -603,6 +603,11 @@ FILE_ERRORS = {
         f"s.yaml:3: grids[0].workloads: 'timng' is not a workload; did you mean timing? {WORKLOADS}\n"
         f"s.yaml:3: grids[0].workloads: 1 is not a workload {WORKLOADS}",
     ),
+    "a workload that needs a width": (
+        "name: s\ngrids:\n  - workloads: [noop]",
+        "s.yaml:3: grids[0]: the workload noop needs d_model or a model, and d_model is not given;"
+        f" give d_model or model (one of: {MODELS}, or a mapping of its dimensions)",
+    ),
     "unknown key": (
         VALID + "grid: 1",
         "s.yaml:5: grid: unknown key; did you mean grids? (one of: name, description, grids)",
