@@ -53,7 +53,6 @@ class Estimates:
     def __init__(self, store: Store) -> None:
         self._measured: dict[tuple[str, str], float] = {}
         self._judgements: dict[tuple[str, str, bool], Judgement] = {}
-        self._made: dict[str, Estimate] = {}
         if store.exists():
             columns = [*_KEYS, "started_at", "status", "phase", "unit", "metric", "samples", *CONFIG_FIELDS]
             self._learn(store.read(columns=columns)[0])

@@ -24,8 +24,6 @@ class Forecast:
 
     estimates: dict[int, Estimate]
     """id() of a trial that will run -> its estimate."""
-    compile_seconds: float
-    """Graphs compiled before the trials that need them, side by side."""
     seconds: float | None
     """From the command's start to its end."""
     dollars: float | None
@@ -66,7 +64,6 @@ def forecast(plan: Plan, estimates: Estimates, nodes: Sequence[Node], prices: Se
     unpriced = dict.fromkeys(name for name, kind in devices.values() if (name, kind) not in hourly) if prices else ()
     return Forecast(
         estimates=found,
-        compile_seconds=compiling,
         seconds=None if reason else start + running,
         dollars=dollars / 3600 if prices and not reason else None,
         unpriced=tuple(unpriced),

@@ -51,11 +51,6 @@ def forward_flops(
     return tokens * (num_layers * per_layer + 2 * d_model * vocab_size)
 
 
-def step_flops(*, mode: Any, **dimensions: Number) -> Number:
-    """FLOPs of one iteration in a mode (a word, or a pandas Series of words); dimensions as for `forward_flops`."""
-    return _look_up(PASSES, mode) * forward_flops(**dimensions)
-
-
 def attention_flops(*, phase: Any, d_model: Number, context_length: Number, batch_size: Number) -> Number:
     """FLOPs of attention alone, without its projections: 4Bs²d forward, 8Bs²d backward; d over all heads.
 

@@ -33,7 +33,7 @@ def samples_below(samples: Floats, order: NDArray[np.intp]) -> NDArray[np.int64]
     6 samples.
     """
     n = samples.shape[1]
-    effective = _effective_sample_size(_ranks(samples, order))
+    effective = effective_sample_size(samples, order)
     # P(the median lies outside the samples of rank k+1 .. n-k) = 2 P(Binomial(n, 1/2) <= k)
     independent = max(int((bdtr(np.arange(n // 2), n, 0.5) <= (1 - CONFIDENCE) / 2).sum()) - 1, 0)
     middle = (n - 1) / 2
@@ -41,9 +41,18 @@ def samples_below(samples: Floats, order: NDArray[np.intp]) -> NDArray[np.int64]
     return np.maximum(np.floor(widened), 0).astype(np.int64)
 
 
-def effective_sample_size(samples: Floats) -> Floats:
-    """How many independent samples each row is worth: between 1/2 and n."""
-    return _effective_sample_size(_ranks(samples, np.argsort(samples, axis=1)))
+def effective_sample_size(samples: Floats, order: NDArray[np.intp]) -> Floats:
+    """How many independent samples each row is worth, between 1/2 and n; `order` is the argsort of each row."""
+    ranks = _ranks(samples, order)
+    n = ranks.shape[1]
+    centred = ranks - ranks.mean(axis=1, keepdims=True)
+    variance = np.einsum("ij,ij->i", centred, centred)
+    covariance = np.einsum("ij,ij->i", centred[:, 1:], centred[:, :-1])
+    rho = np.divide(covariance, variance, out=np.zeros_like(variance), where=variance > 0)
+    if n > 4:
+        rho = (n * rho + 1) / (n - 4)
+    rho = np.clip(rho, 0, 1 - 1 / n)
+    return n * (1 - rho) / (1 + rho)
 
 
 def count_outliers(samples: Floats) -> NDArray[np.int64]:
@@ -66,18 +75,6 @@ def relative_half_width(series: Sequence[float]) -> float:
     """Half the width of the interval of one series' median, as a share of the median."""
     low, high = median_interval(series)
     return float((high - low) / 2 / np.median(series))
-
-
-def _effective_sample_size(ranks: Floats) -> Floats:
-    n = ranks.shape[1]
-    centred = ranks - ranks.mean(axis=1, keepdims=True)
-    variance = np.einsum("ij,ij->i", centred, centred)
-    covariance = np.einsum("ij,ij->i", centred[:, 1:], centred[:, :-1])
-    rho = np.divide(covariance, variance, out=np.zeros_like(variance), where=variance > 0)
-    if n > 4:
-        rho = (n * rho + 1) / (n - 4)
-    rho = np.clip(rho, 0, 1 - 1 / n)
-    return n * (1 - rho) / (1 + rho)
 
 
 def _ranks(samples: Floats, order: NDArray[np.intp]) -> Floats:
