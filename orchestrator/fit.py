@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.resources import Node
 from orchestrator.sweep import Sweep
+from trials.amounts import bytes_of
 from trials.devices import DEVICES
 from trials.environment import Fingerprint
 from trials.prediction import Prediction
@@ -16,8 +17,6 @@ CUDA_RESERVE = 600_000_000
 
 HOST_RESERVE = 1_000_000_000
 """Bytes of a host that Python, PyTorch and the system take beside a trial's tensors."""
-
-_UNITS = {"GB": 10**9, "GIB": 2**30, "MB": 10**6, "MIB": 2**20}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +76,9 @@ def device_memory(text: str) -> tuple[str, int]:
 
     Raises RequestError where there is no such device.
     """
-    size = re.fullmatch(r"([\d.]+) ?([GM]i?B)", text.strip(), re.IGNORECASE)
-    if size:
-        return f"a device of {text.strip()}", round(float(size[1]) * _UNITS[size[2].upper()])
+    size = bytes_of(text)
+    if size is not None:
+        return f"a device of {text.strip()}", size
     words = re.split(r"[\s_-]+", text.upper().removeprefix("NVIDIA ").strip())
     for device in DEVICES:
         if set(words) <= {*device.name.upper().split(), *device.name.upper().replace("GB", "G").split()}:

@@ -5,8 +5,10 @@ from typing import get_args
 
 import pytest
 
+from orchestrator.fit import device_memory
 from trials.devices import DEVICES, GIB, find_device, peak_flops
-from trials.spec import Precision
+from trials.host_memory import VARIABLE, host_memory_limit
+from trials.spec import Precision, RequestError
 
 # What drivers report: full name, bytes of memory (to a per cent), and the row that is meant.
 REPORTED = [
@@ -93,3 +95,17 @@ def test_rates_are_in_si_units_and_rise_as_numbers_get_narrower() -> None:
     for device in DEVICES:
         assert 1e11 < device.bytes_per_second < 1e13, device.name
         assert 5e12 < device.fp32 <= (device.tf32 or device.fp32) < device.fp16 < 5e15, device.name
+
+
+@pytest.mark.parametrize(("text", "size"), [("24GB", 24e9), ("1.5 GiB", 1.5 * 2**30), ("800mb", 8e8), (".5MiB", 2**19)])
+def test_a_size_of_memory_is_a_number_and_a_unit(text: str, size: float) -> None:
+    assert device_memory(text) == (f"a device of {text}", size)
+
+
+@pytest.mark.parametrize("text", ["1.2.3GB", ".GB", "GB", "24", "24 TB", "-1GB"])
+def test_what_is_no_size_of_memory_is_a_wrong_request(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RequestError, match=r"--for .*: no such device; .*give a size"):
+        device_memory(text)
+    monkeypatch.setenv(VARIABLE, text)
+    with pytest.raises(RequestError, match=f"{VARIABLE}={text}: give a size"):
+        host_memory_limit.__wrapped__()

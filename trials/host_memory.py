@@ -3,13 +3,13 @@ kernel looks for a process to kill, which may be any.
 """
 
 import os
-import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import psutil
 
+from trials.amounts import bytes_of
 from trials.spec import RequestError
 
 VARIABLE = "LMSWEEP_HOST_MEMORY"
@@ -17,7 +17,6 @@ VARIABLE = "LMSWEEP_HOST_MEMORY"
 RESERVE = 0.02
 """Share of the host's memory that must stay available."""
 
-_UNITS = {"GB": 10**9, "GIB": 2**30, "MB": 10**6, "MIB": 2**20}
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -30,10 +29,10 @@ def host_memory_limit() -> int:
         if path.exists() and (text := path.read_text().strip()).isdecimal():
             limits.append(int(text))
     if VARIABLE in os.environ:
-        size = re.fullmatch(r"([\d.]+) ?([GM]i?B)", os.environ[VARIABLE].strip(), re.IGNORECASE)
-        if not size:
+        size = bytes_of(os.environ[VARIABLE])
+        if size is None:
             raise RequestError(f"{VARIABLE}={os.environ[VARIABLE]}: give a size, as in 24GB")
-        limits.append(round(float(size[1]) * _UNITS[size[2].upper()]))
+        limits.append(size)
     return min(limits)
 
 
