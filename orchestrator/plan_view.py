@@ -17,19 +17,17 @@ from trials.prediction import Prediction
 MOST_ROWS = 60
 """A longer plan is summed up; --format json has every trial."""
 
-
 NOT_ASKED = "--no-predict"
 """Why a plan made without predictions has none."""
 
 NO_PRICE = "--price was not given"
-
 
 NO_SECONDS = {"stored": "it is measured already", "predicted_oom": "it will not run", "unsupported": "it will not run"}
 """Why a trial with this action takes no time."""
 
 
 def as_json(plan: Plan, foreseen: Forecast, predictions: Predictions | None = None) -> dict[str, Any]:
-    """One entry per trial, in the order of the sweep file, and the time and dollars of all. What is null has its reason
+    """One entry per trial, in the order of the plan, and the time and dollars of all. What is null has its reason
     beside it.
     """
     return {

@@ -32,8 +32,6 @@ class Sweep:
     """Stored with every result."""
     description: str
     """One sentence for people; may be empty."""
-    source: str
-    """The file, as it was named."""
     trials: tuple[Trial, ...]
     """Each configuration once, with all its workloads, in the order of the file; the last axis varies fastest."""
 
@@ -114,7 +112,7 @@ def _read(text: str, source: str, forced: dict[str, list[Any]]) -> Sweep:
         Trial(config=config, workloads=tuple(name for name in PROTOCOL_FIELDS if name in workloads), sweep=sweep.name)
         for config, workloads in wanted.items()
     )
-    return Sweep(name=sweep.name, description=sweep.description, source=source, trials=trials)
+    return Sweep(name=sweep.name, description=sweep.description, trials=trials)
 
 
 def _text(name_or_path: str) -> tuple[str, str]:

@@ -28,7 +28,7 @@ class Fingerprint:
     torch_version: str = _environment()
     """torch.__version__, build suffix included."""
     triton_version: str | None = _environment()
-    """Triton, if it is installed."""
+    """Triton, if it is installed; None where the trial does not run on CUDA."""
     python_version: str = _environment()
     """Major and minor version."""
     measuring_version: int = _environment(MEASURING_VERSION)

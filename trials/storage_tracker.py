@@ -61,11 +61,6 @@ class StorageTracker(TorchDispatchMode):
             self.on_operation(func, result)
         return result
 
-    def holds(self, tensor: Tensor) -> int:
-        """Bytes of the tensor's storage as they are counted here; 0 where it was not made inside."""
-        known = self._known.get(storage_key(tensor))
-        return known[1] if known else 0
-
     def _see(self, tensor: Tensor, func: Any) -> None:
         if tensor.device.type != self.device_type:
             return
