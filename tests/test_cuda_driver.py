@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -10,14 +11,18 @@ import psutil
 import pytest
 
 from trials.cuda_driver import ReadyCudaDriver
+from trials.processes import kill_group
 
 STAND_IN = """
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 int cuInit(unsigned flags) {
     FILE *told = fopen(getenv("TOLD"), "a");
     fprintf(told, "cuInit(%u) %s\\n", flags, getenv("CUDA_VISIBLE_DEVICES"));
     fclose(told);
+    if (getenv("CU_HANGS"))
+        for (;;) pause();
     return atoi(getenv("CU_RESULT"));
 }
 """
@@ -66,6 +71,19 @@ def test_it_dies_with_its_owner(told: Path):
         (keeper,) = keepers_of(owner.pid)
         owner.kill()
     assert not psutil.wait_procs([keeper], timeout=20)[1], "it outlives its owner"
+
+
+def test_a_driver_that_hangs_holds_nobody_up(told: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CU_HANGS", "1")
+    ready = ReadyCudaDriver()
+    wait_until(told.exists)
+    (keeper,) = keepers_of(os.getpid())
+    closing = threading.Thread(target=ready.close, daemon=True)
+    closing.start()
+    closing.join(5)
+    held_up = closing.is_alive()
+    kill_group(keeper.pid)  # else it would hold up pytest
+    assert not held_up
 
 
 @pytest.mark.parametrize("lacks", ["a library", "a device"])

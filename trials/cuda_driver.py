@@ -23,10 +23,9 @@ class ReadyCudaDriver:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
     def close(self) -> None:
-        """Ends it."""
-        assert self._process.stdin is not None, "it is a pipe"
-        self._process.stdin.close()
-        self._process.wait()
+        """Ends it, whatever it does."""
+        with self._process:
+            self._process.kill()
 
 
 def main() -> None:
