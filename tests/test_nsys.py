@@ -1,14 +1,20 @@
 """Profiles by NVIDIA's nsys, which a stand-in plays: tests/bin/nsys."""
 
+import contextlib
 import json
 import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 
 from analysis import load
-from tests.command import ROOT, lmsweep
+from tests.command import PYTHONPATH, ROOT, lmsweep
 from tests.made_up_results import config
 from trials.nsys import profile_command, read_reports
 from trials.record import Record
@@ -18,6 +24,7 @@ from trials.spec import Trial
 STAND_IN = {"PATH": f"{ROOT / 'tests' / 'bin'}{os.pathsep}{os.environ['PATH']}"}
 
 
+STEPS = ["-m", "trials.profiled_steps"]
 FIXED = {"model": "tiny", "mode": "train_step", "vocab_size": 50, "context_length": 8, "batch_size": 1}
 
 
@@ -90,6 +97,25 @@ def test_nsys_that_writes_no_report_is_an_error_that_says_so(tmp_path: Path, mon
     trial = config("tiny", profiler="nsys", mode="forward", vocab_size=50, context_length=8)
     (row,) = run_here(Trial(config=trial, workloads=("profile",), sweep="test"))
     assert isinstance(row, Record) and row.status == "error" and "nsys wrote no report" in (row.error or "")
+
+
+def test_what_nsys_looks_at_ends_with_the_trial_whatever_nsys_does(tmp_path: Path):
+    long = config("small", profiler="nsys", mode="forward", context_length=1024, batch_size=64)
+    (tmp_path / "trial.json").write_text(json.dumps(asdict(long)))
+    code = (
+        "import json, sys; from trials.spec import TrialConfig; from trials.nsys import profile_with_nsys; "
+        "profile_with_nsys(TrialConfig(**json.load(open(sys.argv[1]))))"
+    )
+    environment = os.environ | STAND_IN | {"PYTHONPATH": PYTHONPATH, "NSYS_STAND_IN_CALLS": str(tmp_path / "calls")}
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path / "trial.json"], env=environment) as trial:
+        until = time.monotonic() + 60
+        steps: list[psutil.Process] = []
+        while not steps:
+            assert time.monotonic() < until, "nothing is profiled"
+            with contextlib.suppress(psutil.NoSuchProcess):
+                steps = [one for one in psutil.Process(trial.pid).children(True) if one.cmdline()[1:3] == STEPS]
+        trial.kill()
+    assert not psutil.wait_procs(steps, timeout=15)[1], "they go on"
 
 
 def test_reports_that_nsys_leaves_out_are_of_nothing(tmp_path: Path):

@@ -61,7 +61,8 @@ def profile_with_nsys(config: TrialConfig) -> Trace:
         folder = Path(name)
         report, outcome = folder / "report.nsys-rep", folder / "outcome.json"
         (folder / "config.json").write_text(json.dumps(asdict(config)))
-        steps = [sys.executable, "-m", "trials.profiled_steps", str(folder / "config.json"), str(outcome)]
+        arguments = [str(folder / "config.json"), str(outcome), str(os.getpid())]
+        steps = [sys.executable, "-m", "trials.profiled_steps", *arguments]
         printed = _run(profile_command(nsys, report, config.device_type, steps))
         if not outcome.exists():
             raise RuntimeError(f"the process that nsys started came to no end of its own\n{printed}")

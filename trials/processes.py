@@ -3,8 +3,10 @@
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 
 PR_SET_PDEATHSIG = 1
@@ -17,6 +19,22 @@ def die_with_parent(parent_pid: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:  # it died before we asked
         os._exit(1)
+
+
+def die_with(pid: int) -> None:
+    """Has a thread, which sleeps until then, end this process when that one dies, whoever is its parent. Linux only."""
+    if sys.platform != "linux":
+        return
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:
+        os._exit(1)
+
+    def watch() -> None:
+        select.select([watched], [], [])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def kill_group(pid: int) -> None:
