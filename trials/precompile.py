@@ -10,6 +10,7 @@ import hashlib
 import math
 import multiprocessing
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -90,7 +91,8 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
     """Sees that the graph of the first configuration is in the cache; returns how many graphs it compiled for that.
 
     Where it has to be compiled, a fair share of the others is too: each in a forked process of its own, as many at once
-    as there are cores. What another server is at work on is left to it, and waited for if it is the first one's.
+    as there are cores, and none for longer than its trial may take. What another server is at work on is left to it,
+    and waited for if it is the first one's.
 
     Raises EOFError where the client goes away meanwhile. A mark in the cache's folder says what has been compiled, so
     that another sweep need not even look; a lock beside it, held by the process that is at work on it, who does.
@@ -107,7 +109,8 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
     threads = len(usable_cores()) // side_by_side
     context = multiprocessing.get_context("fork")
     compiled = 0
-    running: list[Any] = []
+    running: dict[Any, float] = {}
+    """Processes, and the time.monotonic() at which the time of the trial that needs the graph would be up."""
     while running or (missing and compiled < share):
         while missing and compiled < share and len(running) < side_by_side:
             graph = missing.pop(0)
@@ -116,14 +119,15 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
                     arguments = (graph, marks[graph], os.getpid(), threads, client.fileno())
                     process = context.Process(target=_compile_one, args=arguments)
                     process.start()
-                    running.append(process)
+                    running[process] = time.monotonic() + graph.timeout_seconds
                     compiled += 1
-        ready = wait([*(process.sentinel for process in running), client]) if running else []
-        gone = client in ready
-        for process in [one for one in running if gone or not one.is_alive()]:
-            kill_group(process.pid)
-            process.join()
-            running.remove(process)
+        rest = max(0.0, min(running.values(), default=0.0) - time.monotonic())
+        gone = bool(running) and client in wait([*(process.sentinel for process in running), client], rest)
+        for process, deadline in list(running.items()):
+            if gone or not process.is_alive() or time.monotonic() >= deadline:
+                kill_group(process.pid)
+                process.join()
+                del running[process]
         if gone:
             raise EOFError
     _wait_for(marks[first], client)
