@@ -22,6 +22,9 @@ from trials.spec import Trial, TrialConfig
 POLL_SECONDS = 0.2
 """How often it is asked whether a trial is still wanted."""
 
+PATIENCE = 180.0
+"""Seconds beyond a trial's own time until its server, which may have to start first, is taken to hang."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
@@ -96,16 +99,24 @@ class IsolatedRunner:
         connection = self._connect()
         try:
             connection.send(Request(attempt=attempt, fallback=fallback, requested_at=requested_at, part=part))
-            while in_vain and not connection.poll(POLL_SECONDS):
-                if in_vain():
+            until = requested_at + trial.config.timeout_seconds + PATIENCE
+            while not connection.poll(POLL_SECONDS if in_vain else max(0.0, until - time.monotonic())):
+                if in_vain and in_vain():
                     self.close()
                     return []
+                if time.monotonic() >= until:
+                    raise TimeoutError
             rows: list[Row] = connection.recv()
         except (EOFError, ConnectionError):
-            self.close()
-            words = "the process that supervised it died"
-            return [attempt.failure(workload, Status.LOST, words, fallback) for workload in trial.workloads]
-        return rows
+            status, words = Status.LOST, "the process that supervised it died"
+        except TimeoutError:
+            assert self._server, "it was asked"
+            self._server.kill()
+            status, words = Status.TIMEOUT, "the process that supervised it did not answer in time"
+        else:
+            return rows
+        self.close()
+        return [attempt.failure(workload, status, words, fallback) for workload in trial.workloads]
 
     def precompile(
         self, configs: tuple[TrialConfig, ...], *, environment: Fingerprint, sharers: int = 1
