@@ -2,22 +2,18 @@
 
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from orchestrator.doctor import Finding, examine
 from orchestrator.launch import start_ray
 from orchestrator.node_types import startable_nodes
-from orchestrator.resources import Node, accelerator_names, node_from_json, this_machine
+from orchestrator.resources import PATIENCE, Node, accelerator_names, look_at_machine, node_from_json, this_machine
 from orchestrator.software import differences, software
 from trials.spec import RequestError
 
 PORT_PATIENCE = 5.0
 """Seconds in which the head has to take a connection."""
-
-PATIENCE = 180.0
-"""Seconds in which a node has to tell what it is; importing torch from a cold network disk takes a minute."""
 
 
 def find_nodes(
@@ -116,8 +112,7 @@ def ask_nodes(nodes: list[dict[str, Any]], question: Any) -> list[Any]:
 
 def describe() -> str:
     """What a node is, as JSON; runs there."""
-    command = [sys.executable, "-m", "trials.fingerprint"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    done = subprocess.run(look_at_machine(), capture_output=True, text=True, check=False, timeout=PATIENCE)
     if done.returncode:
         raise RuntimeError(f"python -m trials.fingerprint: {done.stderr.strip()[-500:]}")
     return done.stdout

@@ -1,6 +1,7 @@
 """Resources: the nodes that trials can be placed on."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -11,6 +12,10 @@ from trials.spec import RequestError, TrialConfig
 
 ACCELERATOR = "accelerator_type:"
 """What the name of a resource begins with that says the type of a node's accelerators."""
+
+
+PATIENCE = 180.0
+"""Seconds in which a node has to tell what it is; importing torch from a cold network disk takes a minute."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +60,29 @@ class Node:
 
 
 def this_machine(meanwhile: Callable[[], object] = lambda: None) -> Node:
-    """The machine this runs on, as a process that may import torch finds it; `meanwhile` is done while it looks."""
-    with subprocess.Popen([sys.executable, "-m", "trials.fingerprint"], stdout=subprocess.PIPE, text=True) as probe:
-        meanwhile()
-        answer, _ = probe.communicate(timeout=120)
+    """The machine this runs on, as a process that may import torch finds it; `meanwhile` is done while it looks.
+
+    Raises RequestError where it fails, or does not answer.
+    """
+    with subprocess.Popen(look_at_machine(), stdout=subprocess.PIPE, text=True) as probe:
+        try:
+            meanwhile()
+            answer, _ = probe.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired as error:
+            raise RequestError(
+                f"cannot tell in {PATIENCE:g} s what this machine is: does `python -m trials.fingerprint` hang? The "
+                "driver of a GPU may"
+            ) from error
+        finally:
+            probe.kill()  # one that hangs would be waited for
     if probe.returncode:
         raise RequestError("cannot tell what this machine is; `python -m trials.fingerprint` says why")
     return node_from_json(answer)
+
+
+def look_at_machine() -> list[str]:
+    """The command that prints what `node_from_json` reads, and ends with this process."""
+    return [sys.executable, "-m", "trials.fingerprint", str(os.getpid())]
 
 
 def node_from_json(text: str) -> Node:

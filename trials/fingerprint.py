@@ -1,7 +1,7 @@
 """The fingerprint: what hardware and software a trial met.
 
 ``python -m trials.fingerprint`` prints, as JSON, this machine's fingerprint for every kind of device it has, so that
-planning can ask without importing torch.
+planning can ask without importing torch. Given a PID, it ends with its parent, the process PID.
 """
 
 import functools
@@ -23,6 +23,7 @@ import trials
 from trials.cores import usable_cores
 from trials.environment import Fingerprint
 from trials.precision import float32_matmul_in_force
+from trials.processes import die_with_parent
 
 
 def fingerprint(device_type: str) -> Fingerprint:
@@ -122,6 +123,8 @@ def _commit() -> str | None:
 
 
 def main() -> None:
+    if sys.argv[1:]:
+        die_with_parent(int(sys.argv[1]))
     devices = {device: asdict(fingerprint(device)) for device in present_devices()}
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     print(json.dumps({"devices": devices, "gpus": gpus, "cores": len(usable_cores())}))

@@ -1,0 +1,94 @@
+"""Processes that hang: each is waited for a time that is known, and ends with whoever started it."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orchestrator import resources
+from orchestrator.resources import this_machine
+from tests.command import PYTHONPATH, ROOT
+from tests.made_up_results import LAPTOP
+from tests.test_isolation import TINY
+from trials import isolation
+from trials.isolation import IsolatedRunner
+from trials.outcome import Status
+from trials.record import Record
+from trials.spec import RequestError, Trial
+
+FOR_EVER = 1000
+
+HangIn = Callable[[str, str], None]
+
+
+@pytest.fixture
+def hang_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HangIn:
+    """Makes every ``python -m MODULE`` run a statement as it starts, in which `hang()` does not return."""
+
+    def prepare(module: str, statement: str) -> None:
+        (tmp_path / "sitecustomize.py").write_text(
+            "import os, pathlib, socket, sys, time\n"
+            "def hang():\n"
+            f"    pathlib.Path({str(tmp_path / 'hangs')!r}).touch()\n"
+            f"    time.sleep({FOR_EVER})\n"
+            f"if {module!r} in sys.orig_argv:\n"
+            f"    {statement}\n"
+        )
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), PYTHONPATH]))
+
+    return prepare
+
+
+def started(module: str) -> list[psutil.Process]:
+    """The processes that run this module for this one."""
+    return [one for one in psutil.Process().children(recursive=True) if module in one.cmdline()]
+
+
+def test_a_machine_that_does_not_say_what_it_is_ends_a_plan_with_a_sentence(hang_in: HangIn, monkeypatch):
+    hang_in("trials.fingerprint", "hang()")
+    monkeypatch.setattr(resources, "PATIENCE", 0.5)
+    with pytest.raises(RequestError, match="what this machine is: does"):
+        this_machine()
+    assert not started("trials.fingerprint")
+
+
+def test_what_looks_at_the_machine_ends_with_whoever_asked(hang_in: HangIn, tmp_path: Path):
+    hang_in("trials.fingerprint", "socket.gethostname = hang")
+    owner = [sys.executable, "-c", "from orchestrator.resources import this_machine; this_machine()"]
+    with subprocess.Popen(owner, cwd=ROOT) as process:
+        until = time.monotonic() + 60
+        while not (tmp_path / "hangs").exists():
+            assert time.monotonic() < until, "it never looked"
+            time.sleep(0.02)
+        (probe,) = started("trials.fingerprint")
+        process.kill()
+    assert not psutil.wait_procs([probe], timeout=5)[1], "it outlives its owner"
+
+
+def test_a_graph_whose_compilation_hangs_is_given_up_when_the_time_of_its_trial_is_up(
+    hang_in: HangIn, monkeypatch, tmp_path: Path
+):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    hang_in("trials.server", "os.register_at_fork(after_in_child=hang)")
+    config = replace(TINY, compile="block", timeout_seconds=0.5)
+    with IsolatedRunner() as runner:
+        assert runner.precompile((config,), environment=LAPTOP).graphs == 1
+        assert len(started("trials.server")) == 1, "the server alone"
+
+
+def test_a_server_that_hangs_is_ended_and_its_trial_has_run_out_of_time(hang_in: HangIn, monkeypatch):
+    hang_in("trials.server", "hang()")
+    monkeypatch.setattr(isolation, "PATIENCE", 0.5)
+    trial = Trial(config=replace(TINY, timeout_seconds=0.5), workloads=("timing", "memory"), sweep="test")
+    with IsolatedRunner() as runner:
+        rows = runner.run(trial, fallback=LAPTOP)
+        assert not started("trials.server")
+    records = [row for row in rows if isinstance(row, Record)]
+    assert [(row.workload, row.status) for row in records] == [("timing", Status.TIMEOUT), ("memory", Status.TIMEOUT)]
+    assert {row.error for row in records} == {"the process that supervised it did not answer in time"}
