@@ -77,14 +77,16 @@ def signal_later(sign: int, *, to_server: bool = False) -> threading.Thread:
     def send() -> None:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
+            if len(our_children()) < 2:
+                time.sleep(0.02)
+                continue
+            time.sleep(1.0)
             ours = our_children()
-            if len(ours) == 2:
-                time.sleep(1.0)
+            if len(ours) == 2:  # a server that asks git is two for a moment
                 parents = {one.ppid() for one in ours}
                 chosen = [one for one in ours if (one.pid in parents) == to_server]
                 chosen[0].send_signal(sign)
                 return
-            time.sleep(0.02)
 
     thread = threading.Thread(target=send)
     thread.start()
