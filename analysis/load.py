@@ -1,5 +1,6 @@
 """From a store to a table of results: every stored row, and what follows from it."""
 
+import shlex
 import warnings
 
 import numpy as np
@@ -47,7 +48,10 @@ def load(store: str | Store, *, newest: bool = True) -> pd.DataFrame:
     """
     store = Store(store) if isinstance(store, str) else store
     if not store.exists():
-        raise RequestError(f"there is no store at {store.location}; `lmsweep run` makes one")
+        there = store.location
+        raise RequestError(
+            f"there is no store at {there}; make one with: lmsweep run quick --store {shlex.quote(there)}"
+        )
     table, damage = store.read()
     for item in damage:
         warnings.warn(

@@ -68,7 +68,8 @@ def main() -> None:
     asked = parser.parse_args()
     lanes = [Lane(index, asked.gpus) for index in range(asked.gpus or 2)]
     cells = CELLS if asked.gpus else CELLS[:2]
-    trials = [single_trial([*COMMON, *cell, f"device={lanes[0].device}", *asked.set]) for cell in cells]
+    settings = [[*COMMON, *cell, f"device={lanes[0].device}", *asked.set] for cell in cells]
+    trials = [single_trial({text.partition("=")[0]: text for text in texts}.values()) for texts in settings]
     with ThreadPoolExecutor(len(lanes)) as side_by_side:
         list(side_by_side.map(lambda lane: lane.run(trials[:1]), lanes))  # what is only slow the first time
         alone = [lane.run(trials) for lane in lanes]

@@ -1,5 +1,6 @@
 """The command. Its verbs parse, call and print; what one needs it imports itself, so that --help answers at once."""
 
+import signal
 import sys
 from typing import Annotated
 
@@ -54,6 +55,9 @@ def main() -> None:
     except RequestError as error:
         say(f"lmsweep: {error}", error=True)
         sys.exit(2)
+    finally:
+        # Only Ray and the interpreter have anything left to end: Ctrl-C while they do is no matter of exceptions.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 if __name__ == "__main__":

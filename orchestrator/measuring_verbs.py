@@ -1,6 +1,7 @@
 """The verbs that measure, or say what would be measured: plan, run, trial, doctor."""
 
 import json
+import shlex
 import time
 from functools import partial
 from typing import Annotated, Any
@@ -93,13 +94,22 @@ def run(
     from orchestrator.run_view import closing_words
 
     seconds = seconds_of(budget) if budget else None
+    rest = _command(
+        sweep,
+        {
+            "--store": [store] if store != "results" else [],
+            "--set": set,
+            "--address": [address],
+            "--cluster": [cluster],
+        },
+        {"--no-predict": no_predict, "--nsys": nsys},
+    )
     planned = _plan(
         sweep, store, set, address, retry, fresh, cluster=cluster, predict=not no_predict, will_run=True, nsys=nsys
     )
     kept = planned.store
     if planned.predictions:
         planned.predictions.close()
-    kept.check_writable()
     for damage in kept.set_aside_damage():
         say(f"{store}/{damage.path} cannot be read ({damage.error}); moved to {store}/damaged/", error=True)
     ready = prepare(planned, Console(), began=began, budget=seconds)
@@ -108,14 +118,14 @@ def run(
         with ready.progress:
             run_plan(ready, address)
     except KeyboardInterrupt:
-        say(f"\ninterrupted; what had ended is in {store}. `lmsweep run {sweep}` goes on.", error=True)
+        say(f"\ninterrupted; what had ended is in {store}. `{rest}` goes on.", error=True)
         raise typer.Exit(130) from None
     except StoreError as error:
-        say(f"lmsweep: {store} takes no more results: {error}. `lmsweep run {sweep}` goes on.", error=True)
+        say(f"lmsweep: {store} takes no more results: {error}. `{rest}` goes on.", error=True)
         raise typer.Exit(1) from None
     say(closing_words(planned.plan, kept, ready.account))
     if ready.gate.kept_out:
-        say(f"{ready.gate.kept_out} trials did not fit into {budget}; `lmsweep run {sweep}` goes on.")
+        say(f"{ready.gate.kept_out} trials did not fit into {budget}; `{rest}` goes on.")
     if any(not Status(status).is_final for status in ready.account.statuses):
         raise typer.Exit(1)
 
@@ -183,18 +193,21 @@ def _plan(
     from orchestrator.launch import prepare
     from orchestrator.plan import Planned, make_plan
     from orchestrator.predictions import SMALL, Predictions
-    from orchestrator.sweep import load_sweep, parse_override
+    from orchestrator.sweep import load_sweep, parse_overrides
     from trials.store import Store
 
     changed = [*overrides, "profiler=nsys"] if nsys else overrides
-    asked = load_sweep(sweep, dict(parse_override(text) for text in changed))
+    asked = load_sweep(sweep, parse_overrides(changed))
     there = device_memory(on) if on else None
+    if there and not any(trial.config.device_type == "cuda" for trial in asked.trials):
+        raise RequestError(f"--for {on}: no trial of {sweep} runs on a GPU; --set device=cuda has all of them do so")
     if nsys:
         from trials.nsys import check_nsys
 
         check_nsys(asked.trials, here=address is None)
     kept = Store(store)
     if will_run:
+        kept.check_writable()
         deliver_left_over(kept)
     predictions = Predictions(asked.trials, least=SMALL if will_run else 0) if predict else None
     meanwhile = partial(prepare, address) if will_run and not kept.exists() else lambda: None
@@ -203,6 +216,12 @@ def _plan(
         nodes, asked = [with_device(nodes[0], *there)], without_placement(asked)
     made = make_plan(asked, nodes, kept, retry=frozenset(retry), fresh=fresh, predictions=predictions)
     return Planned(plan=made, store=kept, nodes=nodes, predictions=predictions)
+
+
+def _command(sweep: str, options: dict[str, list[Any]], flags: dict[str, bool]) -> str:
+    """The command that runs what is left: without --fresh and --retry, which would begin anew."""
+    given = [word for option, values in options.items() for value in values if value for word in (option, value)]
+    return shlex.join(["lmsweep", "run", sweep, *given, *(flag for flag, wanted in flags.items() if wanted)])
 
 
 def _dimensions(max_batch: bool, max_context: bool) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import asdict
+from itertools import islice
 from typing import Any
 
 from tabulate import tabulate
@@ -16,6 +17,9 @@ from trials.prediction import Prediction
 
 MOST_ROWS = 60
 """A longer plan is summed up; --format json has every trial."""
+
+MOST_REASONS = 3
+"""Of what is unknown for more reasons, --format json has each."""
 
 NOT_ASKED = "--no-predict"
 """Why a plan made without predictions has none."""
@@ -53,7 +57,7 @@ def as_json(plan: Plan, foreseen: Forecast, predictions: Predictions | None = No
 
 
 def _foreseen(planned: PlannedTrial, foreseen: Forecast, predictions: Predictions | None) -> dict[str, Any]:
-    found = predictions.of(planned.trial, planned.environment.device_name) if predictions else NOT_ASKED
+    found = _prediction(planned, predictions)
     reason = NO_SECONDS.get(planned.action) or foreseen.estimates[id(planned)].reason
     return {
         "predicted_peak_bytes": found.peak if isinstance(found, Prediction) else None,
@@ -87,8 +91,23 @@ def as_text(plan: Plan, foreseen: Forecast, predictions: Predictions | None = No
     parts = [tabulate(rows, headers=["trial", *names, "peak memory", "time", "action"], disable_numparse=True)]
     if len(plan.trials) > MOST_ROWS:
         parts.append(f"... and {len(plan.trials) - MOST_ROWS} more; --format json lists all")
-    parts.append(summary(plan, foreseen))
-    return "\n\n".join(parts)
+    parts += [_unknown(plan, foreseen, predictions), summary(plan, foreseen)]
+    if all(planned.action == "unsupported" for planned in plan.trials):
+        parts.append("`lmsweep doctor` says what can run here. For a GPU that is not here: --for H100")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _unknown(plan: Plan, foreseen: Forecast, predictions: Predictions | None) -> str:
+    """Why there are question marks in the table."""
+    found = (_prediction(planned, predictions) for planned in plan.trials)
+    peaks = dict.fromkeys(f"peak memory ?: {reason}" for reason in found if isinstance(reason, str))
+    reasons = (estimate.reason for estimate in foreseen.estimates.values())
+    times = dict.fromkeys(f"time ?: {reason}" for reason in reasons if reason)
+    return "\n".join([*islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)])
+
+
+def _prediction(planned: PlannedTrial, predictions: Predictions | None) -> Prediction | str:
+    return predictions.of(planned.trial, planned.environment.device_name) if predictions else NOT_ASKED
 
 
 def summary(plan: Plan, foreseen: Forecast) -> str:
@@ -146,7 +165,7 @@ def _largest_text(one: Frontier) -> str:
 
 
 def _peak_text(planned: PlannedTrial, predictions: Predictions | None) -> str:
-    found = predictions.of(planned.trial, planned.environment.device_name) if predictions else None
+    found = _prediction(planned, predictions)
     return gigabytes(found.peak) if isinstance(found, Prediction) else "?"
 
 

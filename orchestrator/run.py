@@ -83,7 +83,8 @@ def prepare(planned: Planned, console: Console, *, began: float, budget: float |
     progress = RunProgress(to_run, pace, console)
 
     def say_goodbye() -> None:
-        progress.say(f"Ctrl-C: what runs is finished first ({pace.running}); press it again to end at once")
+        what = f"what runs is finished first ({pace.running})" if pace.running else "no trial has begun, and none will"
+        progress.say(f"Ctrl-C: {what}; press it again to end at once")
 
     gate = Gate(pace, until=None if budget is None else began + budget, on_close=say_goodbye)
     account = Account(began=began, slots=count_slots(plan, nodes))

@@ -4,8 +4,7 @@ What the file may hold is in docs/sweeps.md and sweep_schema.py. Everything that
 anything runs.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from orchestrator.combinations import Block, by_dimensions, expand, on_top
 from orchestrator.sweep_schema import Axes, GridFile, SweepFile, given, validate
 from orchestrator.yaml_text import Document, KeyPath, Problem, parse, refusal
-from trials.spec import PROTOCOL_FIELDS, RequestError, Trial
+from trials.spec import PROTOCOL_FIELDS, RequestError, Trial, TrialConfig
 from trials.words import nearest
 
 MAX_COMBINATIONS = 1_000_000
@@ -43,12 +42,12 @@ def packaged_sweeps() -> dict[str, str]:
     return {name.removesuffix(".yaml"): found[name].read_text("utf-8") for name in sorted(found)}
 
 
-def parse_override(text: str) -> tuple[str, list[Any]]:
+def parse_override(text: str, option: str = "--set") -> tuple[str, list[Any]]:
     """`context_length=128,256` -> ("context_length", [128, 256]); each value is read as in a file.
 
     Raises RequestError where it has no `=` or a value is no single value. `load_sweep` checks the rest.
     """
-    source = f"--set {text}"
+    source = f"{option} {text}"
     name, equals, listed = text.partition("=")
     if not equals or not name.strip():
         raise RequestError(f"{source}: write axis=value, or axis=value,value")
@@ -61,6 +60,17 @@ def parse_override(text: str) -> tuple[str, list[Any]]:
     return name.strip(), values
 
 
+def parse_overrides(texts: Iterable[str], option: str = "--set") -> dict[str, list[Any]]:
+    """All of them by their fields. Raises RequestError as `parse_override` does, and where a field is given twice."""
+    found: dict[str, list[Any]] = {}
+    for text in texts:
+        name, values = parse_override(text, option)
+        if name in found:
+            raise RequestError(f"{option} {text}: {name} is given twice; several values are {name}=value,value")
+        found[name] = values
+    return found
+
+
 def load_sweep(name_or_path: str, overrides: Mapping[str, Sequence[Any]] | None = None) -> Sweep:
     """The sweep of that packaged name or in that file, expanded.
 
@@ -71,19 +81,28 @@ def load_sweep(name_or_path: str, overrides: Mapping[str, Sequence[Any]] | None 
     return _read(text, source, _overrides(overrides or {}))
 
 
-def single_trial(settings: Sequence[str]) -> Trial:
+def single_trial(settings: Iterable[str]) -> Trial:
     """The one trial that `field=value` words describe; `workloads` is a field too, and is timing where it is not given.
 
     Raises RequestError as `load_sweep` does, and where a field has several values.
     """
-    fixed = dict(parse_override(text) for text in settings)
+    fixed = parse_overrides(settings, "trial")
     workloads = fixed.pop("workloads", ["timing"])
     for name, values in fixed.items():
         if len(values) > 1:
             raise RequestError(f"{name} has {len(values)} values; a trial has one (for more, write a sweep)")
-    grid = {"workloads": workloads, "fixed": {name: values[0] for name, values in fixed.items()}}
-    text = json.dumps({"name": "trial", "grids": [grid]})  # JSON is YAML
-    return _read(text, "lmsweep trial", {}).trials[0]
+    written = {"workloads": workloads, "fixed": {name: values[0] for name, values in fixed.items()}}
+    grid, problems = validate(GridFile, written)
+    wanted: dict[TrialConfig, list[str]] = {}
+    if grid:
+        wanted, problems = expand(_blocks(grid, written, (), Document()))
+    if problems:
+        said = [
+            replace(problem, line=None, path=problem.path[problem.path[:1] == ("fixed",) :]) for problem in problems
+        ]
+        raise refusal("trial", said)
+    (trial,) = _trials(wanted, "trial")
+    return trial
 
 
 def _read(text: str, source: str, forced: dict[str, list[Any]]) -> Sweep:
@@ -108,11 +127,15 @@ def _read(text: str, source: str, forced: dict[str, list[Any]]) -> Sweep:
     if problems:
         raise refusal(source, problems)
     assert sweep is not None, "it was valid"
-    trials = tuple(
-        Trial(config=config, workloads=tuple(name for name in PROTOCOL_FIELDS if name in workloads), sweep=sweep.name)
+    trials = _trials(wanted, sweep.name)
+    return Sweep(name=sweep.name, description=sweep.description, trials=trials)
+
+
+def _trials(wanted: dict[TrialConfig, list[str]], sweep: str) -> tuple[Trial, ...]:
+    return tuple(
+        Trial(config=config, workloads=tuple(name for name in PROTOCOL_FIELDS if name in workloads), sweep=sweep)
         for config, workloads in wanted.items()
     )
-    return Sweep(name=sweep.name, description=sweep.description, trials=trials)
 
 
 def _text(name_or_path: str) -> tuple[str, str]:

@@ -12,7 +12,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from tests.command import COMMAND, interrupt, lmsweep, start, trial_children, wait_for_child, write_sweep
+from tests.command import COMMAND, ROOT, interrupt, lmsweep, start, trial_children, wait_for_child, write_sweep
 
 
 @pytest.fixture(scope="module")
@@ -120,10 +120,12 @@ def test_help_answers_before_anything_heavy_is_imported():
         (["run", "quick", "--set", "precision=bf61"], "did you mean bf16"),
         (["run", "quick", "--set", "device=coda"], "did you mean cuda"),
         (["run", "quick", "--set", "contxt_length=3"], "did you mean context_length"),
-        (["run", "quick", "--store", "/proc/lmsweep-results"], "cannot write to the store"),
+        # Said before the nodes are looked at.
+        (["run", "quick", "--store", "/proc/lmsweep-results", "--cluster", "none"], "cannot write to the store"),
         (["run", "quick", "--store", __file__], "is a file"),
+        (["plan", "quick", "--for", "H100"], "no trial of quick runs on a GPU; --set device=cuda"),
         (["table", "no-such-store"], "there is no store"),
-        (["trial", "model=tiny", "context_lenght=3"], "did you mean context_length"),
+        (["trial", "model=tiny", "context_lenght=3"], "lmsweep: trial: context_lenght: unknown field; did you mean"),
     ],
 )
 def test_a_wrong_request_is_one_message_and_exit_code_2(arguments, message):
@@ -131,6 +133,18 @@ def test_a_wrong_request_is_one_message_and_exit_code_2(arguments, message):
     assert done.returncode == 2, done.stdout + done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_at_the_very_end_is_no_traceback():
+    script = (
+        "import atexit, sys, time; from orchestrator.cli import main; sys.argv[1:] = ['--version'];"
+        "atexit.register(lambda: (print('ends', flush=True), time.sleep(60))); main()"
+    )
+    with subprocess.Popen([COMMAND[0], "-c", script], stdout=-1, stderr=-1, text=True, cwd=ROOT) as process:
+        assert process.stdout.readline().startswith("lmsweep") and process.stdout.readline() == "ends\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == -signal.SIGINT
+        assert process.stderr.read() == ""
 
 
 @pytest.mark.slow
@@ -198,7 +212,7 @@ def test_ctrl_c_twice_keeps_what_had_ended_and_the_next_run_goes_on(tmp_path):
     running = [wait_for_child(process), *trial_children(process)]
     out, err = interrupt(process, times=2)
     assert process.returncode == 130, out + err
-    assert "goes on" in err
+    assert f"`lmsweep run {sweep} --store {store} --set mode=forward` goes on" in err
     assert "Traceback" not in err
     _, alive = psutil.wait_procs(running, timeout=5)
     assert not alive, "a trial outlived its run"

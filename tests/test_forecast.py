@@ -112,6 +112,8 @@ def test_results_of_a_device_without_a_datasheet_tell_its_speed(tmp_path):
     plan = make_plan(sweep, [node], store)
     before = forecast(plan, Estimates(store), [node])
     assert before.seconds is None
+    assert "\ntime ?: the speed of NVIDIA H900 is not known before something is measured" in as_text(plan, before)
+    assert "\npeak memory ?: --no-predict\n" in as_text(plan, before)
     assert "NVIDIA H900 is not known before something is measured" in (before.reason or "")
     config = TrialConfig(
         model="medium", **asdict(SIZES["medium"]), device="cuda", precision="bf16", mode="forward_backward"

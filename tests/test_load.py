@@ -169,7 +169,9 @@ def test_a_field_that_an_older_store_lacks_holds_its_default_and_an_observation_
 
 
 def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"there is no store at .*nothing"):
+    with pytest.raises(
+        RequestError, match=r"there is no store at .*nothing; make one with: lmsweep run quick --store .*nothing"
+    ):
         analysis.load(str(tmp_path / "nothing"))
 
 

@@ -202,6 +202,11 @@ def test_a_store_that_is_a_file_is_refused(tmp_path):
         Store(str(tmp_path / "file"))
 
 
+def test_a_store_whose_file_system_does_not_answer_is_refused_in_a_line():
+    with pytest.raises(RequestError, match=r"\Acannot reach the store hdfs://nowhere.invalid:1/x: [^\n]*\Z"):
+        Store("hdfs://nowhere.invalid:1/x")
+
+
 def test_an_fsspec_uri_is_a_store_too():
     store = Store("memory://lmsweep-test/results")
     store.append(rows(16))

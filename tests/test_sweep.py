@@ -11,7 +11,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.sweep import Sweep, load_sweep, packaged_sweeps, parse_override
+from orchestrator.sweep import Sweep, load_sweep, packaged_sweeps, parse_override, parse_overrides, single_trial
 from trials.sizes import SIZES
 from trials.spec import CONFIG_FIELDS, PROTOCOL_FIELDS, RequestError, TrialConfig, measurement_id
 
@@ -308,6 +308,33 @@ def test_an_override_is_a_field_and_its_values_read_as_in_a_file(text, expected)
 )
 def test_an_override_that_cannot_be_read_says_how_to_write_it(text, message):
     assert error_of(parse_override, text) == message
+
+
+def test_an_override_of_a_field_that_has_one_already_is_refused():
+    said = "--set model=small: model is given twice; several values are model=value,value"
+    assert error_of(parse_overrides, ["model=tiny", "batch_size=1", "model=small"]) == said
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["tiny"], "trial tiny: write axis=value, or axis=value,value"),
+        (["model=tinny"], f"trial: model: 'tinny' is not a model; did you mean tiny? (one of: {MODELS}), or a mapping"),
+        (["model=tiny", "batch=1"], "trial: batch: unknown field; did you mean batch_size?"),
+        (["model=tiny", "model=small"], "trial model=small: model is given twice"),
+        (["model=tiny,small"], "model has 2 values; a trial has one"),
+        (
+            ["model=tiny", "workloads=time"],
+            f"trial: workloads: 'time' is not a workload; did you mean timing? {WORKLOADS}",
+        ),
+        (
+            ["batch_size=1"],
+            "trial: the workload timing needs a model, and d_model, d_ff, num_layers, num_heads are not given",
+        ),
+    ],
+)
+def test_a_trial_that_is_wrong_says_so_in_the_words_that_were_typed(settings, message):
+    assert error_of(single_trial, settings).startswith(message)
 
 
 OVERRIDDEN = (

@@ -150,4 +150,6 @@ def _file_system(location: str) -> tuple[pafs.FileSystem, str]:
         except (ValueError, ImportError) as error:
             raise RequestError(f"cannot open the store {location}: {error}") from error
         files = pafs.PyFileSystem(pafs.FSSpecHandler(backing))
+    except OSError as error:  # Arrow asks where a bucket is
+        raise RequestError(f"cannot reach the store {location}: {str(error).partition('\n')[0]}") from error
     return files, root.rstrip("/")
