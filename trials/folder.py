@@ -151,5 +151,6 @@ def _file_system(location: str) -> tuple[pafs.FileSystem, str]:
             raise RequestError(f"cannot open the store {location}: {error}") from error
         files = pafs.PyFileSystem(pafs.FSSpecHandler(backing))
     except OSError as error:  # Arrow asks where a bucket is
-        raise RequestError(f"cannot reach the store {location}: {str(error).partition('\n')[0]}") from error
+        first, *_ = str(error).splitlines() or [type(error).__name__]
+        raise RequestError(f"cannot reach the store {location}: {first}") from error
     return files, root.rstrip("/")
