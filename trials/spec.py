@@ -94,7 +94,7 @@ class TrialConfig:
     all after backward), overlap (one per parameter during backward), bucketed (one per bucket of parameters during
     backward), torch (DistributedDataParallel), zero1 (bucketed, and the optimizer's state is divided among ranks)."""
     bucket_bytes: int | None = _combination(None)
-    """Bytes of gradients from which bucketed, torch and zero1 send a bucket; None is 25 MiB, as in
+    """Bytes of gradients that bucketed, torch and zero1 send together; None is 25 MiB, as in
     DistributedDataParallel."""
     device: str = _combination("cpu")
     """cpu, mps, cuda, cuda:<accelerator type>; identifiers hold the part before the colon."""
