@@ -2,6 +2,7 @@
 
 import shlex
 import warnings
+from collections.abc import Collection
 
 import numpy as np
 import pandas as pd
@@ -72,15 +73,12 @@ def load(store: str | Store, *, newest: bool = True) -> pd.DataFrame:
     return newest_rows(frame) if newest else frame
 
 
-def newest_rows(frame: pd.DataFrame, *, prefer_ok: bool = True) -> pd.DataFrame:
-    """The rows of one attempt of each measurement in each environment: the newest that is ok, else the newest.
-
-    prefer_ok: False for the newest attempt however it ended.
-    """
+def newest_rows(frame: pd.DataFrame, *, prefer: Collection[Status] = (Status.OK,)) -> pd.DataFrame:
+    """The rows of one attempt of each measurement in each environment: the newest that ended so, else the newest."""
     result = ["measurement_id", "environment_id"]
-    attempts = frame[[*result, "attempt_id", "started_at"]].assign(ok=(frame["status"] == Status.OK) & prefer_ok)
+    attempts = frame[[*result, "attempt_id", "started_at"]].assign(preferred=frame["status"].isin([*prefer]))
     attempts = attempts.drop_duplicates([*result, "attempt_id"])
-    kept = attempts.sort_values(["ok", "started_at", "attempt_id"]).drop_duplicates(result, keep="last")
+    kept = attempts.sort_values(["preferred", "started_at", "attempt_id"]).drop_duplicates(result, keep="last")
     if len(kept) == len(attempts):
         return frame
     key = [*result, "attempt_id"]

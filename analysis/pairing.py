@@ -34,7 +34,7 @@ def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFram
     ok = cells["status"] == Status.OK
     key = ["side", "measurement_id", "environment_id", "value"]
     mended = pd.MultiIndex.from_frame(cells[key]).isin(pd.MultiIndex.from_frame(cells.loc[ok, key]))
-    failed = newest_rows(cells[~ok & ~mended], prefer_ok=False)
+    failed = newest_rows(cells[~ok & ~mended])
     return pd.concat([cells[ok], failed], ignore_index=True)
 
 

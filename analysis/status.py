@@ -9,12 +9,12 @@ _RESULT = ["measurement_id", "environment_id", "workload"]
 
 
 def counts(frame: pd.DataFrame) -> pd.DataFrame:
-    """Workloads of trials by how their newest attempt ended: columns sweep, device_name and one per status met.
+    """Workloads of trials by how they ended: columns sweep, device_name and one per status met.
 
-    The frame is that of `analysis.load`; loaded with newest=False it counts what `lmsweep plan` goes by, where a
-    failure after an ok result counts as the failure. A workload of a trial counts once per environment.
+    The frame is that of `analysis.load`; loaded with newest=False it counts what `lmsweep plan` goes by: the newest
+    attempt with a result or, if none has one, the newest. A workload of a trial counts once per environment.
     """
-    newest = newest_rows(frame, prefer_ok=False)
+    newest = newest_rows(frame, prefer=[status for status in Status if status.is_final])
     results = newest.drop_duplicates(_RESULT)
     table = pd.crosstab([results["sweep"], results["device_name"]], results["status"])
     met = [status.value for status in Status if status in table.columns]

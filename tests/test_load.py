@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -181,19 +182,23 @@ def test_a_store_without_rows_loads_as_an_empty_table_with_all_columns(attempts:
     assert frame.empty and {"median", "mfu", "samples"} <= set(frame.columns)
 
 
-def test_counts_are_of_the_newest_attempt_of_each_workload_by_sweep_and_device(attempts: Attempts) -> None:
+def test_counts_are_of_what_a_plan_goes_by_for_each_workload_by_sweep_and_device(attempts: Attempts) -> None:
     attempts.failed(config(), "error")
     attempts.ok(config(), {"forward.time": (1.0,), "step.time": (1.0,)})
     attempts.ok(config(context_length=512), {"step.time": (1.0,)})
     attempts.failed(config(context_length=512), "timeout")
+    attempts.ok(config(context_length=1024), {"step.time": (1.0,)})
     attempts.failed(config(context_length=1024), "oom")
+    attempts.failed(config(context_length=2048), "error")
+    attempts.failed(config(context_length=2048), "timeout")
     attempts.ok(config(), {"step.time": (1.0,)}, workload="noop")
     attempts.ok(config(), {"step.time": (1.0,)}, fingerprint=LAPTOP)
     table = counts(analysis.load(attempts.store, newest=False))
     assert list(table.columns) == ["sweep", "device_name", "ok", "oom", "timeout"]
     table = table.set_index(["sweep", "device_name"])
-    assert table.loc[("made-up", "NVIDIA H200")].to_dict() == {"ok": 2, "oom": 1, "timeout": 1}
+    assert table.loc[("made-up", "NVIDIA H200")].to_dict() == {"ok": 3, "oom": 1, "timeout": 1}
     assert table.loc[("made-up", "Laptop CPU (8 cores)")].to_dict() == {"ok": 1, "oom": 0, "timeout": 0}
+    assert table.sum().to_dict() == Counter(attempts.store.statuses().values())
 
 
 def test_counts_of_an_empty_store_are_empty(attempts: Attempts) -> None:
