@@ -25,6 +25,7 @@ from trials.isolation import Finished, PrecompileRequest, Request
 from trials.outcome import Status
 from trials.precompile import compile_side_by_side
 from trials.processes import die_with_parent, kill_group
+from trials.ranks import exit_words
 from trials.record import Record, Row
 from trials.spec import Trial
 
@@ -160,9 +161,9 @@ class Server:
                 return message
         if ready:
             child.process.join()
-            return Death(
-                status=Status.LOST, error=f"{_exit_words(child.process.exitcode)}\n{child.last_words()}".strip()
-            )
+            assert child.process.exitcode is not None, "it has ended"
+            words = _exit_words(child.process.exitcode)
+            return Death(status=Status.LOST, error=f"{words}\n{child.last_words()}".strip())
         with suppress(ProcessLookupError):
             os.killpg(child.process.pid or 0, signal.SIGUSR1)  # has it and its ranks write down where they hang
         time.sleep(LAST_WORDS_SECONDS)
@@ -193,12 +194,9 @@ def may_share_a_process(trial: Trial) -> bool:
     return trial.config.compiles and set(trial.workloads) <= {"noop", "timing", "energy", "attention"}
 
 
-def _exit_words(exitcode: int | None) -> str:
-    if exitcode is not None and exitcode < 0:
-        name = signal.Signals(-exitcode).name
-        hint = " (the kernel's out-of-memory killer sends it too)" if name == "SIGKILL" else ""
-        return f"its process was ended by {name}{hint}"
-    return f"its process exited with code {exitcode}"
+def _exit_words(exitcode: int) -> str:
+    hint = " (the kernel's out-of-memory killer sends it too)" if exitcode == -signal.SIGKILL else ""
+    return f"its process {exit_words(exitcode)}{hint}"
 
 
 if __name__ == "__main__":
