@@ -94,7 +94,7 @@ class RotaryEmbedding(nn.Module):
 
 
 class CausalSelfAttention(nn.Module):
-    """Multi-head attention of each position to itself and those before it, with rotary embeddings."""
+    """Multi-head attention with rotary embeddings; `attention` decides which positions each one sees."""
 
     def __init__(
         self,
