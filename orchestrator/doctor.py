@@ -16,6 +16,7 @@ import psutil
 
 from orchestrator.launch import NODE_SETTINGS
 from orchestrator.resources import this_machine
+from trials.cores import usable_cores
 from trials.gpu_state import GpuState, gpu_states
 
 FEW_CORES = 4
@@ -98,7 +99,7 @@ def programs() -> Iterator[Finding]:
 
 def cores() -> Iterator[Finding]:
     """The cores, and who else uses them."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    usable = len(usable_cores())
     seen = gpu_states()
     gpus = 0 if isinstance(seen, str) else len(seen)
     few = usable < FEW_CORES * max(gpus, 1)

@@ -1,15 +1,12 @@
 """The frontier: the largest batch, or the longest context, that fits on a device."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from orchestrator.fit import Budget, budget
 from orchestrator.plan import Plan
 from orchestrator.predictions import answer_of, ask
-from trials.prediction import memory_config
+from trials.prediction import Dimension, memory_config, with_value
 from trials.spec import RequestError, TrialConfig
-
-Dimension = Literal["batch_size", "context_length"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +30,7 @@ def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
     for planned in plan.trials:
         room = budget(planned.trial.config, planned.environment)
         if room and planned.trial.config.num_layers is not None:
-            config = _with(memory_config(planned.trial.config), dimension, 1)
+            config = with_value(memory_config(planned.trial.config), dimension, 1)
             config = replace(config, model=planned.trial.config.model)
             places.setdefault(config, (planned.environment.device_name, room))
     if not places:
@@ -43,7 +40,7 @@ def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
     answers = answer_of(ask("frontier", list(places), dimension=dimension, budgets=rooms, device_names=names))
     return [
         Frontier(
-            config=_with(config, dimension, answer["largest"] or 1),
+            config=with_value(config, dimension, answer["largest"] or 1),
             dimension=dimension,
             largest=answer["largest"],
             reason=answer["reason"],
@@ -52,9 +49,3 @@ def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
         )
         for (config, (device_name, room)), answer in zip(places.items(), answers, strict=True)
     ]
-
-
-def _with(config: TrialConfig, dimension: Dimension, value: int) -> TrialConfig:
-    if dimension == "batch_size":
-        return replace(config, batch_size=value)
-    return replace(config, context_length=value)

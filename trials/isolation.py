@@ -8,13 +8,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Self
 
 from trials.attempt import Attempt
 from trials.environment import Fingerprint, environment_id
 from trials.outcome import Status
-from trials.processes import pinned
+from trials.processes import pinned, search_path
 from trials.ranks import Part
 from trials.record import Row
 from trials.spec import Trial, TrialConfig
@@ -164,7 +163,7 @@ class IsolatedRunner:
                 self._server = subprocess.Popen(
                     [sys.executable, "-m", "trials.server", str(theirs.fileno())],
                     pass_fds=[theirs.fileno()],
-                    env=_bounds(self._cores) | os.environ | {"PYTHONPATH": _search_path()},
+                    env=_bounds(self._cores) | os.environ | {"PYTHONPATH": search_path()},
                 )
             self._connection = Connection(ours.detach())
         return self._connection
@@ -173,9 +172,3 @@ class IsolatedRunner:
 def _bounds(cores: tuple[int, ...]) -> dict[str, str]:
     """Settings under which what the server starts stays within these cores, if there are any."""
     return {"TORCHINDUCTOR_COMPILE_THREADS": str(len(cores))} if cores else {}
-
-
-def _search_path() -> str:
-    """PYTHONPATH under which the server finds this very code, installed or not."""
-    here = str(Path(__file__).parent.parent)
-    return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])

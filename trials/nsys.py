@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 
 from trials.events import STEP, DeviceEvent, HostEvent, Trace
 from trials.measurement import RANGES
+from trials.processes import search_path
 from trials.spec import RequestError, Trial, TrialConfig, UnsupportedError
 
 REPORTS = ("cuda_gpu_trace", "cuda_api_trace", "nvtx_pushpop_trace")
@@ -141,8 +142,6 @@ def _read(path: Path) -> Iterator[dict[str, str]]:
 
 def _run(command: list[str]) -> str:
     """What the command printed at its end. Raises RuntimeError where it failed."""
-    here = str(Path(__file__).parent.parent)
-    path = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
@@ -150,7 +149,7 @@ def _run(command: list[str]) -> str:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        env=os.environ | {"PYTHONPATH": path},
+        env=os.environ | {"PYTHONPATH": search_path()},
     )
     printed = done.stdout[-4000:].strip()
     if done.returncode:

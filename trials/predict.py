@@ -23,6 +23,7 @@ import torch
 
 from trials.allocations import Trace, held
 from trials.caching_allocator import CachingAllocator
+from trials.cores import usable_cores
 from trials.depth import deepen
 from trials.on_meta import (
     FUSED_ATTENTION,
@@ -34,7 +35,7 @@ from trials.on_meta import (
     one_run_for,
     one_trace_for,
 )
-from trials.prediction import Prediction, Subject
+from trials.prediction import Dimension, Prediction, Subject, with_value
 from trials.processes import die_with_parent
 from trials.spec import Mode, TrialConfig, UnsupportedError
 from trials.training_step import PHASES
@@ -93,14 +94,14 @@ def _deep_trace(config: TrialConfig, num_layers: int, run: Mode | None) -> Trace
     return model_trace(config, run)
 
 
-def largest_that_fits(config: TrialConfig, dimension: str, budget: int, device_name: str) -> int:
+def largest_that_fits(config: TrialConfig, dimension: Dimension, budget: int, device_name: str) -> int:
     """The largest batch_size, or the largest context_length of whole CONTEXT_UNITs, whose peak on the device is at most
     `budget` bytes; 0 where not even the smallest fits. Raises as `predict`.
     """
     unit = CONTEXT_UNIT if dimension == "context_length" else 1
 
     def peak(units: int) -> int:
-        return predict(_with(config, dimension, units * unit)).on(device_name).peak
+        return predict(with_value(config, dimension, units * unit)).on(device_name).peak
 
     fits, low = 1, peak(1)
     if low > budget:
@@ -122,12 +123,6 @@ def largest_that_fits(config: TrialConfig, dimension: str, budget: int, device_n
     return fits * unit
 
 
-def _with(config: TrialConfig, dimension: str, value: int) -> TrialConfig:
-    if dimension == "batch_size":
-        return replace(config, batch_size=value)
-    return replace(config, context_length=value)
-
-
 def side_by_side(work: Callable[..., list[Any]], configs: list[TrialConfig], *more: list[Any]) -> list[Any]:
     """The results of `work` on the configurations, in a process per core. It is given lists of those that one run
     serves, and one process those that share a trace.
@@ -143,7 +138,7 @@ def side_by_side(work: Callable[..., list[Any]], configs: list[TrialConfig], *mo
     of_traces = [graphs for trace, graphs in traces.items() if trace.compile != "none"]
     jobs = [graphs[i : i + MOST_GRAPHS] for graphs in of_traces for i in range(0, len(graphs), MOST_GRAPHS)]
     jobs += [only for trace, only in traces.items() if trace.compile == "none"]
-    workers = min(_cores(), len(jobs))
+    workers = min(len(usable_cores()), len(jobs))
     do = partial(_each, work, (configs, *more))
     if workers < 2:
         results = list(map(do, jobs))
@@ -168,10 +163,6 @@ def _each(work: Callable[..., list[Any]], columns: tuple[list[Any], ...], job: l
     return [work(*([column[i] for i in served] for column in columns)) for served in job]
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _predictions(configs: list[TrialConfig], subjects: list[Subject]) -> list[dict[str, Any]]:
     """For configurations that one run serves: predictions, or why there are none, by their nature or by mishap."""
     widest = max((config.mode for config in configs), key=lambda mode: len(PHASES[mode]))
@@ -189,7 +180,7 @@ def _predict_or_reason(config: TrialConfig, subject: Subject, run: Mode | None) 
 
 
 def _frontiers(
-    configs: list[TrialConfig], budgets: list[int], device_names: list[str], *, dimension: str
+    configs: list[TrialConfig], budgets: list[int], device_names: list[str], *, dimension: Dimension
 ) -> list[dict[str, Any]]:
     return [
         _frontier_or_reason(config, dimension, budget, device_name)
@@ -197,7 +188,7 @@ def _frontiers(
     ]
 
 
-def _frontier_or_reason(config: TrialConfig, dimension: str, budget: int, device_name: str) -> dict[str, Any]:
+def _frontier_or_reason(config: TrialConfig, dimension: Dimension, budget: int, device_name: str) -> dict[str, Any]:
     try:
         return {"largest": largest_that_fits(config, dimension, budget, device_name), "reason": None}
     except (UnpredictableError, UnsupportedError) as error:

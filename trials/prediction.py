@@ -12,6 +12,9 @@ from trials.spec import COMBINATION_FIELDS, CONFIG_FIELDS, Trial, TrialConfig
 Subject = Literal["model", "attention"]
 """What a trial has in memory: a whole model with all that a training step needs, or attention alone."""
 
+Dimension = Literal["batch_size", "context_length"]
+"""What a frontier is the largest of."""
+
 _SUBJECTS: dict[str, Subject] = {
     "timing": "model",
     "energy": "model",
@@ -103,3 +106,10 @@ def memory_config(config: TrialConfig) -> TrialConfig:
 def memory_id(config: TrialConfig, subject: Subject) -> str:
     """Names what a prediction depends on; trials of one memory_id have one prediction."""
     return f"{subject}-{hashlib.sha256(repr(memory_config(config)).encode()).hexdigest()[:32]}"
+
+
+def with_value(config: TrialConfig, dimension: Dimension, value: int) -> TrialConfig:
+    """The configuration with another value in this dimension."""
+    if dimension == "batch_size":
+        return replace(config, batch_size=value)
+    return replace(config, context_length=value)
