@@ -64,7 +64,7 @@ def this_machine(meanwhile: Callable[[], object] = lambda: None) -> Node:
 
     Raises RequestError where it fails, or does not answer.
     """
-    with subprocess.Popen(look_at_machine(), stdout=subprocess.PIPE, text=True) as probe:
+    with subprocess.Popen(look_at_machine(), stdout=subprocess.PIPE, text=True, start_new_session=True) as probe:
         try:
             meanwhile()
             answer, _ = probe.communicate(timeout=PATIENCE)

@@ -1,9 +1,9 @@
 """Processes that hang: each is waited for a time that is known, and ends with whoever started it."""
 
 import os
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +13,9 @@ import pytest
 
 from orchestrator import resources
 from orchestrator.resources import this_machine
-from tests.command import PYTHONPATH, ROOT
+from tests.command import PYTHONPATH, ROOT, start
 from tests.made_up_results import LAPTOP
+from tests.test_cuda_driver import wait_until
 from tests.test_isolation import TINY
 from trials import isolation
 from trials.isolation import IsolatedRunner
@@ -62,10 +63,7 @@ def test_what_looks_at_the_machine_ends_with_whoever_asked(hang_in: HangIn, tmp_
     hang_in("trials.fingerprint", "socket.gethostname = hang")
     owner = [sys.executable, "-c", "from orchestrator.resources import this_machine; this_machine()"]
     with subprocess.Popen(owner, cwd=ROOT) as process:
-        until = time.monotonic() + 60
-        while not (tmp_path / "hangs").exists():
-            assert time.monotonic() < until, "it never looked"
-            time.sleep(0.02)
+        wait_until((tmp_path / "hangs").exists)
         (probe,) = started("trials.fingerprint")
         process.kill()
     assert not psutil.wait_procs([probe], timeout=5)[1], "it outlives its owner"
@@ -92,3 +90,14 @@ def test_a_server_that_hangs_is_ended_and_its_trial_has_run_out_of_time(hang_in:
     records = [row for row in rows if isinstance(row, Record)]
     assert [(row.workload, row.status) for row in records] == [("timing", Status.TIMEOUT), ("memory", Status.TIMEOUT)]
     assert {row.error for row in records} == {"the process that supervised it did not answer in time"}
+
+
+def test_ctrl_c_while_the_machine_is_looked_at_says_nothing_of_what_looks(hang_in: HangIn, tmp_path: Path):
+    hang_in("trials.fingerprint", "hang()")
+    path = os.environ["PYTHONPATH"]
+    with start("plan", "quick", "--no-predict", "--store", tmp_path / "store", PYTHONPATH=path) as process:
+        wait_until((tmp_path / "hangs").exists)
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 130 and "Traceback" not in err, err
+    assert not started("trials.fingerprint")

@@ -99,6 +99,7 @@ def test_nsys_that_writes_no_report_is_an_error_that_says_so(tmp_path: Path, mon
     assert isinstance(row, Record) and row.status == "error" and "nsys wrote no report" in (row.error or "")
 
 
+@pytest.mark.slow
 def test_what_nsys_looks_at_ends_with_the_trial_whatever_nsys_does(tmp_path: Path):
     long = config("small", profiler="nsys", mode="forward", context_length=1024, batch_size=64)
     (tmp_path / "trial.json").write_text(json.dumps(asdict(long)))
