@@ -25,6 +25,9 @@ Prices = Annotated[list[str], typer.Option("--price", help="H100=2.5: dollars pe
 NoPredict = Annotated[bool, typer.Option("--no-predict", help="Run trials whether their memory will fit or not.")]
 Nsys = Annotated[bool, typer.Option("--nsys", help="Take profiles with NVIDIA's nsys, which has to be installed.")]
 
+MANY = 50
+"""Predictions that take so long, five seconds on two cores, that it is said what is waited for."""
+
 
 def plan(
     sweep: Sweep,
@@ -52,6 +55,7 @@ def plan(
         from orchestrator.frontier import find_frontier
 
         planned = _plan(sweep, store, set, address, retry, fresh, cluster=cluster, predict=False, on=on)
+        say(f"predicting the memory of {len(planned.plan.trials)} trials at many sizes, some seconds each", error=True)
         found = [find_frontier(planned.plan, name) for name in _dimensions(max_batch, max_context)]
         if format == "json":
             say(json.dumps({"frontier": [one for each in found for one in frontier_as_json(each)]}, indent=2))
@@ -69,6 +73,8 @@ def plan(
         say(json.dumps(as_json(planned.plan, foreseen, planned.predictions), indent=2))
     else:
         say(as_text(planned.plan, foreseen, planned.predictions))
+        if not on and planned.plan.count("unsupported") == len(planned.plan.trials):
+            say("\n`lmsweep doctor` says what can run here. --for H100 plans for a GPU that is not here.")
 
 
 def run(
@@ -210,6 +216,9 @@ def _plan(
         kept.check_writable()
         deliver_left_over(kept)
     predictions = Predictions(asked.trials, least=SMALL if will_run else 0) if predict else None
+    if predictions and predictions.asked >= MANY:
+        words = f"working out the memory of {predictions.asked} configurations; it is kept. --no-predict goes without"
+        say(words, error=True)
     meanwhile = partial(prepare, address) if will_run and not kept.exists() else lambda: None
     nodes = find_nodes(address, cluster, meanwhile)
     if there:

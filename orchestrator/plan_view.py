@@ -92,8 +92,6 @@ def as_text(plan: Plan, foreseen: Forecast, predictions: Predictions | None = No
     if len(plan.trials) > MOST_ROWS:
         parts.append(f"... and {len(plan.trials) - MOST_ROWS} more; --format json lists all")
     parts += [_unknown(plan, foreseen, predictions), summary(plan, foreseen)]
-    if all(planned.action == "unsupported" for planned in plan.trials):
-        parts.append("`lmsweep doctor` says what can run here. For a GPU that is not here: --for H100")
     return "\n\n".join(part for part in parts if part)
 
 

@@ -49,6 +49,11 @@ class Predictions:
             configs, asked_subjects = zip(*(wanted[key] for key in self._asked), strict=True)
             self._process = ask("predict", [memory_config(config) for config in configs], subjects=asked_subjects)
 
+    @property
+    def asked(self) -> int:
+        """How many the process is at work on."""
+        return len(self._asked) if self._process else 0
+
     def of(self, trial: Trial, device_name: str) -> Prediction | str:
         """The prediction for one of the trials there, or why there is none. Waits for the process."""
         subject = subject_of(trial)

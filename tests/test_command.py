@@ -135,6 +135,13 @@ def test_a_wrong_request_is_one_message_and_exit_code_2(arguments, message):
     assert "Traceback" not in done.stderr
 
 
+def test_a_plan_that_takes_long_says_what_is_waited_for(tmp_path):
+    options = ("--store", tmp_path / "store")
+    with start("plan", "cs336-2026", *options, XDG_CACHE_HOME=str(tmp_path)) as process:
+        assert re.match(r"working out the memory of \d+ configurations; .*--no-predict", process.stderr.readline())
+        process.kill()
+
+
 def test_ctrl_c_at_the_very_end_is_no_traceback():
     script = (
         "import atexit, sys, time; from orchestrator.cli import main; sys.argv[1:] = ['--version'];"
@@ -150,6 +157,7 @@ def test_ctrl_c_at_the_very_end_is_no_traceback():
 @pytest.mark.slow
 def test_a_device_that_is_absent_is_recorded_with_the_reason(tmp_path):
     sweep = write_sweep(tmp_path, device="mps" if os.uname().sysname == "Linux" else "cuda")
+    assert "lmsweep doctor" in lmsweep("plan", sweep, "--store", tmp_path / "store").stdout
     done = lmsweep("run", sweep, "--store", tmp_path / "store")
     assert done.returncode == 0, done.stderr
     assert "2 unsupported: this machine has no" in done.stdout
