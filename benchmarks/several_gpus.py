@@ -24,14 +24,16 @@ from analysis import load
 
 ROOT = Path(__file__).parent.parent
 FOREIGN = """
+import os
 import torch
+parent = os.getppid()
 a = torch.randn(4096, 4096, device="cuda")
 print(flush=True)
-while True:
+while os.getppid() == parent:
     a @ a
     torch.cuda.synchronize()
 """
-"""A program that keeps a GPU busy."""
+"""A program that keeps a GPU busy as long as there is who started it."""
 ONE_TRIAL = ["--set", "model=large", "--set", "precision=bf16", "--set", "compile=none", "--set", "context_length=256"]
 ONE_DATA_PARALLEL = ["--set", "model=large", "--set", "ddp=bucketed", "--set", "bucket_bytes=100000000"]
 """One trial of the sweep `ddp`, of two ranks."""
