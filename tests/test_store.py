@@ -250,6 +250,18 @@ def test_what_was_appended_before_a_kill_is_there_and_nothing_is_half_there(tmp_
     assert len(pd.read_parquet(tmp_path / "measurements")) == table.num_rows
 
 
+def test_what_killed_writers_left_half_written_is_deleted_when_nobody_can_be_at_work_on_it(tmp_path):
+    store = Store(str(tmp_path))
+    store.append(rows(16))
+    left, new = (tmp_path / ".writing" / f"{name}.parquet" for name in ("left", "new"))
+    for path in (left, new):
+        path.write_bytes(b"half")
+    two_days_ago = time.time() - 2 * 86400
+    os.utime(left, (two_days_ago, two_days_ago))
+    assert store.set_aside_damage() == []
+    assert not left.exists() and new.exists()
+
+
 def test_two_writers_that_compact_lose_nothing_and_readers_see_no_row_twice(tmp_path):
     store = Store(str(tmp_path))
     processes = [append_forever(tmp_path, "compact") for _ in range(2)]

@@ -7,6 +7,7 @@ crash loses at most the file that was being written. An object store shows an ob
 import contextlib
 import fcntl
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,9 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from trials.spec import RequestError
+
+ABANDONED_SECONDS = 86400.0
+"""Age from which a file that is not whole is nobody's: writing one takes minutes at most, and clocks may differ."""
 
 
 class Folder:
@@ -104,6 +108,15 @@ class Folder:
             os.fsync(parent)
         finally:
             os.close(parent)
+
+    def delete_half_written(self) -> None:
+        """Deletes what writers that were killed have left; what one may be at work on stays."""
+        if not self.is_local:
+            return
+        for left in self.path.glob(".writing/*"):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
+                    left.unlink()
 
     def delete(self, path: str) -> None:
         self._files.delete_file(f"{self._root}/{path}")

@@ -210,7 +210,10 @@ class Store:
                     self._folder.delete(f"{table_name}/{name}")
 
     def set_aside_damage(self) -> list[Damage]:
-        """Moves files that cannot be read to ``damaged/``, so that other readers of the Parquet are not stopped."""
+        """Moves files that cannot be read to ``damaged/``, so that other readers of the Parquet are not stopped.
+        Deletes what killed writers have left.
+        """
+        self._folder.delete_half_written()
         damage = [item for name in ROW_TYPES for item in self.read(name, ["attempt_id"])[1]]
         for item in damage:
             self._folder.move(item.path, "damaged")
