@@ -39,7 +39,13 @@ def usual_values(frame: pd.DataFrame) -> list[str]:
     for peak in ("step.peak_allocated", "step.peak_tensors", "step.peak_resident"):
         if peak in numbers:
             return [peak]
-    return known[:1]
+    return [name for name in ("matmul.flops_rate", "copy.bandwidth") if name in known] or known[:1]
+
+
+def workloads_beside(chosen: pd.DataFrame, values: list[str]) -> list[str]:
+    """The workloads among the chosen rows that have results, and none of these values."""
+    shown = chosen["workload"][(chosen["phase"] + "." + chosen["metric"]).isin(values)]
+    return sorted(set(chosen["workload"][chosen["status"] == Status.OK]) - set(shown))
 
 
 def values_in(frame: pd.DataFrame) -> list[str]:

@@ -35,6 +35,7 @@ def table(
 ) -> None:
     """Print a pivot of the results. Without options, it shows everything that varies."""
     from analysis import default_layout, load, pivot, render
+    from analysis.cells import select, workloads_beside
     from analysis.presets import PRESETS, make_preset
 
     if list_presets:
@@ -66,6 +67,8 @@ def table(
     )
     chosen = pivot(frame, rows=row_names, cols=col_names, values=values, where=conditions)
     say(render(chosen, format))
+    if not value and (others := workloads_beside(select(frame, conditions), values)):
+        say(f"not in this table: {', '.join(others)}; --list-presets names tables of them", error=True)
 
 
 def compare(

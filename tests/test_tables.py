@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import analysis
 from analysis.numbers import choose_unit, interval_texts, number_text
+from orchestrator.cli import app
+from tests.command import lmsweep_here
 from tests.made_up_results import H200, LAPTOP, Attempts, config, samples
 from trials.outcome import Flag
 from trials.spec import RequestError
@@ -139,6 +142,18 @@ def test_a_store_of_failures_alone_still_has_a_table(attempts: Attempts) -> None
     assert rows[-1] == "workload" and values == ["step.time"]
     text = analysis.render(analysis.pivot(frame, rows=rows, cols=cols, values=values, where={}), "text")
     assert "oom" in text and "error" in text
+
+
+def test_the_usual_table_of_ceilings_has_both_and_one_without_them_names_them(
+    attempts: Attempts,
+) -> None:
+    rates = {"copy.bandwidth": (4e12,), "copy.time": (1.0,), "matmul.flops_rate": (4e13,), "matmul.time": (1.0,)}
+    attempts.ok(config(), rates, workload="ceiling", units={"copy.bandwidth": "B/s", "matmul.flops_rate": "FLOP/s"})
+    alone = lmsweep_here("table", attempts.store.location)
+    assert "matmul.flops_rate (TFLOP/s)" in alone and "copy.bandwidth (TB/s)" in alone
+    attempts.ok(config(), {"step.time": samples(1, 0.1)})
+    done = CliRunner().invoke(app, ["table", attempts.store.location])
+    assert "FLOP/s" not in done.stdout and "not in this table: ceiling; --list-presets" in done.stderr
 
 
 def test_an_unknown_value_says_so_and_why(hardware: pd.DataFrame) -> None:
