@@ -140,9 +140,23 @@ def test_the_first_of_every_kind_comes_early_then_long_before_short_and_compiled
     assert sorted(words) == sorted((c.compile, c.model, c.precision) for c in (one.trial.config for one in plan.to_run))
 
 
+def test_where_eager_trials_take_long_the_first_compiled_ones_do_not_wait_for_them(tmp_path):
+    plan = plan_of(GRID, tmp_path, measure_steps=[2000])
+    estimates = Estimates(Store(str(tmp_path)))
+    order = in_order(plan.to_run, {id(one): estimates.of(one) for one in plan.to_run})
+    assert [one.trial.config.compile for one in order] == ["none"] * 2 + ["block"] * 2 + ["none"] * 8 + ["block"] * 8
+
+
+def test_no_trial_is_expected_to_take_longer_than_it_may(tmp_path):
+    plan, estimates = plan_of(GRID, tmp_path, timeout_seconds=[1.5]), Estimates(Store(str(tmp_path)))
+    assert max(estimates.of(planned).seconds for planned in plan.to_run) == 1.5
+
+
 def test_what_trials_took_corrects_the_time_that_is_left():
     device = DevicePace(name="x", slots=2, running={1: (100.0, 10.0)}, left=4, expected_left=40.0)
     assert device.seconds_left(now=100.0) == pytest.approx(25.0)
+    device.done, device.expected_ended, device.taken = 1, 10.0, 30.0
+    assert device.seconds_left(now=100.0) == pytest.approx(2 * 25.0), "the first trial does not decide alone"
     device.done, device.expected_ended, device.taken = 20, 200.0, 600.0
     assert device.seconds_left(now=100.0) == pytest.approx(3 * 25.0, rel=0.1)
 
