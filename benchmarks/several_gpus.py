@@ -21,6 +21,7 @@ import pandas as pd
 from tabulate import tabulate
 
 from analysis import load
+from trials.processes import search_path
 
 ROOT = Path(__file__).parent.parent
 FOREIGN = """
@@ -37,7 +38,6 @@ while os.getppid() == parent:
 ONE_TRIAL = ["--set", "model=large", "--set", "precision=bf16", "--set", "compile=none", "--set", "context_length=256"]
 ONE_DATA_PARALLEL = ["--set", "model=large", "--set", "ddp=bucketed", "--set", "bucket_bytes=100000000"]
 """One trial of the sweep `ddp`, of two ranks."""
-
 
 CELL = ["model", "context_length", "precision", "compile"]
 """What tells the trials of the sweep apart."""
@@ -81,7 +81,7 @@ def run(store: Path, gpus: int, arguments: Sequence[str]) -> Run:
     environment = os.environ | {
         "CUDA_VISIBLE_DEVICES": visible,
         "TORCHINDUCTOR_CACHE_DIR": str(store.parent / "compile-cache"),
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "PYTHONPATH": search_path(),
     }
     command = [sys.executable, "-m", "orchestrator.cli", "run", *arguments, "--store", str(store)]
     began = time.monotonic()

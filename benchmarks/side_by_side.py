@@ -42,10 +42,11 @@ class Lane:
         if gpus:
             self.device = "cuda"
             os.environ["CUDA_VISIBLE_DEVICES"] = str(index)  # what it starts now sees that one
-            self.cuda_driver = ReadyCudaDriver()
+            self.cuda_driver: ReadyCudaDriver | None = ReadyCudaDriver()
             self.runner = IsolatedRunner(cores=cores_of([str(index)], find_gpus(), cores))
         else:
             self.device = "cpu"
+            self.cuda_driver = None
             half = len(cores) // 2
             self.runner = IsolatedRunner(cores=tuple(core.number for core in cores[index * half : (index + 1) * half]))
         self.runner.start()
@@ -53,6 +54,11 @@ class Lane:
     def run(self, trials: Sequence[Trial]) -> list[Record]:
         """The step's time of each trial."""
         return [self._step_time(trial) for trial in trials]
+
+    def close(self) -> None:
+        self.runner.close()
+        if self.cuda_driver:
+            self.cuda_driver.close()
 
     def _step_time(self, trial: Trial) -> Record:
         rows = self.runner.run(trial, fallback=fingerprint("cpu"))
@@ -68,8 +74,12 @@ def main() -> None:
     asked = parser.parse_args()
     lanes = [Lane(index, asked.gpus) for index in range(asked.gpus or 2)]
     cells = CELLS if asked.gpus else CELLS[:2]
-    settings = [[*COMMON, *cell, f"device={lanes[0].device}", *asked.set] for cell in cells]
-    trials = [single_trial({text.partition("=")[0]: text for text in texts}.values()) for texts in settings]
+    # Of a field that is given twice the last counts.
+    settings = [
+        {text.partition("=")[0]: text for text in (*COMMON, *cell, f"device={lanes[0].device}", *asked.set)}
+        for cell in cells
+    ]
+    trials = [single_trial([*one.values()]) for one in settings]
     with ThreadPoolExecutor(len(lanes)) as side_by_side:
         list(side_by_side.map(lambda lane: lane.run(trials[:1]), lanes))  # what is only slow the first time
         alone = [lane.run(trials) for lane in lanes]
@@ -85,7 +95,7 @@ def main() -> None:
             flags = {*before[i].flags, *after[i].flags} & {Flag.HOST_BOUND, Flag.POWER_CAPPED, Flag.SHARED_GPU}
             lines.append(
                 [
-                    " ".join(cell),
+                    " ".join(settings[i][text.partition("=")[0]] for text in cell),
                     lane,
                     _seconds(before[i]) * 1e3,
                     _seconds(after[i]) * 1e3,
@@ -100,7 +110,7 @@ def main() -> None:
     within = sum(size <= 0.02 for size in sizes)
     print(f"|difference| median {median(sizes):.2%}, largest {max(sizes):.2%}; {within} of {len(sizes)} within 2 %")
     for lane in lanes:
-        lane.runner.close()
+        lane.close()
 
 
 def _seconds(row: Record) -> float:
