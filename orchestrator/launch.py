@@ -6,6 +6,7 @@ its only result and are handed to `on_rows` at once.
 
 import logging
 import os
+import sys
 import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 
 from orchestrator.crew import Crew
 from orchestrator.gate import Gate
+from orchestrator.interrupt import ctrl_c_waits
 from orchestrator.live_nodes import LiveNodes
 from orchestrator.placement import Placement
 from orchestrator.plan import PlannedTrial
@@ -67,6 +69,7 @@ def prepare(address: str | None) -> None:
         start_ray(None, cpus=len(usable_cores()), gpus=None)
 
 
+@ctrl_c_waits("Ray's start")
 def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
     """Joins the cluster at `address`, or starts Ray on this machine, reachable from nowhere else, with these many cores
     and GPUs to give away; None for the GPUs that it finds.
@@ -97,9 +100,9 @@ def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
 
 
 def stop_ray() -> None:
-    import ray
-
-    ray.shutdown()
+    """Ends it, if it was started."""
+    if ray := sys.modules.get("ray"):  # an import that was interrupted fails when it is tried again
+        ray.shutdown()
 
 
 def launch(

@@ -12,6 +12,7 @@ import pandas as pd
 import psutil
 import pytest
 
+from orchestrator.interrupt import ctrl_c_waits
 from tests.command import COMMAND, ROOT, interrupt, lmsweep, start, trial_children, wait_for_child, write_sweep
 
 
@@ -140,6 +141,36 @@ def test_a_plan_that_takes_long_says_what_is_waited_for(tmp_path):
     with start("plan", "cs336-2026", *options, XDG_CACHE_HOME=str(tmp_path)) as process:
         assert re.match(r"working out the memory of \d+ configurations; .*--no-predict", process.stderr.readline())
         process.kill()
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_ray_is_imported_ends_the_run(tmp_path):
+    (tmp_path / "store" / "measurements").mkdir(parents=True)  # else Ray is started while the machine is looked at
+    with start("run", write_sweep(tmp_path), "--store", tmp_path / "store") as process:
+        assert "2 to run" in process.stdout.readline()
+        time.sleep(0.2)
+        out, err = interrupt(process)
+    assert process.returncode == 130 and "goes on" in err, out + err
+    assert "Traceback" not in err
+    assert not list(tmp_path.glob("store/measurements/*"))
+
+
+def test_what_cannot_be_left_halfway_is_interrupted_at_its_end_or_by_a_second_ctrl_c():
+    done = []
+
+    @ctrl_c_waits("this")
+    def press(times: int) -> None:
+        for _ in range(times):
+            signal.raise_signal(signal.SIGINT)
+        done.append(times)
+
+    for times in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            press(times)
+    assert done == [1]
+    press(0)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_ctrl_c_at_the_very_end_is_no_traceback():
