@@ -5,6 +5,7 @@ of them: `aten::mm, seq = 12, op_id = 345`.
 """
 
 import csv
+import fcntl
 import json
 import os
 import re
@@ -62,9 +63,10 @@ def profile_with_nsys(config: TrialConfig) -> Trace:
         folder = Path(name)
         report, outcome = folder / "report.nsys-rep", folder / "outcome.json"
         (folder / "config.json").write_text(json.dumps(asdict(config)))
-        arguments = [str(folder / "config.json"), str(outcome), str(os.getpid())]
-        steps = [sys.executable, "-m", "trials.profiled_steps", *arguments]
-        printed = _run(profile_command(nsys, report, config.device_type, steps))
+        steps = [sys.executable, "-m", "trials.profiled_steps", str(folder / "config.json"), str(outcome)]
+        with (folder / "config.json").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # when it is free, the steps end
+            printed = _run(profile_command(nsys, report, config.device_type, steps))
         if not outcome.exists():
             raise RuntimeError(f"the process that nsys started came to no end of its own\n{printed}")
         if words := json.loads(outcome.read_text())["unsupported"]:

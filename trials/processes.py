@@ -2,8 +2,8 @@
 
 import contextlib
 import ctypes
+import fcntl
 import os
-import select
 import signal
 import sys
 import threading
@@ -22,18 +22,15 @@ def die_with_parent(parent_pid: int) -> None:
         os._exit(1)
 
 
-def die_with(pid: int) -> None:
-    """Has a thread, which sleeps until then, end this process when that one dies, whoever is its parent. Linux only."""
-    if sys.platform != "linux":
-        return
-    try:
-        watched = os.pidfd_open(pid)
-    except ProcessLookupError:
-        os._exit(1)
+def die_when_free(lock: Path) -> None:
+    """Has a thread, which sleeps until then, end this process when nobody holds the lock of this file: then the process
+    that did is dead, whether it was the parent or not.
+    """
 
     def watch() -> None:
-        select.select([watched], [], [])
-        os._exit(1)
+        with lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
 

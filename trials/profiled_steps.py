@@ -1,6 +1,6 @@
-"""The process that nsys looks at: ``python -m trials.profiled_steps CONFIG OUTCOME PID`` runs the profiled steps of the
+"""The process that nsys looks at: ``python -m trials.profiled_steps CONFIG OUTCOME`` runs the profiled steps of the
 configuration in the JSON file CONFIG, records no rows, and says in OUTCOME that it came to its end. It ends with the
-process PID, whose trial it is: nsys, its parent, may outlive that one.
+trial's own process, which holds a lock on CONFIG: nsys, its parent, may outlive that one.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from trials.processes import die_with
+from trials.processes import die_when_free
 from trials.ranges import ranges_on
 from trials.spec import TrialConfig, UnsupportedError
 from trials.workbench import Workbench
@@ -31,7 +31,7 @@ def main(config: TrialConfig) -> None:
 
 
 if __name__ == "__main__":
-    die_with(int(sys.argv[3]))
+    die_when_free(Path(sys.argv[1]))
     unsupported = None
     try:
         main(TrialConfig(**json.loads(Path(sys.argv[1]).read_text())))
