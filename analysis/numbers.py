@@ -29,6 +29,9 @@ UNITS: dict[str, tuple[Unit, ...]] = {
     "share": _units(("%", 0.01)),
 }
 
+ALL_UNKNOWN = 1e4
+"""Where an interval reaches so many times as far as the number, nothing is known, and its digits would fill a line."""
+
 
 def choose_unit(stored_unit: str, values: Iterable[float]) -> Unit:
     """The largest unit of which the middle one of the values is at least one; zeros and NaNs do not count."""
@@ -58,6 +61,8 @@ def interval_texts(median: float, low: float, high: float) -> tuple[str, str | N
     distance = max(median - low, high - median)
     if math.isnan(distance) or distance == 0:
         return number_text(median), None
+    if median != 0 and distance >= ALL_UNKNOWN * abs(median):
+        return _fixed(median, 1 - _exponent(median)), f"{distance:.0e}"
     exponent = _exponent(distance)
     digits = 2 if distance < 2 * 10.0**exponent else 1
     decimals = digits - 1 - exponent

@@ -304,6 +304,7 @@ def test_what_a_device_is_called_cannot_break_the_markup(attempts: Attempts) -> 
         ((99.96, 99.0, 100.0), ("100.0", "1.0")),
         ((5.0, 4.0, 5.0), ("5.0", "1.0")),
         ((0.0012345, 0.0012344, 0.0012346), ("0.00123450", "0.00000010")),
+        ((0.5712, 1e-22, 3.178e22), ("0.57", "3e+22")),
     ],
 )
 def test_the_digits_of_a_cell_follow_its_interval(
