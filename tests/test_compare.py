@@ -123,6 +123,21 @@ def test_the_interval_of_a_ratio_adds_the_distances_of_both_in_quadrature() -> N
     assert (low[0], high[0]) == pytest.approx((2 * np.exp(-below), 2 * np.exp(above)))
 
 
+def test_a_difference_is_called_where_medians_test_and_interval_all_say_so() -> None:
+    cases = {
+        (1.10, 1.05, 1.15, 0.01): 1,
+        (1.10, 1.05, 1.15, 0.06): np.nan,  # the ranks could be chance
+        (1.10, 0.99, 1.21, 0.01): np.nan,  # the interval holds 1
+        (1.01, 1.005, 1.03, 0.01): np.nan,  # too little to matter, but perhaps more
+        (1.01, 1.005, 1.015, 0.01): 0,
+    }
+    numbers = [np.array(column) for column in zip(*cases, strict=True)]
+    least = np.full(len(cases), 0.02)
+    np.testing.assert_array_equal(direction(*numbers, least), [*cases.values()])
+    ratio, low, high, p = numbers
+    np.testing.assert_array_equal(direction(1 / ratio, 1 / high, 1 / low, p, least), [-one for one in cases.values()])
+
+
 def test_probabilities_are_adjusted_for_their_number_as_holm_has_it() -> None:
     assert holm(np.array([0.01, 0.04, 0.03, 0.005, np.nan])) == pytest.approx(
         [0.03, 0.06, 0.06, 0.02, np.nan], nan_ok=True

@@ -245,6 +245,15 @@ def test_the_rate_of_a_step_is_held_against_datasheet_and_measured_ceiling(attem
     assert row.roof == pytest.approx(min(5e13, row.intensity * 4e12))
 
 
+def test_weights_in_bfloat16_are_held_against_the_ceiling_of_bfloat16(attempts: Attempts) -> None:
+    attempts.ok(gpu(precision="bf16_pure"), {"step.time": samples(0.5, 1e-3)})
+    product = replace(gpu(precision="bf16"), d_model=16384, model=None, d_ff=None, num_layers=None, num_heads=None)
+    rates = {"matmul.flops_rate": (5e14,) * 3}
+    attempts.ok(product, rates, workload="ceiling", units={"matmul.flops_rate": "FLOP/s"})
+    (row,) = roofline(analysis.load(attempts.store)).itertuples()
+    assert row.ceiling == 5e14
+
+
 def test_a_power_law_is_found_with_its_exponent(attempts: Attempts) -> None:
     for context_length in (128, 256, 512, 1024):
         attempts.ok(gpu(context_length=context_length), {"step.time": samples(1e-6 * context_length**1.5, 1e-9)})
