@@ -378,3 +378,11 @@ def test_numbers_without_a_counterpart_are_refused(attempts: Attempts) -> None:
     with pytest.raises(RequestError, match="small at 333"):
         beside(analysis.load(attempts.store), "published")
     assert isinstance(published(), pd.DataFrame)
+
+
+def test_a_published_float32_stands_beside_tf32_only_where_it_was_probably_tf32() -> None:
+    frame = analysis.load(str(ROOT / "analysis" / "reference" / "h200-end-to-end"))
+    found = beside(frame[frame["precision"] == "tf32"], "published").frame
+    called_fp32 = found["differs"].str.contains("precision fp32")
+    assert called_fp32.any() and found["caveats"][called_fp32].str.contains("suspected_tf32").all()
+    assert found["differs"][~called_fp32].str.contains("not stated: .*precision").all()

@@ -393,6 +393,14 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
     assert table["other", 100].at_peak == 0
 
 
+def test_what_a_piece_was_first_said_to_be_for_it_stays():
+    ledger, piece = Ledger(), Piece(8, "forward", None, None, None, None)
+    ledger.allocate(1, piece)
+    ledger.label({1: Label("activations", 8)})
+    ledger.label({1: Label("gradients", 8)})
+    assert piece.category == "activations"
+
+
 def test_nothing_here_ever_unpickles():
     for package in ("trials", "orchestrator", "analysis"):
         for path in (ROOT / package).rglob("*.py"):
