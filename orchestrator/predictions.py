@@ -119,8 +119,9 @@ def _write(path: Path, new: dict[str, Any]) -> None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as aside:
-            json.dump(_read(path) | new, aside)
-        Path(aside.name).replace(path)
+        with tempfile.TemporaryDirectory(dir=path.parent) as aside:
+            whole = Path(aside, path.name)
+            whole.write_text(json.dumps(_read(path) | new))
+            whole.replace(path)
     except OSError as error:  # a cache that cannot be kept costs time, not results
         print(f"lmsweep: predictions are not kept: {error}", file=sys.stderr)
