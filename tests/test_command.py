@@ -198,6 +198,7 @@ def test_a_device_that_is_absent_is_recorded_with_the_reason(tmp_path):
     assert "0 to run" in lmsweep("run", sweep, "--store", tmp_path / "store").stdout
 
 
+@pytest.mark.slow
 def test_failing_trials_leave_their_status_and_the_next_trial_untouched(tmp_path):
     # In one run: too large for any memory, too slow for its time, refused by the device, then an ordinary one.
     grids = f"""

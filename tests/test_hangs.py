@@ -69,6 +69,7 @@ def test_what_looks_at_the_machine_ends_with_whoever_asked(hang_in: HangIn, tmp_
     assert not psutil.wait_procs([probe], timeout=5)[1], "it outlives its owner"
 
 
+@pytest.mark.slow
 def test_a_graph_whose_compilation_hangs_is_given_up_when_the_time_of_its_trial_is_up(
     hang_in: HangIn, monkeypatch, tmp_path: Path
 ):

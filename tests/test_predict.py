@@ -119,7 +119,7 @@ def test_the_gradient_of_gather_takes_the_room_of_its_result_and_no_copy() -> No
         {"zero_grad": "before_backward", "mode": "forward_backward"},
         {"mode": "forward", "attention": "naive_softmax"},
         {"compile": "block", "precision": "bf16"},
-        {"compile": "model"},
+        pytest.param({"compile": "model"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

@@ -15,6 +15,8 @@ from orchestrator.sweep import load_sweep
 from tests.command import start
 from trials.store import Store
 
+pytestmark = pytest.mark.slow
+
 COUNT = 120
 
 

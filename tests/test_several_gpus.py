@@ -87,6 +87,7 @@ def test_the_cores_found_here_are_those_this_process_may_use():
     assert all(core.physical <= core.number for core in found)
 
 
+@pytest.mark.slow
 def test_side_by_side_trials_begin_in_the_order_of_the_plan():
     """Long ones first: one that is left for the end holds up everything."""
     slots, count = 2, 12

@@ -16,10 +16,16 @@ function numberText(value) {
   return fixed(value, 3 - exponentOf(value));
 }
 
+// Where an interval reaches so many times as far as the number, nothing is known, and its digits would fill a line.
+const ALL_UNKNOWN = 1e4;
+
 // The median and its distance to the farther end of its interval, or null for the distance.
 function intervalTexts(median, low, high) {
   const distance = Math.max(median - low, high - median);
   if (Number.isNaN(distance) || distance === 0) return [numberText(median), null];
+  if (median !== 0 && distance >= ALL_UNKNOWN * Math.abs(median)) {
+    return [fixed(median, 1 - exponentOf(median)), withTwoDigitExponent(distance.toExponential(0))];
+  }
   const exponent = exponentOf(distance);
   const digits = distance < 2 * 10 ** exponent ? 2 : 1;
   let decimals = digits - 1 - exponent;
