@@ -8,6 +8,7 @@ import analysis
 from tests.command import lmsweep
 
 
+@pytest.mark.slow
 def test_the_rates_are_the_work_over_the_time(tmp_path: Path) -> None:
     store = tmp_path / "results"
     done = lmsweep("trial", "workloads=ceiling", "d_model=128", "precision=bf16", "warmup_steps=1", "measure_steps=3",

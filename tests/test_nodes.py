@@ -126,6 +126,7 @@ def kinds(rows: list[Row]) -> set[tuple[Any, ...]]:
     return {(row.phase, row.metric, row.unit) for row in rows if isinstance(row, Record)}
 
 
+@pytest.mark.slow
 def test_the_part_with_rank_0_has_the_rows_of_a_trial_on_one_node_and_the_other_has_none(environment):
     rows, none = run_parts(CONFIG, environment)
     assert none == []

@@ -34,7 +34,8 @@ def sweep_of_profiles(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("verb", ["trial", pytest.param("run", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["trial", "run"])
 def test_nsys_looks_at_the_profiled_steps_and_its_reports_become_the_same_tables(tmp_path: Path, verb: str):
     store, calls = tmp_path / "store", tmp_path / "calls"
     settings = ["workloads=profile", *(f"{name}={value}" for name, value in FIXED.items())]

@@ -218,6 +218,7 @@ def test_a_run_goes_on_while_the_server_does_not_answer_and_its_results_arrive_w
     assert "0 to run" in lmsweep("plan", sweep, "--no-predict", "--store", object_store.uri).stdout
 
 
+@pytest.mark.slow
 def test_a_run_into_an_object_store_that_does_not_answer_is_refused(tmp_path):
     uri = "s3://bucket/results?scheme=http&region=us-east-1&endpoint_override=127.0.0.1:9"
     done = lmsweep("run", write_sweep(tmp_path), "--store", uri, AWS_ACCESS_KEY_ID="x", AWS_SECRET_ACCESS_KEY="x")

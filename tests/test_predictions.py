@@ -42,7 +42,8 @@ def test_predictions_that_nobody_wants_are_given_up_at_once():
     assert not psutil.wait_procs(found, timeout=10)[1], "they go on"
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_plan_that_is_ended_leaves_nothing_predicting(how: signal.Signals, tmp_path: Path):
     with start("plan", "local-gpu", "--for", "H100", "--store", tmp_path / "store") as process:
         found = predicting(process.pid)

@@ -236,6 +236,7 @@ def test_the_compiler_counts_as_a_disturbance():
     assert count_disturbances("cpu") == before + 1
 
 
+@pytest.mark.slow
 def test_compiling_is_cold_once_and_warm_the_next_time(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     fields: dict[str, Any] = {"compile": "block", "mode": "forward"}
