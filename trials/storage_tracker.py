@@ -13,6 +13,14 @@ Storage = torch.UntypedStorage
 CUDA_BLOCK = 512
 """CUDA's caching allocator gives out multiples of this many bytes."""
 
+_IN_PLACE = {
+    torch.ops.aten.scatter_add.default: torch.ops.aten.scatter_add_.default,
+    torch.ops.aten.index_put.default: torch.ops.aten.index_put_.default,
+}
+"""Seeing a dispatch mode, the gradients of gather and of indexing add to a copy of the zeros that they have just made;
+without one, as in the trials that are not tracked, they add to the zeros themselves.
+"""
+
 
 class StorageTracker(TorchDispatchMode):
     """A context that counts the storages of one kind of device which operations inside make, until they are freed.
@@ -47,10 +55,8 @@ class StorageTracker(TorchDispatchMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if func is torch.ops.aten.scatter_add.default and self._last == storage_key(args[0]):
-            # Seeing a dispatch mode, the gradient of gather adds to a copy of the zeros that it has just made; without
-            # one, as in the trials that are not tracked, it adds to the zeros themselves.
-            func = torch.ops.aten.scatter_add_.default
+        if func in _IN_PLACE and self._last == storage_key(args[0]):
+            func = _IN_PLACE[func]
         result = func(*args, **(kwargs or {}))
         before = self.live
         for tensor in tensors_in(result):
