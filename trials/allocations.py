@@ -111,8 +111,8 @@ def runs_within(trace: Trace, limit: int, workspace: int) -> bool:
 class Recorder:
     """Writes a trace of what a storage tracker sees."""
 
-    def __init__(self, tracker: StorageTracker, scratch: Callable[[Any, Any], int] | None = None) -> None:
-        """`scratch` says how many bytes an operation with this result takes besides while it runs."""
+    def __init__(self, tracker: StorageTracker, scratch: Callable[[Any, Sequence[Any], Any], int] | None = None) -> None:
+        """`scratch` says how many bytes an operation with these arguments and this result takes besides while it runs."""
         self.trace: Trace = []
         self._scratch = scratch
         self._bytes: list[int] = []
@@ -171,10 +171,10 @@ class Recorder:
         if piece is not None:
             self._free(piece)
 
-    def _operated(self, func: Any, result: Any) -> None:
+    def _operated(self, func: Any, args: Sequence[Any], result: Any) -> None:
         if func in PRODUCTS:
             self._note_product()
-        size = self._scratch(func, result) if self._scratch else 0
+        size = self._scratch(func, args, result) if self._scratch else 0
         if size:
             self._free(self._allocate(size))
 
