@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import trials
-from trials.prediction import Prediction, memory_config, memory_id, subject_of, upper_bound
+from orchestrator.fit import Budget, depends_on_order
+from trials.prediction import Prediction, Subject, cublas_workspace, memory_config, memory_id, subject_of, upper_bound
 from trials.processes import kill_group
 from trials.spec import RequestError, Trial, TrialConfig
 
@@ -39,6 +40,7 @@ class Predictions:
             if upper_bound(config, subject) < least
         }
         self._known |= dict.fromkeys([key for key in wanted if key not in self._known][MOST:], TOO_MANY)
+        self._verdicts: dict[str, bool | None] = {}
         self._cache = _cache_file()
         for key, content in _read(self._cache).items():
             if key in wanted:
@@ -67,12 +69,45 @@ class Predictions:
         found = self._known[memory_id(trial.config, subject)]
         return found.on(device_name) if isinstance(found, Prediction) else found
 
+    def settle(self, asked: Iterable[tuple[Trial, str, Budget]]) -> None:
+        """Has the allocator simulated, for all at once, where its order of blocks decides whether a trial fits into a
+        budget on a device of that name; `verdict` then knows.
+        """
+        kept = _read(self._cache)
+        open_: dict[str, tuple[TrialConfig, Subject, int, str]] = {}
+        for trial, device_name, room in asked:
+            prediction = self.of(trial, device_name)
+            if not isinstance(prediction, Prediction) or not depends_on_order(prediction, room):
+                continue
+            subject = subject_of(trial)
+            assert subject is not None, "what has a prediction has a subject"
+            key = _verdict_key(trial, subject, device_name, room)
+            if key in kept:
+                self._verdicts[key] = kept[key]
+            else:
+                open_[key] = (memory_config(trial.config), subject, room.bytes, device_name)
+        if open_:
+            configs, subjects, budgets, names = (list(column) for column in zip(*open_.values(), strict=True))
+            found = answer_of(ask("fits", configs, subjects=subjects, budgets=budgets, device_names=names))
+            new = dict(zip(open_, found, strict=True))
+            self._verdicts |= new
+            _write(self._cache, new)
+
+    def verdict(self, trial: Trial, device_name: str, room: Budget) -> bool | None:
+        """Whether it fits, where `settle` was asked and the order of blocks decides; None where that is not known."""
+        subject = subject_of(trial)
+        return self._verdicts.get(_verdict_key(trial, subject, device_name, room)) if subject else None
+
     def close(self) -> None:
         """Ends the process if nobody has asked for what it finds."""
         if self._process:
             kill_group(self._process.pid)  # those that it has started would hold its output open
             self._process.communicate()
             self._process = None
+
+
+def _verdict_key(trial: Trial, subject: Subject, device_name: str, room: Budget) -> str:
+    return f"{memory_id(trial.config, subject)} in {room.bytes} with {cublas_workspace(device_name)}"
 
 
 def _prediction_or_reason(answer: dict[str, Any]) -> Prediction | str:

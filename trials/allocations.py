@@ -27,7 +27,9 @@ class Stretch:
     phase: str
     events: list[Event] = field(default_factory=list)
     first_product: int | None = None
-    """How many events there are before cuBLAS is called for the first time; None where it is not."""
+    """How many events there are before cuBLAS is called for the first time in this phase; None where it is not, or was
+    in an earlier iteration.
+    """
 
 
 Trace = list[Stretch]
@@ -111,8 +113,10 @@ def runs_within(trace: Trace, limit: int, workspace: int) -> bool:
 class Recorder:
     """Writes a trace of what a storage tracker sees."""
 
-    def __init__(self, tracker: StorageTracker, scratch: Callable[[Any, Sequence[Any], Any], int] | None = None) -> None:
-        """`scratch` says how many bytes an operation with these arguments and this result takes besides while it runs."""
+    def __init__(
+        self, tracker: StorageTracker, scratch: Callable[[Any, Sequence[Any], Any], int] | None = None
+    ) -> None:
+        """`scratch` says how many bytes an operation of these arguments and result takes besides while it runs."""
         self.trace: Trace = []
         self._scratch = scratch
         self._bytes: list[int] = []
@@ -135,8 +139,8 @@ class Recorder:
     def play(self, events: Sequence[Event], owned: Sequence[Tensor], product: int | None = None) -> list[int]:
         """Writes down what compiled code does, and returns the pieces by the numbers that its events have for them.
 
-        `product` is the piece that the first matrix product makes. The first numbers are `owned`, tensors that it frees or gives away itself. A tensor freed by it is not freed
-        again when PyTorch lets go of it.
+        `product` is the piece that the first matrix product makes. The first numbers are `owned`, tensors that it frees
+        or gives away itself. A tensor freed by it is not freed again when PyTorch lets go of it.
         """
         pieces = [self._pieces[storage_key(tensor)] for tensor in owned]
         keys = {piece: storage_key(tensor) for piece, tensor in zip(pieces, owned, strict=True)}
@@ -180,8 +184,9 @@ class Recorder:
 
     def _note_product(self) -> None:
         """cuBLAS is called, once there is room for its result."""
-        if self.trace[-1].first_product is None:
-            self.trace[-1].first_product = len(self.trace[-1].events)
+        now = self.trace[-1]
+        if all(stretch.first_product is None for stretch in self.trace if stretch.phase == now.phase):
+            now.first_product = len(now.events)
 
     def _allocate(self, size: int) -> int:
         self._bytes.append(size)

@@ -29,8 +29,8 @@ def flex_scratch_bytes(func: Any, args: Sequence[Any], result: Any) -> int:
 
 
 def _sum(summed: Tensor, result: Tensor) -> int:
-    """What blocks of threads leave to the one that adds up their sums over all but the last dimension (setReduceConfig in
-    aten/src/ATen/native/cuda/Reduce.cuh): for each a float32 for every thread and output of it.
+    """What blocks of threads leave to the one that adds their sums over all but the last dimension: for each a float32
+    for every thread and output of it (setReduceConfig in aten/src/ATen/native/cuda/Reduce.cuh).
     """
     outputs = result.numel()
     if outputs < 128 or summed.shape[-1] != outputs or not summed.is_contiguous():

@@ -19,8 +19,8 @@ _IN_PLACE = {
     torch.ops.aten.scatter_add.default: torch.ops.aten.scatter_add_.default,
     torch.ops.aten.index_put.default: torch.ops.aten.index_put_.default,
 }
-"""Seeing a dispatch mode, the gradients of max, gather and indexing go into a copy of the zeros that they have just made;
-without one, as in the trials that are not tracked, they go into the zeros themselves.
+"""Seeing a dispatch mode, the gradients of max, gather and indexing go into a copy of the zeros that they have just
+made; without one, as in the trials that are not tracked, they go into the zeros themselves.
 """
 
 
