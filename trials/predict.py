@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
-from functools import lru_cache, partial
+from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
 from typing import Any
@@ -90,7 +90,6 @@ def fits(config: TrialConfig, subject: Subject, budget: int, device_name: str) -
     return None if runs_within(trace, budget + unsure, workspace) else False
 
 
-@lru_cache(maxsize=2)
 def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Trace:
     """What the trial allocates and frees, in all its iterations."""
     if config.world_size > 1:
