@@ -152,7 +152,8 @@ def varying_keys(cells: pd.DataFrame, rows: list[str], cols: list[str]) -> list[
 
 def common_conditions(cells: pd.DataFrame, keys: list[str]) -> dict[str, str]:
     """What a reader is told of all results together: see `Table.conditions`. keys: what the table tells of each."""
-    unread = set(PROTOCOL).difference(*(PROTOCOL_FIELDS[name] for name in cells["workload"].unique()))
+    # What a workload of a newer version reads is not known here: it may be any of them.
+    unread = set(PROTOCOL).difference(*(PROTOCOL_FIELDS.get(name, PROTOCOL) for name in cells["workload"].unique()))
     constant = [name for name in CONDITIONS if name not in keys and cells[name].nunique(dropna=False) == 1]
     conditions = {name: label(cells[name].iloc[0]) for name in constant if name not in unread}
     return {name: text for name, text in conditions.items() if text not in (NO_VALUE, USUAL.get(name))}

@@ -60,7 +60,7 @@ function matrixOf(table, results, { allRows, showAll }) {
   const more = rowKeys.length > shown.length
     ? element("button", { type: "button", onclick: showAll }, `Show all ${rowKeys.length} rows`)
     : null;
-  const caption = `${oneValue ? `${valueName(0)}: ` : ""}median ± 95 % interval`;
+  const caption = `${oneValue ? `${valueName(0)}: ` : ""}median and 95 % interval`;
   const said = table.conditions.map(([name, text]) => `${name} ${text}`).join(", ");
   const title = element("p", { class: "caption" }, element("b", {}, caption), said && element("span", {}, said));
   const grid = element("table", { class: "matrix" }, element("thead", {}, ...head), element("tbody", {}, ...body));
@@ -81,9 +81,8 @@ function cellOf(cell, unit, letters) {
   const mark = marks ? element("sup", {}, marks) : null;
   if (cell.status !== "ok") return element("td", { class: "failed" }, cell.status, mark);
   if (cell.reason) return element("td", { class: "nothing" }, "n/a", mark);
-  const [number, distance] = intervalTexts(...[cell.median, cell.low, cell.high].map((value) => value / unit.size));
-  const interval = distance == null ? null : element("span", { class: "interval" }, ` ± ${distance}`);
-  return element("td", {}, number, interval, mark);
+  const [number, interval] = intervalTexts(...[cell.median, cell.low, cell.high].map((value) => value / unit.size));
+  return element("td", {}, number, interval && element("span", { class: "interval" }, ` ${interval}`), mark);
 }
 
 // Where neighbours share the key down to this level: [first, how many] of each run.

@@ -135,7 +135,7 @@ class Results {
   conditions(cells, named) {
     const { conditions, usual, protocol, protocol_of: protocolOf } = this.data;
     if (!cells.length) return [];
-    const read = new Set(cells.flatMap((cell) => protocolOf[this.label("workload", this.code("workload", cell.result))]));
+    const read = new Set(cells.flatMap((cell) => protocolOf[this.label("workload", this.code("workload", cell.result))] ?? protocol));
     return conditions
       .filter((name) => !named.includes(name) && (!protocol.includes(name) || read.has(name)))
       .filter((name) => cells.every((cell) => this.code(name, cell.result) === this.code(name, cells[0].result)))
