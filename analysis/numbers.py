@@ -34,6 +34,8 @@ ALL_UNKNOWN = 1e4
 
 EVEN = 2 / 3
 """Share of the distance to the farther end that the nearer one has to be away for ± to say it of both."""
+ALL_BUT_EVEN = 0.01
+"""Share of the number by which the distances may differ all the same: to read ± then misleads nobody."""
 
 
 def choose_unit(stored_unit: str, values: Iterable[float]) -> Unit:
@@ -81,12 +83,10 @@ def interval_texts(median: float, low: float, high: float) -> tuple[str, str | N
 
 
 def _is_even(median: float, low: float, high: float) -> bool:
-    """Whether median ± the distance to the farther end says the same as both ends: the nearer end is at least
-    EVEN of it away, and the sign, if both ends have one, is kept.
-    """
+    """Whether median ± the distance to the farther end says the same as both ends, sign included."""
     nearer, farther = sorted((median - low, high - median))
     keeps_sign = (low <= 0 or median > farther) and (high >= 0 or median < -farther)
-    return nearer >= EVEN * farther and keeps_sign
+    return (nearer >= EVEN * farther or farther - nearer <= ALL_BUT_EVEN * abs(median)) and keeps_sign
 
 
 def _exponent(value: float) -> int:

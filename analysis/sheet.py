@@ -59,9 +59,15 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
     keys: list[Any] = table.median.columns.to_list()
     columns, levels = [(*key[:-1], names[key[-1]]) for key in keys], axis_names(table.median.columns)
     shows = "median and 95 % interval"
+    # How much of a training step a `step` is: its name does not say.
+    with_mode = "mode" in table.conditions and any(value.startswith("step.") for value in table.units)
+    said = [f"mode {table.conditions['mode']}"] if with_mode else []
     if len(names) == 1 and len(levels) > 1:  # one value for all: it goes into the caption
-        shows = f"{names[keys[0][-1]]}: {shows}"
+        said.insert(0, names[keys[0][-1]])
         columns, levels = [key[:-1] for key in columns], levels[:-1]
+    shows = f"{', '.join(said)}: {shows}" if said else shows
+    conditions = ", ".join(f"{name} {text}" for name, text in table.conditions.items() if f"{name} {text}" not in said)
+    differing = ", ".join(f"{name} ({some})" for name, some in table.differing.items())
     contents = [getattr(table, name).to_numpy() for name in ("status", "median", "low", "high", "flags", "reason")]
     cells = [
         [
@@ -72,7 +78,7 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
     ]
     return Sheet(
         caption=escape(f"{table.title}; {shows}" if table.title else shows),
-        conditions=escape(", ".join(f"{name} {text}" for name, text in table.conditions.items())),
+        conditions=escape("; ".join(filter(None, [conditions, differing and f"cells differ in {differing}"]))),
         cells=pd.DataFrame(
             cells,
             index=_labels(table.median.index, axis_names(table.median.index), escape),

@@ -201,6 +201,43 @@ def test_results_of_two_environments_are_told_apart_by_the_fewest_columns(attemp
     assert analysis.default_layout(frame)[0] == ["model", "context_length", "device_name"]
 
 
+def test_devices_that_another_key_keeps_apart_are_named(attempts: Attempts) -> None:
+    attempts.ok(config("small", device="cuda"), {"step.time": samples(1, 0.1)})
+    other = replace(H200, device_name="NVIDIA L4", driver_version="560")
+    attempts.ok(config("medium", device="cuda"), {"step.time": samples(2, 0.1)}, fingerprint=other)
+    frame = analysis.load(attempts.store)
+    assert analysis.default_layout(frame)[0] == ["model", "context_length", "device_name"]
+    table = pivot(frame, "model", "precision", "step.time")
+    assert table.differing == {"device_name": "NVIDIA H200, NVIDIA L4"}
+    for output_format in ("text", "markdown", "latex", "typst", "html"):
+        said = analysis.render(table, output_format)
+        assert "cells differ in device" in said and "H200, NVIDIA L4)" in said
+    assert "differ" not in analysis.render(pivot(frame, "device_name", "", "step.time", model="small"), "text")
+
+
+def test_environments_and_shapes_that_another_key_keeps_apart_are_named(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": samples(1, 0.1)})
+    newer = replace(H200, driver_version="580")
+    attempts.ok(config(context_length=512), {"step.time": samples(1, 0.1)}, fingerprint=newer)
+    attempts.ok(replace(config(context_length=1024), num_heads=6, model=None), {"step.time": samples(1, 0.1)})
+    attempts.ok(replace(config(context_length=2048), num_heads=16, model=None), {"step.time": samples(1, 0.1)})
+    rows = analysis.default_layout(analysis.load(attempts.store))[0]
+    assert rows == ["model", "context_length", "num_heads", "driver_version"]
+
+
+def test_a_step_is_said_to_be_what_its_mode_makes_it(attempts: Attempts) -> None:
+    attempts.ok(config(mode="forward_backward"), {"step.time": samples(1, 0.1), "forward.time": samples(0.4, 0.1)})
+    frame = analysis.load(attempts.store)
+    first, second = analysis.render(pivot(frame, "model", "precision", "step.time"), "text").splitlines()[:2]
+    assert first == "step.time (s), mode forward_backward: median and 95 % interval" and "mode" not in second
+    first = analysis.render(pivot(frame, "model", "", "step.time forward.time"), "text").splitlines()[0]
+    assert first == "mode forward_backward: median and 95 % interval"
+    first = analysis.render(pivot(frame, "model", "precision", "forward.time"), "text").splitlines()[0]
+    assert first == "forward.time (ms): median and 95 % interval"
+    attempts.ok(config(), {"step.time": samples(2, 0.1)})
+    assert analysis.default_layout(analysis.load(attempts.store))[0][-1] == "mode"
+
+
 def test_results_that_differ_in_the_driver_alone_are_told_apart_too(attempts: Attempts) -> None:
     for driver in ("570", "580"):
         attempts.ok(config(), {"step.time": samples(1, 0.1)}, fingerprint=replace(H200, driver_version=driver))
@@ -315,7 +352,8 @@ def test_what_a_device_is_called_cannot_break_the_markup(attempts: Attempts) -> 
     [
         ((12.3412, 12.2912, 12.3812), ("12.34", "± 0.05")),
         ((12.3412, 12.2012, 12.4412), ("12.34", "± 0.14")),
-        ((12.3412, 12.2, 12.35), ("12.34", "[12.20, 12.35]")),
+        ((12.3412, 12.1, 12.35), ("12.34", "[12.10, 12.35]")),
+        ((12.3412, 12.2512, 12.3412), ("12.34", "± 0.09")),  # less than a hundredth of it to either side
         ((53.2, 40.9, 117.3), ("53", "[41, 117]")),  # ± 64 would imply times below zero
         ((5.0, 0.5, 10.5), ("5.0", "[0.5, 10.5]")),  # so would ± 5.5
         ((-5.0, -10.5, -0.5), ("-5.0", "[-10.5, -0.5]")),
@@ -326,7 +364,7 @@ def test_what_a_device_is_called_cannot_break_the_markup(attempts: Attempts) -> 
         ((123456.0, 121700.0, 125100.0), ("123500", "± 1800")),
         ((0.0123, -0.5, 0.3), ("0.012", "[-0.500, 0.300]")),
         ((37.2, 12.0, 612.0), ("37", "[12, 612]")),
-        ((99.96, 99.0, 101.0), ("100.0", "± 1.0")),
+        ((99.96, 99.0, 100.0), ("100.0", "± 1.0")),
         ((5.0, 4.0, 5.0), ("5.0", "[4.0, 5.0]")),
         ((0.0012345, 0.0012344, 0.0012346), ("0.00123450", "± 0.00000010")),
         ((0.5712, 1e-22, 3.178e22), ("0.57", "[1e-22, 3e+22]")),

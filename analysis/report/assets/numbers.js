@@ -22,6 +22,9 @@ const ALL_UNKNOWN = 1e4;
 // Share of the distance to the farther end that the nearer one has to be away for ± to say it of both.
 const EVEN = 2 / 3;
 
+// Share of the number by which the distances may differ all the same: to read ± then misleads nobody.
+const ALL_BUT_EVEN = 0.01;
+
 // The median and its interval, as ± 0.05 or as [41, 117], or null for the interval.
 function intervalTexts(median, low, high) {
   const distance = Math.max(median - low, high - median);
@@ -42,7 +45,7 @@ function intervalTexts(median, low, high) {
 function isEven(median, low, high) {
   const [nearer, farther] = [median - low, high - median].sort((a, b) => a - b);
   const keepsSign = (low <= 0 || median > farther) && (high >= 0 || median < -farther);
-  return nearer >= EVEN * farther && keepsSign;
+  return (nearer >= EVEN * farther || farther - nearer <= ALL_BUT_EVEN * Math.abs(median)) && keepsSign;
 }
 
 const exponentOf = (value) => Math.floor(Math.log10(Math.abs(value)));
