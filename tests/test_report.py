@@ -218,6 +218,22 @@ def test_charts_have_log_axes_and_a_legend_that_hides_lines(page: Page) -> None:
     assert page.evaluate("chart.layout.xaxis.title.text") == "model"
 
 
+def test_results_that_a_log_axis_cannot_show_are_counted_and_a_linear_one_shows_them(
+    browser: Browser, tmp_path: Path
+) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for context_length in (128, 256, 512, 1024):
+        values = {"error.relative": (0.0,) if context_length < 1024 else (1e-3,)}
+        attempts.ok(config(context_length=context_length), values, units={"error.relative": "1"})
+    write_report(attempts.store.location, tmp_path / "report.html")
+    page = open_page(browser, tmp_path / "report.html")
+    assert "3 results are 0 or less" in page.inner_text("#chart-note")
+    page.uncheck("#log-y")
+    assert page.inner_text("#chart-note") == ""
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
 def test_a_point_tells_what_it_is(page: Page) -> None:
     page.locator("#chart .scatterlayer .point").first.hover(force=True)
     text = page.text_content("#chart .hoverlayer")
