@@ -2,17 +2,21 @@
 
 import json
 import re
+import subprocess
+import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from threading import Event, Thread
 
 import pandas as pd
 import pytest
 
 from orchestrator.estimate import Estimates
 from orchestrator.forecast import forecast
-from orchestrator.gate import seconds_of
+from orchestrator.gate import Gate, seconds_of
 from orchestrator.order import in_order
-from orchestrator.pace import DevicePace
+from orchestrator.pace import DevicePace, Pace
 from orchestrator.plan import Plan, make_plan
 from orchestrator.plan_view import as_json, as_text
 from orchestrator.resources import Node
@@ -181,6 +185,42 @@ def test_a_wrong_budget_or_price_is_one_message(arguments, message, tmp_path):
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_trials_may_begin_while_another_thread_ends_others(tmp_path):
+    trials = plan_of(GRID, tmp_path, batch_size=list(range(1, 33))).to_run
+    estimates = Estimates(Store(str(tmp_path)))
+    pace = Pace(trials, {id(one): estimates.of(one) for one in trials})
+    gate = Gate(pace, until=time.monotonic() + 1e9, on_close=lambda: None)
+    over = Event()
+
+    def end_them() -> None:
+        while not over.is_set():
+            for planned in trials:
+                gate.ended(planned)
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    ending = Thread(target=end_them)
+    ending.start()
+    try:
+        assert all(gate.admits(planned) for _ in range(3) for planned in trials)
+    finally:
+        over.set()
+        ending.join()
+        sys.setswitchinterval(usual)
+
+
+def test_a_run_whose_budget_holds_no_trial_starts_nothing(tmp_path):
+    words = ["run", write_sweep(tmp_path), "--store", tmp_path / "store", "--budget", "1s", "--no-predict"]
+    script = (
+        "import sys\nfrom orchestrator.cli import app\n"
+        "try:\n    app(sys.argv[1:])\nfinally:\n    print('ray' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *map(str, words)], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "2 trials did not fit into 1s" in done.stdout
+    assert done.stdout.endswith("False\n"), "Ray was started for nothing"
 
 
 @pytest.mark.slow
