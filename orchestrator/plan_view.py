@@ -12,7 +12,8 @@ from orchestrator.forecast import Forecast
 from orchestrator.frontier import Frontier
 from orchestrator.plan import Plan, PlannedTrial
 from orchestrator.predictions import Predictions
-from orchestrator.progress import format_seconds, varying_fields
+from orchestrator.progress import varying_fields
+from orchestrator.terminal import format_seconds
 from trials.prediction import Prediction
 
 MOST_ROWS = 60

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from orchestrator.pace import Pace
 from orchestrator.plan import PlannedTrial
-from orchestrator.terminal import harmless
+from orchestrator.terminal import format_seconds, harmless
 from trials.outcome import Status
 from trials.record import Record
 from trials.spec import CONFIG_FIELDS, TrialConfig
@@ -106,15 +106,3 @@ def outcome(rows: list[Record]) -> str:
     if "step" in times:
         return f"{format_seconds(times['step'])} per step"
     return ", ".join(f"{phase} {format_seconds(seconds)}" for phase, seconds in times.items()) or "ok"
-
-
-def format_seconds(seconds: float) -> str:
-    """1 h 05 min, 2 min 10 s, 12.3 s, 4.56 ms, ..."""
-    whole = round(seconds)
-    if whole >= 3600:
-        return f"{whole // 3600} h {whole % 3600 // 60:02} min"
-    if whole >= 60:
-        return f"{whole // 60} min {whole % 60:02} s"
-    if seconds >= 1:
-        return f"{seconds:.1f} s"
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"

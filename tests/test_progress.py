@@ -2,7 +2,8 @@
 
 import pytest
 
-from orchestrator.progress import describe, format_seconds, outcome
+from orchestrator.progress import describe, outcome
+from orchestrator.terminal import format_seconds
 from orchestrator.resources import this_machine
 from trials.attempt import Attempt
 from trials.outcome import Status
