@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from orchestrator.pace import Pace
 from orchestrator.plan import PlannedTrial
 from orchestrator.terminal import harmless
-from trials.outcome import Status
+from trials.outcome import Flag, Status
 from trials.record import Record
 from trials.spec import CONFIG_FIELDS, TrialConfig
 
@@ -104,8 +104,10 @@ def outcome(rows: list[Record]) -> str:
         return f"{failures[0].status}: {reason[-1]}" if reason else str(failures[0].status)
     times = {row.phase: statistics.median(row.samples) for row in rows if row.metric == "time" and row.samples}
     if "step" in times:
-        return f"{format_seconds(times['step'])} per step"
-    return ", ".join(f"{phase} {format_seconds(seconds)}" for phase, seconds in times.items()) or "ok"
+        words = f"{format_seconds(times['step'])} per step"
+    else:
+        words = ", ".join(f"{phase} {format_seconds(seconds)}" for phase, seconds in times.items()) or "ok"
+    return words + (", on a busy host" if any(Flag.BUSY_HOST in row.flags for row in rows) else "")
 
 
 def format_seconds(seconds: float) -> str:
