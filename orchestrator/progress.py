@@ -107,7 +107,11 @@ def outcome(rows: list[Record]) -> str:
         words = f"{format_seconds(times['step'])} per step"
     else:
         words = ", ".join(f"{phase} {format_seconds(seconds)}" for phase, seconds in times.items()) or "ok"
-    return words + (", on a busy host" if any(Flag.BUSY_HOST in row.flags for row in rows) else "")
+    flags = {flag for row in rows for flag in row.flags}
+    worked = [row.samples for row in rows if (row.phase, row.metric) == ("step", "device_time") and row.samples]
+    if Flag.HOST_BOUND in flags and worked and "step" in times:
+        words += f", in {1 - statistics.median(worked[0]) / times['step']:.0%} of which the GPU waited"
+    return words + (", on a busy host" if Flag.BUSY_HOST in flags else "")
 
 
 def format_seconds(seconds: float) -> str:

@@ -354,6 +354,7 @@ def test_overlap_is_the_time_in_which_a_gpu_both_computes_and_communicates():
         ]
     )
     assert (found.collectives, round(found.busy * 1e9), round(found.overlap * 1e9)) == (2, 150, 60)
+    assert round(found.worked * 1e9) == 210
 
 
 # Differences

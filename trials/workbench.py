@@ -72,7 +72,12 @@ class Workbench:
             yield
             synchronize(self.config.device_type)
         finally:
-            self.seconds[what] += self._lap()
+            self.seconds[what] = self.seconds.get(what, 0.0) + self._lap()
+
+    @property
+    def seconds_so_far(self) -> float:
+        """What the trial has taken until the end of the last account."""
+        return sum(self.seconds.values())
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
