@@ -95,6 +95,7 @@ def run(
 
     from orchestrator.delivery import StoreError
     from orchestrator.gate import seconds_of
+    from orchestrator.neighbours import other_runs, words_about
     from orchestrator.plan_view import summary
     from orchestrator.run import prepare, run_plan
     from orchestrator.run_view import closing_words
@@ -130,6 +131,8 @@ def run(
         say(f"{store}/{damage.path} cannot be read ({damage.error}); moved to {store}/damaged/", error=True)
     ready = prepare(planned, Console(), began=began, budget=seconds)
     say(summary(planned.plan, ready.forecast))
+    if ready.to_run and not address and (others := other_runs()):
+        say(words_about(others), error=True)
     try:
         with ready.progress:
             run_plan(ready, address)
