@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.resources import Node
 from orchestrator.sweep import Sweep
-from trials.amounts import bytes_of
+from trials.amounts import bytes_of, gib
 from trials.devices import DEVICES
 from trials.environment import Fingerprint
 from trials.prediction import Prediction
@@ -31,28 +31,22 @@ class Budget:
 def budget(config: TrialConfig, environment: Fingerprint) -> Budget | None:
     """What a trial may use there; None where it is not known how much memory there is."""
     on_cuda = config.device_type == "cuda"
-    whole = environment.device_memory if on_cuda else environment.host_memory
+    whole = environment.device_memory if on_cuda else environment.host_memory_for_a_trial
     if whole is None:
         return None
     reserve = CUDA_RESERVE if on_cuda else HOST_RESERVE
     where = environment.device_name if on_cuda else "this host"
+    of_it = "" if on_cuda else " for a trial"
     beside = "CUDA itself" if on_cuda else "Python and the system"
-    return Budget(
-        bytes=whole - reserve,
-        words=f"{gigabytes(whole - reserve)} of {where} ({gigabytes(whole)} less {gigabytes(reserve)} for {beside})",
-    )
+    left = max(0, whole - reserve)
+    return Budget(bytes=left, words=f"{gib(left)} of {where} ({gib(whole)}{of_it} less {gib(reserve)} for {beside})")
 
 
 def why_not(prediction: Prediction, budget: Budget) -> str | None:
     """Why a trial of this prediction does not fit; None where it does."""
     if prediction.peak <= budget.bytes:
         return None
-    return f"its predicted peak, {gigabytes(prediction.peak)} in {prediction.at}, exceeds the {budget.words}"
-
-
-def gigabytes(count: int) -> str:
-    """83.7 GB: decimal, with three digits."""
-    return f"{count / 1e9:.3g} GB" if count < 1e12 else f"{count / 1e9:.0f} GB"
+    return f"its predicted peak, {gib(prediction.peak)} in {prediction.at}, exceeds the {budget.words}"
 
 
 def with_device(node: Node, name: str, memory: int) -> Node:

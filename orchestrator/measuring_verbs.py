@@ -200,8 +200,10 @@ def _plan(
     from orchestrator.plan import Planned, make_plan
     from orchestrator.predictions import SMALL, Predictions
     from orchestrator.sweep import load_sweep, parse_overrides
+    from trials.host_memory import memory_asked_for
     from trials.store import Store
 
+    memory_asked_for()  # says what is wrong with it before anything is done
     changed = [*overrides, "profiler=nsys"] if nsys else overrides
     asked = load_sweep(sweep, parse_overrides(changed))
     there = device_memory(on) if on else None

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.fit import device_memory
 from trials.devices import DEVICES, GIB, find_device, peak_flops
-from trials.host_memory import VARIABLE, host_memory_limit
+from trials.host_memory import VARIABLE, memory_asked_for
 from trials.spec import Precision, RequestError
 
 # What drivers report: full name, bytes of memory (to a per cent), and the row that is meant.
@@ -108,4 +108,4 @@ def test_what_is_no_size_of_memory_is_a_wrong_request(text: str, monkeypatch: py
         device_memory(text)
     monkeypatch.setenv(VARIABLE, text)
     with pytest.raises(RequestError, match=f"{VARIABLE}={text}: give a size"):
-        host_memory_limit.__wrapped__()
+        memory_asked_for()

@@ -22,6 +22,7 @@ import torch
 import trials
 from trials.cores import usable_cores
 from trials.environment import Fingerprint
+from trials.host_memory import memory_for_a_trial
 from trials.precision import float32_matmul_in_force
 from trials.processes import die_with_parent
 
@@ -31,6 +32,7 @@ def fingerprint(device_type: str) -> Fingerprint:
     on_cuda = device_type == "cuda"
     name = torch.cuda.get_device_name() if on_cuda else _cpu_name() if device_type == "cpu" else f"{_cpu_name()} GPU"
     cores = os.cpu_count() or 1
+    host_memory = psutil.virtual_memory().total
     return Fingerprint(
         device_name=f"{name} ({cores} cores)" if device_type == "cpu" else name,
         device_memory=torch.cuda.get_device_properties(0).total_memory if on_cuda else None,
@@ -43,7 +45,8 @@ def fingerprint(device_type: str) -> Fingerprint:
         host_name=socket.gethostname(),
         host_cpu=_cpu_name(),
         host_cores=cores,
-        host_memory=psutil.virtual_memory().total,
+        host_memory=host_memory,
+        host_memory_for_a_trial=memory_for_a_trial(host_memory),
         cores_used=len(usable_cores()),
         host_load=os.getloadavg()[0],
         float32_matmul=float32_matmul_in_force(device_type),
