@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from orchestrator.resources import Node
 from orchestrator.sweep import Sweep
 from trials.amounts import bytes_of, gib
-from trials.devices import DEVICES
+from trials.devices import DEVICES, UNKNOWN_SHARE, Device, device_named
 from trials.environment import Fingerprint
 from trials.prediction import Prediction
 from trials.spec import RequestError, TrialConfig
@@ -37,6 +37,9 @@ def budget(config: TrialConfig, environment: Fingerprint) -> Budget | None:
     reserve = CUDA_RESERVE if on_cuda else HOST_RESERVE
     where = environment.device_name if on_cuda else "this host"
     of_it = "" if on_cuda else " for a trial"
+    planned_for = device_named(environment.device_name)
+    if planned_for and planned_for.memory_source is None:
+        of_it = f", a guess: {UNKNOWN_SHARE:.0%} less than is sold, as its driver's figure is not known,"
     beside = "CUDA itself" if on_cuda else "Python and the system"
     left = max(0, whole - reserve)
     return Budget(bytes=left, words=f"{gib(left)} of {where} ({gib(whole)}{of_it} less {gib(reserve)} for {beside})")
@@ -73,12 +76,33 @@ def device_memory(text: str) -> tuple[str, int]:
     size = bytes_of(text)
     if size is not None:
         return f"a device of {text.strip()}", size
-    words = re.split(r"[\s_-]+", text.upper().removeprefix("NVIDIA ").strip())
-    for device in DEVICES:
-        if set(words) <= {*device.name.upper().split(), *device.name.upper().replace("GB", "G").split()}:
-            return device.name, device.memory
+    first, *_ = devices_meant(text)
+    return first.name, first.memory
+
+
+def devices_meant(text: str) -> list[Device]:
+    """Every device of the table that has all of these words in its name. Raises RequestError where none has."""
+    words = set(re.split(r"[\s_-]+", text.upper().removeprefix("NVIDIA ").strip()))
+    meant = [
+        device
+        for device in DEVICES
+        if words <= {*device.name.upper().split(), *device.name.upper().replace("GB", "G").split()}
+    ]
+    if meant:
+        return meant
     names = [device.name for device in DEVICES]
     words_for = {word.lower(): word for name in names for word in (name, name.split()[0])}
     near = words_for.get(nearest(text.lower(), words_for) or "")
     hint = f"did you mean {near}? " if near else ""
     raise RequestError(f"--for {text}: no such device; {hint}give a size (24GB) or one of: {', '.join(names)}")
+
+
+def which_device(text: str) -> str | None:
+    """What to say of a name that several devices have; None where one has it, or it is a size."""
+    if bytes_of(text) is not None:
+        return None
+    first, *others = devices_meant(text)
+    if not others:
+        return None
+    names = ", ".join(f'"{other.name}"' for other in others)
+    return f"--for {text}: planned for {first.name}, which has {gib(first.memory)} for CUDA; for another write {names}"

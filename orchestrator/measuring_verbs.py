@@ -195,7 +195,7 @@ def _plan(
 ) -> Any:
     from orchestrator.cluster import find_nodes
     from orchestrator.delivery import deliver_left_over
-    from orchestrator.fit import device_memory, with_device, without_placement
+    from orchestrator.fit import device_memory, which_device, with_device, without_placement
     from orchestrator.launch import prepare
     from orchestrator.plan import Planned, make_plan
     from orchestrator.predictions import SMALL, Predictions
@@ -207,6 +207,8 @@ def _plan(
     changed = [*overrides, "profiler=nsys"] if nsys else overrides
     asked = load_sweep(sweep, parse_overrides(changed))
     there = device_memory(on) if on else None
+    if on and (words := which_device(on)):
+        say(words, error=True)
     if there and not any(trial.config.device_type == "cuda" for trial in asked.trials):
         raise RequestError(f"--for {on}: no trial of {sweep} runs on a GPU; --set device=cuda has all of them do so")
     if nsys:

@@ -31,8 +31,8 @@ def memory_asked_for() -> int | None:
 
 
 def memory_there_is(host: int) -> int:
-    """Bytes that there are for trials on a host that has so many: in a container, or where the environment variable says
-    so, less. Raises RequestError where that is no amount of memory.
+    """Bytes that there are for trials on a host of so many: in a container less, or as the environment variable says.
+    Raises RequestError where that is no amount of memory.
     """
     asked_for = memory_asked_for()
     return min([host, *_container_limits(), *([] if asked_for is None else [asked_for])])
@@ -60,8 +60,8 @@ def _container_limits() -> tuple[int, ...]:
 
 
 def limits_of_groups(groups: Path, mount: Path) -> Iterator[int]:
-    """The limits on memory of the control groups that the file `groups` names, and of those above them, in version 1 and
-    2. A container sees its own as the root; Slurm's and systemd's lie below it.
+    """The limits on memory of the control groups that the file `groups` names, and of those above them, in versions 1
+    and 2. A container sees its own as the root; Slurm's and systemd's lie below it.
     """
     lines = groups.read_text().splitlines() if groups.exists() else ["0::/"]
     for line in lines:
