@@ -140,12 +140,16 @@ def trial(
     settings: Annotated[list[str], typer.Argument(help="field=value, as in a sweep file; workloads=timing,...")],
     store: Annotated[str | None, typer.Option(help="Keep the result there.")] = None,
     nsys: Nsys = False,
+    no_predict: NoPredict = False,
 ) -> None:
     """Run one trial in this very process, without Ray. It is for profilers and debuggers."""
+    from orchestrator.one_trial import LiveLine, check_fit
     from orchestrator.run_view import trial_words
     from orchestrator.sweep import single_trial
-    from trials.record import records_of
+    from trials.host_memory import memory_asked_for
+    from trials.record import Row, records_of
 
+    memory_asked_for()
     asked = single_trial([*settings, "profiler=nsys"] if nsys else settings)
     if nsys:
         from trials.nsys import check_nsys
@@ -157,12 +161,23 @@ def trial(
 
         kept = Store(store)
         kept.check_writable()
-    from trials.run import run_here
+    if not no_predict:
+        check_fit(asked)
+    from trials.run import run_watched
 
-    rows = run_here(asked)
-    records = kept.keep(rows) if kept else records_of(rows)
-    say(trial_words(records))
-    if any(not Status(record.status).is_final for record in records):
+    line = LiveLine(asked)
+    failed = False
+
+    def tell(rows: list[Row]) -> None:
+        nonlocal failed
+        line.stop()
+        records = kept.keep(rows) if kept else records_of(rows)
+        say(trial_words(records))
+        failed = any(not Status(record.status).is_final for record in records)
+
+    with line:
+        run_watched(asked, tell, line.show)
+    if failed:
         raise typer.Exit(1)
 
 

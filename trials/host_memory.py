@@ -43,9 +43,14 @@ def memory_for_a_trial(host: int) -> int:
     return round((1 - RESERVE) * memory_there_is(host))
 
 
+def held_by(pid: int) -> int:
+    """Bytes of the host that the process and its children hold."""
+    return sum(map(_resident, _family(pid)))
+
+
 def why_to_end(pid: int) -> str | None:
     """Why the process must not go on, if it holds too much together with its children; takes some 0.1 ms."""
-    held, memory = sum(map(_resident, _family(pid))), psutil.virtual_memory()
+    held, memory = held_by(pid), psutil.virtual_memory()
     allowed = memory_for_a_trial(memory.total)
     if held > allowed:
         return f"host memory: it held {gib(held)}, and may hold {gib(allowed)}"
