@@ -43,6 +43,7 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def __enter__(self) -> Self:
+        self._put_off()
         self._thread.start()
         return self
 
@@ -60,13 +61,17 @@ class Watchdog:
                 run += now - before
                 self._left -= now - before
             before = now
-            faulthandler.dump_traceback_later(max(0.0, self._left) + PATIENCE, exit=True, file=STDERR)
+            self._put_off()
             self._show(run, held_by(os.getpid()))
             reason = why_to_end(os.getpid())
             if reason or self._left <= 0:
                 with self._deciding:
                     if not self._ended.is_set():
                         self._exit(reason)
+
+    def _put_off(self) -> None:
+        """Has faulthandler wait until this thread has failed to do it."""
+        faulthandler.dump_traceback_later(max(0.0, self._left) + PATIENCE, exit=True, file=STDERR)
 
     def _exit(self, reason: str | None) -> None:
         if reason:
