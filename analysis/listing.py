@@ -27,6 +27,8 @@ class Listing:
     """Column whose cells bear the marks of flags and reasons; "" is the first that is no key."""
     conditions: dict[str, str] = field(default_factory=dict)
     """What all lines have in common."""
+    decimals: dict[str, int] = field(default_factory=dict)
+    """Of columns whose numbers differ in a digit that four do not show: how many decimals they are printed with."""
     notes: list[str] = field(default_factory=list)
     """Sentences below the table."""
 

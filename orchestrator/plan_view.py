@@ -7,13 +7,13 @@ from typing import Any
 
 from tabulate import tabulate
 
-from orchestrator.fit import gigabytes
 from orchestrator.forecast import Forecast
 from orchestrator.frontier import Frontier
 from orchestrator.plan import Plan, PlannedTrial
 from orchestrator.predictions import Predictions
 from orchestrator.progress import varying_fields
 from orchestrator.terminal import format_seconds
+from trials.amounts import gib
 from trials.prediction import Prediction
 
 MOST_ROWS = 60
@@ -167,7 +167,7 @@ def _largest_text(one: Frontier) -> str:
 
 def _peak_text(planned: PlannedTrial, predictions: Predictions | None) -> str:
     found = _prediction(planned, predictions)
-    return gigabytes(found.peak) if isinstance(found, Prediction) else "?"
+    return gib(found.peak) if isinstance(found, Prediction) else "?"
 
 
 def _seconds_text(planned: PlannedTrial, foreseen: Forecast) -> str:

@@ -8,6 +8,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from orchestrator.out_of_memory import in_short
 from orchestrator.pace import Pace
 from orchestrator.plan import PlannedTrial
 from orchestrator.terminal import format_seconds, harmless
@@ -128,6 +129,8 @@ def outcome(rows: list[Record]) -> str:
     if failures:
         if failures[0].status == Status.TIMEOUT:  # its last words are the stack of what hung
             return f"timeout after {format_seconds(failures[0].config.timeout_seconds)}"
+        if failures[0].status == Status.OOM:
+            return f"oom: {in_short(failures[0].error or '')}"
         reason = (failures[0].error or "").strip().splitlines()
         return f"{failures[0].status}: {reason[-1]}" if reason else str(failures[0].status)
     times = {row.phase: statistics.median(row.samples) for row in rows if row.metric == "time" and row.samples}
