@@ -19,8 +19,8 @@ import torch
 import torch._dynamo
 from tabulate import tabulate
 
+from orchestrator.answers import Answers
 from orchestrator.fit import CUDA_RESERVE
-from orchestrator.predictions import answer_of, ask
 from trials.sizes import SIZES
 from trials.spec import TrialConfig
 from trials.workbench import Workbench
@@ -102,7 +102,7 @@ def main() -> None:
     configs = [frontier_config(*one) for one in FRONTIERS]
     budget = memory - CUDA_RESERVE
     rooms = {"budgets": [budget] * len(configs), "device_names": [name] * len(configs)}
-    answers = answer_of(ask("frontier", configs, dimension="batch_size", **rooms))
+    answers = Answers("frontier", configs, dimension="batch_size", **rooms).wait()
     print(f"{name}, {memory} bytes; predicted in {time.monotonic() - began:.0f} s", flush=True)
     lines, verdicts = [], []
     for one, config, answer in zip(FRONTIERS, configs, answers, strict=True):

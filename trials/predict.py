@@ -4,15 +4,16 @@ Two small models stand for a deep one: all layers are alike, so the allocations 
 smaller one with one layer's repeated. Where two models do not differ by just that, the whole model is run.
 
 ``python -m trials.predict PID`` reads a question about a list of configurations from standard input, as JSON, and
-prints the list of answers, so that planning can ask without importing torch. It ends with its parent, the process PID.
+prints the answers as they come, on a line each with the index of its configuration, so that planning can ask without
+importing torch. It ends with its parent, the process PID.
 """
 
 import gc
 import json
 import os
 import sys
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, replace
 from functools import partial
 from importlib import import_module
@@ -173,8 +174,16 @@ def _most_by_peak(peak: Callable[[int], int], budget: int) -> int:
 
 
 def side_by_side(work: Callable[..., list[Any]], configs: list[TrialConfig], *more: list[Any]) -> list[Any]:
-    """The results of `work` on the configurations, in a process per core. It is given lists of those that one run
-    serves, and one process those that share a trace.
+    """The results of `as_they_come`, in the order of the configurations."""
+    found = dict(as_they_come(work, configs, *more))
+    return [found[i] for i in range(len(configs))]
+
+
+def as_they_come(
+    work: Callable[..., list[Any]], configs: list[TrialConfig], *more: list[Any]
+) -> Iterator[tuple[int, Any]]:
+    """The results of `work` on the configurations, each with its index, by a process per core. It is given lists of
+    those that one run serves, and one process those that share a trace.
     """
     torch.set_num_threads(1)
     runs: dict[TrialConfig, list[int]] = {}
@@ -190,26 +199,27 @@ def side_by_side(work: Callable[..., list[Any]], configs: list[TrialConfig], *mo
     workers = min(len(usable_cores()), len(jobs))
     do = partial(_each, work, (configs, *more))
     if workers < 2:
-        results = list(map(do, jobs))
-    else:
-        if of_traces:
-            import_module("torch._inductor.fx_passes.joint_graph")  # before the fork, so that it is imported once
-        gc.freeze()  # else the collections of each process go through all of PyTorch
-        with ProcessPoolExecutor(
-            workers, mp_context=get_context("fork"), initializer=die_with_parent, initargs=(os.getpid(),)
-        ) as pool:
-            results = list(pool.map(do, jobs))
-    found = {
-        i: answer
-        for job, of_job in zip(jobs, results, strict=True)
-        for served, answers in zip(job, of_job, strict=True)
-        for i, answer in zip(served, answers, strict=True)
-    }
-    return [found[i] for i in range(len(configs))]
+        for job in jobs:
+            yield from do(job)
+        return
+    if of_traces:
+        import_module("torch._inductor.fx_passes.joint_graph")  # before the fork, so that it is imported once
+    gc.freeze()  # else the collections of each process go through all of PyTorch
+    with ProcessPoolExecutor(
+        workers, mp_context=get_context("fork"), initializer=die_with_parent, initargs=(os.getpid(),)
+    ) as pool:
+        for done in as_completed([pool.submit(do, job) for job in jobs]):
+            yield from done.result()
 
 
-def _each(work: Callable[..., list[Any]], columns: tuple[list[Any], ...], job: list[list[int]]) -> list[list[Any]]:
-    return [work(*([column[i] for i in served] for column in columns)) for served in job]
+def _each(
+    work: Callable[..., list[Any]], columns: tuple[list[Any], ...], job: list[list[int]]
+) -> list[tuple[int, Any]]:
+    return [
+        answered
+        for served in job
+        for answered in zip(served, work(*([column[i] for i in served] for column in columns)), strict=True)
+    ]
 
 
 def _predictions(configs: list[TrialConfig], subjects: list[Subject]) -> list[dict[str, Any]]:
@@ -225,7 +235,7 @@ def _predict_or_reason(config: TrialConfig, subject: Subject, run: Mode | None) 
     except (UnpredictableError, UnsupportedError) as error:
         return {"reason": str(error)}
     except Exception as error:  # noqa: BLE001 - a plan with one prediction less is better than none
-        return {"failure": f"predicting it failed: {type(error).__name__}: {error}"}
+        return {"failure": _failure(error)}
 
 
 def _frontiers(
@@ -243,13 +253,26 @@ def _frontier_or_reason(config: TrialConfig, dimension: Dimension, budget: int, 
         return {"largest": sure, "possible": possible, "reason": None}
     except (UnpredictableError, UnsupportedError) as error:
         return {"largest": None, "possible": None, "reason": str(error)}
+    except Exception as error:  # noqa: BLE001 - a frontier with one row less is better than none
+        return {"largest": None, "possible": None, "reason": _failure(error)}
 
 
 def _verdicts(
     configs: list[TrialConfig], subjects: list[Subject], budgets: list[int], device_names: list[str]
-) -> list[bool | None]:
-    """For configurations whose memory is predicted: whether they fit, or None."""
-    return [fits(*one) for one in zip(configs, subjects, budgets, device_names, strict=True)]
+) -> list[dict[str, Any]]:
+    """For configurations whose memory is predicted: whether they fit."""
+    return [_verdict_or_failure(*one) for one in zip(configs, subjects, budgets, device_names, strict=True)]
+
+
+def _verdict_or_failure(config: TrialConfig, subject: Subject, budget: int, device_name: str) -> dict[str, Any]:
+    try:
+        return {"fits": fits(config, subject, budget, device_name)}
+    except Exception as error:  # noqa: BLE001 - what is not known to fit runs
+        return {"failure": _failure(error)}
+
+
+def _failure(error: Exception) -> str:
+    return f"predicting it failed: {type(error).__name__}: {error}"
 
 
 def main() -> None:
@@ -257,14 +280,15 @@ def main() -> None:
     request = json.load(sys.stdin)
     configs = [TrialConfig(**content) for content in request["configs"]]
     if request["question"] == "predict":
-        answers = side_by_side(_predictions, configs, request["subjects"])
+        answers = as_they_come(_predictions, configs, request["subjects"])
     elif request["question"] == "fits":
         columns = (request[name] for name in ("subjects", "budgets", "device_names"))
-        answers = side_by_side(_verdicts, configs, *columns)
+        answers = as_they_come(_verdicts, configs, *columns)
     else:
         frontiers = partial(_frontiers, dimension=request["dimension"])
-        answers = side_by_side(frontiers, configs, request["budgets"], request["device_names"])
-    print(json.dumps(answers))
+        answers = as_they_come(frontiers, configs, request["budgets"], request["device_names"])
+    for answered in answers:
+        print(json.dumps(answered), flush=True)
 
 
 if __name__ == "__main__":
