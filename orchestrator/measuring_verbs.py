@@ -95,6 +95,7 @@ def run(
 
     from orchestrator.delivery import StoreError
     from orchestrator.gate import seconds_of
+    from orchestrator.neighbours import other_runs, words_about
     from orchestrator.plan_view import summary
     from orchestrator.run import prepare, run_plan
     from orchestrator.run_view import closing_words
@@ -111,7 +112,17 @@ def run(
         {"--no-predict": no_predict, "--nsys": nsys},
     )
     planned = _plan(
-        sweep, store, set, address, retry, fresh, cluster=cluster, predict=not no_predict, will_run=True, nsys=nsys
+        sweep,
+        store,
+        set,
+        address,
+        retry,
+        fresh,
+        cluster=cluster,
+        predict=not no_predict,
+        will_run=True,
+        budget=seconds,
+        nsys=nsys,
     )
     kept = planned.store
     if planned.predictions:
@@ -120,6 +131,8 @@ def run(
         say(f"{store}/{damage.path} cannot be read ({damage.error}); moved to {store}/damaged/", error=True)
     ready = prepare(planned, Console(), began=began, budget=seconds)
     say(summary(planned.plan, ready.forecast))
+    if ready.to_run and not address and (others := other_runs()):
+        say(words_about(others), error=True)
     try:
         with ready.progress:
             run_plan(ready, address)
@@ -206,6 +219,7 @@ def _plan(
     predict: bool,
     on: str | None = None,
     will_run: bool = False,
+    budget: float | None = None,
     nsys: bool = False,
 ) -> Any:
     from orchestrator.cluster import find_nodes
@@ -238,7 +252,9 @@ def _plan(
     if predictions and predictions.asked >= MANY:
         words = f"working out the memory of {predictions.asked} configurations; it is kept. --no-predict goes without"
         say(words, error=True)
-    meanwhile = partial(prepare, address) if will_run and not kept.exists() else lambda: None
+    # With a budget it may be that nothing fits into it: then Ray is not started.
+    starts = will_run and budget is None and not kept.exists()
+    meanwhile = partial(prepare, address) if starts else lambda: None
     nodes = find_nodes(address, cluster, meanwhile)
     if there:
         nodes, asked = [with_device(nodes[0], *there)], without_placement(asked)

@@ -8,8 +8,8 @@ from tabulate import tabulate
 
 from orchestrator.out_of_memory import in_short
 from orchestrator.plan import Plan
-from orchestrator.progress import format_seconds
 from orchestrator.run import Account
+from orchestrator.terminal import format_seconds
 from trials.outcome import Flag, Status
 from trials.record import Record
 from trials.spec import measurement_id

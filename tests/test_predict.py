@@ -426,7 +426,8 @@ def test_a_plan_for_another_gpu_shows_peaks_and_leaves_out_what_does_not_fit(tmp
     larger = lmsweep_here(*text, "--for", "H100")
     assert "3 trials, 3 to run" in larger
     assert re.search(r"xl +34.4 GiB +[\d.]+ s +run", larger)
-    assert json.loads((next((tmp_path / "cache" / "lmsweep").glob("*.json"))).read_text()).keys() == {
+    kept = next((tmp_path / "cache" / "lmsweep").glob("*.jsonl")).read_text().split("\n")
+    assert {json.loads(line)[0] for line in kept if line} == {
         memory_id(named("small"), "model"),
         memory_id(named("xl"), "model"),
         memory_id(TrialConfig(d_model=16, device="cuda"), "attention"),

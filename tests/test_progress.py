@@ -2,9 +2,10 @@
 
 import pytest
 
-from orchestrator.progress import describe, format_seconds, outcome
+from orchestrator.progress import describe, outcome
 from orchestrator.resources import this_machine
 from orchestrator.run_view import trial_words
+from orchestrator.terminal import format_seconds
 from tests.made_up_results import LAPTOP
 from trials.attempt import Attempt
 from trials.outcome import Status

@@ -18,7 +18,8 @@ class Fingerprint:
     """The hardware and software a trial met. Results whose environment fields differ are not comparable."""
 
     device_name: str = _environment()
-    """Full name of the device; for a CPU with its number of cores."""
+    """Full name of the device; for a CPU with its number of cores, and how many of them the trial was allowed to run on
+    where these were not all: `Xeon (2 of 16 cores)`."""
     device_memory: int | None = _environment()
     """Memory of the device in bytes; None for a CPU and for MPS, whose memory is the host's."""
     driver_version: str | None = _environment()

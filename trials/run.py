@@ -30,7 +30,7 @@ def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
     before = dict(bench.seconds)
     yield from import_module(f"trials.workloads.{workload}").measure(bench)
     for what, seconds in bench.seconds.items():
-        yield Measurement(phase="trial", metric=f"{what}_time", unit="s", samples=(seconds - before[what],))
+        yield Measurement(phase="trial", metric=f"{what}_time", unit="s", samples=(seconds - before.get(what, 0.0),))
 
 
 def run_trial(

@@ -11,7 +11,7 @@ from analysis.cells import cells_of, unit_of, values_in
 from analysis.keys import DISTINGUISHING_COLUMNS, KEY_COLUMNS, label, natural_ranks
 from analysis.load import SPEED_UNITS
 from analysis.numbers import UNITS
-from analysis.tables import CONDITIONS, DIMENSIONS, PROTOCOL, USUAL, default_layout
+from analysis.tables import CONDITIONS, DIMENSIONS, FOLLOWS, PROTOCOL, USUAL, default_layout
 from trials.outcome import Flag, Status
 from trials.spec import PROTOCOL_FIELDS
 
@@ -62,6 +62,7 @@ def page_data(frame: pd.DataFrame) -> dict[str, Any]:
         "distinguishing": list(DISTINGUISHING_COLUMNS),
         "conditions": list(CONDITIONS),
         "dimensions": list(DIMENSIONS),
+        "follows": FOLLOWS,
         "units": {stored: [[unit.name, unit.size] for unit in units] for stored, units in UNITS.items()},
         "usual": USUAL,
         "protocol": list(PROTOCOL),
