@@ -135,6 +135,10 @@ def test_help_answers_before_anything_heavy_is_imported():
         (["run", "quick", "--store", "/proc/lmsweep-results", "--cluster", "none"], "cannot write to the store"),
         (["run", "quick", "--store", __file__], "is a file"),
         (["plan", "quick", "--for", "H100"], "no trial of quick runs on a GPU; --set device=cuda"),
+        (
+            ["plan", "quick", "--for", "A100"],
+            'planned for A100 SXM 40GB, which has 39.4 GiB for CUDA; for another write "',
+        ),
         (["table", "no-such-store"], "there is no store"),
         (["trial", "model=tiny", "context_lenght=3"], "lmsweep: trial: context_lenght: unknown field; did you mean"),
     ],

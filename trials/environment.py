@@ -44,6 +44,8 @@ class Fingerprint:
     """Logical cores of the host."""
     host_memory: int | None = None
     """Memory of the host in bytes, as reported at the time."""
+    host_memory_for_a_trial: int | None = None
+    """Bytes of it that a trial may hold: less in a container, or as LMSWEEP_HOST_MEMORY says, and never all."""
     cores_used: int | None = None
     """Logical cores the trial's process was allowed to run on."""
     host_load: float | None = None

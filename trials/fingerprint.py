@@ -22,6 +22,7 @@ import torch
 import trials
 from trials.cores import usable_cores
 from trials.environment import Fingerprint
+from trials.host_memory import memory_for_a_trial
 from trials.precision import float32_matmul_in_force
 from trials.processes import die_with_parent
 
@@ -33,6 +34,7 @@ def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerpr
     """
     on_cuda = device_type == "cuda"
     cores, usable = os.cpu_count() or 1, len(usable_cores())
+    host_memory = psutil.virtual_memory().total
     if device_type == "cpu":
         name = f"{_cpu_name()} ({cores_in_words(trial_cores or usable, cores)})"
     else:
@@ -49,7 +51,8 @@ def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerpr
         host_name=socket.gethostname(),
         host_cpu=_cpu_name(),
         host_cores=cores,
-        host_memory=psutil.virtual_memory().total,
+        host_memory=host_memory,
+        host_memory_for_a_trial=memory_for_a_trial(host_memory),
         cores_used=usable,
         host_load=os.getloadavg()[0],
         float32_matmul=float32_matmul_in_force(device_type),
