@@ -7,7 +7,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from threading import Event, Thread
 from typing import Any
 
@@ -38,7 +37,7 @@ class Answers:
         self._began = time.monotonic()
         self._over = Event()
         request = tempfile.TemporaryFile()  # noqa: SIM115 - the process has its own handle
-        asked = {"question": question, "configs": [asdict(one) for one in configs], **options}
+        asked = {"question": question, "configs": [vars(one) for one in configs], **options}
         request.write(json.dumps(asked).encode())
         request.seek(0)
         command = [sys.executable, "-m", "trials.predict", str(os.getpid())]

@@ -1,11 +1,13 @@
 """What fits where: the memory that a device has for a trial, and devices that are not here but planned for."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from orchestrator.resources import Node
 from orchestrator.sweep import Sweep
 from trials.amounts import bytes_of
+from trials.bounds import Bounds
 from trials.devices import DEVICES
 from trials.environment import Fingerprint
 from trials.prediction import Prediction
@@ -43,11 +45,34 @@ def budget(config: TrialConfig, environment: Fingerprint) -> Budget | None:
     )
 
 
-def why_not(prediction: Prediction, budget: Budget) -> str | None:
-    """Why a trial of this prediction does not fit; None where it does."""
+def rooms(nodes: Iterable[Node]) -> dict[str, tuple[str, int]]:
+    """For each kind of device the name of the one with most memory, and the bytes that a trial may use of it."""
+    found: dict[str, tuple[str, int]] = {}
+    for node in nodes:
+        for kind, environment in node.environments.items():
+            room = budget(TrialConfig(d_model=2, device=kind), environment)
+            if room and room.bytes > found.get(kind, ("", 0))[1]:
+                found[kind] = (environment.device_name, room.bytes)
+    return found
+
+
+def why_not(prediction: Prediction | Bounds, budget: Budget) -> str | None:
+    """Why a trial of this prediction does not fit; None where it does, or may."""
+    if isinstance(prediction, Bounds):
+        if prediction.low is None or prediction.low <= budget.bytes:
+            return None
+        return f"its peak is at least that predicted of a smaller trial, {gigabytes(prediction.low)}: {budget.words}"
     if prediction.peak <= budget.bytes:
         return None
     return f"its predicted peak, {gigabytes(prediction.peak)} in {prediction.at}, exceeds the {budget.words}"
+
+
+def between(bounds: Bounds) -> str:
+    """`41.2 to 63 GB`."""
+    low, high = (gigabytes(end) if end is not None else None for end in (bounds.low, bounds.high))
+    if low and high:
+        return f"{low} to {high}"
+    return f"at least {low}" if low else f"at most {high}" if high else "?"
 
 
 def gigabytes(count: int) -> str:

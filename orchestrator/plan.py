@@ -12,7 +12,6 @@ from orchestrator.resources import Node, missing_environment
 from orchestrator.sweep import Sweep
 from trials.environment import Fingerprint, environment_id
 from trials.outcome import Status
-from trials.prediction import Prediction
 from trials.spec import Trial, TrialConfig, measurement_id, trial_id
 from trials.store import Store
 
@@ -181,7 +180,7 @@ class _Decisions:
     def _why_not_in(self, trial: Trial, environment: Fingerprint) -> str | None:
         prediction = self._predictions.of(trial, environment.device_name) if self._predictions else None
         room = budget(trial.config, environment)
-        return why_not(prediction, room) if isinstance(prediction, Prediction) and room else None
+        return why_not(prediction, room) if room and not isinstance(prediction, str | None) else None
 
 
 def _on_every_accelerator(trial: Trial, nodes: list[Node]) -> list[Trial]:

@@ -7,13 +7,14 @@ from typing import Any
 
 from tabulate import tabulate
 
-from orchestrator.fit import gigabytes
+from orchestrator.fit import between, gigabytes
 from orchestrator.forecast import Forecast
 from orchestrator.frontier import Frontier
 from orchestrator.plan import Plan, PlannedTrial
 from orchestrator.predictions import Predictions
 from orchestrator.progress import varying_fields
 from orchestrator.terminal import format_seconds
+from trials.bounds import Bounds
 from trials.prediction import Prediction
 
 MOST_ROWS = 60
@@ -63,10 +64,17 @@ def _foreseen(planned: PlannedTrial, foreseen: Forecast, predictions: Prediction
     reason = NO_SECONDS.get(planned.action) or foreseen.estimates[id(planned)].reason
     return {
         "predicted_peak_bytes": found.peak if isinstance(found, Prediction) else None,
-        "predicted_peak_reason": None if isinstance(found, Prediction) else found,
+        "predicted_peak_reason": _no_peak(found),
         "expected_seconds": None if reason else foreseen.estimates[id(planned)].seconds,
         "expected_seconds_reason": reason,
     }
+
+
+def _no_peak(found: Prediction | Bounds | str) -> str | None:
+    """Why there is no predicted peak."""
+    if isinstance(found, Bounds):
+        return f"{between(found)}, by those predicted of smaller and larger trials: of so many not each is predicted"
+    return found if isinstance(found, str) else None
 
 
 def _no_dollars_reason(foreseen: Forecast) -> str | None:
@@ -106,7 +114,7 @@ def _unknown(plan: Plan, foreseen: Forecast, predictions: Predictions | None) ->
     return "\n".join([*islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)])
 
 
-def _prediction(planned: PlannedTrial, predictions: Predictions | None) -> Prediction | str:
+def _prediction(planned: PlannedTrial, predictions: Predictions | None) -> Prediction | Bounds | str:
     return predictions.of(planned.trial, planned.environment.device_name) if predictions else NOT_ASKED
 
 
@@ -167,6 +175,8 @@ def _largest_text(one: Frontier) -> str:
 
 def _peak_text(planned: PlannedTrial, predictions: Predictions | None) -> str:
     found = _prediction(planned, predictions)
+    if isinstance(found, Bounds):
+        return between(found)
     return gigabytes(found.peak) if isinstance(found, Prediction) else "?"
 
 

@@ -5,22 +5,25 @@ import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import trials
 from orchestrator.answers import Answers
+from orchestrator.fit import gigabytes
+from trials.bounds import Bounds
 from trials.prediction import Prediction, memory_config, memory_id, subject_of, upper_bound
 from trials.spec import Trial
 
 MOST = 2000
-"""Different configurations of one plan whose memory is predicted; at a tenth of a second each, more would take long."""
+"""Different configurations of a plan, each of which is predicted; of more, some are, and the others are bounded."""
+
+SOME = 200
+"""So many, or two of each family of configurations that can be compared."""
 
 SMALL = 2 * 10**9
 """Bytes that every device has: to decide whether a trial fits, less need not be predicted."""
-
-TOO_MANY = f"the sweep has more than {MOST} different ones"
 
 
 class Predictions:
@@ -30,18 +33,18 @@ class Predictions:
         """Trials that certainly need less than `least` bytes are left out."""
         subjects = ((trial.config, subject_of(trial)) for trial in trials)
         wanted = {memory_id(config, subject): (config, subject) for config, subject in subjects if subject}
-        self._known: dict[str, Prediction | str] = {
+        self._known: dict[str, Prediction | Bounds | str] = {
             key: f"it needs less than {least} bytes"
             for key, (config, subject) in wanted.items()
             if upper_bound(config, subject) < least
         }
-        self._known |= dict.fromkeys([key for key in wanted if key not in self._known][MOST:], TOO_MANY)
         self._cache = _Cache()
         kept = self._cache.read()
         self._known |= {key: _prediction_or_reason(kept[key]) for key in wanted if key in kept}
         self._asked = [key for key in wanted if key not in self._known]
-        self._answers = None
-        if self._asked:
+        self._answers: Answers | None = None
+        self._undecided = wanted if len(self._asked) > MOST else {}
+        if self._asked and not self._undecided:
             configs, asked_subjects = zip(*(wanted[key] for key in self._asked), strict=True)
             self._answers = Answers(
                 "predict",
@@ -50,13 +53,42 @@ class Predictions:
                 on_answer=lambda index, answer: self._cache.keep(self._asked[index], answer),
             )
 
+    def bound(self, rooms: Mapping[str, tuple[str, int]]) -> None:
+        """Begins to find out which of more than MOST fit, now that it is known where to: `rooms` has for each kind of
+        device the name of the one with most memory, and the bytes that a trial may use of it.
+        """
+        asked = []
+        for key in self._asked if self._undecided else ():
+            config, subject = self._undecided[key]
+            _, room = rooms.get(config.device_type, ("", None))
+            if room is None:
+                self._known[key] = "the memory of its device is not known"
+            elif upper_bound(config, subject) <= room:
+                self._known[key] = f"it needs less than {gigabytes(room)}"
+            else:
+                asked.append(key)
+        if asked:
+            self._asked = asked
+            chosen = [self._undecided[key] for key in asked]
+            places = [rooms[config.device_type] for config, _ in chosen]
+            self._answers = Answers(
+                "bounds",
+                [memory_config(config) for config, _ in chosen],
+                subjects=[subject for _, subject in chosen],
+                device_names=[name for name, _ in places],
+                rooms=[room for _, room in places],
+                most=SOME,
+                on_answer=lambda index, answer: self._cache.keep(asked[index], answer),
+            )
+        self._undecided = {}
+
     @property
     def asked(self) -> int:
         """How many the process is at work on."""
         return self._answers.count if self._answers else 0
 
-    def of(self, trial: Trial, device_name: str) -> Prediction | str:
-        """The prediction for one of the trials there, or why there is none. Waits for the process."""
+    def of(self, trial: Trial, device_name: str) -> Prediction | Bounds | str:
+        """The prediction for one of the trials there, or its bounds, or why there is neither. Waits for the process."""
         subject = subject_of(trial)
         if subject is None:
             return f"what {' and '.join(trial.workloads)} holds in memory is not predicted"
@@ -74,7 +106,9 @@ class Predictions:
             self._answers = None
 
 
-def _prediction_or_reason(answer: dict[str, Any]) -> Prediction | str:
+def _prediction_or_reason(answer: dict[str, Any]) -> Prediction | Bounds | str:
+    if answer.keys() == {"low", "high"}:
+        return Bounds(**answer)
     return answer.get("reason") or answer.get("failure") or Prediction(**answer)
 
 
@@ -107,7 +141,7 @@ class _Cache:
         return found
 
     def keep(self, key: str, answer: dict[str, Any]) -> None:
-        if "failure" in answer or not self._works:
+        if not ({"peak", "reason"} & answer.keys()) or not self._works:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
