@@ -109,7 +109,7 @@ class Estimates:
         for age, (ended_key, parts) in enumerate(reversed(times.items())):
             device_name, measurement, _, workload = ended_key
             overhead = parts.get("setup_time", 0.0) + parts.get("compile_time", 0.0)
-            iterating = parts.get("warmup_time", 0.0) + parts.get("measured_time", 0.0)
+            iterating = sum(parts.get(f"{what}_time", 0.0) for what in ("warmup", "measured", "profiled"))
             self._measured.setdefault((device_name, measurement), (overhead, iterating))
             if age < NEWEST:
                 config = _config(table.slice(last_row[ended_key], 1).select(list(CONFIG_FIELDS)).to_pylist()[0])

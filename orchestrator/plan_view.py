@@ -7,13 +7,14 @@ from typing import Any
 
 from tabulate import tabulate
 
-from orchestrator.fit import between, gigabytes
+from orchestrator.fit import between
 from orchestrator.forecast import Forecast
 from orchestrator.frontier import Frontier
 from orchestrator.plan import Plan, PlannedTrial
 from orchestrator.predictions import Predictions
 from orchestrator.progress import varying_fields
 from orchestrator.terminal import format_seconds
+from trials.amounts import gib
 from trials.bounds import Bounds
 from trials.prediction import Prediction
 
@@ -177,7 +178,7 @@ def _peak_text(planned: PlannedTrial, predictions: Predictions | None) -> str:
     found = _prediction(planned, predictions)
     if isinstance(found, Bounds):
         return between(found)
-    return gigabytes(found.peak) if isinstance(found, Prediction) else "?"
+    return gib(found.peak) if isinstance(found, Prediction) else "?"
 
 
 def _seconds_text(planned: PlannedTrial, foreseen: Forecast) -> str:

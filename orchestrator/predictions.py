@@ -11,7 +11,7 @@ from typing import Any
 
 import trials
 from orchestrator.answers import Answers
-from orchestrator.fit import gigabytes
+from trials.amounts import gib
 from trials.bounds import Bounds
 from trials.prediction import Prediction, memory_config, memory_id, subject_of, upper_bound
 from trials.spec import Trial
@@ -64,7 +64,7 @@ class Predictions:
             if room is None:
                 self._known[key] = "the memory of its device is not known"
             elif upper_bound(config, subject) <= room:
-                self._known[key] = f"it needs less than {gigabytes(room)}"
+                self._known[key] = f"it needs less than {gib(room)}"
             else:
                 asked.append(key)
         if asked:

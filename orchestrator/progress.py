@@ -8,10 +8,11 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from orchestrator.out_of_memory import in_short
 from orchestrator.pace import Pace
 from orchestrator.plan import PlannedTrial
 from orchestrator.terminal import format_seconds, harmless
-from trials.outcome import Status
+from trials.outcome import Flag, Status
 from trials.record import Record
 from trials.spec import CONFIG_FIELDS, TrialConfig
 
@@ -128,9 +129,17 @@ def outcome(rows: list[Record]) -> str:
     if failures:
         if failures[0].status == Status.TIMEOUT:  # its last words are the stack of what hung
             return f"timeout after {format_seconds(failures[0].config.timeout_seconds)}"
+        if failures[0].status == Status.OOM:
+            return f"oom: {in_short(failures[0].error or '')}"
         reason = (failures[0].error or "").strip().splitlines()
         return f"{failures[0].status}: {reason[-1]}" if reason else str(failures[0].status)
     times = {row.phase: statistics.median(row.samples) for row in rows if row.metric == "time" and row.samples}
     if "step" in times:
-        return f"{format_seconds(times['step'])} per step"
-    return ", ".join(f"{phase} {format_seconds(seconds)}" for phase, seconds in times.items()) or "ok"
+        words = f"{format_seconds(times['step'])} per step"
+    else:
+        words = ", ".join(f"{phase} {format_seconds(seconds)}" for phase, seconds in times.items()) or "ok"
+    flags = {flag for row in rows for flag in row.flags}
+    worked = [row.samples for row in rows if (row.phase, row.metric) == ("step", "device_time") and row.samples]
+    if Flag.HOST_BOUND in flags and worked and "step" in times:
+        words += f", in {1 - statistics.median(worked[0]) / times['step']:.0%} of which the GPU waited"
+    return words + (", on a busy host" if Flag.BUSY_HOST in flags else "")

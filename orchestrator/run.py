@@ -29,7 +29,7 @@ COMPACT_FROM = 32
 FORESEEN: dict[Action, Status] = {"unsupported": Status.UNSUPPORTED, "predicted_oom": Status.PREDICTED_OOM}
 """What planning already knows of a trial -> the status of its rows."""
 
-PURPOSES = ("setup", "compile", "warmup", "measured")
+PURPOSES = ("setup", "compile", "warmup", "measured", "profiled")
 
 
 @dataclass(kw_only=True)

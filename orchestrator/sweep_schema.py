@@ -54,6 +54,11 @@ def is_not(value: object, noun: str, words: Iterable[str]) -> str:
 
 
 def _device(value: str) -> str:
+    if re.fullmatch(r"cuda:\d+", value):
+        raise ValueError(
+            f"{value} is how PyTorch numbers GPUs; write cuda (each trial is given a GPU of its own; "
+            "CUDA_VISIBLE_DEVICES says of which)"
+        )
     if not _DEVICE.fullmatch(value):
         raise ValueError(is_not(value, "device", DEVICES))
     return value

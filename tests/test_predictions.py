@@ -157,7 +157,7 @@ def test_of_very_many_trials_some_are_predicted_and_no_other_is_said_to_fit_or_n
     found = json.loads(lmsweep_here(*command))["trials"]
     room = 4 * 10**9 - 600_000_000
     reasons = {one["predicted_peak_reason"] for one in found}
-    assert "it needs less than 3.4 GB" in reasons
+    assert "it needs less than 3.17 GiB" in reasons
     assert any("by those predicted of smaller and larger trials" in (reason or "") for reason in reasons)
     actions = set()
     for one in found:

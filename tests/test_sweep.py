@@ -559,6 +559,11 @@ GRID_ERRORS = {
         "s.yaml:4: grids[0].fixed.device: 'gpu' is not a device; did you mean cuda?"
         " (one of: cpu, mps, cuda, cuda:*, cuda:TYPE)",
     ),
+    "a GPU by PyTorch's number": (
+        "fixed: {model: tiny, device: 'cuda:0'}",
+        "s.yaml:4: grids[0].fixed.device: cuda:0 is how PyTorch numbers GPUs; write cuda (each trial is given a GPU of"
+        " its own; CUDA_VISIBLE_DEVICES says of which)",
+    ),
     "devices that are none": (
         "axes: {device: ['cuda:', 'cuda:H 200', CPU, 0]}\nfixed: {model: tiny}",
         "s.yaml:4: grids[0].axes.device: 'cuda:' is not a device; did you mean cuda:*?"
