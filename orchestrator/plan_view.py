@@ -24,6 +24,9 @@ MOST_ROWS = 60
 MOST_REASONS = 3
 """Of what is unknown for more reasons, --format json has each."""
 
+MOST_SKIPPED = 40
+"""Lines on what will not run, and why."""
+
 NOT_ASKED = "--no-predict"
 """Why a plan made without predictions has none."""
 
@@ -123,8 +126,10 @@ def summary(plan: Plan, foreseen: Forecast) -> str:
     """How many trials of each kind, how long they will take, and the reasons of those that will not run."""
     lines = [f"{plan.sweep}: {_trials(len(plan.trials))}, {plan.count('run')} to run{_in_all(foreseen)}"]
     skipped = Counter((planned.action, planned.reason) for planned in plan.trials if planned.action != "run")
-    for (action, reason), count in skipped.most_common():
-        lines.append(f"  {count} {action}: {reason}")
+    told = skipped.most_common(MOST_SKIPPED)
+    lines += [f"  {count} {action}: {reason}" for (action, reason), count in told]
+    if rest := skipped.total() - sum(count for _, count in told):
+        lines.append(f"  {rest} more for other reasons; plan --format json has each")
     return "\n".join(lines)
 
 
