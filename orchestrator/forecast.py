@@ -26,6 +26,8 @@ class Forecast:
     """id() of a trial that will run -> its estimate."""
     seconds: float | None
     """From the command's start to its end."""
+    compiling: float
+    """Seconds that the first compiled trial waits for graphs to be compiled ahead."""
     dollars: float | None
     """Of the devices that have a price; None, without a reason, where none was given."""
     unpriced: tuple[str, ...]
@@ -65,6 +67,7 @@ def forecast(plan: Plan, estimates: Estimates, nodes: Sequence[Node], prices: Se
     return Forecast(
         estimates=found,
         seconds=None if reason else start + running,
+        compiling=compiling,
         dollars=dollars / 3600 if prices and not reason else None,
         unpriced=tuple(unpriced),
         reason=reason,

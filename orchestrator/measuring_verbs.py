@@ -94,12 +94,11 @@ def run(
     from rich.console import Console
 
     from orchestrator.delivery import StoreError
-    from orchestrator.gate import seconds_of
+    from orchestrator.duration import seconds_of
     from orchestrator.plan_view import summary
     from orchestrator.run import prepare, run_plan
-    from orchestrator.run_view import closing_words
+    from orchestrator.run_view import closing_words, left_out
 
-    seconds = seconds_of(budget) if budget else None
     rest = _command(
         sweep,
         {
@@ -120,7 +119,7 @@ def run(
         cluster=cluster,
         predict=not no_predict,
         will_run=True,
-        budget=seconds,
+        budget=budget,
         nsys=nsys,
     )
     kept = planned.store
@@ -128,7 +127,7 @@ def run(
         planned.predictions.close()
     for damage in kept.set_aside_damage():
         say(f"{store}/{damage.path} cannot be read ({damage.error}); moved to {store}/damaged/", error=True)
-    ready = prepare(planned, Console(), began=began, budget=seconds)
+    ready = prepare(planned, Console(), began=began, budget=seconds_of(planned.budget) if planned.budget else None)
     say(summary(planned.plan, ready.forecast))
     try:
         with ready.progress:
@@ -141,7 +140,7 @@ def run(
         raise typer.Exit(1) from None
     say(closing_words(planned.plan, kept, ready.account))
     if ready.gate.kept_out:
-        say(f"{ready.gate.kept_out} trials did not fit into {budget}; `{rest}` goes on.")
+        say(f"{left_out(ready.gate.kept_out, planned.plan)} did not fit into {planned.budget}; `{rest}` goes on.")
     if any(not Status(status).is_final for status in ready.account.statuses):
         raise typer.Exit(1)
 
@@ -201,12 +200,14 @@ def _plan(
     predict: bool,
     on: str | None = None,
     will_run: bool = False,
-    budget: float | None = None,
+    budget: str | None = None,
     nsys: bool = False,
 ) -> Any:
     from orchestrator.cluster import find_nodes
     from orchestrator.delivery import deliver_left_over
+    from orchestrator.duration import seconds_of
     from orchestrator.fit import device_memory, with_device, without_placement
+    from orchestrator.forecast import START_SECONDS
     from orchestrator.launch import prepare
     from orchestrator.plan import Planned, make_plan
     from orchestrator.predictions import SMALL, Predictions
@@ -214,7 +215,13 @@ def _plan(
     from trials.store import Store
 
     changed = [*overrides, "profiler=nsys"] if nsys else overrides
+    if budget:
+        try:
+            seconds_of(budget)
+        except RequestError as error:
+            raise RequestError(f"--budget {error}") from None
     asked = load_sweep(sweep, parse_overrides(changed))
+    budget = budget or asked.budget
     there = device_memory(on) if on else None
     if there and not any(trial.config.device_type == "cuda" for trial in asked.trials):
         raise RequestError(f"--for {on}: no trial of {sweep} runs on a GPU; --set device=cuda has all of them do so")
@@ -230,14 +237,15 @@ def _plan(
     if predictions and predictions.asked >= MANY:
         words = f"working out the memory of {predictions.asked} configurations; it is kept. --no-predict goes without"
         say(words, error=True)
-    # With a budget it may be that nothing fits into it: then Ray is not started.
-    starts = will_run and budget is None and not kept.exists()
+    # It may be that nothing fits into a short budget: then Ray is not started.
+    enough = budget is None or seconds_of(budget) > START_SECONDS
+    starts = will_run and enough and not kept.exists()
     meanwhile = partial(prepare, address) if starts else lambda: None
     nodes = find_nodes(address, cluster, meanwhile)
     if there:
         nodes, asked = [with_device(nodes[0], *there)], without_placement(asked)
     made = make_plan(asked, nodes, kept, retry=frozenset(retry), fresh=fresh, predictions=predictions)
-    return Planned(plan=made, store=kept, nodes=nodes, predictions=predictions)
+    return Planned(plan=made, store=kept, nodes=nodes, predictions=predictions, budget=budget)
 
 
 def _command(sweep: str, options: dict[str, list[Any]], flags: dict[str, bool]) -> str:

@@ -3,8 +3,8 @@
 import pytest
 
 from orchestrator.progress import describe, outcome
-from orchestrator.terminal import format_seconds
 from orchestrator.resources import this_machine
+from orchestrator.terminal import format_seconds
 from trials.attempt import Attempt
 from trials.outcome import Status
 from trials.spec import Trial, TrialConfig
