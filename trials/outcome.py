@@ -39,8 +39,8 @@ class Flag(StrEnum):
     UNSTEADY = (
         "unsteady",
         "Timing: the warm-up came to its limit before two windows of five iterations agreed (auto) or before it had as "
-        "many as asked for (max_seconds), and the measured ones may drift; look at warmup_samples, and give warmup_steps "
-        "as a number that is large enough, or more max_seconds. "
+        "many as asked for (max_seconds), and the measured ones may drift; look at warmup_samples, and give more "
+        "warmup_steps or max_seconds. "
         "Memory: iterations that do the same work did not hold the same bytes; the largest sample is the safe one.",
     )
     NOT_CONVERGED = (
