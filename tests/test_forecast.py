@@ -294,7 +294,7 @@ def test_quick_ends_within_its_time_on_a_machine_that_is_slow_and_busy_and_says_
     times = rows[rows["metric"] == "time"]
     assert len(times) and set(times["status"]) == {"ok"}
     assert times["samples"].map(len).min() >= 1
-    assert took < 120, "the budget, one trial that took longer than expected, and the end"
+    assert took < 150, "the budget, one trial that took longer than expected, and the end"
 
 
 @pytest.mark.slow
