@@ -1,7 +1,6 @@
 """How long a plan will take and what it costs; in which order it runs, and what of it where the time is given."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from orchestrator.plan_view import as_json, as_text
 from orchestrator.resources import Node
 from orchestrator.run import prepare
 from orchestrator.sweep import load_sweep
-from tests.command import COMMAND, PYTHONPATH, ROOT, interrupt, lmsweep, start, wait_for_child, write_sweep
+from tests.command import ROOT, interrupt, lmsweep, start, wait_for_child, write_sweep
 from trials.attempt import Attempt
 from trials.environment import Fingerprint
 from trials.measurement import Measurement
@@ -267,34 +266,18 @@ def test_a_run_with_a_budget_leaves_what_does_not_fit_to_the_next(tmp_path):
 
 
 @pytest.mark.slow
-def test_quick_ends_within_its_time_on_a_machine_that_is_slow_and_busy_and_says_what_it_left_out(tmp_path):
-    """Three other jobs share one core with it, and neither AVX2 nor bf16 instructions are used."""
-    core = min(os.sched_getaffinity(0))
-    pin = ["taskset", "-c", str(core)]
-    others = [subprocess.Popen([*pin, sys.executable, "-c", "while True: pass"]) for _ in range(3)]
-    try:
-        began = time.monotonic()
-        done = subprocess.run(
-            [*pin, *COMMAND, "run", "quick", "--store", tmp_path / "store"],
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=False,
-            env=os.environ
-            | {"PYTHONPATH": PYTHONPATH, "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"},
-        )
-        took = time.monotonic() - began
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
+def test_quick_on_a_slow_machine_takes_fewer_samples_and_says_what_it_left_out(tmp_path):
+    """Slow for the work that it is given: a model of 128 million parameters in place of the tiny one."""
+    changes = ["--set", "model=small", "--set", "precision=fp32", "--set", "context_length=32,2048", "--no-predict"]
+    done = lmsweep("run", "quick", *changes, "--budget", "1m", "--store", tmp_path / "store")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"trials? \(.*context_length 512.*\) did not fit into 45s; `lmsweep run quick", done.stdout)
+    assert re.search(r"trials? \(.*context_length 2048.*\) did not fit into 1m; `lmsweep run quick", done.stdout)
     rows = pd.read_parquet(tmp_path / "store" / "measurements")
-    times = rows[rows["metric"] == "time"]
-    assert len(times) and set(times["status"]) == {"ok"}
-    assert times["samples"].map(len).min() >= 1
-    assert took < 150, "the budget, one trial that took longer than expected, and the end"
+    times = rows[(rows["metric"] == "time") & (rows["phase"] == "step")]
+    assert set(times["context_length"]) == {32} and set(times["status"]) == {"ok"}
+    for samples, flags in zip(times["samples"], times["flags"], strict=True):
+        assert 1 <= len(samples) <= 10
+        assert len(samples) == 10 or "not_converged" in flags
 
 
 @pytest.mark.slow
