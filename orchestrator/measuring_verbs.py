@@ -94,13 +94,12 @@ def run(
     from rich.console import Console
 
     from orchestrator.delivery import StoreError
-    from orchestrator.gate import seconds_of
+    from orchestrator.duration import seconds_of
     from orchestrator.neighbours import other_runs, words_about
     from orchestrator.plan_view import summary
     from orchestrator.run import prepare, run_plan
-    from orchestrator.run_view import closing_words
+    from orchestrator.run_view import closing_words, left_out
 
-    seconds = seconds_of(budget) if budget else None
     rest = _command(
         sweep,
         {
@@ -121,7 +120,7 @@ def run(
         cluster=cluster,
         predict=not no_predict,
         will_run=True,
-        budget=seconds,
+        budget=budget,
         nsys=nsys,
     )
     kept = planned.store
@@ -129,7 +128,7 @@ def run(
         planned.predictions.close()
     for damage in kept.set_aside_damage():
         say(f"{store}/{damage.path} cannot be read ({damage.error}); moved to {store}/damaged/", error=True)
-    ready = prepare(planned, Console(), began=began, budget=seconds)
+    ready = prepare(planned, Console(), began=began, budget=seconds_of(planned.budget) if planned.budget else None)
     say(summary(planned.plan, ready.forecast))
     if ready.to_run and not address and (others := other_runs()):
         say(words_about(others), error=True)
@@ -144,7 +143,7 @@ def run(
         raise typer.Exit(1) from None
     say(closing_words(planned.plan, kept, ready.account))
     if ready.gate.kept_out:
-        say(f"{ready.gate.kept_out} trials did not fit into {budget}; `{rest}` goes on.")
+        say(f"{left_out(ready.gate.kept_out, planned.plan)} did not fit into {planned.budget}; `{rest}` goes on.")
     if any(not Status(status).is_final for status in ready.account.statuses):
         raise typer.Exit(1)
 
@@ -219,12 +218,14 @@ def _plan(
     predict: bool,
     on: str | None = None,
     will_run: bool = False,
-    budget: float | None = None,
+    budget: str | None = None,
     nsys: bool = False,
 ) -> Any:
     from orchestrator.cluster import find_nodes
     from orchestrator.delivery import deliver_left_over
+    from orchestrator.duration import seconds_of
     from orchestrator.fit import device_memory, rooms, which_device, with_device, without_placement
+    from orchestrator.forecast import START_SECONDS
     from orchestrator.launch import prepare
     from orchestrator.plan import Planned, make_plan
     from orchestrator.predictions import SMALL, Predictions
@@ -234,7 +235,13 @@ def _plan(
 
     memory_asked_for()  # says what is wrong with it before anything is done
     changed = [*overrides, "profiler=nsys"] if nsys else overrides
+    if budget:
+        try:
+            seconds_of(budget)
+        except RequestError as error:
+            raise RequestError(f"--budget {error}") from None
     asked = load_sweep(sweep, parse_overrides(changed))
+    budget = budget or asked.budget
     there = device_memory(on) if on else None
     if on and (words := which_device(on)):
         say(words, error=True)
@@ -251,8 +258,9 @@ def _plan(
     predictions = Predictions(asked.trials, least=SMALL if will_run else 0) if predict else None
     if predictions:
         _say_many(predictions.asked)
-    # With a budget it may be that nothing fits into it: then Ray is not started.
-    starts = will_run and budget is None and not kept.exists()
+    # It may be that nothing fits into a short budget: then Ray is not started.
+    enough = budget is None or seconds_of(budget) > START_SECONDS
+    starts = will_run and enough and not kept.exists()
     meanwhile = partial(prepare, address) if starts else lambda: None
     nodes = find_nodes(address, cluster, meanwhile)
     if there:
@@ -261,7 +269,7 @@ def _plan(
         predictions.bound(rooms(nodes))
         _say_many(predictions.asked)
     made = make_plan(asked, nodes, kept, retry=frozenset(retry), fresh=fresh, predictions=predictions)
-    return Planned(plan=made, store=kept, nodes=nodes, predictions=predictions)
+    return Planned(plan=made, store=kept, nodes=nodes, predictions=predictions, budget=budget)
 
 
 def _say_many(count: int) -> None:

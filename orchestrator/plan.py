@@ -58,6 +58,8 @@ class Planned:
     store: Store
     nodes: list[Node]
     predictions: Predictions | None
+    budget: str | None = None
+    """How long running it may take, where the command or the sweep says so."""
 
 
 def make_plan(

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich.console import Console
 
@@ -78,8 +78,12 @@ def prepare(planned: Planned, console: Console, *, began: float, budget: float |
     """
     plan, nodes = planned.plan, planned.nodes
     foreseen = forecast(plan, Estimates(planned.store), nodes)
-    to_run = in_order(plan.to_run, foreseen.estimates)
-    pace = Pace(to_run, foreseen.estimates)
+    to_run = in_order(plan.to_run, foreseen.estimates, budgeted=budget is not None)
+    estimates = dict(foreseen.estimates)
+    if first := next((planned for planned in to_run if planned.trial.config.compiles), None):
+        estimate = estimates[id(first)]
+        estimates[id(first)] = replace(estimate, seconds=estimate.seconds + foreseen.compiling)
+    pace = Pace(to_run, estimates)
     progress = RunProgress(to_run, pace, console)
 
     def say_goodbye() -> None:

@@ -165,6 +165,12 @@ def test_times_that_scatter_too_much_are_flagged_not_converged():
     assert Flag.NOT_CONVERGED in rows["step.time"].flags and Flag.NOT_CONVERGED in rows["forward.time"].flags
 
 
+def test_a_series_that_may_take_no_longer_has_the_samples_that_it_took_and_says_so():
+    row = rows_of(SleepingStep({"forward": 0.05}), warmup_steps=50, measure_steps=50, max_seconds=0.12)["step.time"]
+    assert 1 <= len(row.warmup_samples) <= 3 and 1 <= len(row.samples) <= 3
+    assert {Flag.UNSTEADY, Flag.NOT_CONVERGED} <= set(row.flags)
+
+
 def test_a_fixed_number_is_never_called_unsteady_or_not_converged():
     step = SleepingStep({"forward": 0.001}, slow=lambda iteration: 1 + (7 * iteration) % 10)
     flags = rows_of(step, warmup_steps=20, measure_steps=40)["step.time"].flags

@@ -53,11 +53,11 @@ def take_series(bench: Workbench, run: Callable[[], Taken], seconds: Callable[[T
 
     warmup_from = time.monotonic()
     with bench.account("warmup"):
-        watched, was_steady = repeat(run_watched, config.warmup_steps, steady, WARMUP_LIMIT)
+        watched, was_steady = repeat(run_watched, config.warmup_steps, steady, WARMUP_LIMIT, config.max_seconds)
     cpu_before = read_cpu_time()
     since = time.monotonic()
     with bench.account("measured"):
-        measured, was_narrow = repeat(run, config.measure_steps, narrow, MEASURE_LIMIT)
+        measured, was_narrow = repeat(run, config.measure_steps, narrow, MEASURE_LIMIT, config.max_seconds)
     until = time.monotonic()
     cpu_after = read_cpu_time()
     found = {
