@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from analysis.stats import describe
 from trials.devices import find_device, peak_flops
+from trials.environment import is_absent
 from trials.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops, tokens_per_step
 from trials.outcome import Status
 from trials.spec import AUTO_FIELDS, CONFIG_FIELDS, Precision, RequestError
@@ -71,6 +72,24 @@ def load(store: str | Store, *, newest: bool = True) -> pd.DataFrame:
     frame = pd.concat([frame, describe(values, offsets)], axis=1)
     frame = _with_speed(frame)
     return newest_rows(frame) if newest else frame
+
+
+def of_present_devices(frame: pd.DataFrame, where: Collection[str] = ()) -> pd.DataFrame:
+    """The rows without those of trials that asked for a device that was not there: they would fill tables with
+    `unsupported`. A warning says how many; all are kept where `where`, the names of conditions, has the device's.
+
+    Raises RequestError where nothing else is there.
+    """
+    absent = frame["device_name"].map(is_absent).to_numpy(dtype=bool)
+    if "device_name" in where or not absent.any():
+        return frame
+    left_out = frame[absent].drop_duplicates(["measurement_id", "environment_id"])
+    names = ", ".join(left_out["device_name"].unique())
+    words = f"{len(left_out)} results are of a device that was not there ({names})"
+    if absent.all():
+        raise RequestError(f"{words}, and there are no others: `lmsweep doctor` says what can run here")
+    warnings.warn(f"{words}; they are left out. `lmsweep status` counts them.", stacklevel=2)
+    return frame[~absent].reset_index(drop=True)
 
 
 def newest_rows(frame: pd.DataFrame, *, prefer: Collection[Status] = (Status.OK,)) -> pd.DataFrame:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from trials.environment import Fingerprint, environment_id
+from trials.environment import Fingerprint, absent, environment_id
 from trials.spec import RequestError, TrialConfig
 
 ACCELERATOR = "accelerator_type:"
@@ -111,4 +111,4 @@ def missing_environment(config: TrialConfig, nodes: list[Node]) -> Fingerprint:
     some = next(iter(nodes[0].environments.values()))
     ranks = f" for {config.world_size} ranks" if config.world_size > 1 else ""
     on_nodes = f" on {config.nodes} nodes" if config.nodes > 1 else ""
-    return replace(some, accelerator_type=None, device_name=f"no {config.device} device{ranks}{on_nodes}")
+    return replace(some, accelerator_type=None, device_name=f"{absent(config.device)}{ranks}{on_nodes}")

@@ -11,6 +11,7 @@ from orchestrator.plan import Plan, PlannedTrial
 from orchestrator.progress import describe, varying_fields
 from orchestrator.run import Account
 from orchestrator.terminal import format_seconds
+from trials.environment import is_absent
 from trials.outcome import Flag, Status
 from trials.record import Record
 from trials.spec import measurement_id
@@ -91,6 +92,7 @@ def _results(plan: Plan, store: Store) -> list[str]:
         return []
     if (frame["status"] == Status.UNSUPPORTED.value).all():
         return ["None of it can run here: `lmsweep doctor` says what can. `lmsweep run quick` needs no GPU."]
+    frame = frame[~frame["device_name"].map(is_absent)]  # the summary has counted them
     rows, cols, values = default_layout(frame)
     table = pivot(frame, rows=rows, cols=cols, values=values, where={})
     text = render(table, "text") if len(table.median) <= MOST_ROWS else ""

@@ -16,6 +16,7 @@ from orchestrator.cli import app
 from tests.command import lmsweep_here
 from tests.golden_files import check_golden, same
 from tests.made_up_results import H200, LAPTOP, Attempts, config, samples
+from trials.environment import absent
 from trials.outcome import Flag
 from trials.spec import RequestError
 
@@ -164,6 +165,32 @@ def test_a_workload_that_this_version_does_not_know_is_a_row_like_any_other(atte
     text = lmsweep_here("table", attempts.store.location)
     assert "serving" in text and "timing" in text and "mode train_step" in text
     assert "serving" in lmsweep_here("table", attempts.store.location, "--rows", "workload,context_length")
+
+
+def test_rows_and_columns_that_are_given_twice_are_joined(hardware: pd.DataFrame, attempts: Attempts) -> None:
+    once = lmsweep_here("table", attempts.store.location, "--rows", "model,context_length", "--cols",
+                        "precision,compile,device_name")  # fmt: skip
+    again = lmsweep_here("table", attempts.store.location, "--rows", "model", "--rows", "context_length", "--cols",
+                         "precision", "--cols", "compile,device_name")  # fmt: skip
+    assert once == again and "1024" in once
+
+
+def test_what_asked_for_a_device_that_was_not_there_is_left_out_of_tables_and_counted(attempts: Attempts) -> None:
+    nowhere = replace(LAPTOP, device_name=absent("cuda"))
+    for context_length in (128, 256):
+        trial = config(device="cuda", context_length=context_length)
+        attempts.failed(trial, "unsupported", fingerprint=nowhere)
+    where = attempts.store.location
+    with pytest.raises(RequestError, match=r"2 results are of a device that was not there .* no others: `lmsweep doct"):
+        lmsweep_here("table", where)
+    attempts.ok(config(), {"step.time": samples(1, 0.1)}, fingerprint=LAPTOP)
+    attempts.failed(config(precision="tf32"), "unsupported", fingerprint=LAPTOP)
+    for arguments in ([], ["--preset", "end-to-end"], ["--rows", "model,precision"]):
+        with pytest.warns(UserWarning, match=r"2 results are of a device that was not there \(no cuda device\)"):
+            text = lmsweep_here("table", where, *arguments)
+        assert "no cuda device" not in text and text.count("unsupported") == 1
+    assert "no cuda device" in lmsweep_here("table", where, "--where", "device_name=no cuda device")
+    assert "no cuda device" in lmsweep_here("status", where)
 
 
 def test_an_unknown_value_says_so_and_why(hardware: pd.DataFrame) -> None:
