@@ -523,7 +523,7 @@ def test_a_plan_for_another_gpu_shows_peaks_and_leaves_out_what_does_not_fit(tmp
 
     unknown = lmsweep_here(*text, "--for", "H20", "--max-batch")
     assert (
-        "86.8 GiB of H20 (87.4 GiB, a guess: 9% less than is sold, as its driver's figure is not known, less" in unknown
+        "86.6 GiB of H20 (87.4 GiB, a guess: 9% less than is sold, as its driver's figure is not known, less" in unknown
     )
 
     wrong = lmsweep(*text, "--for", "H1000")
