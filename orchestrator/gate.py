@@ -58,10 +58,10 @@ class Gate:
         self._on_close()
 
 
-def seconds_of(text: str) -> float:
+def seconds_of(text: str, option: str = "--budget") -> float:
     """30m, 2h, 1h30m, 90s: seconds. Raises RequestError for anything else."""
     parts = re.findall(r"(\d+(?:\.\d+)?)([smh])", text.strip())
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if "".join(map("".join, parts)) != text.strip() or seconds <= 0:
-        raise RequestError(f"--budget {text}: write a time, as in 30m, 2h or 1h30m")
+        raise RequestError(f"{option} {text}: write a time, as in 30m, 2h or 1h30m")
     return seconds

@@ -88,6 +88,7 @@ def run(
     no_predict: NoPredict = False,
     nsys: Nsys = False,
     budget: Annotated[str | None, typer.Option(help="Run what fits into this time: 30m, 2h, ...")] = None,
+    grace: Annotated[str | None, typer.Option(help="Time for what runs to end after SIGTERM: 30s, 2m, ...")] = None,
 ) -> None:
     """Run what a sweep asks for and the store does not hold yet. Ctrl-C ends it; the next run goes on."""
     began = time.monotonic()
@@ -95,11 +96,13 @@ def run(
 
     from orchestrator.delivery import StoreError
     from orchestrator.gate import seconds_of
+    from orchestrator.interrupt import exit_code, words
     from orchestrator.plan_view import summary
     from orchestrator.run import prepare, run_plan
     from orchestrator.run_view import closing_words
 
     seconds = seconds_of(budget) if budget else None
+    graceful = seconds_of(grace, "--grace") if grace else 0.0
     rest = _command(
         sweep,
         {
@@ -107,6 +110,7 @@ def run(
             "--set": set,
             "--address": [address],
             "--cluster": [cluster],
+            "--grace": [grace],
         },
         {"--no-predict": no_predict, "--nsys": nsys},
     )
@@ -122,10 +126,10 @@ def run(
     say(summary(planned.plan, ready.forecast))
     try:
         with ready.progress:
-            run_plan(ready, address)
+            run_plan(ready, address, grace=graceful)
     except KeyboardInterrupt:
-        say(f"\ninterrupted; what had ended is in {store}. `{rest}` goes on.", error=True)
-        raise typer.Exit(130) from None
+        say(f"\n{words()}; what had ended is in {store}. `{rest}` goes on.", error=True)
+        raise typer.Exit(exit_code()) from None
     except StoreError as error:
         say(f"lmsweep: {store} takes no more results: {error}. `{rest}` goes on.", error=True)
         raise typer.Exit(1) from None

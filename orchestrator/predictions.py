@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import trials
+from trials.interpreter import command, environment
 from trials.prediction import Prediction, memory_config, memory_id, subject_of, upper_bound
 from trials.processes import kill_group
 from trials.spec import RequestError, Trial, TrialConfig
@@ -84,8 +85,8 @@ def ask(question: str, contents: list[TrialConfig], **options: Any) -> "subproce
     request = tempfile.TemporaryFile()  # noqa: SIM115 - the process has its own handle
     request.write(json.dumps({"question": question, "configs": [asdict(one) for one in contents], **options}).encode())
     request.seek(0)
-    command = [sys.executable, "-m", "trials.predict", str(os.getpid())]
-    return subprocess.Popen(command, stdin=request, stdout=subprocess.PIPE, start_new_session=True)
+    asked = command("trials.predict", str(os.getpid()))
+    return subprocess.Popen(asked, stdin=request, stdout=subprocess.PIPE, env=environment(), start_new_session=True)
 
 
 def answer_of(process: "subprocess.Popen[bytes]") -> list[Any]:

@@ -1,9 +1,7 @@
 """Running trials in processes of their own, from a process that must not touch a device."""
 
-import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,8 +10,9 @@ from typing import Self
 
 from trials.attempt import Attempt
 from trials.environment import Fingerprint, environment_id
+from trials.interpreter import command, environment
 from trials.outcome import Status
-from trials.processes import pinned, search_path
+from trials.processes import pinned
 from trials.ranks import Part
 from trials.record import Row
 from trials.spec import Trial, TrialConfig
@@ -161,9 +160,9 @@ class IsolatedRunner:
             ours, theirs = socket.socketpair()
             with theirs, pinned(self._cores):
                 self._server = subprocess.Popen(
-                    [sys.executable, "-m", "trials.server", str(theirs.fileno())],
+                    command("trials.server", str(theirs.fileno())),
                     pass_fds=[theirs.fileno()],
-                    env=_bounds(self._cores) | os.environ | {"PYTHONPATH": search_path()},
+                    env=_bounds(self._cores) | environment(),
                 )
             self._connection = Connection(ours.detach())
         return self._connection
