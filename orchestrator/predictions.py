@@ -16,6 +16,7 @@ import trials
 from trials.interpreter import command, environment
 from trials.prediction import Prediction, memory_config, memory_id, subject_of, upper_bound
 from trials.processes import kill_group
+from trials.scratch import temporary_folder
 from trials.spec import RequestError, Trial, TrialConfig
 
 MOST = 2000
@@ -82,7 +83,7 @@ def _prediction_or_reason(answer: dict[str, Any]) -> Prediction | str:
 
 def ask(question: str, contents: list[TrialConfig], **options: Any) -> "subprocess.Popen[bytes]":
     """Starts ``python -m trials.predict`` on a question, in a group of its own that ends with this process."""
-    request = tempfile.TemporaryFile()  # noqa: SIM115 - the process has its own handle
+    request = tempfile.TemporaryFile(dir=temporary_folder())  # noqa: SIM115 - the process has its own handle
     request.write(json.dumps({"question": question, "configs": [asdict(one) for one in contents], **options}).encode())
     request.seek(0)
     asked = command("trials.predict", str(os.getpid()))

@@ -67,6 +67,11 @@ class Finished:
     """Whether the process is as good as new."""
 
 
+def longest(configs: tuple[TrialConfig, ...]) -> float:
+    """Seconds that compiling ahead for these may take: as long as the trial among them that may take longest."""
+    return max(config.timeout_seconds for config in configs)
+
+
 class IsolatedRunner:
     """Starts a trial server on first use, and anew when it has died."""
 
@@ -122,7 +127,8 @@ class IsolatedRunner:
         """Has what the first of these trials needs in the cache: compiles it and its share of the others, side by side,
         or waits until another of the `sharers` has compiled it.
 
-        A graph that does not compile is left to its trial, which will say so.
+        A graph that does not compile is left to its trial, which will say so; so is one that is not compiled when the
+        time of the longest trial is up.
         """
         begin = time.monotonic()
         connection = self._connect()
@@ -130,6 +136,10 @@ class IsolatedRunner:
         try:
             key = environment_id(environment)
             connection.send(PrecompileRequest(configs=configs, environment_id=key, sharers=sharers))
+            if not connection.poll(longest(configs) + PATIENCE):
+                assert self._server, "it was asked"
+                self._server.kill()
+                raise EOFError
             graphs = connection.recv()
         except (EOFError, ConnectionError):
             self.close()
