@@ -45,7 +45,7 @@ def test_nsys_looks_at_the_profiled_steps_and_its_reports_become_the_same_tables
     assert done.returncode == 0, done.stdout + done.stderr
     profiled, stats = (json.loads(line) for line in calls.read_text().splitlines())
     assert profiled[0] == "profile" and {"--trace=cuda,nvtx", "--cuda-graph-trace=node"} < {*profiled}
-    assert profiled[profiled.index("-m") + 1] == "trials.profiled_steps"
+    assert "trials.profiled_steps" in profiled
     assert stats[0] == "stats" and {"--format=csv", "--report=cuda_gpu_trace"} < {*stats}
     kernels = pd.read_parquet(store / "kernels").set_index("kernel")
     assert set(kernels["profiler"]) == {"nsys"}
