@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import analysis
 from analysis.numbers import choose_unit, interval_texts, number_text
-from orchestrator.cli import app
+from orchestrator.verbs import app
 from tests.command import lmsweep_here
 from tests.golden_files import check_golden, same
 from tests.made_up_results import H200, LAPTOP, Attempts, config, samples
