@@ -32,7 +32,7 @@ def attempts(tmp_path: Path) -> Attempts:
 
 
 def of(attempts: Attempts, baseline: dict[str, str], contrast: dict[str, str], **options: Any) -> Comparison:
-    sides = select_sides(analysis.load(attempts.store, newest=False), baseline, contrast)
+    sides = select_sides(analysis.load(attempts.store, pooled=False), baseline, contrast)
     return compare(sides[0], sides[1], between=sides[2], **options)
 
 

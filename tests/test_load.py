@@ -122,7 +122,7 @@ def test_the_newest_ok_attempt_of_a_measurement_is_kept_and_all_of_it(attempts: 
     newest = analysis.load(attempts.store)
     assert list(newest["median"]) == [2.0, 2.0, 2.0]
     assert list(newest.index) == [0, 1, 2]
-    assert len(analysis.load(attempts.store, newest=False)) == 6
+    assert len(analysis.load(attempts.store, pooled=False)) == 6
 
 
 def test_without_an_ok_attempt_the_newest_failure_is_kept(attempts: Attempts) -> None:
@@ -193,7 +193,7 @@ def test_counts_are_of_what_a_plan_goes_by_for_each_workload_by_sweep_and_device
     attempts.failed(config(context_length=2048), "timeout")
     attempts.ok(config(), {"step.time": (1.0,)}, workload="noop")
     attempts.ok(config(), {"step.time": (1.0,)}, fingerprint=LAPTOP)
-    table = counts(analysis.load(attempts.store, newest=False))
+    table = counts(analysis.load(attempts.store, pooled=False))
     assert list(table.columns) == ["sweep", "device_name", "ok", "oom", "timeout"]
     table = table.set_index(["sweep", "device_name"])
     assert table.loc[("made-up", "NVIDIA H200")].to_dict() == {"ok": 3, "oom": 1, "timeout": 1}

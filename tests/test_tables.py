@@ -204,7 +204,7 @@ def test_attempts_of_one_measurement_are_not_averaged(attempts: Attempts) -> Non
     attempts.ok(config(), {"step.time": (1.0,)})
     attempts.ok(config(), {"step.time": (2.0,)})
     with pytest.raises(RequestError, match="holds 2 attempts of one measurement"):
-        pivot(analysis.load(attempts.store, newest=False), "model", "", "step.time")
+        pivot(analysis.load(attempts.store, pooled=False), "model", "", "step.time")
 
 
 def test_rows_and_columns_are_in_natural_order(attempts: Attempts) -> None:
