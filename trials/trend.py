@@ -10,12 +10,13 @@ them: as an autocorrelation of the samples it would be taken for noise that expl
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr
 from scipy.stats import rankdata
 
 from trials.interval import Floats
 
-SIGNIFICANCE = 0.02
+SIGNIFICANCE = 0.03
 """Probability that independent samples seem to have a trend; those of correlated ones are seen more often."""
 
 LEAST_CHANGE = 0.01
@@ -30,7 +31,7 @@ def is_drifting(series: Sequence[float]) -> bool:
     return bool(have_trend(np.asarray(series, dtype=np.float64)[None, :])[0])
 
 
-def have_trend(samples: Floats) -> np.ndarray:
+def have_trend(samples: Floats) -> NDArray[np.bool_]:
     """The same of many series of one length, a (rows, n) matrix."""
     rows, n = samples.shape
     if n < FEWEST:
@@ -43,8 +44,10 @@ def have_trend(samples: Floats) -> np.ndarray:
 
 def trend_p(samples: Floats) -> Floats:
     """Two-sided probability of a count of rises as far from even as this one, if nothing changes."""
-    _, n = samples.shape
-    rises = sum(np.sign(samples[:, gap:] - samples[:, :-gap]).sum(axis=1) for gap in range(1, n))
+    rows, n = samples.shape
+    rises = np.zeros(rows)
+    for gap in range(1, n):
+        rises += np.sign(samples[:, gap:] - samples[:, :-gap]).sum(axis=1)
     rho = correlation_of_neighbours(samples)
     variance = n * (n - 1) * (2 * n + 5) / 18 * (1 + rho) / (1 - rho)
     return 2 * ndtr(-np.maximum(np.abs(rises) - 1, 0) / np.sqrt(variance))
