@@ -53,7 +53,9 @@ def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Float
     if processes.max(initial=0) > 1:
         told["processes"] = [_told(*each) for each in zip(*processes, *spreads, strict=True)]
     flags = row.groupby("place")["flags"].agg(_together)
-    return pd.DataFrame({**medians, **numbers, **told, "verdict": verdict, "flags": flags.reindex(range(count)).to_list()})
+    return pd.DataFrame(
+        {**medians, **numbers, **told, "verdict": verdict, "flags": flags.reindex(range(count)).to_list()}
+    )
 
 
 def _told(baseline: float, contrast: float, of_baseline: float, of_contrast: float) -> str:

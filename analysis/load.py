@@ -40,9 +40,9 @@ def load(store: str | Store, *, pooled: bool = True) -> pd.DataFrame:
     `tflops`, in TFLOP/s; `mfu`, the share of the datasheet's peak, NaN for a device or arithmetic whose peak is not
     known. For the metric `energy`: `energy_per_token`, in joules. These five are at the median.
 
-    pooled: the processes that measured the same are one row (`analysis.processes.pool`); `processes` says how many there
-    are, `spread` how far apart their medians lie, as a share, `process_lengths` how many of `samples` are whose. False
-    keeps every attempt's own rows, those of superseded failures too.
+    pooled: the processes that measured the same are one row (`analysis.processes.pool`); `processes` says how many
+    there are, `spread` how far apart their medians lie, as a share, `process_lengths` how many of `samples` are whose.
+    False keeps every attempt's own rows, those of superseded failures too.
 
     Lists stay in Arrow (a cell of `samples` reads as a list); integers are nullable; the columns of AUTO_FIELDS hold
     numbers and the word auto. Files that cannot be read are

@@ -1,12 +1,13 @@
 """Several processes that measured the same: which of them count, and what they tell together.
 
 The rule, for tables, comparisons and the page alike (docs/measuring.md): every ok attempt of a measurement in one
-environment is one process; a failure counts only where there is none. The median of several is the median of theirs. Its
-interval covers what differs between processes: Student's, with one degree of freedom less than there are processes, and
+environment is one process; a failure counts only where there is none. The median of several is the median of theirs.
+Its interval covers what differs between processes: Student's, with one degree of freedom less than there are processes, and
 nowhere less than what differs within them.
 """
 
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -54,8 +55,8 @@ def rows_that_count(frame: pd.DataFrame, *, within: Sequence[str] = ()) -> pd.Da
 def pool(frame: pd.DataFrame) -> pd.DataFrame:
     """One row for each value of each measurement in each environment, of rows that have the columns of `describe`.
 
-    Statistics and `samples` are those of all processes, in order of time; `flags` are of any of them; what else there is
-    (warm-up, load, artifacts) is of the newest.
+    Statistics and `samples` are those of all processes, in order of time; `flags` are of any of them; what else there
+    is (warm-up, load, artifacts) is of the newest.
     """
     rows = rows_that_count(frame)
     codes = np.asarray(rows.groupby(_VALUE, dropna=False, sort=False).ngroup(), dtype=np.int64)
@@ -94,7 +95,9 @@ def pool_statistics(rows: pd.DataFrame, codes: NDArray[np.int64]) -> pd.DataFram
 
 def as_lists(numbers: NDArray[np.int64]) -> pd.Series:
     """Each number as a list of one."""
-    lists = pa.ListArray.from_arrays(pa.array(np.arange(len(numbers) + 1, dtype=np.int32)), pa.array(numbers, pa.int64()))
+    lists = pa.ListArray.from_arrays(
+        pa.array(np.arange(len(numbers) + 1, dtype=np.int32)), pa.array(numbers, pa.int64())
+    )
     return pd.Series(pd.arrays.ArrowExtensionArray(lists))
 
 
@@ -136,15 +139,13 @@ def _of_equally_many(each: dict[str, Floats]) -> dict[str, Floats]:
 def _between_processes(medians: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
     """The interval of the median of processes; on the scale of logarithms where all are positive, as times are."""
     k = medians.shape[1]
-    positive = (np.nan_to_num(low, nan=1.0) > 0).all(axis=1) & (medians > 0).all(axis=1)
+    positive = np.asarray((np.nan_to_num(low, nan=1.0) > 0).all(axis=1) & (medians > 0).all(axis=1))
     with np.errstate(divide="ignore", invalid="ignore"):
         scale = [np.where(positive[:, None], np.log(column), column) for column in (medians, low, high)]
     centre = np.median(scale[0], axis=1)
-    between = student(k - 1) * spread_of_medians(k) * scale[0].std(axis=1, ddof=1)
+    between = student(k - 1) * spread_of_medians(k) * np.std(scale[0], axis=1, ddof=1)
     # A process of one sample has no interval of its own.
-    below, above = (
-        np.maximum(between, within_processes(np.nan_to_num(np.abs(end - scale[0])))) for end in scale[1:]
-    )
+    below, above = (np.maximum(between, within_processes(np.nan_to_num(np.abs(end - scale[0])))) for end in scale[1:])
     ends = centre - below, centre + above
     return tuple(np.where(positive, np.exp(np.where(positive, end, 0)), end) for end in ends)  # type: ignore[return-value]
 
@@ -159,7 +160,7 @@ def _together(column: pd.Series, begins: NDArray[np.int64], *, different: bool) 
     values = pc.list_flatten(lists)
     if different:
         words = values.to_pylist()
-        made = pa.array([list(dict.fromkeys(words[a:b])) for a, b in zip(ends, ends[1:], strict=False)], lists.type)
+        made = pa.array([list(dict.fromkeys(words[a:b])) for a, b in pairwise(ends)], lists.type)
     else:
         made = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values).cast(lists.type)
     made = pc.if_else(pa.array(known), made, pa.scalar(None, lists.type))

@@ -20,7 +20,7 @@ SIGNIFICANCE = 0.05
 
 FURTHEST = 1.5
 """Times the distance to the outermost samples that the interval of a ratio reaches at most. Ten samples cannot tell
-neighbours that are nearly the same from a few that happen to be alike: without a limit, no difference would be found."""
+neighbours that are nearly the same from a few that happen to be alike: without a limit they find no difference."""
 
 _NORMAL = 1.96
 """Standard deviations on either side of the mean that hold 95 % of a normal distribution."""
@@ -46,13 +46,15 @@ def ratio_of_medians(baseline: Floats, contrast: Floats) -> tuple[Floats, Floats
     medians = [np.median(side, axis=2) for side in sides]
     freedom = sum(processes) - 2
     squares = sum(((of_side - of_side.mean(axis=1, keepdims=True)) ** 2).sum(axis=1) for of_side in medians)
-    between = student(freedom) * np.sqrt(squares / freedom) * np.hypot(*map(spread_of_medians, processes))
+    between = (
+        student(freedom)
+        * np.sqrt(squares / freedom)
+        * np.hypot(spread_of_medians(processes[0]), spread_of_medians(processes[1]))
+    )
     below, above = between, between
     if all(side.shape[2] > 1 for side in sides):
         one, other = (_distances(side) for side in sides)
-        below, above = (
-            np.maximum(between, np.hypot(one[1 - end], other[end])) for end in (0, 1)
-        )
+        below, above = (np.maximum(between, np.hypot(one[1 - end], other[end])) for end in (0, 1))
     return ratio, ratio * np.exp(-below), ratio * np.exp(above)
 
 
@@ -101,8 +103,8 @@ def direction(ratio: Floats, low: Floats, high: Floats, p: Floats, least: Floats
 def _within(baseline: Floats, contrast: Floats) -> tuple[Floats, Floats]:
     """How far below and above the difference of medians of two (rows, n) matrices its interval reaches.
 
-    Neighbours are taken to be as alike on one side as on the other, so that both tell of it; for every rho there may be,
-    the distances of both intervals are added in quadrature (Donner and Zou, Statistical Methods in Medical Research 21,
+    Neighbours are taken to be as alike on one side as on the other, so that both tell of it; for every rho there may
+    be, the distances of both intervals are added in quadrature (Donner and Zou, Statistical Methods in Medical Research 21,
     2012). A side reaches no further than FURTHEST times the distance to its outermost samples.
     """
     sides = (baseline, contrast)
@@ -118,7 +120,9 @@ def _within(baseline: Floats, contrast: Floats) -> tuple[Floats, Floats]:
         return np.hypot(*ends[0]) * factor, np.hypot(*ends[1]) * factor
     first, second = (correlation(side) for side in sides)
     chances, freedom = first.chances(second), sum(side.shape[1] for side in sides) - 2
-    outermost = [(side[:, -1] - middle[0], middle[0] - side[:, 0]) for side, middle in zip(ordered, (one, other), strict=True)]
+    outermost = [
+        (side[:, -1] - middle[0], middle[0] - side[:, 0]) for side, middle in zip(ordered, (one, other), strict=True)
+    ]
     limits = [np.hypot(outermost[0][0], outermost[1][1]), np.hypot(outermost[0][1], outermost[1][0])]
     reach = []
     for (of_one, of_other), limit in zip(ends, limits, strict=True):

@@ -1,13 +1,13 @@
 """What a series of samples tells of its median, and which of them are outliers.
 
 Of independent samples the 95 % interval of the median lies between two of them, chosen by rank from the binomial
-distribution, so that nothing is assumed about the shape of the noise; between two ranks it is interpolated (Hettmansperger
-and Sheather, Statistics and Probability Letters 4, 1986).
+distribution, so that nothing is assumed about the shape of the noise; between two ranks it is interpolated
+(Hettmansperger and Sheather, Statistics and Probability Letters 4, 1986).
 
 Neighbouring iterations resemble each other (clocks, caches, temperature), which makes n samples worth fewer. How alike
 they are, rho of an AR(1) process, is itself known from n samples alone. The interval is therefore widened for every rho
-there may be, by how likely the samples make it (`Correlation`): little where many samples are plainly independent, a lot
-where few seem to be alike. tests/test_stats.py simulates what the intervals cover, docs/measuring.md has the table. Of
+there may be, by how likely the samples make it (`Correlation`): little where many samples are plainly independent, a
+lot where few seem to be alike. tests/test_stats.py simulates what the intervals cover, docs/measuring.md has the table. Of
 fewer than FEWEST samples the interval is their whole range, which covers less.
 
 The functions of one series come last; the others take many series of one length at once, as a (rows, n) matrix.
@@ -70,9 +70,7 @@ def correlation(samples: Floats) -> Correlation:
         likelihood = np.exp(logarithm - logarithm.max(axis=0))
         error = np.sqrt(residual / information / (residual[0] / n))
     constant = squares == 0
-    return Correlation(
-        likelihood=np.where(constant, 1.0, likelihood), error=np.where(constant, 1.0, error)
-    )
+    return Correlation(likelihood=np.where(constant, 1.0, likelihood), error=np.where(constant, 1.0, error))
 
 
 def widest_likely(chances: Floats, errors: Floats, freedom: int) -> Floats:
@@ -107,7 +105,7 @@ def independent_interval(ordered: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def intervals(samples: Floats) -> tuple[Floats, Floats, Floats]:
-    """Median of each row, and low and high end of its interval; of samples that are never negative it is not either."""
+    """Median of each row, and low and high end of its interval, widened as shares where all samples are positive."""
     n = samples.shape[1]
     ordered = np.sort(samples, axis=1)
     median, low, high = independent_interval(ordered)
@@ -116,8 +114,12 @@ def intervals(samples: Floats) -> tuple[Floats, Floats, Floats]:
     found = correlation(samples)
     factor = np.maximum(widest_likely(found.chances(), found.error, n - 1), 1)
     factor = np.where(ordered[:, 0] == ordered[:, -1], 1.0, factor)
-    low, high = median - factor * (median - low), median + factor * (high - median)
-    return median, np.where(ordered[:, 0] >= 0, np.maximum(low, 0), low), high
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        shares = [median * (end / median) ** factor for end in (low, high)]
+    distances = [median + factor * (end - median) for end in (low, high)]
+    positive = ordered[:, 0] > 0
+    low, high = (np.where(positive, *ends) for ends in zip(shares, distances, strict=True))
+    return median, low, high
 
 
 def count_outliers(samples: Floats) -> NDArray[np.int64]:

@@ -46,8 +46,8 @@ class Flag(StrEnum):
     NOT_CONVERGED = (
         "not_converged",
         "There are too few iterations: the automatic number came to its limit before the interval of the median was "
-        "narrow enough, or a given number is worth fewer than three independent ones, so alike are neighbours. Quiet the "
-        "machine, or give measure_steps as a larger number or auto.",
+        "narrow enough, or a given number is worth fewer than three independent ones, so alike are neighbours. Quiet "
+        "the machine, or give measure_steps as a larger number or auto.",
     )
     THROTTLED = (
         "throttled",

@@ -144,5 +144,7 @@ def _backward_and_optimizer(timed: pd.DataFrame) -> pd.DataFrame:
     lengths = [list(each) for each in backward["process_lengths"]]
     of_each = describe(np.concatenate([*sums, []]), np.cumsum([0, *(n for each in lengths for n in each)]))
     statistics = pool_statistics(of_each, np.repeat(np.arange(len(lengths)), list(map(len, lengths))))
-    found = backward.reset_index().assign(phase="backward_optimizer", **{name: statistics[name] for name in statistics})
+    found = backward.reset_index().assign(
+        phase="backward_optimizer", **{str(name): column for name, column in statistics.items()}
+    )
     return found.drop(columns=["samples", "warmup_samples"])
