@@ -2,8 +2,8 @@
 
 The rule, for tables, comparisons and the page alike (docs/measuring.md): every ok attempt of a measurement in one
 environment is one process; a failure counts only where there is none. The median of several is the median of theirs.
-Its interval covers what differs between processes: Student's, with one degree of freedom less than there are processes, and
-nowhere less than what differs within them.
+Its interval covers what differs between processes: Student's, with one degree of freedom less than there are
+processes, and nowhere less than what differs within them.
 """
 
 from collections.abc import Collection, Sequence

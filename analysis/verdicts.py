@@ -104,8 +104,8 @@ def _within(baseline: Floats, contrast: Floats) -> tuple[Floats, Floats]:
     """How far below and above the difference of medians of two (rows, n) matrices its interval reaches.
 
     Neighbours are taken to be as alike on one side as on the other, so that both tell of it; for every rho there may
-    be, the distances of both intervals are added in quadrature (Donner and Zou, Statistical Methods in Medical Research 21,
-    2012). A side reaches no further than FURTHEST times the distance to its outermost samples.
+    be, the distances of both intervals are added in quadrature (Donner and Zou, Statistical Methods in Medical
+    Research 21, 2012). A side reaches no further than FURTHEST times the distance to its outermost samples.
     """
     sides = (baseline, contrast)
     fewest = min(side.shape[1] for side in sides)

@@ -7,8 +7,8 @@ distribution, so that nothing is assumed about the shape of the noise; between t
 Neighbouring iterations resemble each other (clocks, caches, temperature), which makes n samples worth fewer. How alike
 they are, rho of an AR(1) process, is itself known from n samples alone. The interval is therefore widened for every rho
 there may be, by how likely the samples make it (`Correlation`): little where many samples are plainly independent, a
-lot where few seem to be alike. tests/test_stats.py simulates what the intervals cover, docs/measuring.md has the table. Of
-fewer than FEWEST samples the interval is their whole range, which covers less.
+lot where few seem to be alike. tests/test_stats.py simulates what the intervals cover, docs/measuring.md has the table.
+Of fewer than FEWEST samples the interval is their whole range, which covers less.
 
 The functions of one series come last; the others take many series of one length at once, as a (rows, n) matrix.
 """
