@@ -129,7 +129,7 @@ def compare(
         keys=keys,
         unit=unit,
         conditions=common_conditions(cells, [*keys, *free]),
-        title=f"{'; '.join(sides_told) or 'contrast against baseline'}: ratio of medians ± 95 % interval",
+        title=f"{'; '.join(sides_told) or 'contrast against baseline'}: ratio of medians and 95 % interval",
         unpaired=unpaired,
         least=tuple(sorted(set(floors.tolist()))),
         doubts=_doubts(cells, len(first)),

@@ -32,6 +32,11 @@ UNITS: dict[str, tuple[Unit, ...]] = {
 ALL_UNKNOWN = 1e4
 """Where an interval reaches so many times as far as the number, nothing is known, and its digits would fill a line."""
 
+EVEN = 2 / 3
+"""Share of the distance to the farther end that the nearer one has to be away for ± to say it of both."""
+ALL_BUT_EVEN = 0.01
+"""Share of the number by which the distances may differ all the same: to read ± then misleads nobody."""
+
 
 def choose_unit(stored_unit: str, values: Iterable[float]) -> Unit:
     """The largest unit of which the middle one of the values is at least one; zeros and NaNs do not count."""
@@ -53,22 +58,35 @@ def number_text(value: float) -> str:
 
 
 def interval_texts(median: float, low: float, high: float) -> tuple[str, str | None]:
-    """The median, and its distance to the farther end of its interval (None where that is 0 or not known).
+    """The median, and its interval (None where that has no width or is not known): `± 0.05` where the ends are about
+    as far from the median, else `[41, 117]`.
 
-    The distance has one significant digit, or two where it begins with 1, and the median ends at the same digit; where
-    that would leave the median fewer than two digits, both have more.
+    The distance after ± is that to the farther end. It has one significant digit, or two where it begins with 1; two
+    ends have two digits of the distance between them. The median ends at the same digit; where that would leave it
+    fewer than two digits, all have more.
     """
-    distance = max(median - low, high - median)
-    if math.isnan(distance) or distance == 0:
+    below, above = median - low, high - median
+    distance = max(below, above)
+    if math.isnan(below) or math.isnan(above) or distance == 0:
         return number_text(median), None
+    even = _is_even(median, low, high)
     if median != 0 and distance >= ALL_UNKNOWN * abs(median):
-        return _fixed(median, 1 - _exponent(median)), f"{distance:.0e}"
-    exponent = _exponent(distance)
-    digits = 2 if distance < 2 * 10.0**exponent else 1
-    decimals = digits - 1 - exponent
+        return _fixed(median, 1 - _exponent(median)), f"± {distance:.0e}" if even else f"[{low:.0e}, {high:.0e}]"
+    measure = distance if even else high - low
+    digits = 2 if not even or measure < 2 * 10.0 ** _exponent(measure) else 1
+    decimals = digits - 1 - _exponent(measure)
     if median != 0:
         decimals = max(decimals, 1 - _exponent(median))
-    return _fixed(median, decimals), _fixed(distance, decimals)
+    if even:
+        return _fixed(median, decimals), f"± {_fixed(distance, decimals)}"
+    return _fixed(median, decimals), f"[{_fixed(low, decimals)}, {_fixed(high, decimals)}]"
+
+
+def _is_even(median: float, low: float, high: float) -> bool:
+    """Whether median ± the distance to the farther end says the same as both ends, sign included."""
+    nearer, farther = sorted((median - low, high - median))
+    keeps_sign = (low <= 0 or median > farther) and (high >= 0 or median < -farther)
+    return (nearer >= EVEN * farther or farther - nearer <= ALL_BUT_EVEN * abs(median)) and keeps_sign
 
 
 def _exponent(value: float) -> int:

@@ -21,7 +21,7 @@ def render(table: Table | Listing, output_format: str) -> str:
     """The table as `text`, `markdown`, `latex` (needs the package booktabs), `typst`, `html` (a fragment) or `csv`.
 
     CSV has one line per result, in SI units, and leaves out what the store does not hold. The other formats choose
-    one unit per value and write median ± distance to the farther end of its 95 % interval; trials that failed show
+    one unit per value and write the median with its 95 % interval (`interval_texts`); trials that failed show
     their status, doubts and unknown values a letter that is explained below. Raises RequestError for another format.
     """
     if output_format not in FORMATS:
@@ -56,7 +56,7 @@ def _markdown(table: Table | Listing) -> str:
 
 
 def _latex(table: Table | Listing) -> str:
-    sheet = sheet_of(table, Markup(escape=_escape_latex, plus_minus=r"$\pm$", mark=r"\textsuperscript{{{}}}"))
+    sheet = sheet_of(table, Markup(escape=_escape_latex, interval=_latex_interval, mark=r"\textsuperscript{{{}}}"))
     tabular = _styled(sheet).to_latex(
         hrules=True,
         column_format="l" * sheet.cells.index.nlevels + "r" * sheet.cells.shape[1],
@@ -70,7 +70,7 @@ def _latex(table: Table | Listing) -> str:
 
 
 def _typst(table: Table | Listing) -> str:
-    sheet = sheet_of(table, Markup(escape=_escape_typst, mark="#super[{}]"))
+    sheet = sheet_of(table, Markup(escape=_escape_typst, interval=_escape_typst, mark="#super[{}]"))
     body = indent(_styled(sheet).to_typst().strip().removeprefix("#"), "  ")
     caption = ". ".join(filter(None, [sheet.caption, sheet.conditions]))
     figure = f"#figure(\n{body},\n  caption: [{caption}],\n)\n"
@@ -134,6 +134,10 @@ def _plain_table(sheet: Sheet, headers: list[str], style: str) -> str:
 def _escape_latex(text: str) -> str:
     words = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     return re.sub(r"[\\~^&%$#_{}]", lambda found: words.get(found[0], "\\" + found[0]), text)
+
+
+def _latex_interval(text: str) -> str:
+    return text.replace("±", r"$\pm$")
 
 
 def _escape_typst(text: str) -> str:

@@ -24,7 +24,8 @@ class Markup:
     """How a format writes what is not plain text."""
 
     escape: Callable[[str], str] = str
-    plus_minus: str = "±"
+    interval: Callable[[str], str] = str
+    """For ± and for brackets around two numbers."""
     mark: str = " [{}]"
     """Around the letters that point from a cell to its notes."""
 
@@ -57,10 +58,16 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
     names = {value: f"{value} ({units[value].name})" if value in units else value for value in table.units}
     keys: list[Any] = table.median.columns.to_list()
     columns, levels = [(*key[:-1], names[key[-1]]) for key in keys], axis_names(table.median.columns)
-    shows = "median ± 95 % interval"
+    shows = "median and 95 % interval"
+    # How much of a training step a `step` is: its name does not say.
+    with_mode = "mode" in table.conditions and any(value.startswith("step.") for value in table.units)
+    said = [f"mode {table.conditions['mode']}"] if with_mode else []
     if len(names) == 1 and len(levels) > 1:  # one value for all: it goes into the caption
-        shows = f"{names[keys[0][-1]]}: {shows}"
+        said.insert(0, names[keys[0][-1]])
         columns, levels = [key[:-1] for key in columns], levels[:-1]
+    shows = f"{', '.join(said)}: {shows}" if said else shows
+    conditions = ", ".join(f"{name} {text}" for name, text in table.conditions.items() if f"{name} {text}" not in said)
+    differing = ", ".join(f"{name} ({some})" for name, some in table.differing.items())
     contents = [getattr(table, name).to_numpy() for name in ("status", "median", "low", "high", "flags", "reason")]
     cells = [
         [
@@ -70,8 +77,8 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
         for row in range(len(table.median))
     ]
     return Sheet(
-        caption=escape(f"{table.title}; {shows}" if table.title else shows).replace("±", markup.plus_minus),
-        conditions=escape(", ".join(f"{name} {text}" for name, text in table.conditions.items())),
+        caption=escape(f"{table.title}; {shows}" if table.title else shows),
+        conditions=escape("; ".join(filter(None, [conditions, differing and f"cells differ in {differing}"]))),
         cells=pd.DataFrame(
             cells,
             index=_labels(table.median.index, axis_names(table.median.index), escape),
@@ -96,7 +103,9 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     letters = _letters(word for words in doubts for word in words)
     texts: list[list[str]] = []
     for name in shown:
-        if name in units:
+        if name in listing.decimals:
+            texts.append([f"{number:.{listing.decimals[name]}f}" for number in frame[name] / units[name].size])
+        elif name in units:
             ends = [frame.get(f"{name}{end}", frame[name] * np.nan).to_numpy(float) for end in (LOW, HIGH)]
             texts.append(
                 [
@@ -115,7 +124,7 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     cells = pd.DataFrame(dict(enumerate(texts)), dtype=object)
     names = [f"{name} ({units[name].name})" if name in units and units[name].name != "1" else name for name in shown]
     return Sheet(
-        caption=escape(listing.title).replace("±", markup.plus_minus),
+        caption=escape(listing.title),
         conditions=escape(", ".join(f"{name} {text}" for name, text in listing.conditions.items())),
         cells=cells.set_axis(_labels(frame[listing.keys].itertuples(index=False), listing.keys, escape)).set_axis(
             _labels([(name,) for name in names], [""], escape), axis="columns"
@@ -163,8 +172,8 @@ def _cell(
 
 
 def _number(median: float, low: float, high: float, *, unit: Unit, markup: Markup) -> str:
-    number, distance = interval_texts(median / unit.size, low / unit.size, high / unit.size)
-    return number if distance is None else f"{number} {markup.plus_minus} {distance}"
+    number, interval = interval_texts(median / unit.size, low / unit.size, high / unit.size)
+    return number if interval is None else f"{number} {markup.interval(interval)}"
 
 
 def _numbers(table: Table, value: str) -> np.ndarray:

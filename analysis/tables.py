@@ -1,6 +1,6 @@
 """Wide tables of results: which keys are rows, which columns, and which values the cells show."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from analysis.cells import cells_of, select, unit_of, usual_values
 from analysis.keys import DISTINGUISHING_COLUMNS, NO_VALUE, check_key, label, natural_ranks
+from trials.environment import ENVIRONMENT_FIELDS
 from trials.spec import CONFIG_FIELDS, PROTOCOL_FIELDS, RequestError
 
 CELL_CONTENTS: dict[str, object] = {
@@ -31,6 +32,13 @@ CONDITIONS = (
 )
 """Keys worth a row, or a line under the title, even where they follow from the others. A model's dimensions follow from
 its name, and the rest of an environment nearly always from the device and the version of torch."""
+
+FOLLOWS: dict[str, tuple[str, ...]] = (
+    dict.fromkeys(DIMENSIONS, ("model",))
+    | {name: ("device_name", "torch_version") for name in ENVIRONMENT_FIELDS if name not in CONDITIONS}
+    | {"device": ("device_name",)}
+)
+"""Keys that need no word of their own where these keys are told, as long as they say no more."""
 
 PROTOCOL = tuple(name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] == "protocol")
 """Keys of which a workload reads some."""
@@ -70,6 +78,8 @@ class Table:
     conditions: dict[str, str]
     """Keys which are neither rows nor columns and read the same in all results of the table; fields that few sweeps use
     are left out where they hold their default."""
+    differing: dict[str, str] = field(default_factory=dict)
+    """Keys which are neither rows nor columns although the results of the table differ in them, and their readings."""
     together: tuple[str, ...] = ()
     """Values that are read against each other: they are printed in one unit."""
     title: str = ""
@@ -116,6 +126,7 @@ def arrange(cells: pd.DataFrame, *, rows: list[str], cols: list[str], values: li
         **frames,
         units={value: unit_of(cells, value) for value in values},
         conditions=common_conditions(cells, [*rows, *cols]),
+        differing={name: _few(_readings(cells, name)) for name in _told_apart_by(cells, [*rows, *cols])},
         notes=process_notes(cells),
     )
 
@@ -160,19 +171,37 @@ def default_layout(
 
 
 def varying_keys(cells: pd.DataFrame, rows: list[str], cols: list[str]) -> list[str]:
-    """These rows, and the keys that are in neither list and must be rows for every result to have its own place."""
-    rows = list(rows)
+    """These rows, and the keys that are in neither list and tell results apart."""
+    return [*rows, *_told_apart_by(cells, [*rows, *cols])]
+
+
+def _told_apart_by(cells: pd.DataFrame, told: list[str]) -> list[str]:
+    """The keys, other than those told already, in which the results differ; those that FOLLOWS has only where they
+    differ although what they follow is the same.
+    """
+    found: list[str] = []
     for name in dict.fromkeys((*CONDITIONS, *DISTINGUISHING_COLUMNS)):
-        if name in (*rows, *cols) or cells[name].nunique(dropna=False) < 2:
+        if name in told or cells[name].nunique(dropna=False) < 2:
             continue
-        if name in CONDITIONS or cells.groupby([*rows, *cols], dropna=False)[name].nunique(dropna=False).max() > 1:
-            rows.append(name)
-    return rows
+        leading = [*FOLLOWS.get(name, ())]
+        if not leading or cells.groupby(leading, dropna=False)[name].nunique(dropna=False).max() > 1:
+            found.append(name)
+    return found
+
+
+def _readings(cells: pd.DataFrame, name: str) -> list[str]:
+    """How the values of a key read, in natural order."""
+    return list(dict.fromkeys(map(label, cells[name].iloc[np.argsort(natural_ranks(cells, name))])))
+
+
+def _few(words: list[str]) -> str:
+    return ", ".join(words[:3]) + (", ..." if len(words) > 3 else "")
 
 
 def common_conditions(cells: pd.DataFrame, keys: list[str]) -> dict[str, str]:
     """What a reader is told of all results together: see `Table.conditions`. keys: what the table tells of each."""
-    unread = set(PROTOCOL).difference(*(PROTOCOL_FIELDS[name] for name in cells["workload"].unique()))
+    # What a workload of a newer version reads is not known here: it may be any of them.
+    unread = set(PROTOCOL).difference(*(PROTOCOL_FIELDS.get(name, PROTOCOL) for name in cells["workload"].unique()))
     constant = [name for name in CONDITIONS if name not in keys and cells[name].nunique(dropna=False) == 1]
     conditions = {name: label(cells[name].iloc[0]) for name in constant if name not in unread}
     return {name: text for name, text in conditions.items() if text not in (NO_VALUE, USUAL.get(name))}
@@ -218,11 +247,8 @@ def _check_unambiguous(cells: pd.DataFrame, places: NDArray[np.int64], keys: lis
     for name in sorted(differing, key=lambda name: name not in CONDITIONS):
         if crowd.groupby([places[crowded], *missing], dropna=False)[name].nunique(dropna=False).max() > 1:
             missing.append(name)
-    in_order = {name: crowd[name].iloc[np.argsort(natural_ranks(crowd, name))] for name in differing}
-    readings = {name: list(dict.fromkeys(map(label, column))) for name, column in in_order.items()}
-    found = ", ".join(
-        f"{name} ({', '.join(words[:3])}{', ...' if len(words) > 3 else ''})" for name, words in readings.items()
-    )
+    readings = {name: _readings(crowd, name) for name in differing}
+    found = ", ".join(f"{name} ({_few(words)})" for name, words in readings.items())
     raise RequestError(
         f"the cell of {cell} would hold {len(example)} results. Results that share a cell differ in {found}. "
         f"Add {' and '.join(missing)} to --rows or --cols, or choose with "

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
+from orchestrator.answers import Answers
 from orchestrator.fit import Budget, budget
 from orchestrator.plan import Plan
-from orchestrator.predictions import answer_of, ask
 from trials.prediction import Dimension, memory_config, with_value
 from trials.spec import RequestError, TrialConfig
 
@@ -37,7 +37,7 @@ def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
         raise RequestError("the sweep has no whole model on a device whose memory is known; --for names one")
     rooms = [room.bytes for _, room in places.values()]
     names = [name for name, _ in places.values()]
-    answers = answer_of(ask("frontier", list(places), dimension=dimension, budgets=rooms, device_names=names))
+    answers = Answers("frontier", list(places), dimension=dimension, budgets=rooms, device_names=names).wait()
     return [
         Frontier(
             config=with_value(config, dimension, answer["largest"] or 1),

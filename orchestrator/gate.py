@@ -3,7 +3,8 @@
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from threading import Lock
 from types import FrameType
 from typing import Any, Self
 
@@ -15,13 +16,16 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Gate:
-    """Lets trials begin until Ctrl-C closes it; a second one raises KeyboardInterrupt."""
+    """Lets trials begin until Ctrl-C closes it; a second one raises KeyboardInterrupt. One thread asks, another tells
+    what has ended.
+    """
 
     def __init__(self, pace: Pace, *, until: float | None, on_close: Callable[[], None]) -> None:
         """`until` is the time.monotonic() by which all is to have ended; None for whenever that is."""
         self._pace = pace
         self._until = until
         self._on_close = on_close
+        self._lock = Lock()
         self._begun: dict[int, PlannedTrial] = {}
         self.closed = False
         """Whether Ctrl-C was pressed."""
@@ -32,17 +36,27 @@ class Gate:
         """Whether the trial may begin; one that may is taken to do so."""
         if self.closed:
             return False
-        if self._until is not None:
-            ahead = sum(self._pace.expected(one) for one in self._begun.values() if one.placement == planned.placement)
-            slots = planned.placement.slots if planned.placement else 1
-            if time.monotonic() + ahead / slots + self._pace.expected(planned) > self._until:
-                self.kept_out += 1
-                return False
-        self._begun[id(planned)] = planned
+        with self._lock:
+            if self._until is not None:
+                before = [one for one in self._begun.values() if one.placement == planned.placement]
+                slots = planned.placement.slots if planned.placement else 1
+                ahead = sum(map(self._pace.expected, before)) / slots
+                if time.monotonic() + ahead + self._pace.expected(planned) > self._until:
+                    self.kept_out += 1
+                    return False
+            self._begun[id(planned)] = planned
+        return True
+
+    def keeps_all_out(self, trials: Sequence[PlannedTrial]) -> bool:
+        """Whether there is no time left for any of the trials; if so, all count as kept out."""
+        if self._until is None or time.monotonic() + min(map(self._pace.expected, trials)) <= self._until:
+            return False
+        self.kept_out += len(trials)
         return True
 
     def ended(self, planned: PlannedTrial) -> None:
-        self._begun.pop(id(planned), None)
+        with self._lock:
+            self._begun.pop(id(planned), None)
 
     def __enter__(self) -> Self:
         self._before: Any = signal.signal(signal.SIGINT, self._interrupted)

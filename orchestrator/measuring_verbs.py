@@ -95,6 +95,7 @@ def run(
 
     from orchestrator.delivery import StoreError
     from orchestrator.gate import seconds_of
+    from orchestrator.neighbours import other_runs, words_about
     from orchestrator.plan_view import summary
     from orchestrator.run import prepare, run_plan
     from orchestrator.run_view import closing_words
@@ -111,7 +112,17 @@ def run(
         {"--no-predict": no_predict, "--nsys": nsys},
     )
     planned = _plan(
-        sweep, store, set, address, retry, fresh, cluster=cluster, predict=not no_predict, will_run=True, nsys=nsys
+        sweep,
+        store,
+        set,
+        address,
+        retry,
+        fresh,
+        cluster=cluster,
+        predict=not no_predict,
+        will_run=True,
+        budget=seconds,
+        nsys=nsys,
     )
     kept = planned.store
     if planned.predictions:
@@ -120,6 +131,8 @@ def run(
         say(f"{store}/{damage.path} cannot be read ({damage.error}); moved to {store}/damaged/", error=True)
     ready = prepare(planned, Console(), began=began, budget=seconds)
     say(summary(planned.plan, ready.forecast))
+    if ready.to_run and not address and (others := other_runs()):
+        say(words_about(others), error=True)
     try:
         with ready.progress:
             run_plan(ready, address)
@@ -140,12 +153,16 @@ def trial(
     settings: Annotated[list[str], typer.Argument(help="field=value, as in a sweep file; workloads=timing,...")],
     store: Annotated[str | None, typer.Option(help="Keep the result there.")] = None,
     nsys: Nsys = False,
+    no_predict: NoPredict = False,
 ) -> None:
     """Run one trial in this very process, without Ray. It is for profilers and debuggers."""
+    from orchestrator.one_trial import LiveLine, check_fit
     from orchestrator.run_view import trial_words
     from orchestrator.sweep import single_trial
-    from trials.record import records_of
+    from trials.host_memory import memory_asked_for
+    from trials.record import Row, records_of
 
+    memory_asked_for()
     asked = single_trial([*settings, "profiler=nsys"] if nsys else settings)
     if nsys:
         from trials.nsys import check_nsys
@@ -157,12 +174,23 @@ def trial(
 
         kept = Store(store)
         kept.check_writable()
-    from trials.run import run_here
+    if not no_predict:
+        check_fit(asked)
+    from trials.run import run_watched
 
-    rows = run_here(asked)
-    records = kept.keep(rows) if kept else records_of(rows)
-    say(trial_words(records))
-    if any(not Status(record.status).is_final for record in records):
+    line = LiveLine(asked)
+    failed = False
+
+    def tell(rows: list[Row]) -> None:
+        nonlocal failed
+        line.stop()
+        records = kept.keep(rows) if kept else records_of(rows)
+        say(trial_words(records))
+        failed = any(not Status(record.status).is_final for record in records)
+
+    with line:
+        run_watched(asked, tell, line.show)
+    if failed:
         raise typer.Exit(1)
 
 
@@ -191,20 +219,25 @@ def _plan(
     predict: bool,
     on: str | None = None,
     will_run: bool = False,
+    budget: float | None = None,
     nsys: bool = False,
 ) -> Any:
     from orchestrator.cluster import find_nodes
     from orchestrator.delivery import deliver_left_over
-    from orchestrator.fit import device_memory, with_device, without_placement
+    from orchestrator.fit import device_memory, which_device, with_device, without_placement
     from orchestrator.launch import prepare
     from orchestrator.plan import Planned, make_plan
     from orchestrator.predictions import SMALL, Predictions
     from orchestrator.sweep import load_sweep, parse_overrides
+    from trials.host_memory import memory_asked_for
     from trials.store import Store
 
+    memory_asked_for()  # says what is wrong with it before anything is done
     changed = [*overrides, "profiler=nsys"] if nsys else overrides
     asked = load_sweep(sweep, parse_overrides(changed))
     there = device_memory(on) if on else None
+    if on and (words := which_device(on)):
+        say(words, error=True)
     if there and not any(trial.config.device_type == "cuda" for trial in asked.trials):
         raise RequestError(f"--for {on}: no trial of {sweep} runs on a GPU; --set device=cuda has all of them do so")
     if nsys:
@@ -219,7 +252,9 @@ def _plan(
     if predictions and predictions.asked >= MANY:
         words = f"working out the memory of {predictions.asked} configurations; it is kept. --no-predict goes without"
         say(words, error=True)
-    meanwhile = partial(prepare, address) if will_run and not kept.exists() else lambda: None
+    # With a budget it may be that nothing fits into it: then Ray is not started.
+    starts = will_run and budget is None and not kept.exists()
+    meanwhile = partial(prepare, address) if starts else lambda: None
     nodes = find_nodes(address, cluster, meanwhile)
     if there:
         nodes, asked = [with_device(nodes[0], *there)], without_placement(asked)

@@ -7,12 +7,13 @@ from typing import Any
 
 from tabulate import tabulate
 
-from orchestrator.fit import gigabytes
 from orchestrator.forecast import Forecast
 from orchestrator.frontier import Frontier
 from orchestrator.plan import Plan, PlannedTrial
 from orchestrator.predictions import Predictions
-from orchestrator.progress import format_seconds, varying_fields
+from orchestrator.progress import varying_fields
+from orchestrator.terminal import format_seconds
+from trials.amounts import gib
 from trials.prediction import Prediction
 
 MOST_ROWS = 60
@@ -50,6 +51,7 @@ def as_json(plan: Plan, foreseen: Forecast, predictions: Predictions | None = No
         ],
         "counts": dict(Counter(planned.action for planned in plan.trials)),
         "expected_seconds": foreseen.seconds,
+        "expected_seconds_between": foreseen.between,
         "expected_seconds_reason": foreseen.reason,
         "expected_dollars": None if foreseen.unpriced else foreseen.dollars,
         "expected_dollars_reason": _no_dollars_reason(foreseen),
@@ -120,7 +122,8 @@ def summary(plan: Plan, foreseen: Forecast) -> str:
 def _in_all(foreseen: Forecast) -> str:
     if not foreseen.estimates or foreseen.seconds is None:
         return ""
-    return f", in about {format_seconds(foreseen.seconds)}{_dollars_text(foreseen)}"
+    between = f" ({' to '.join(map(format_seconds, foreseen.between))})" if foreseen.between else ""
+    return f", in about {format_seconds(foreseen.seconds)}{between}{_dollars_text(foreseen)}"
 
 
 def _dollars_text(foreseen: Forecast) -> str:
@@ -164,7 +167,7 @@ def _largest_text(one: Frontier) -> str:
 
 def _peak_text(planned: PlannedTrial, predictions: Predictions | None) -> str:
     found = _prediction(planned, predictions)
-    return gigabytes(found.peak) if isinstance(found, Prediction) else "?"
+    return gib(found.peak) if isinstance(found, Prediction) else "?"
 
 
 def _seconds_text(planned: PlannedTrial, foreseen: Forecast) -> str:

@@ -4,18 +4,15 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import trials
+from orchestrator.answers import Answers
 from trials.prediction import Prediction, memory_config, memory_id, subject_of, upper_bound
-from trials.processes import kill_group
-from trials.spec import RequestError, Trial, TrialConfig
+from trials.spec import Trial
 
 MOST = 2000
 """Different configurations of one plan whose memory is predicted; at a tenth of a second each, more would take long."""
@@ -39,89 +36,84 @@ class Predictions:
             if upper_bound(config, subject) < least
         }
         self._known |= dict.fromkeys([key for key in wanted if key not in self._known][MOST:], TOO_MANY)
-        self._cache = _cache_file()
-        for key, content in _read(self._cache).items():
-            if key in wanted:
-                self._known[key] = _prediction_or_reason(content)
+        self._cache = _Cache()
+        kept = self._cache.read()
+        self._known |= {key: _prediction_or_reason(kept[key]) for key in wanted if key in kept}
         self._asked = [key for key in wanted if key not in self._known]
-        self._process = None
+        self._answers = None
         if self._asked:
             configs, asked_subjects = zip(*(wanted[key] for key in self._asked), strict=True)
-            self._process = ask("predict", [memory_config(config) for config in configs], subjects=asked_subjects)
+            self._answers = Answers(
+                "predict",
+                [memory_config(config) for config in configs],
+                subjects=asked_subjects,
+                on_answer=lambda index, answer: self._cache.keep(self._asked[index], answer),
+            )
 
     @property
     def asked(self) -> int:
         """How many the process is at work on."""
-        return len(self._asked) if self._process else 0
+        return self._answers.count if self._answers else 0
 
     def of(self, trial: Trial, device_name: str) -> Prediction | str:
         """The prediction for one of the trials there, or why there is none. Waits for the process."""
         subject = subject_of(trial)
         if subject is None:
             return f"what {' and '.join(trial.workloads)} holds in memory is not predicted"
-        if self._process:
-            answers = dict(zip(self._asked, answer_of(self._process), strict=True))
-            self._process = None
+        if self._answers:
+            answers = dict(zip(self._asked, self._answers.wait(), strict=True))
+            self._answers = None
             self._known |= {key: _prediction_or_reason(answer) for key, answer in answers.items()}
-            _write(self._cache, {key: answer for key, answer in answers.items() if "failure" not in answer})
         found = self._known[memory_id(trial.config, subject)]
         return found.on(device_name) if isinstance(found, Prediction) else found
 
     def close(self) -> None:
         """Ends the process if nobody has asked for what it finds."""
-        if self._process:
-            kill_group(self._process.pid)  # those that it has started would hold its output open
-            self._process.communicate()
-            self._process = None
+        if self._answers:
+            self._answers.close()
+            self._answers = None
 
 
 def _prediction_or_reason(answer: dict[str, Any]) -> Prediction | str:
     return answer.get("reason") or answer.get("failure") or Prediction(**answer)
 
 
-def ask(question: str, contents: list[TrialConfig], **options: Any) -> "subprocess.Popen[bytes]":
-    """Starts ``python -m trials.predict`` on a question, in a group of its own that ends with this process."""
-    request = tempfile.TemporaryFile()  # noqa: SIM115 - the process has its own handle
-    request.write(json.dumps({"question": question, "configs": [asdict(one) for one in contents], **options}).encode())
-    request.seek(0)
-    command = [sys.executable, "-m", "trials.predict", str(os.getpid())]
-    return subprocess.Popen(command, stdin=request, stdout=subprocess.PIPE, start_new_session=True)
+class _Cache:
+    """Predictions that this very code makes with this very torch, kept on disk as they come: a line each, added at the
+    end, so that what is killed keeps what it had, and two that predict at the same time keep both.
+    """
 
+    def __init__(self) -> None:
+        digest = hashlib.sha256(f"{importlib.metadata.version('torch')} {sys.version_info[:2]}".encode())
+        for path in sorted(Path(trials.__file__).parent.glob("*.py")):
+            digest.update(path.read_bytes())
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lmsweep"
+        self._path = folder / f"predictions-{digest.hexdigest()[:16]}.jsonl"
+        self._works = True
 
-def answer_of(process: "subprocess.Popen[bytes]") -> list[Any]:
-    """What it answered. Raises RequestError where it failed."""
-    answer, _ = process.communicate()
-    if process.returncode:
-        raise RequestError("memory could not be predicted (see above); --no-predict goes without")
-    answers: list[Any] = json.loads(answer)
-    return answers
+    def read(self) -> dict[str, dict[str, Any]]:
+        """What is kept, by memory_id."""
+        try:
+            lines = self._path.read_text().splitlines()
+        except (OSError, ValueError):  # not there, or not readable: predicted anew
+            return {}
+        found = {}
+        for line in lines:
+            try:
+                key, answer = json.loads(line)
+                found[str(key)] = dict(answer)
+            except (ValueError, TypeError):  # cut short by what killed its writer
+                continue
+        return found
 
-
-def _cache_file() -> Path:
-    """Predictions that this very code makes with this very torch."""
-    digest = hashlib.sha256(f"{importlib.metadata.version('torch')} {sys.version_info[:2]}".encode())
-    for path in sorted(Path(trials.__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lmsweep"
-    return folder / f"predictions-{digest.hexdigest()[:16]}.json"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError):  # not there, or not readable: predicted anew
-        return {}
-    return found
-
-
-def _write(path: Path, new: dict[str, Any]) -> None:
-    if not new:
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as aside:
-            whole = Path(aside, path.name)
-            whole.write_text(json.dumps(_read(path) | new))
-            whole.replace(path)
-    except OSError as error:  # a cache that cannot be kept costs time, not results
-        print(f"lmsweep: predictions are not kept: {error}", file=sys.stderr)
+    def keep(self, key: str, answer: dict[str, Any]) -> None:
+        if "failure" in answer or not self._works:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab", buffering=0) as file:
+                # One write, which others' do not mix with; the first line break ends what was cut short.
+                file.write(f"\n{json.dumps([key, answer])}\n".encode())
+        except OSError as error:  # a cache that cannot be kept costs time, not results
+            self._works = False
+            print(f"lmsweep: predictions are not kept: {error}", file=sys.stderr)

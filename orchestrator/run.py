@@ -29,7 +29,7 @@ COMPACT_FROM = 32
 FORESEEN: dict[Action, Status] = {"unsupported": Status.UNSUPPORTED, "predicted_oom": Status.PREDICTED_OOM}
 """What planning already knows of a trial -> the status of its rows."""
 
-PURPOSES = ("setup", "compile", "warmup", "measured")
+PURPOSES = ("setup", "compile", "warmup", "measured", "profiled")
 
 
 @dataclass(kw_only=True)
@@ -118,7 +118,7 @@ def run_plan(run: Run, address: str | None) -> None:
         for planned in run.planned.plan.trials:
             if planned.action in FORESEEN:
                 delivery.put(planned, foreseen_rows(planned))
-        if run.to_run:
+        if run.to_run and not run.gate.keeps_all_out(run.to_run):
             start_ray(address, cpus=nodes[0].cpus, gpus=nodes[0].gpus)
             with run.gate:
                 launch(run.to_run, gate=run.gate, on_start=run.progress.started, on_rows=delivery.put)

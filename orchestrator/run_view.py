@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
+from orchestrator.out_of_memory import in_short
 from orchestrator.plan import Plan
-from orchestrator.progress import format_seconds
 from orchestrator.run import Account
+from orchestrator.terminal import format_seconds
 from trials.outcome import Flag, Status
 from trials.record import Record
 from trials.spec import measurement_id
@@ -46,7 +47,8 @@ def trial_words(rows: Sequence[Record]) -> str:
     lines: list[list[object]] = []
     for row in rows:
         numbers = ["", "", ""] if row.samples is None else map(_number, describe_samples(row.samples))
-        notes = [row.status, *row.flags, row.error or row.reason]
+        error = in_short(row.error) if row.status == Status.OOM and row.error else row.error
+        notes = [row.status, *row.flags, error or row.reason]
         lines.append([row.workload, row.phase, row.metric, *numbers, row.unit, ", ".join(filter(None, notes))])
     headers = ["workload", "phase", "metric", "median", "low", "high", "unit", "status"]
     advice = [f"{flag.value}: {flag.advice}" for flag in Flag if any(flag.value in row.flags for row in rows)]

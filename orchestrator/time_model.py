@@ -7,7 +7,7 @@ guess, which results correct (`orchestrator.estimate`).
 
 from dataclasses import replace
 
-from trials.devices import DEVICES, Device, find_device, peak_flops
+from trials.devices import DEVICES, Device, device_named, find_device, peak_flops
 from trials.environment import Fingerprint
 from trials.formulas import PASSES, attention_flops, forward_flops, parameter_count, saved_bytes
 from trials.spec import TrialConfig
@@ -41,7 +41,7 @@ NOMINAL = {
 def datasheet_of(environment: Fingerprint) -> Device | None:
     """The row of the device that a trial would run on, also where it is only planned for by the row's own name."""
     found = find_device(environment.device_name, environment.device_memory)
-    return found or next((device for device in DEVICES if device.name == environment.device_name), None)
+    return found or device_named(environment.device_name)
 
 
 def iterations_seconds(config: TrialConfig, workload: str, device: Device) -> float:

@@ -2,19 +2,25 @@
 
 import json
 import re
+import subprocess
+import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from threading import Event, Thread
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from orchestrator.estimate import Estimates
 from orchestrator.forecast import forecast
-from orchestrator.gate import seconds_of
+from orchestrator.gate import Gate, seconds_of
 from orchestrator.order import in_order
-from orchestrator.pace import DevicePace
+from orchestrator.pace import Correction, DevicePace, Pace
 from orchestrator.plan import Plan, make_plan
 from orchestrator.plan_view import as_json, as_text
+from orchestrator.progress import RunProgress
 from orchestrator.resources import Node
 from orchestrator.sweep import load_sweep
 from tests.command import ROOT, interrupt, lmsweep, start, wait_for_child, write_sweep
@@ -22,6 +28,7 @@ from trials.attempt import Attempt
 from trials.environment import Fingerprint
 from trials.measurement import Measurement
 from trials.prices import parse_prices
+from trials.record import records_of
 from trials.sizes import SIZES
 from trials.spec import RequestError, Trial, TrialConfig, measurement_id
 from trials.store import Store
@@ -153,12 +160,47 @@ def test_no_trial_is_expected_to_take_longer_than_it_may(tmp_path):
 
 
 def test_what_trials_took_corrects_the_time_that_is_left():
-    device = DevicePace(name="x", slots=2, running={1: (100.0, 10.0)}, left=4, expected_left=40.0)
+    device = DevicePace(name="x", slots=2, running={1: (100.0, 0.0, 10.0)}, left=4, iterating_left=40.0)
     assert device.seconds_left(now=100.0) == pytest.approx(25.0)
-    device.done, device.expected_ended, device.taken = 1, 10.0, 30.0
+    device.done, device.iterating = 1, Correction(expected=10.0, taken=30.0)
     assert device.seconds_left(now=100.0) == pytest.approx(2 * 25.0), "the first trial does not decide alone"
-    device.done, device.expected_ended, device.taken = 20, 200.0, 600.0
+    device.done, device.iterating = 20, Correction(expected=200.0, taken=600.0)
     assert device.seconds_left(now=100.0) == pytest.approx(3 * 25.0, rel=0.1)
+
+
+def test_the_overhead_of_a_slow_host_is_not_taken_for_slow_iterations():
+    device = DevicePace(name="x", slots=1, running={}, left=2, overhead_left=2.0, iterating_left=100.0, done=20)
+    device.overhead = Correction(expected=20.0, taken=60.0)  # short trials came first
+    device.iterating = Correction(expected=10.0, taken=10.0)
+    assert device.seconds_left(now=0.0) == pytest.approx(3 * 2.0 + 100.0, rel=0.02)
+
+
+def test_a_run_that_takes_longer_than_was_foreseen_says_so_once(tmp_path, capsys):
+    trials = plan_of(GRID, tmp_path, measure_steps=[1]).to_run
+    estimates = Estimates(Store(str(tmp_path)))
+    pace = Pace(trials, {id(one): replace(estimates.of(one), seconds=0.02, iterating=0.0) for one in trials})
+    with RunProgress(trials, pace, Console(width=1000)) as progress:
+        for planned in trials[:6]:
+            progress.started(planned)
+            time.sleep(0.1)
+            attempt = Attempt.begin(planned.trial)
+            times = [Measurement(phase="trial", metric="measured_time", unit="s", samples=(0.0,))]
+            progress.ended(planned, records_of(attempt.rows("timing", times, H200)))
+    said = capsys.readouterr().out
+    assert len(re.findall(r"^trials take longer here than was foreseen: about [\d.]+ m?s to go$", said, re.M)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "memory", "took"),
+    [("NVIDIA H200", 150_000_000_000, 102.6), ("NVIDIA H100 80GB HBM3", 85_000_000_000, 146.0)],  # on a slow host
+)
+def test_what_a_run_takes_lies_in_the_range_that_was_said(tmp_path, name, memory, took):
+    there = replace(H200, device_name=name, device_memory=memory)
+    node = replace(NODE, environments={"cuda": there})
+    plan = make_plan(load_sweep("local-gpu"), [node], Store(str(tmp_path)))
+    found = forecast(plan, Estimates(Store(str(tmp_path))), [node])
+    assert found.between is not None and found.between[0] < took < found.between[1]
+    assert re.search(r"in about 1 min \d\d s \(1 min \d\d s to \d min \d\d s\)", as_text(plan, found))
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("30m", 1800), ("1h30m", 5400), ("90s", 90), ("1.5h", 5400)])
@@ -181,6 +223,42 @@ def test_a_wrong_budget_or_price_is_one_message(arguments, message, tmp_path):
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_trials_may_begin_while_another_thread_ends_others(tmp_path):
+    trials = plan_of(GRID, tmp_path, batch_size=list(range(1, 33))).to_run
+    estimates = Estimates(Store(str(tmp_path)))
+    pace = Pace(trials, {id(one): estimates.of(one) for one in trials})
+    gate = Gate(pace, until=time.monotonic() + 1e9, on_close=lambda: None)
+    over = Event()
+
+    def end_them() -> None:
+        while not over.is_set():
+            for planned in trials:
+                gate.ended(planned)
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    ending = Thread(target=end_them)
+    ending.start()
+    try:
+        assert all(gate.admits(planned) for _ in range(3) for planned in trials)
+    finally:
+        over.set()
+        ending.join()
+        sys.setswitchinterval(usual)
+
+
+def test_a_run_whose_budget_holds_no_trial_starts_nothing(tmp_path):
+    words = ["run", write_sweep(tmp_path), "--store", tmp_path / "store", "--budget", "1s", "--no-predict"]
+    script = (
+        "import sys\nfrom orchestrator.cli import app\n"
+        "try:\n    app(sys.argv[1:])\nfinally:\n    print('ray' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *map(str, words)], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "2 trials did not fit into 1s" in done.stdout
+    assert done.stdout.endswith("False\n"), "Ray was started for nothing"
 
 
 @pytest.mark.slow

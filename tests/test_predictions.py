@@ -1,17 +1,26 @@
-"""The processes that predict memory while a plan is made: they end with whoever asked them."""
+"""The processes that predict memory while a plan is made: they end with whoever asked them, say how far they are, and
+what they have found by then is kept.
+"""
 
 import os
+import re
 import signal
 import time
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
+from orchestrator import answers
 from orchestrator.predictions import Predictions
 from orchestrator.sweep import load_sweep
 from tests.command import lmsweep, start
 from trials.cores import usable_cores
+from trials.predict import _frontiers, side_by_side
+from trials.sizes import SIZES
+from trials.spec import TrialConfig
 
 SIDE_BY_SIDE = min(2, len(usable_cores()))
 """Processes that predict at the same time, at least."""
@@ -33,6 +42,11 @@ def predicting(pid: int) -> list[psutil.Process]:
     raise AssertionError("nothing predicts")
 
 
+def kept(folder: Path) -> list[str]:
+    """The lines of the cache, one for each prediction."""
+    return [line for path in folder.glob("lmsweep/*") for line in path.read_text().split("\n") if line]
+
+
 def test_predictions_that_nobody_wants_are_given_up_at_once():
     predictions = Predictions(load_sweep("local-gpu").trials)
     found = predicting(os.getpid())
@@ -40,6 +54,37 @@ def test_predictions_that_nobody_wants_are_given_up_at_once():
     predictions.close()
     assert time.monotonic() - began < 10
     assert not psutil.wait_procs(found, timeout=10)[1], "they go on"
+
+
+def test_what_was_predicted_before_a_plan_is_killed_is_kept(tmp_path: Path):
+    trials = load_sweep("local-gpu", {"compile": ["none"]}).trials
+    first = Predictions(trials)
+    count = first.asked
+    until = time.monotonic() + 120
+    while time.monotonic() < until and not kept(tmp_path):
+        time.sleep(0.05)
+    first.close()
+    lines = kept(tmp_path)
+    assert 0 < len(lines) < count, "nothing is kept before all is known"
+
+    cache = next(tmp_path.glob("lmsweep/*"))
+    cache.write_text(cache.read_text() + lines[0][: len(lines[0]) // 2])  # killed while it wrote
+    second = Predictions(trials)
+    assert second.asked == count - len(lines)
+    second.close()
+
+
+def test_a_plan_that_waits_for_predictions_says_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(answers, "SAY_EVERY", 0.2)
+    trials = load_sweep("local-gpu", {"compile": ["none"], "model": ["small"]}).trials
+    predictions = Predictions(trials)
+    count = predictions.asked
+    predictions.of(trials[0], "NVIDIA H100 80GB HBM3")
+    said = capsys.readouterr().err
+    assert re.search(rf"^predicted 0 of {count}$", said, re.MULTILINE)
+    assert re.search(rf"^predicted [1-9]\d* of {count}, about [\d.]+ \w+ to go$", said, re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -60,3 +105,13 @@ def test_a_sweep_that_nothing_here_can_run_ends(tmp_path: Path):
     assert "lmsweep run quick" in done.stdout, "no word of what to do instead"
     again = lmsweep("plan", "local-gpu", "--no-predict", "--store", tmp_path / "store", CUDA_VISIBLE_DEVICES="")
     assert "40 stored: this machine has no cuda device" in again.stdout, again.stdout
+
+
+def test_a_frontier_that_cannot_be_found_leaves_the_others_theirs():
+    tiny = TrialConfig(model="tiny", **asdict(SIZES["tiny"]), device="cuda")
+    no_such_budget = 2**70  # a batch that fills it has more elements than PyTorch can count
+    found = side_by_side(
+        partial(_frontiers, dimension="batch_size"), [tiny, tiny], [no_such_budget, 10**9], ["NVIDIA H100"] * 2
+    )
+    assert found[0]["largest"] is None and found[0]["reason"].startswith("predicting it failed: RuntimeError: ")
+    assert found[1]["largest"] > 0 and found[1]["reason"] is None

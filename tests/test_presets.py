@@ -7,7 +7,6 @@ tests/stores/cpu FOLDER`; another run gives other numbers, and other files in te
 
 import csv
 import io
-import os
 import shutil
 from dataclasses import replace
 from functools import cache
@@ -29,6 +28,7 @@ from analysis.roofline import roofline
 from analysis.scaling import frontier, scaling
 from analysis.tables import Table
 from tests.command import ROOT, lmsweep
+from tests.golden_files import check_golden
 from tests.made_up_results import H200, LAPTOP, Attempts, config, samples
 from trials.outcome import Flag
 from trials.prices import parse_prices
@@ -114,12 +114,7 @@ def test_every_preset_has_golden_files() -> None:
 def test_a_preset_is_printed_as_its_golden_files_have_it(name: str) -> None:
     table = preset(name, **SOURCES[name][1])
     for output_format, suffix in SUFFIXES.items():
-        path = GOLDEN / f"{name}.{suffix}"
-        text = analysis.render(table, output_format)
-        if os.environ.get("UPDATE_GOLDEN"):
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        assert text == path.read_text(encoding="utf-8"), path.name
+        check_golden(analysis.render(table, output_format), GOLDEN / f"{name}.{suffix}")
 
 
 def test_parts_of_a_step_come_from_the_mode_that_measures_them_alone(attempts: Attempts) -> None:

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 import analysis
-from analysis.numbers import interval_texts
+from analysis.numbers import choose_unit, interval_texts
 from analysis.presets import make_preset
 from analysis.report import write_report
 from analysis.sheet import Markup, sheet_of
@@ -218,6 +218,22 @@ def test_charts_have_log_axes_and_a_legend_that_hides_lines(page: Page) -> None:
     assert page.evaluate("chart.layout.xaxis.title.text") == "model"
 
 
+def test_results_that_a_log_axis_cannot_show_are_counted_and_a_linear_one_shows_them(
+    browser: Browser, tmp_path: Path
+) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for context_length in (128, 256, 512, 1024):
+        values = {"error.relative": (0.0,) if context_length < 1024 else (1e-3,)}
+        attempts.ok(config(context_length=context_length), values, units={"error.relative": "1"})
+    write_report(attempts.store.location, tmp_path / "report.html")
+    page = open_page(browser, tmp_path / "report.html")
+    assert "3 results are 0 or less" in page.inner_text("#chart-note")
+    page.uncheck("#log-y")
+    assert page.inner_text("#chart-note") == ""
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
 def test_a_point_tells_what_it_is(page: Page) -> None:
     page.locator("#chart .scatterlayer .point").first.hover(force=True)
     text = page.text_content("#chart .hoverlayer")
@@ -322,12 +338,22 @@ def test_the_page_prints_the_digits_of_the_command(page: Page) -> None:
     triples += [(m / 8, m / 8 - 0.25, m / 8 + 0.5) for m in range(-40, 40)] + [
         (m, m, m) for m in (0.0, 3.0, 1e-5, 2.5, 12345.5)
     ]
+    triples += [(m, m - 3.0 * m, m + 2.5 * m) for m in (draw.uniform(-9, 9) for _ in range(40))]
     triples += [(m * 1.0, m - 250.0, m + 250.0) for m in range(1050, 60000, 1000)]
     assert page.evaluate("triples => triples.map(t => intervalTexts(...t))", triples) == [
         list(interval_texts(*triple)) for triple in triples
     ]
     floats = [m * 10.0**e for m in (1.0, -2.5, 1 / 3) for e in range(-20, 22)] + [0.0]
     assert page.evaluate("floats => floats.map(floatText)", floats) == [repr(value) for value in floats]
+
+
+def test_the_page_chooses_the_units_of_the_command(page: Page) -> None:
+    columns: list[tuple[str, list[float]]] = [("B", [0, 0, 0, 5.0 * 2**30]), ("s", [0.0, 2e-5, 3.0]), ("s", [0.0])]
+    columns += [("share", [0, 0.1]), ("tokens/s", [0, 5e6]), ("B", [3.0 * 2**20, -(2.0**40), 7e3]), ("B/s", [])]
+    assert page.evaluate(
+        "columns => columns.map(([stored, values]) => chooseUnit(explorer.results.data.units, stored, values).name)",
+        columns,
+    ) == [choose_unit(*column).name for column in columns]
 
 
 def test_what_cannot_be_reported_is_said_in_a_sentence(tmp_path: Path, store: str) -> None:

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from analysis.compare import compare, select_sides
 from analysis.numbers import choose_unit, interval_texts, number_text
 from orchestrator.cli import app
 from tests.command import lmsweep_here
+from tests.golden_files import check_golden, same
 from tests.made_up_results import H200, LAPTOP, Attempts, config, samples
 from trials.outcome import Flag
 from trials.spec import RequestError
@@ -54,12 +54,13 @@ def hardware(attempts: Attempts) -> pd.DataFrame:
     return analysis.load(attempts.store)
 
 
-def check_golden(text: str, name: str) -> None:
-    """To accept a change: UPDATE_GOLDEN=1 pytest tests/test_tables.py, and read the difference."""
-    path = GOLDEN / name
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+def test_golden_files_hold_numbers_to_twelve_digits_and_text_to_the_letter() -> None:
+    line = "0.0123,ok,1.0716652183740224,-2.5e-05"
+    assert same(line, "0.0123,ok,1.0716652183740225,-2.5e-05")
+    assert not same(line, "0.0123,ok,1.0716652184740224,-2.5e-05")
+    assert not same(line, "0.0123,oom,1.0716652183740224,-2.5e-05")
+    assert not same("22420 ± 200 [a]", "22421 ± 200 [a]")
+    assert not same("12.3 ± 0.2", "12.3 ± 0.3") and not same("12.3", "12.30 ")
 
 
 def pivot(frame: pd.DataFrame, rows: str, cols: str, values: str, **where: str) -> analysis.Table:
@@ -72,7 +73,7 @@ def test_a_table_without_options_shows_every_result_of_the_store(hardware: pd.Da
     assert (cols, values) == (["precision", "compile"], ["step.time"])
     table = analysis.pivot(hardware, rows=rows, cols=cols, values=values, where={})
     assert (table.status != "-").to_numpy().sum() == 12
-    check_golden(analysis.render(table, "text"), "default.txt")
+    check_golden(analysis.render(table, "text"), GOLDEN / "default.txt")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_several_values_in_every_format(hardware: pd.DataFrame, output_format: s
     text = analysis.render(table, output_format)
     numbers = ("12.3", "15.1", "150", "61") if output_format != "csv" else ("0.0123", "0.0151", "0.15", "0.061")
     assert all(re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", text) for number in numbers), "the forward times"
-    check_golden(text, f"speed.{suffix}")
+    check_golden(text, GOLDEN / f"speed.{suffix}")
 
 
 def test_the_default_layout_completes_what_is_given(hardware: pd.DataFrame) -> None:
@@ -158,6 +159,15 @@ def test_the_usual_table_of_ceilings_has_both_and_one_without_them_names_them(
     assert "FLOP/s" not in done.stdout and "not in this table: ceiling; --list-presets" in done.stderr
 
 
+def test_a_workload_that_this_version_does_not_know_is_a_row_like_any_other(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": samples(1, 0.1)})
+    (known,) = attempts.ok(config(context_length=512), {"step.time": samples(2, 0.1)})
+    attempts.store.append([replace(known, workload="serving", attempt_id="a" * 16, measurement_id="b" * 16)])
+    text = lmsweep_here("table", attempts.store.location)
+    assert "serving" in text and "timing" in text and "mode train_step" in text
+    assert "serving" in lmsweep_here("table", attempts.store.location, "--rows", "workload,context_length")
+
+
 def test_an_unknown_value_says_so_and_why(hardware: pd.DataFrame) -> None:
     table = pivot(hardware, "model", "precision", "step.time", device_name=LAPTOP.device_name)
     text = analysis.render(table, "text")
@@ -191,6 +201,43 @@ def test_results_of_two_environments_are_told_apart_by_the_fewest_columns(attemp
     with pytest.raises(RequestError, match=r"differ in device_name .*device_memory.* Add device_name to --rows"):
         pivot(frame, "model", "", "step.time")
     assert analysis.default_layout(frame)[0] == ["model", "context_length", "device_name"]
+
+
+def test_devices_that_another_key_keeps_apart_are_named(attempts: Attempts) -> None:
+    attempts.ok(config("small", device="cuda"), {"step.time": samples(1, 0.1)})
+    other = replace(H200, device_name="NVIDIA L4", driver_version="560")
+    attempts.ok(config("medium", device="cuda"), {"step.time": samples(2, 0.1)}, fingerprint=other)
+    frame = analysis.load(attempts.store)
+    assert analysis.default_layout(frame)[0] == ["model", "context_length", "device_name"]
+    table = pivot(frame, "model", "precision", "step.time")
+    assert table.differing == {"device_name": "NVIDIA H200, NVIDIA L4"}
+    for output_format in ("text", "markdown", "latex", "typst", "html"):
+        said = analysis.render(table, output_format)
+        assert "cells differ in device" in said and "H200, NVIDIA L4)" in said
+    assert "differ" not in analysis.render(pivot(frame, "device_name", "", "step.time", model="small"), "text")
+
+
+def test_environments_and_shapes_that_another_key_keeps_apart_are_named(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": samples(1, 0.1)})
+    newer = replace(H200, driver_version="580")
+    attempts.ok(config(context_length=512), {"step.time": samples(1, 0.1)}, fingerprint=newer)
+    attempts.ok(replace(config(context_length=1024), num_heads=6, model=None), {"step.time": samples(1, 0.1)})
+    attempts.ok(replace(config(context_length=2048), num_heads=16, model=None), {"step.time": samples(1, 0.1)})
+    rows = analysis.default_layout(analysis.load(attempts.store))[0]
+    assert rows == ["model", "context_length", "num_heads", "driver_version"]
+
+
+def test_a_step_is_said_to_be_what_its_mode_makes_it(attempts: Attempts) -> None:
+    attempts.ok(config(mode="forward_backward"), {"step.time": samples(1, 0.1), "forward.time": samples(0.4, 0.1)})
+    frame = analysis.load(attempts.store)
+    first, second = analysis.render(pivot(frame, "model", "precision", "step.time"), "text").splitlines()[:2]
+    assert first == "step.time (s), mode forward_backward: median and 95 % interval" and "mode" not in second
+    first = analysis.render(pivot(frame, "model", "", "step.time forward.time"), "text").splitlines()[0]
+    assert first == "mode forward_backward: median and 95 % interval"
+    first = analysis.render(pivot(frame, "model", "precision", "forward.time"), "text").splitlines()[0]
+    assert first == "forward.time (ms): median and 95 % interval"
+    attempts.ok(config(), {"step.time": samples(2, 0.1)})
+    assert analysis.default_layout(analysis.load(attempts.store))[0][-1] == "mode"
 
 
 def test_results_that_differ_in_the_driver_alone_are_told_apart_too(attempts: Attempts) -> None:
@@ -310,6 +357,15 @@ def test_csv_gives_back_every_number_and_status_exactly(hardware: pd.DataFrame) 
         assert line["flags"] == " ".join(table.flags.loc[cell, column])
 
 
+def test_an_interval_that_is_not_even_is_written_with_both_ends_in_every_format(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": tuple(0.053 + 0.0001 * x for x in (-120, 640, -80, 300, 0, 0, 200, -20, 500))})
+    table = pivot(analysis.load(attempts.store), "model", "", "step.time")
+    assert (table.low.iloc[0, 0], table.high.iloc[0, 0]) == pytest.approx((0.045, 0.103))
+    for output_format in ("text", "markdown", "latex", "html"):
+        assert "53 [45, 103]" in analysis.render(table, output_format)
+    assert r"53 \[45, 103\]" in analysis.render(table, "typst")
+
+
 def test_what_a_device_is_called_cannot_break_the_markup(attempts: Attempts) -> None:
     name = "A & B_<C> 50% #1 $x$ *y* [z] ~^\\{}|`"
     attempts.ok(config(), {"step.time": (1.0,)}, fingerprint=replace(LAPTOP, device_name=name))
@@ -326,17 +382,25 @@ def test_what_a_device_is_called_cannot_break_the_markup(attempts: Attempts) -> 
 @pytest.mark.parametrize(
     ("numbers", "texts"),
     [
-        ((12.3412, 12.2912, 12.3812), ("12.34", "0.05")),
-        ((12.3412, 12.2, 12.35), ("12.34", "0.14")),
+        ((12.3412, 12.2912, 12.3812), ("12.34", "± 0.05")),
+        ((12.3412, 12.2012, 12.4412), ("12.34", "± 0.14")),
+        ((12.3412, 12.1, 12.35), ("12.34", "[12.10, 12.35]")),
+        ((12.3412, 12.2512, 12.3412), ("12.34", "± 0.09")),  # less than a hundredth of it to either side
+        ((53.2, 40.9, 117.3), ("53", "[41, 117]")),  # ± 64 would imply times below zero
+        ((5.0, 0.5, 10.5), ("5.0", "[0.5, 10.5]")),  # so would ± 5.5
+        ((-5.0, -10.5, -0.5), ("-5.0", "[-10.5, -0.5]")),
+        ((0.2, -4.8, 5.0), ("0.20", "± 5.00")),
+        ((123.4, 120.0, 180.0), ("123", "[120, 180]")),
         ((12.3412, 12.3412, 12.3412), ("12.34", None)),
         ((12.3412, float("nan"), float("nan")), ("12.34", None)),
-        ((123456.0, 121000.0, 124000.0), ("123000", "2000")),
-        ((0.0123, -0.5, 0.3), ("0.012", "0.512")),
-        ((37.2, 12.0, 612.0), ("37", "575")),
-        ((99.96, 99.0, 100.0), ("100.0", "1.0")),
-        ((5.0, 4.0, 5.0), ("5.0", "1.0")),
-        ((0.0012345, 0.0012344, 0.0012346), ("0.00123450", "0.00000010")),
-        ((0.5712, 1e-22, 3.178e22), ("0.57", "3e+22")),
+        ((123456.0, 121700.0, 125100.0), ("123500", "± 1800")),
+        ((0.0123, -0.5, 0.3), ("0.012", "[-0.500, 0.300]")),
+        ((37.2, 12.0, 612.0), ("37", "[12, 612]")),
+        ((99.96, 99.0, 100.0), ("100.0", "± 1.0")),
+        ((5.0, 4.0, 5.0), ("5.0", "[4.0, 5.0]")),
+        ((0.0012345, 0.0012344, 0.0012346), ("0.00123450", "± 0.00000010")),
+        ((0.5712, 1e-22, 3.178e22), ("0.57", "[1e-22, 3e+22]")),
+        ((1.0, -3e5, 3e5), ("1.0", "± 3e+05")),
     ],
 )
 def test_the_digits_of_a_cell_follow_its_interval(

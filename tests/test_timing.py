@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from trials import nvml
-from trials.busy import busy_row, union_length
 from trials.clock import HostClock, Phase, time_iteration
 from trials.compilation import reset_compiler
 from trials.iterations import count_disturbances
@@ -264,20 +263,7 @@ def test_where_there_is_no_nvidia_gpu_its_gauges_are_unknown_for_a_reason():
     for name in ("sm_clock", "memory_clock", "power", "temperature", "event_reasons"):
         row = rows[f"step.{name}"]
         assert row.samples is None and row.reason == "NVML tells of NVIDIA GPUs only"
-    assert "step.busy_time" not in rows and "step.enqueue_time" not in rows
-
-
-def test_busy_time_is_the_union_of_what_ran():
-    assert union_length([]) == 0
-    assert union_length([(0, 10), (20, 25)]) == 15
-    assert union_length([(20, 25), (0, 10), (5, 22)]) == 25
-    assert union_length([(0, 100), (10, 20), (30, 40), (100, 101)]) == 101
-
-
-def test_what_a_device_cannot_trace_is_unknown_for_a_reason():
-    assert list(busy_row("cpu", lambda: pytest.fail("a CPU is its own host"))) == []
-    (row,) = busy_row("mps", lambda: pytest.fail("nothing is to be traced"))
-    assert row.samples is None and row.reason == "PyTorch cannot trace what runs on device mps"
+    assert not {"step.device_time", "step.device_gap", "step.enqueue_time", "trial.profiled_time"} & {*rows}
 
 
 def test_the_process_that_reads_nvml_says_why_it_cannot():

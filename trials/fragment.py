@@ -14,6 +14,9 @@ from trials.spec import RequestError
 # crash come between, readers know them to be void.
 _REPLACES = b"lmsweep_replaces"
 
+_IN_EVERY_FILE = ("trial_id", "measurement_id", "environment_id", "attempt_id", "workload", "started_at")
+"""Columns that every lmsweep has written into every table: a file without them is somebody else's."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Damage:
@@ -40,6 +43,8 @@ def decode(source: Any, path: str, wanted: pa.Schema) -> pa.Table | Damage:
         with pq.ParquetFile(source) as file:
             schema = file.schema_arrow  # made anew by each look at it, as are its names
             metadata, names = schema.metadata or {}, set(schema.names)
+            if lacking := [name for name in _IN_EVERY_FILE if name not in names]:
+                return Damage(path=path, error=f"no file of lmsweep's: it has no column {lacking[0]}")
             present = [name for name in wanted.names if name in names]
             table = file.read(columns=present)
         version = int(metadata.get(b"lmsweep_schema_version", b"0"))
@@ -48,6 +53,8 @@ def decode(source: Any, path: str, wanted: pa.Schema) -> pa.Table | Damage:
         ]
         found = pa.table(arrays, schema=wanted.with_metadata(metadata))
         found.validate(full=True)
+        if without := [n for n in found.column_names if n in _IN_EVERY_FILE and found.column(n).null_count]:
+            return Damage(path=path, error=f"no file of lmsweep's: it has rows without {without[0]}")
         replaced_by(found)
     except (pa.ArrowException, OSError, ValueError) as error:
         return Damage(path=path, error=str(error))

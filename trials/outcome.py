@@ -64,6 +64,11 @@ class Flag(StrEnum):
         "Another process was on this GPU and may have taken memory and time. End it (nvidia-smi names it) and measure "
         "again.",
     )
+    BUSY_HOST = (
+        "busy_host",
+        "Other processes, or other guests of the same machine, had CPU time that this trial needed: its times may be "
+        "many times too long. Quiet the machine (top tells who it is; another lmsweep run counts) and measure again.",
+    )
     RECOMPILED = (
         "recompiled",
         "torch.compile made another graph during the warm-up or the measured iterations: some samples hold the time "

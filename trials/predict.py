@@ -4,15 +4,16 @@ Two small models stand for a deep one: all layers are alike, so the allocations 
 smaller one with one layer's repeated. Where two models do not differ by just that, the whole model is run.
 
 ``python -m trials.predict PID`` reads a question about a list of configurations from standard input, as JSON, and
-prints the list of answers, so that planning can ask without importing torch. It ends with its parent, the process PID.
+prints the answers as they come, on a line each with the index of its configuration, so that planning can ask without
+importing torch. It ends with its parent, the process PID.
 """
 
 import gc
 import json
 import os
 import sys
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, replace
 from functools import partial
 from importlib import import_module
@@ -124,8 +125,16 @@ def largest_that_fits(config: TrialConfig, dimension: Dimension, budget: int, de
 
 
 def side_by_side(work: Callable[..., list[Any]], configs: list[TrialConfig], *more: list[Any]) -> list[Any]:
-    """The results of `work` on the configurations, in a process per core. It is given lists of those that one run
-    serves, and one process those that share a trace.
+    """The results of `as_they_come`, in the order of the configurations."""
+    found = dict(as_they_come(work, configs, *more))
+    return [found[i] for i in range(len(configs))]
+
+
+def as_they_come(
+    work: Callable[..., list[Any]], configs: list[TrialConfig], *more: list[Any]
+) -> Iterator[tuple[int, Any]]:
+    """The results of `work` on the configurations, each with its index, by a process per core. It is given lists of
+    those that one run serves, and one process those that share a trace.
     """
     torch.set_num_threads(1)
     runs: dict[TrialConfig, list[int]] = {}
@@ -141,26 +150,27 @@ def side_by_side(work: Callable[..., list[Any]], configs: list[TrialConfig], *mo
     workers = min(len(usable_cores()), len(jobs))
     do = partial(_each, work, (configs, *more))
     if workers < 2:
-        results = list(map(do, jobs))
-    else:
-        if of_traces:
-            import_module("torch._inductor.fx_passes.joint_graph")  # before the fork, so that it is imported once
-        gc.freeze()  # else the collections of each process go through all of PyTorch
-        with ProcessPoolExecutor(
-            workers, mp_context=get_context("fork"), initializer=die_with_parent, initargs=(os.getpid(),)
-        ) as pool:
-            results = list(pool.map(do, jobs))
-    found = {
-        i: answer
-        for job, of_job in zip(jobs, results, strict=True)
-        for served, answers in zip(job, of_job, strict=True)
-        for i, answer in zip(served, answers, strict=True)
-    }
-    return [found[i] for i in range(len(configs))]
+        for job in jobs:
+            yield from do(job)
+        return
+    if of_traces:
+        import_module("torch._inductor.fx_passes.joint_graph")  # before the fork, so that it is imported once
+    gc.freeze()  # else the collections of each process go through all of PyTorch
+    with ProcessPoolExecutor(
+        workers, mp_context=get_context("fork"), initializer=die_with_parent, initargs=(os.getpid(),)
+    ) as pool:
+        for done in as_completed([pool.submit(do, job) for job in jobs]):
+            yield from done.result()
 
 
-def _each(work: Callable[..., list[Any]], columns: tuple[list[Any], ...], job: list[list[int]]) -> list[list[Any]]:
-    return [work(*([column[i] for i in served] for column in columns)) for served in job]
+def _each(
+    work: Callable[..., list[Any]], columns: tuple[list[Any], ...], job: list[list[int]]
+) -> list[tuple[int, Any]]:
+    return [
+        answered
+        for served in job
+        for answered in zip(served, work(*([column[i] for i in served] for column in columns)), strict=True)
+    ]
 
 
 def _predictions(configs: list[TrialConfig], subjects: list[Subject]) -> list[dict[str, Any]]:
@@ -176,7 +186,7 @@ def _predict_or_reason(config: TrialConfig, subject: Subject, run: Mode | None) 
     except (UnpredictableError, UnsupportedError) as error:
         return {"reason": str(error)}
     except Exception as error:  # noqa: BLE001 - a plan with one prediction less is better than none
-        return {"failure": f"predicting it failed: {type(error).__name__}: {error}"}
+        return {"failure": _failure(error)}
 
 
 def _frontiers(
@@ -193,6 +203,12 @@ def _frontier_or_reason(config: TrialConfig, dimension: Dimension, budget: int, 
         return {"largest": largest_that_fits(config, dimension, budget, device_name), "reason": None}
     except (UnpredictableError, UnsupportedError) as error:
         return {"largest": None, "reason": str(error)}
+    except Exception as error:  # noqa: BLE001 - a frontier with one row less is better than none
+        return {"largest": None, "reason": _failure(error)}
+
+
+def _failure(error: Exception) -> str:
+    return f"predicting it failed: {type(error).__name__}: {error}"
 
 
 def main() -> None:
@@ -200,11 +216,12 @@ def main() -> None:
     request = json.load(sys.stdin)
     configs = [TrialConfig(**content) for content in request["configs"]]
     if request["question"] == "predict":
-        answers = side_by_side(_predictions, configs, request["subjects"])
+        answers = as_they_come(_predictions, configs, request["subjects"])
     else:
         frontiers = partial(_frontiers, dimension=request["dimension"])
-        answers = side_by_side(frontiers, configs, request["budgets"], request["device_names"])
-    print(json.dumps(answers))
+        answers = as_they_come(frontiers, configs, request["budgets"], request["device_names"])
+    for answered in answers:
+        print(json.dumps(answered), flush=True)
 
 
 if __name__ == "__main__":

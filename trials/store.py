@@ -150,10 +150,24 @@ class Store:
     def _read_files(self, table_name: str, wanted: pa.Schema) -> tuple[pa.Table, list[str], list[Damage]]:
         """The rows of all files of a table, the names of those that hold them or have been replaced, and the others.
 
+        Listed again where a compaction came between: the rows of files that it deleted are in one that was not listed.
+        """
+        names = self._folder.names(table_name, ".parquet")
+        while True:
+            found = self._read_listed(table_name, names, wanted)
+            now = self._folder.names(table_name, ".parquet")
+            if {name for name in now if name.startswith(COMPACTED)} <= set(names):
+                return found
+            names = now
+
+    def _read_listed(
+        self, table_name: str, names: list[str], wanted: pa.Schema
+    ) -> tuple[pa.Table, list[str], list[Damage]]:
+        """The same, of these files.
+
         The rows of a fragment are few, and take a hundred times their bytes as long as they are a table of their own:
         fragments are put together by and by, once it is known what has been replaced.
         """
-        names = self._folder.names(table_name, ".parquet")
         compacted = [name for name in names if name.startswith(COMPACTED)]
         fragments = [name for name in names if not name.startswith(COMPACTED)]
         parts, damage, void = [wanted.empty_table()], [], set[str]()
@@ -182,7 +196,7 @@ class Store:
         try:
             with self._folder.open(path) as source:
                 return decode(source, path, wanted)
-        except FileNotFoundError:  # compacted by another driver since the folder was listed: its rows are elsewhere
+        except FileNotFoundError:  # compacted or set aside by another driver since the folder was listed
             return wanted.empty_table()
         except OSError as error:
             return Damage(path=path, error=str(error))

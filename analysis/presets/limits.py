@@ -60,7 +60,7 @@ def scaling_table(results: Results) -> Listing:
         raise RequestError("no series of three contexts or three models, equal in all else, ended ok: there is no fit")
     keys = [str(name) for name in found if name in frame or name == "along"]
     return Listing(
-        title="Growth of a step's time: time ~ along^exponent (± 95 % interval)",
+        title="Growth of a step's time: time ~ along^exponent (and 95 % interval)",
         frame=found,
         keys=keys,
         units={"least": "1", "most": "1", "points": "1", "exponent": "1", "flops_exponent": "1"},

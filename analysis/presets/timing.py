@@ -83,7 +83,7 @@ def warm_up(results: Results) -> Listing:
     frame = frame.assign(mean=parts["mean"], std=parts["std"], first=first.astype(float), iterations=parts["n"])
     times = ("time", "mean", "std", "first")
     return Listing(
-        title="Warm-up: time after so many iterations that do not count (median ± 95 % interval)",
+        title="Warm-up: time after so many iterations that do not count (median and 95 % interval)",
         frame=with_doubts(frame, parts),
         keys=keys,
         units=dict.fromkeys(times, "s") | {"iterations": "1"},

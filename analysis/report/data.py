@@ -11,11 +11,20 @@ from analysis.cells import cells_of, unit_of, values_in
 from analysis.keys import DISTINGUISHING_COLUMNS, KEY_COLUMNS, label, natural_ranks
 from analysis.load import SPEED_UNITS
 from analysis.numbers import UNITS
-from analysis.tables import CONDITIONS, DIMENSIONS, PROTOCOL, USUAL, default_layout
+from analysis.tables import CONDITIONS, DIMENSIONS, FOLLOWS, PROTOCOL, USUAL, default_layout
 from trials.outcome import Flag, Status
 from trials.spec import PROTOCOL_FIELDS
 
-_NO_AXES = ("trial_id", "measurement_id", "environment_id", "attempt_id", "started_at", "host_load", "host_memory")
+_NO_AXES = (
+    "trial_id",
+    "measurement_id",
+    "environment_id",
+    "attempt_id",
+    "started_at",
+    "host_load",
+    "host_memory",
+    "host_memory_for_a_trial",
+)
 """Keys that nearly every result has a value of its own of: there is nothing to lay out along them."""
 
 AXES: tuple[str, ...] = tuple(name for name in KEY_COLUMNS if name not in _NO_AXES)
@@ -66,6 +75,7 @@ def page_data(frame: pd.DataFrame) -> dict[str, Any]:
         "distinguishing": list(DISTINGUISHING_COLUMNS),
         "conditions": list(CONDITIONS),
         "dimensions": list(DIMENSIONS),
+        "follows": FOLLOWS,
         "units": {stored: [[unit.name, unit.size] for unit in units] for stored, units in UNITS.items()},
         "usual": USUAL,
         "protocol": list(PROTOCOL),

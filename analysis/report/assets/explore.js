@@ -65,7 +65,9 @@ class Explorer {
         type: this.logY ? "log" : "linear", ...(this.logY ? { dtick: "D2", tickformat: "~r" } : { rangemode: "tozero" }),
       },
     });
+    const off = this.logY ? cells.filter((cell) => cell.median <= 0).length : 0;
     note.textContent = [
+      off && `${off} ${off === 1 ? "result is" : "results are"} 0 or less, which a logarithmic axis cannot show: untick log y, or see the table.`,
       cells.length < ofValue.length && `${ofValue.length - cells.length} results have no number and no point; the table says why.`,
       chosen.left && `The first ${chosen.series.length} of ${chosen.series.length + chosen.left} lines are drawn; choose fewer with the filters.`,
     ].filter(Boolean).join(" ");

@@ -60,8 +60,13 @@ function matrixOf(table, results, { allRows, showAll }) {
   const more = rowKeys.length > shown.length
     ? element("button", { type: "button", onclick: showAll }, `Show all ${rowKeys.length} rows`)
     : null;
-  const caption = `${oneValue ? `${valueName(0)}: ` : ""}median ± 95 % interval`;
-  const said = table.conditions.map(([name, text]) => `${name} ${text}`).join(", ");
+  // How much of a training step a `step` is: its name does not say.
+  const mode = values.some((name) => name.startsWith("step.")) && table.conditions.find(([name]) => name === "mode");
+  const named = [oneValue && valueName(0), mode && mode.join(" ")].filter(Boolean).join(", ");
+  const caption = `${named && `${named}: `}median and 95 % interval`;
+  const same = table.conditions.filter((one) => one !== mode).map((one) => one.join(" ")).join(", ");
+  const differing = table.differing.map(([name, some]) => `${name} (${some})`).join(", ");
+  const said = [same, differing && `cells differ in ${differing}`].filter(Boolean).join("; ");
   const title = element("p", { class: "caption" }, element("b", {}, caption), said && element("span", {}, said));
   const grid = element("table", { class: "matrix" }, element("thead", {}, ...head), element("tbody", {}, ...body));
   const scroll = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, grid);
@@ -81,9 +86,8 @@ function cellOf(cell, unit, letters) {
   const mark = marks ? element("sup", {}, marks) : null;
   if (cell.status !== "ok") return element("td", { class: "failed" }, cell.status, mark);
   if (cell.reason) return element("td", { class: "nothing" }, "n/a", mark);
-  const [number, distance] = intervalTexts(...[cell.median, cell.low, cell.high].map((value) => value / unit.size));
-  const interval = distance == null ? null : element("span", { class: "interval" }, ` ± ${distance}`);
-  return element("td", {}, number, interval, mark);
+  const [number, interval] = intervalTexts(...[cell.median, cell.low, cell.high].map((value) => value / unit.size));
+  return element("td", {}, number, interval && element("span", { class: "interval" }, ` ${interval}`), mark);
 }
 
 // Where neighbours share the key down to this level: [first, how many] of each run.

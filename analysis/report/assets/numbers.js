@@ -2,7 +2,7 @@
 
 function chooseUnit(units, stored, values) {
   const choices = units[stored] ?? [[stored, 1]];
-  const known = values.filter((value) => !Number.isNaN(value)).map(Math.abs).sort((a, b) => a - b);
+  const known = values.filter((value) => value && !Number.isNaN(value)).map(Math.abs).sort((a, b) => a - b);
   if (!known.length) return unit(choices.at(-1));
   const middle = known[(known.length - 1) >> 1];
   return unit(choices.findLast(([, size]) => size <= middle) ?? choices[0]);
@@ -19,18 +19,33 @@ function numberText(value) {
 // Where an interval reaches so many times as far as the number, nothing is known, and its digits would fill a line.
 const ALL_UNKNOWN = 1e4;
 
-// The median and its distance to the farther end of its interval, or null for the distance.
+// Share of the distance to the farther end that the nearer one has to be away for ± to say it of both.
+const EVEN = 2 / 3;
+
+// Share of the number by which the distances may differ all the same: to read ± then misleads nobody.
+const ALL_BUT_EVEN = 0.01;
+
+// The median and its interval, as ± 0.05 or as [41, 117], or null for the interval.
 function intervalTexts(median, low, high) {
   const distance = Math.max(median - low, high - median);
   if (Number.isNaN(distance) || distance === 0) return [numberText(median), null];
+  const even = isEven(median, low, high);
+  const written = (print) => (even ? `± ${print(distance)}` : `[${print(low)}, ${print(high)}]`);
   if (median !== 0 && distance >= ALL_UNKNOWN * Math.abs(median)) {
-    return [fixed(median, 1 - exponentOf(median)), withTwoDigitExponent(distance.toExponential(0))];
+    return [fixed(median, 1 - exponentOf(median)), written((end) => withTwoDigitExponent(end.toExponential(0)))];
   }
-  const exponent = exponentOf(distance);
-  const digits = distance < 2 * 10 ** exponent ? 2 : 1;
-  let decimals = digits - 1 - exponent;
+  const measure = even ? distance : high - low;
+  const digits = !even || measure < 2 * 10 ** exponentOf(measure) ? 2 : 1;
+  let decimals = digits - 1 - exponentOf(measure);
   if (median !== 0) decimals = Math.max(decimals, 1 - exponentOf(median));
-  return [fixed(median, decimals), fixed(distance, decimals)];
+  return [fixed(median, decimals), written((end) => fixed(end, decimals))];
+}
+
+// Whether median ± distance says the same as both ends.
+function isEven(median, low, high) {
+  const [nearer, farther] = [median - low, high - median].sort((a, b) => a - b);
+  const keepsSign = (low <= 0 || median > farther) && (high >= 0 || median < -farther);
+  return (nearer >= EVEN * farther || farther - nearer <= ALL_BUT_EVEN * Math.abs(median)) && keepsSign;
 }
 
 const exponentOf = (value) => Math.floor(Math.log10(Math.abs(value)));

@@ -104,6 +104,7 @@ class Results {
       cell: (row, column) => grid.get(row * columnAxis.keys.length + column),
       units: values.map((name, index) => this.unit(name, cells.filter((cell) => cell.valueIndex === index))),
       conditions: this.conditions(cells, [...rows, ...cols]),
+      differing: this.differing(cells, [...rows, ...cols]),
       crowded: crowd.size ? this.toldApartBy(cells.filter((_, i) => crowd.has(places[i])), cells, places) : [],
     };
   }
@@ -136,12 +137,32 @@ class Results {
   conditions(cells, named) {
     const { conditions, usual, protocol, protocol_of: protocolOf } = this.data;
     if (!cells.length) return [];
-    const read = new Set(cells.flatMap((cell) => protocolOf[this.label("workload", this.code("workload", cell.result))]));
+    const read = new Set(cells.flatMap((cell) => protocolOf[this.label("workload", this.code("workload", cell.result))] ?? protocol));
     return conditions
       .filter((name) => !named.includes(name) && (!protocol.includes(name) || read.has(name)))
       .filter((name) => cells.every((cell) => this.code(name, cell.result) === this.code(name, cells[0].result)))
       .map((name) => [name, this.label(name, this.code(name, cells[0].result))])
       .filter(([name, text]) => text !== NO_VALUE && text !== usual[name]);
+  }
+
+  // Keys that are neither rows nor columns although cells differ in them, and their readings.
+  differing(cells, named) {
+    const { conditions, distinguishing, follows } = this.data;
+    const varies = (name) => {
+      const seen = new Map();
+      return cells.some(({ result }) => {
+        const leading = (follows[name] ?? []).map((key) => this.code(key, result)).join();
+        const code = this.code(name, result);
+        if (!seen.has(leading)) seen.set(leading, code);
+        return seen.get(leading) !== code;
+      });
+    };
+    const readings = (name) => {
+      const codes = [...new Set(cells.map(({ result }) => this.code(name, result)))].sort((a, b) => a - b);
+      return codes.slice(0, 3).map((code) => this.label(name, code)).join(", ") + (codes.length > 3 ? ", ..." : "");
+    };
+    const names = [...new Set([...conditions, ...distinguishing])];
+    return names.filter((name) => !named.includes(name) && varies(name)).map((name) => [name, readings(name)]);
   }
 }
 

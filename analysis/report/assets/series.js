@@ -74,11 +74,11 @@ function tracesOf(results, table, chosen, x, numeric) {
 }
 
 function hoverText(results, table, cell, unit, x) {
-  const [number, distance] = intervalTexts(...[cell.median, cell.low, cell.high].map((value) => value / unit.size));
+  const [number, interval] = intervalTexts(...[cell.median, cell.low, cell.high].map((value) => value / unit.size));
   const name = (key) => `${key} ${results.label(key, results.code(key, cell.result))}`;
   const keys = [x, ...[...table.rows, ...table.cols].filter((key) => key !== x)];
   const lines = [
-    `<b>${plain(number)}${distance == null ? "" : ` ± ${plain(distance)}`} ${plain(unit.name)}</b>`,
+    `<b>${plain(number)}${interval == null ? "" : ` ${plain(interval)}`} ${plain(unit.name)}</b>`,
     plain(table.values[cell.valueIndex]), ...keys.map((key) => plain(name(key))),
   ];
   if (cell.processes > 1) lines.push(`${cell.processes} processes, medians ${Number((100 * cell.spread).toPrecision(2))} % apart`);
