@@ -214,7 +214,7 @@ def test_devices_that_another_key_keeps_apart_are_named(attempts: Attempts) -> N
     for output_format in ("text", "markdown", "latex", "typst", "html"):
         said = analysis.render(table, output_format)
         assert "cells differ in device" in said and "H200, NVIDIA L4)" in said
-    assert "differ" not in analysis.render(pivot(frame, "device_name", "", "step.time", model="small"), "text")
+    assert "cells differ" not in analysis.render(pivot(frame, "device_name", "", "step.time", model="small"), "text")
 
 
 def test_environments_and_shapes_that_another_key_keeps_apart_are_named(attempts: Attempts) -> None:
@@ -358,7 +358,7 @@ def test_csv_gives_back_every_number_and_status_exactly(hardware: pd.DataFrame) 
 
 
 def test_an_interval_that_is_not_even_is_written_with_both_ends_in_every_format(attempts: Attempts) -> None:
-    attempts.ok(config(), {"step.time": tuple(0.053 + 0.0001 * x for x in (-120, 640, -80, 300, 0, 0, 200, -20, 500))})
+    attempts.ok(config(), {"step.time": tuple(0.053 + 0.0001 * x for x in (500, -80, 300, 0, 0, 200, -20, -60))})
     table = pivot(analysis.load(attempts.store), "model", "", "step.time")
     assert (table.low.iloc[0, 0], table.high.iloc[0, 0]) == pytest.approx((0.045, 0.103))
     for output_format in ("text", "markdown", "latex", "html"):
