@@ -26,8 +26,8 @@ _TOLD = ("device_name", "device", "device_memory", "d_ff", "num_layers", "num_he
 
 _OTHER_KERNELS = (
     "kernels: the 2025 course's model, which these reports are about, computes the same, but not by the same kernels: "
-    "its linear layers are einsums (285 operations in a forward pass of two layers, 225 here), and each weight gradient "
-    "is copied once more"
+    "its linear layers are einsums (285 operations in a forward pass of two layers, 225 here), and each weight "
+    "gradient is copied once more"
 )
 
 _QUIET = ("repeated", "derived")

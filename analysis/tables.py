@@ -33,11 +33,11 @@ CONDITIONS = (
 """Keys worth a row, or a line under the title, even where they follow from the others. A model's dimensions follow from
 its name, and the rest of an environment nearly always from the device and the version of torch."""
 
-FOLLOWS: dict[str, tuple[str, ...]] = (
-    dict.fromkeys(DIMENSIONS, ("model",))
-    | {name: ("device_name", "torch_version") for name in ENVIRONMENT_FIELDS if name not in CONDITIONS}
-    | {"device": ("device_name",)}
-)
+FOLLOWS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(DIMENSIONS, ("model",)),
+    **{name: ("device_name", "torch_version") for name in ENVIRONMENT_FIELDS if name not in CONDITIONS},
+    "device": ("device_name",),
+}
 """Keys that need no word of their own where these keys are told, as long as they say no more."""
 
 PROTOCOL = tuple(name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] == "protocol")

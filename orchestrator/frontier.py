@@ -17,7 +17,9 @@ class Frontier:
     """With the largest value that fits; with the smallest one there is where `largest` is 0."""
     dimension: Dimension
     largest: int | None
-    """0 where not even the smallest fits; None where it cannot be predicted."""
+    """The largest that is sure to fit; 0 where not even the smallest is, None where it cannot be predicted."""
+    possible: int | None
+    """The largest that may fit: more than `largest` where the prediction is not sure."""
     reason: str | None
     """Why it is None."""
     device_name: str
@@ -43,6 +45,7 @@ def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
             config=with_value(config, dimension, answer["largest"] or 1),
             dimension=dimension,
             largest=answer["largest"],
+            possible=answer["possible"],
             reason=answer["reason"],
             device_name=device_name,
             budget=room,

@@ -28,9 +28,12 @@ def check_fit(trial: Trial) -> None:
     if predictions.asked:
         say("working out the memory that it will hold; --no-predict goes without", error=True)
     environment = fingerprint(trial.config.device_type)
-    prediction, room = predictions.of(trial, environment.device_name), budget(trial.config, environment)
-    reason = why_not(prediction, room) if isinstance(prediction, Prediction) and room else None
-    if reason:
+    name = environment.device_name
+    prediction, room = predictions.of(trial, name), budget(trial.config, environment)
+    if not (isinstance(prediction, Prediction) and room):
+        return
+    predictions.settle([(trial, name, room)])
+    if reason := why_not(prediction, room, predictions.verdict(trial, name, room)):
         raise RequestError(f"trial: {reason}; --no-predict runs it all the same")
 
 

@@ -81,6 +81,7 @@ def make_plan(
     done = {key for key, status in known.items() if Status(status).is_final and status not in again}
     placed = [trial for asked in sweep.trials for trial in _on_every_accelerator(asked, nodes)]
     decisions = _Decisions(nodes=nodes, done=done, predictions=predictions)
+    decisions.settle(placed)
     planned = [decided for trial in placed if (decided := decisions.about(trial))]
     # Compiled trials share a process as long as they follow one another.
     planned.sort(key=lambda one: one.trial.config.compiles)
@@ -110,6 +111,17 @@ class _Decisions:
         self._predictions = predictions
         self._places: dict[tuple[str, int, int], tuple[list[Node] | str, dict[str, Fingerprint]]] = {}
         self._promises: dict[str, list[_Promise]] = {}  # by measurement_id
+
+    def settle(self, trials: list[Trial]) -> None:
+        """Has all the questions of what fits answered at once that take a simulation."""
+        if self._predictions:
+            rooms = (
+                (trial, environment.device_name, room)
+                for trial in trials
+                for environment in self._where(trial.config)[1].values()
+                if (room := budget(trial.config, environment))
+            )
+            self._predictions.settle(rooms)
 
     def about(self, trial: Trial) -> PlannedTrial | None:
         """What will be done about the trial; None where trials before it, asked for under another name of the same
@@ -181,7 +193,9 @@ class _Decisions:
     def _why_not_in(self, trial: Trial, environment: Fingerprint) -> str | None:
         prediction = self._predictions.of(trial, environment.device_name) if self._predictions else None
         room = budget(trial.config, environment)
-        return why_not(prediction, room) if isinstance(prediction, Prediction) and room else None
+        if not (self._predictions and isinstance(prediction, Prediction) and room):
+            return None
+        return why_not(prediction, room, self._predictions.verdict(trial, environment.device_name, room))
 
 
 def _on_every_accelerator(trial: Trial, nodes: list[Node]) -> list[Trial]:

@@ -141,6 +141,7 @@ def frontier_as_json(found: list[Frontier]) -> list[dict[str, Any]]:
             "config": asdict(one.config),
             "dimension": one.dimension,
             "largest": one.largest,
+            "possible": one.possible,
             "reason": one.reason,
             "device_name": one.device_name,
             "budget_bytes": one.budget.bytes,
@@ -162,6 +163,8 @@ def frontier_as_text(found: list[Frontier]) -> str:
 def _largest_text(one: Frontier) -> str:
     if one.largest is None:
         return f"? ({one.reason})"
+    if one.possible != one.largest:
+        return f"{one.largest} to {one.possible}"
     return str(one.largest) if one.largest else "none fits"
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import trials
 from orchestrator.answers import Answers
-from trials.prediction import Prediction, memory_config, memory_id, subject_of, upper_bound
-from trials.spec import Trial
+from orchestrator.fit import Budget, depends_on_order
+from trials.prediction import Prediction, Subject, cublas_workspace, memory_config, memory_id, subject_of, upper_bound
+from trials.spec import Trial, TrialConfig
 
 MOST = 2000
 """Different configurations of one plan whose memory is predicted; at a tenth of a second each, more would take long."""
@@ -36,6 +37,7 @@ class Predictions:
             if upper_bound(config, subject) < least
         }
         self._known |= dict.fromkeys([key for key in wanted if key not in self._known][MOST:], TOO_MANY)
+        self._verdicts: dict[str, bool | None] = {}
         self._cache = _Cache()
         kept = self._cache.read()
         self._known |= {key: _prediction_or_reason(kept[key]) for key in wanted if key in kept}
@@ -67,11 +69,50 @@ class Predictions:
         found = self._known[memory_id(trial.config, subject)]
         return found.on(device_name) if isinstance(found, Prediction) else found
 
+    def settle(self, asked: Iterable[tuple[Trial, str, Budget]]) -> None:
+        """Has the allocator simulated, for all at once, where its order of blocks decides whether a trial fits into a
+        budget on a device of that name; `verdict` then knows.
+        """
+        kept = self._cache.read()
+        open_: dict[str, tuple[TrialConfig, Subject, int, str]] = {}
+        for trial, device_name, room in asked:
+            prediction = self.of(trial, device_name)
+            if not isinstance(prediction, Prediction) or not depends_on_order(prediction, room):
+                continue
+            subject = subject_of(trial)
+            assert subject is not None, "what has a prediction has a subject"
+            key = _verdict_key(trial, subject, device_name, room)
+            if key in kept:
+                self._verdicts[key] = kept[key]["fits"]
+            else:
+                open_[key] = (memory_config(trial.config), subject, room.bytes, device_name)
+        if open_:
+            configs, subjects, budgets, names = (list(column) for column in zip(*open_.values(), strict=True))
+            keys = list(open_)
+            answers = Answers(
+                "fits",
+                configs,
+                subjects=subjects,
+                budgets=budgets,
+                device_names=names,
+                on_answer=lambda index, answer: self._cache.keep(keys[index], answer),
+            ).wait()
+            self._verdicts |= {key: answer.get("fits") for key, answer in zip(keys, answers, strict=True)}
+
+    def verdict(self, trial: Trial, device_name: str, room: Budget) -> bool | None:
+        """Whether it fits, where `settle` was asked and the order of blocks decides; None where that is not known."""
+        subject = subject_of(trial)
+        return self._verdicts.get(_verdict_key(trial, subject, device_name, room)) if subject else None
+
     def close(self) -> None:
         """Ends the process if nobody has asked for what it finds."""
         if self._answers:
             self._answers.close()
             self._answers = None
+
+
+def _verdict_key(trial: Trial, subject: Subject, device_name: str, room: Budget) -> str:
+    return f"{memory_id(trial.config, subject)} in {room.bytes} with {cublas_workspace(device_name)}"
 
 
 def _prediction_or_reason(answer: dict[str, Any]) -> Prediction | str:

@@ -66,8 +66,8 @@ def busy(device_type: str = "cpu", **after: float) -> bool:
 
 def test_what_others_took_of_the_cores_is_what_was_used_and_is_not_our_own():
     assert not busy(used=39.0, own=38.0)
-    assert not busy(used=2.9, own=0.0), "Ray and the system are never quite idle"
-    assert busy(used=3.2, own=0.0)
+    assert not busy(used=1.9, own=0.0), "Ray and the system are never quite idle"
+    assert busy(used=2.2, own=0.0)
     assert busy(used=40.0, own=25.0)
 
 

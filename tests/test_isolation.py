@@ -12,6 +12,7 @@ import psutil
 import pytest
 import torch
 
+from orchestrator.progress import outcome
 from orchestrator.resources import this_machine
 from tests.command import ROOT, lmsweep, start
 from trials.environment import Fingerprint
@@ -166,6 +167,7 @@ def test_memory_that_is_not_there_is_oom(runner, environment):
     rows = run(runner, environment, batch_size=10**10)
     assert [row.status for row in rows] == [Status.OOM]
     assert "allocate" in (rows[0].error or "")
+    assert re.fullmatch(r"oom: asked for \d+ GiB, which the host did not give", outcome(rows))
     assert run(runner, environment)[0].status == Status.OK
 
 

@@ -43,7 +43,7 @@ def test_a_trial_ends_when_its_time_is_up_or_when_it_holds_too_much(tmp_path: Pa
     out, err = hanging.communicate(timeout=120)
     assert hanging.returncode == 1, out + err
     assert "trials/workloads/timing.py" in err, "the stack says where it was"
-    assert "ended when its time was up" in out
+    assert "ended when its time was up: timeout_seconds is 4" in out
     assert statuses(tmp_path / "late") == {"noop": "ok", "timing": "timeout"}
 
     out, err = greedy.communicate(timeout=120)

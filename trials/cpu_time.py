@@ -9,8 +9,8 @@ from trials.cores import usable_cores
 
 LAUNCHING_CORES = 2
 """What a trial on a GPU needs of its cores: forward is launched by one thread, backward by another."""
-LEAST_TAKEN, LEAST_SHARE = 0.3, 0.05
-"""Cores, and share of the cores, that others may always take: Ray and the system are never quite idle."""
+LEAST_TAKEN, LEAST_SHARE = 0.2, 0.05
+"""Cores, and share of the cores, that others may always take: Ray has 0.04 of a core while a trial runs."""
 LEAST_STOLEN = 0.05
 """Share of a guest's time on the CPU that its host may keep for others."""
 TICK = 0.01

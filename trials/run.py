@@ -115,6 +115,8 @@ def run_watched(trial: Trial, tell: Callable[[list[Row]], None], show: Show) -> 
     rows: list[Row] = []
 
     def end(status: Status, reason: str) -> None:
+        if status == Status.TIMEOUT:
+            reason = f"{reason}: timeout_seconds is {trial.config.timeout_seconds:g}"
         told = list(rows)
         records = [row for row in told if isinstance(row, Record)]
         waiting = [name for name in trial.workloads if name not in {record.workload for record in records}]
