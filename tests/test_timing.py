@@ -165,8 +165,8 @@ def test_times_that_scatter_too_much_are_flagged_not_converged():
 
 
 def test_measured_iterations_that_become_slower_are_flagged_unsteady():
-    step = SleepingStep({"forward": 0.002}, slow=lambda iteration: 1 + iteration / 20)
-    assert Flag.UNSTEADY in rows_of(step, warmup_steps=0, measure_steps=20)["step.time"].flags
+    step = SleepingStep({"forward": 0.001}, slow=lambda iteration: 1 + iteration / 20)
+    assert Flag.UNSTEADY in rows_of(step, warmup_steps=5, measure_steps=100)["step.time"].flags
 
 
 def test_a_fixed_number_of_even_iterations_is_neither_unsteady_nor_not_converged_however_they_scatter():
