@@ -112,9 +112,11 @@ def student(freedom: int) -> float:
 
 
 def within_processes(distances: Floats) -> Floats:
-    """How far the median of processes is uncertain by what differs within each; a column for each process."""
-    k = distances.shape[1]
-    return np.sqrt((distances**2).mean(axis=1)) * spread_of_medians(k)
+    """How far the median of processes is uncertain by what differs within each; a column for each process.
+
+    Of their distances the median, as the wild samples of one do not move the median of several.
+    """
+    return np.median(distances, axis=1) * spread_of_medians(distances.shape[1])
 
 
 def _of_equally_many(each: dict[str, Floats]) -> dict[str, Floats]:
