@@ -224,7 +224,7 @@ def _plan(
 ) -> Any:
     from orchestrator.cluster import find_nodes
     from orchestrator.delivery import deliver_left_over
-    from orchestrator.fit import device_memory, which_device, with_device, without_placement
+    from orchestrator.fit import device_memory, rooms, which_device, with_device, without_placement
     from orchestrator.launch import prepare
     from orchestrator.plan import Planned, make_plan
     from orchestrator.predictions import SMALL, Predictions
@@ -249,17 +249,25 @@ def _plan(
         kept.check_writable()
         deliver_left_over(kept)
     predictions = Predictions(asked.trials, least=SMALL if will_run else 0) if predict else None
-    if predictions and predictions.asked >= MANY:
-        words = f"working out the memory of {predictions.asked} configurations; it is kept. --no-predict goes without"
-        say(words, error=True)
+    if predictions:
+        _say_many(predictions.asked)
     # With a budget it may be that nothing fits into it: then Ray is not started.
     starts = will_run and budget is None and not kept.exists()
     meanwhile = partial(prepare, address) if starts else lambda: None
     nodes = find_nodes(address, cluster, meanwhile)
     if there:
         nodes, asked = [with_device(nodes[0], *there)], without_placement(asked)
+    if predictions and not predictions.asked:
+        predictions.bound(rooms(nodes))
+        _say_many(predictions.asked)
     made = make_plan(asked, nodes, kept, retry=frozenset(retry), fresh=fresh, predictions=predictions)
     return Planned(plan=made, store=kept, nodes=nodes, predictions=predictions)
+
+
+def _say_many(count: int) -> None:
+    if count >= MANY:
+        words = f"working out the memory of {count} configurations; it is kept. --no-predict goes without"
+        say(words, error=True)
 
 
 def _command(sweep: str, options: dict[str, list[Any]], flags: dict[str, bool]) -> str:

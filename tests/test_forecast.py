@@ -154,6 +154,14 @@ def test_where_eager_trials_take_long_the_first_compiled_ones_do_not_wait_for_th
     assert [one.trial.config.compile for one in order] == ["none"] * 2 + ["block"] * 2 + ["none"] * 8 + ["block"] * 8
 
 
+def test_of_very_many_reasons_a_plan_tells_those_of_most_trials(tmp_path):
+    devices = [f"cuda:H{number}" for number in range(60)]
+    plan = plan_of(GRID, tmp_path, device=devices, model=["small"], precision=["bf16"], compile=["none"])
+    lines = as_text(plan, forecast(plan, Estimates(Store(str(tmp_path))), [NODE])).splitlines()
+    assert sum(line.startswith("  1 unsupported: no H") for line in lines) == 40
+    assert lines[-1] == "  20 more for other reasons; plan --format json has each"
+
+
 def test_no_trial_is_expected_to_take_longer_than_it_may(tmp_path):
     plan, estimates = plan_of(GRID, tmp_path, timeout_seconds=[1.5]), Estimates(Store(str(tmp_path)))
     assert max(estimates.of(planned).seconds for planned in plan.to_run) == 1.5
