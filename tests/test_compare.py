@@ -372,7 +372,7 @@ def test_beside_a_reference_store_every_other_condition_is_named(lmsweep: Comman
         & (reference["phase"] == "forward")
         & (reference["metric"] == "time")
     ]["median"].item()
-    assert f"{1000 * theirs:.2f} [" in done.stdout
+    assert f"{1000 * theirs:.2f} ±" in done.stdout
 
 
 def test_numbers_without_a_counterpart_are_refused(attempts: Attempts) -> None:
