@@ -2,6 +2,7 @@
 
 import shlex
 import warnings
+from collections.abc import Collection
 
 import numpy as np
 import pandas as pd
