@@ -1,18 +1,18 @@
-"""The answers of ``python -m trials.predict``, a process that may import torch, to a question; they come one by one."""
+"""The answers of `trials.predict`, a process that may import torch, to a question; they come one by one."""
 
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from threading import Event, Thread
 from typing import Any
 
 from orchestrator.terminal import format_seconds, say
+from trials.interpreter import command, environment
 from trials.processes import kill_group
+from trials.scratch import temporary_folder
 from trials.spec import RequestError, TrialConfig
 
 SAY_EVERY = 10.0
@@ -37,13 +37,19 @@ class Answers:
         self._on_answer = on_answer
         self._began = time.monotonic()
         self._over = Event()
-        request = tempfile.TemporaryFile()  # noqa: SIM115 - the process has its own handle
-        asked = {"question": question, "configs": [asdict(one) for one in configs], **options}
+        request = tempfile.TemporaryFile(dir=temporary_folder())  # noqa: SIM115 - the process has its own handle
+        asked = {"question": question, "configs": [vars(one) for one in configs], **options}
         request.write(json.dumps(asked).encode())
         request.seek(0)
-        command = [sys.executable, "-m", "trials.predict", str(os.getpid())]
-        # In a group of its own that ends with this process.
-        self._process = subprocess.Popen(command, stdin=request, stdout=subprocess.PIPE, start_new_session=True)
+        # In a group of its own that ends with this process, and without a GPU, which no prediction needs: a driver that
+        # was initialised could not be used by the processes that it forks.
+        self._process = subprocess.Popen(
+            command("trials.predict", str(os.getpid())),
+            stdin=request,
+            stdout=subprocess.PIPE,
+            env=environment() | {"CUDA_VISIBLE_DEVICES": ""},
+            start_new_session=True,
+        )
         self._reader = Thread(target=self._read, name="answers", daemon=True)
         self._reader.start()
 
@@ -56,6 +62,16 @@ class Answers:
         if self._process.wait() or len(self._found) < self.count:
             raise RequestError("memory could not be predicted (see above); --no-predict goes without")
         return [self._found[index] for index in range(self.count)]
+
+    def within(self, seconds: float) -> dict[int, Any]:
+        """Those that there are this long after the process was begun, by index; then the process is ended. Raises
+        RequestError where it failed before.
+        """
+        left = seconds - (time.monotonic() - self._began)
+        if self._over.wait(max(left, 0.0)):
+            return dict(enumerate(self.wait()))
+        self.close()
+        return dict(self._found)
 
     def close(self) -> None:
         """Ends the process, whatever it has yet to answer."""

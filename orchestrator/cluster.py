@@ -1,19 +1,21 @@
 """The nodes of a Ray cluster, each asked for its environment and its software by a small task that runs there."""
 
-import socket
+import os
 import subprocess
 from collections.abc import Callable
 from typing import Any
 
 from orchestrator.doctor import Finding, examine
+from orchestrator.grpc_probe import check_speaks_grpc
 from orchestrator.launch import start_ray
 from orchestrator.node_types import startable_nodes
 from orchestrator.resources import PATIENCE, Node, accelerator_names, look_at_machine, node_from_json, this_machine
 from orchestrator.software import differences, software
+from trials.interpreter import environment
 from trials.spec import RequestError
 
 PORT_PATIENCE = 5.0
-"""Seconds in which the head has to take a connection."""
+"""Seconds in which the head has to answer."""
 
 
 def find_nodes(
@@ -64,8 +66,8 @@ def connect(address: str) -> None:
 
     host_and_port = _host_and_port(address)
     try:
-        if host_and_port:  # where nobody listens Ray itself would try for minutes
-            socket.create_connection(host_and_port, timeout=PORT_PATIENCE).close()
+        if host_and_port and os.environ.get("RAY_USE_TLS", "0") == "0":
+            check_speaks_grpc(*host_and_port, patience=PORT_PATIENCE)
         start_ray(address, cpus=0, gpus=0)
     except (OSError, ray.exceptions.AuthenticationError) as error:
         raise RequestError(
@@ -112,7 +114,9 @@ def ask_nodes(nodes: list[dict[str, Any]], question: Any) -> list[Any]:
 
 def describe() -> str:
     """What a node is, as JSON; runs there."""
-    done = subprocess.run(look_at_machine(), capture_output=True, text=True, check=False, timeout=PATIENCE)
+    done = subprocess.run(
+        look_at_machine(), capture_output=True, env=environment(), text=True, check=False, timeout=PATIENCE
+    )
     if done.returncode:
         raise RuntimeError(f"python -m trials.fingerprint: {done.stderr.strip()[-500:]}")
     return done.stdout

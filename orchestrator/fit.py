@@ -1,11 +1,13 @@
 """What fits where: the memory that a device has for a trial, and devices that are not here but planned for."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from orchestrator.resources import Node
 from orchestrator.sweep import Sweep
 from trials.amounts import bytes_of, gib
+from trials.bounds import Bounds
 from trials.devices import DEVICES, UNKNOWN_SHARE, Device, device_named
 from trials.environment import Fingerprint
 from trials.prediction import Prediction
@@ -53,10 +55,25 @@ def depends_on_order(prediction: Prediction, budget: Budget) -> bool:
     return prediction.peak <= budget.bytes < prediction.reserved
 
 
-def why_not(prediction: Prediction, budget: Budget, verdict: bool | None) -> str | None:
+def rooms(nodes: Iterable[Node]) -> dict[str, tuple[str, int]]:
+    """For each kind of device the name of the one with most memory, and the bytes that a trial may use of it."""
+    found: dict[str, tuple[str, int]] = {}
+    for node in nodes:
+        for kind, environment in node.environments.items():
+            room = budget(TrialConfig(d_model=2, device=kind), environment)
+            if room and room.bytes > found.get(kind, ("", 0))[1]:
+                found[kind] = (environment.device_name, room.bytes)
+    return found
+
+
+def why_not(prediction: Prediction | Bounds, budget: Budget, verdict: bool | None) -> str | None:
     """Why a trial of this prediction does not fit; None where it does or may. `verdict` is what the simulated allocator
     says where its order of blocks decides.
     """
+    if isinstance(prediction, Bounds):
+        if prediction.low is None or prediction.low <= budget.bytes:
+            return None
+        return f"its peak is at least that predicted of a smaller trial, {gib(prediction.low)}: {budget.words}"
     if prediction.peak <= budget.bytes:
         if verdict is not False:
             return None
@@ -65,6 +82,14 @@ def why_not(prediction: Prediction, budget: Budget, verdict: bool | None) -> str
             "not with the gaps that the allocator leaves between blocks"
         )
     return f"its predicted peak, {gib(prediction.peak)} in {prediction.at}, exceeds the {budget.words}"
+
+
+def between(bounds: Bounds) -> str:
+    """`38.4 to 58.7 GiB`."""
+    low, high = (gib(end) if end is not None else None for end in (bounds.low, bounds.high))
+    if low and high:
+        return f"{low} to {high}"
+    return f"at least {low}" if low else f"at most {high}" if high else "?"
 
 
 def with_device(node: Node, name: str, memory: int) -> Node:

@@ -33,6 +33,8 @@ class Forecast:
     """From the command's start to its end."""
     between: tuple[float, float] | None
     """Seconds between which that will probably be."""
+    compiling: float
+    """Seconds that the first compiled trial waits for graphs to be compiled ahead."""
     dollars: float | None
     """Of the devices that have a price; None, without a reason, where none was given."""
     unpriced: tuple[str, ...]
@@ -76,6 +78,7 @@ def forecast(plan: Plan, estimates: Estimates, nodes: Sequence[Node], prices: Se
         estimates=found,
         seconds=seconds,
         between=None if seconds is None else (seconds * low, seconds * high),
+        compiling=compiling,
         dollars=dollars / 3600 if prices and not reason else None,
         unpriced=tuple(unpriced),
         reason=reason,

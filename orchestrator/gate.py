@@ -1,6 +1,5 @@
 """The gate: which trials may still begin, by the time that a run may take and by whether it was interrupted."""
 
-import re
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -10,9 +9,6 @@ from typing import Any, Self
 
 from orchestrator.pace import Pace
 from orchestrator.plan import PlannedTrial
-from trials.spec import RequestError
-
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Gate:
@@ -29,8 +25,13 @@ class Gate:
         self._begun: dict[int, PlannedTrial] = {}
         self.closed = False
         """Whether Ctrl-C was pressed."""
-        self.kept_out = 0
+        self.kept_out: list[PlannedTrial] = []
         """Trials for which there was no time."""
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the run may take only so long."""
+        return self._until is not None
 
     def admits(self, planned: PlannedTrial) -> bool:
         """Whether the trial may begin; one that may is taken to do so."""
@@ -42,7 +43,7 @@ class Gate:
                 slots = planned.placement.slots if planned.placement else 1
                 ahead = sum(map(self._pace.expected, before)) / slots
                 if time.monotonic() + ahead + self._pace.expected(planned) > self._until:
-                    self.kept_out += 1
+                    self.kept_out.append(planned)
                     return False
             self._begun[id(planned)] = planned
         return True
@@ -51,7 +52,7 @@ class Gate:
         """Whether there is no time left for any of the trials; if so, all count as kept out."""
         if self._until is None or time.monotonic() + min(map(self._pace.expected, trials)) <= self._until:
             return False
-        self.kept_out += len(trials)
+        self.kept_out += trials
         return True
 
     def ended(self, planned: PlannedTrial) -> None:
@@ -70,12 +71,3 @@ class Gate:
             raise KeyboardInterrupt
         self.closed = True
         self._on_close()
-
-
-def seconds_of(text: str) -> float:
-    """30m, 2h, 1h30m, 90s: seconds. Raises RequestError for anything else."""
-    parts = re.findall(r"(\d+(?:\.\d+)?)([smh])", text.strip())
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-    if "".join(map("".join, parts)) != text.strip() or seconds <= 0:
-        raise RequestError(f"--budget {text}: write a time, as in 30m, 2h or 1h30m")
-    return seconds

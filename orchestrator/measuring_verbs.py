@@ -88,19 +88,21 @@ def run(
     no_predict: NoPredict = False,
     nsys: Nsys = False,
     budget: Annotated[str | None, typer.Option(help="Run what fits into this time: 30m, 2h, ...")] = None,
+    grace: Annotated[str | None, typer.Option(help="Time for what runs to end after SIGTERM: 30s, 2m, ...")] = None,
 ) -> None:
     """Run what a sweep asks for and the store does not hold yet. Ctrl-C ends it; the next run goes on."""
     began = time.monotonic()
     from rich.console import Console
 
     from orchestrator.delivery import StoreError
-    from orchestrator.gate import seconds_of
+    from orchestrator.duration import seconds_of
+    from orchestrator.interrupt import exit_code, words
     from orchestrator.neighbours import other_runs, words_about
     from orchestrator.plan_view import summary
     from orchestrator.run import prepare, run_plan
-    from orchestrator.run_view import closing_words
+    from orchestrator.run_view import closing_words, left_out
 
-    seconds = seconds_of(budget) if budget else None
+    graceful = seconds_of(grace, "--grace") if grace else 0.0
     rest = _command(
         sweep,
         {
@@ -108,6 +110,7 @@ def run(
             "--set": set,
             "--address": [address],
             "--cluster": [cluster],
+            "--grace": [grace],
         },
         {"--no-predict": no_predict, "--nsys": nsys},
     )
@@ -121,7 +124,7 @@ def run(
         cluster=cluster,
         predict=not no_predict,
         will_run=True,
-        budget=seconds,
+        budget=budget,
         nsys=nsys,
     )
     kept = planned.store
@@ -129,22 +132,22 @@ def run(
         planned.predictions.close()
     for damage in kept.set_aside_damage():
         say(f"{store}/{damage.path} cannot be read ({damage.error}); moved to {store}/damaged/", error=True)
-    ready = prepare(planned, Console(), began=began, budget=seconds)
+    ready = prepare(planned, Console(), began=began, budget=seconds_of(planned.budget) if planned.budget else None)
     say(summary(planned.plan, ready.forecast))
     if ready.to_run and not address and (others := other_runs()):
         say(words_about(others), error=True)
     try:
         with ready.progress:
-            run_plan(ready, address)
+            run_plan(ready, address, grace=graceful)
     except KeyboardInterrupt:
-        say(f"\ninterrupted; what had ended is in {store}. `{rest}` goes on.", error=True)
-        raise typer.Exit(130) from None
+        say(f"\n{words()}; what had ended is in {store}. `{rest}` goes on.", error=True)
+        raise typer.Exit(exit_code()) from None
     except StoreError as error:
         say(f"lmsweep: {store} takes no more results: {error}. `{rest}` goes on.", error=True)
         raise typer.Exit(1) from None
     say(closing_words(planned.plan, kept, ready.account))
     if ready.gate.kept_out:
-        say(f"{ready.gate.kept_out} trials did not fit into {budget}; `{rest}` goes on.")
+        say(f"{left_out(ready.gate.kept_out, planned.plan)} did not fit into {planned.budget}; `{rest}` goes on.")
     if any(not Status(status).is_final for status in ready.account.statuses):
         raise typer.Exit(1)
 
@@ -219,12 +222,14 @@ def _plan(
     predict: bool,
     on: str | None = None,
     will_run: bool = False,
-    budget: float | None = None,
+    budget: str | None = None,
     nsys: bool = False,
 ) -> Any:
     from orchestrator.cluster import find_nodes
     from orchestrator.delivery import deliver_left_over
-    from orchestrator.fit import device_memory, which_device, with_device, without_placement
+    from orchestrator.duration import seconds_of
+    from orchestrator.fit import device_memory, rooms, which_device, with_device, without_placement
+    from orchestrator.forecast import START_SECONDS
     from orchestrator.launch import prepare
     from orchestrator.plan import Planned, make_plan
     from orchestrator.predictions import SMALL, Predictions
@@ -234,7 +239,10 @@ def _plan(
 
     memory_asked_for()  # says what is wrong with it before anything is done
     changed = [*overrides, "profiler=nsys"] if nsys else overrides
+    if budget:
+        seconds_of(budget, "--budget")  # says what is wrong with it before anything is done
     asked = load_sweep(sweep, parse_overrides(changed))
+    budget = budget or asked.budget
     there = device_memory(on) if on else None
     if on and (words := which_device(on)):
         say(words, error=True)
@@ -249,17 +257,26 @@ def _plan(
         kept.check_writable()
         deliver_left_over(kept)
     predictions = Predictions(asked.trials, least=SMALL if will_run else 0) if predict else None
-    if predictions and predictions.asked >= MANY:
-        words = f"working out the memory of {predictions.asked} configurations; it is kept. --no-predict goes without"
-        say(words, error=True)
-    # With a budget it may be that nothing fits into it: then Ray is not started.
-    starts = will_run and budget is None and not kept.exists()
+    if predictions:
+        _say_many(predictions.asked)
+    # It may be that nothing fits into a short budget: then Ray is not started.
+    enough = budget is None or seconds_of(budget) > START_SECONDS
+    starts = will_run and enough and not kept.exists()
     meanwhile = partial(prepare, address) if starts else lambda: None
     nodes = find_nodes(address, cluster, meanwhile)
     if there:
         nodes, asked = [with_device(nodes[0], *there)], without_placement(asked)
+    if predictions and not predictions.asked:
+        predictions.bound(rooms(nodes))
+        _say_many(predictions.asked)
     made = make_plan(asked, nodes, kept, retry=frozenset(retry), fresh=fresh, predictions=predictions)
-    return Planned(plan=made, store=kept, nodes=nodes, predictions=predictions)
+    return Planned(plan=made, store=kept, nodes=nodes, predictions=predictions, budget=budget)
+
+
+def _say_many(count: int) -> None:
+    if count >= MANY:
+        words = f"working out the memory of {count} configurations; it is kept. --no-predict goes without"
+        say(words, error=True)
 
 
 def _command(sweep: str, options: dict[str, list[Any]], flags: dict[str, bool]) -> str:

@@ -58,6 +58,8 @@ class Planned:
     store: Store
     nodes: list[Node]
     predictions: Predictions | None
+    budget: str | None = None
+    """How long running it may take, where the command or the sweep says so."""
 
 
 def make_plan(
@@ -193,9 +195,14 @@ class _Decisions:
     def _why_not_in(self, trial: Trial, environment: Fingerprint) -> str | None:
         prediction = self._predictions.of(trial, environment.device_name) if self._predictions else None
         room = budget(trial.config, environment)
-        if not (self._predictions and isinstance(prediction, Prediction) and room):
+        if not (self._predictions and room) or isinstance(prediction, str | None):
             return None
-        return why_not(prediction, room, self._predictions.verdict(trial, environment.device_name, room))
+        verdict = (
+            self._predictions.verdict(trial, environment.device_name, room)
+            if isinstance(prediction, Prediction)
+            else None
+        )
+        return why_not(prediction, room, verdict)
 
 
 def _on_every_accelerator(trial: Trial, nodes: list[Node]) -> list[Trial]:

@@ -5,23 +5,29 @@ import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import trials
 from orchestrator.answers import Answers
 from orchestrator.fit import Budget, depends_on_order
+from trials.amounts import gib
+from trials.bounds import Bounds
 from trials.prediction import Prediction, Subject, cublas_workspace, memory_config, memory_id, subject_of, upper_bound
 from trials.spec import Trial, TrialConfig
 
 MOST = 2000
-"""Different configurations of one plan whose memory is predicted; at a tenth of a second each, more would take long."""
+"""Different configurations of a plan, each of which is predicted; of more, some are, and the others are bounded."""
+
+SOME = 200
+"""So many, or two of each family of configurations that can be compared."""
+
+BOUND_SECONDS = 15.0
+"""That a plan of more than MOST may take for its bounds: what is not bounded by then runs, and may be out of memory."""
 
 SMALL = 2 * 10**9
 """Bytes that every device has: to decide whether a trial fits, less need not be predicted."""
-
-TOO_MANY = f"the sweep has more than {MOST} different ones"
 
 
 class Predictions:
@@ -31,19 +37,20 @@ class Predictions:
         """Trials that certainly need less than `least` bytes are left out."""
         subjects = ((trial.config, subject_of(trial)) for trial in trials)
         wanted = {memory_id(config, subject): (config, subject) for config, subject in subjects if subject}
-        self._known: dict[str, Prediction | str] = {
+        self._known: dict[str, Prediction | Bounds | str] = {
             key: f"it needs less than {least} bytes"
             for key, (config, subject) in wanted.items()
             if upper_bound(config, subject) < least
         }
-        self._known |= dict.fromkeys([key for key in wanted if key not in self._known][MOST:], TOO_MANY)
         self._verdicts: dict[str, bool | None] = {}
         self._cache = _Cache()
         kept = self._cache.read()
         self._known |= {key: _prediction_or_reason(kept[key]) for key in wanted if key in kept}
         self._asked = [key for key in wanted if key not in self._known]
-        self._answers = None
-        if self._asked:
+        self._answers: Answers | None = None
+        self._is_bounding = False
+        self._undecided = wanted if len(self._asked) > MOST else {}
+        if self._asked and not self._undecided:
             configs, asked_subjects = zip(*(wanted[key] for key in self._asked), strict=True)
             self._answers = Answers(
                 "predict",
@@ -52,20 +59,56 @@ class Predictions:
                 on_answer=lambda index, answer: self._cache.keep(self._asked[index], answer),
             )
 
+    def bound(self, rooms: Mapping[str, tuple[str, int]]) -> None:
+        """Begins to find out which of more than MOST fit, now that it is known where to: `rooms` has for each kind of
+        device the name of the one with most memory, and the bytes that a trial may use of it.
+        """
+        asked = []
+        for key in self._asked if self._undecided else ():
+            config, subject = self._undecided[key]
+            _, room = rooms.get(config.device_type, ("", None))
+            if room is None:
+                self._known[key] = "the memory of its device is not known"
+            elif upper_bound(config, subject) <= room:
+                self._known[key] = f"it needs less than {gib(room)}"
+            else:
+                asked.append(key)
+        if asked:
+            self._is_bounding = True
+            self._asked = asked
+            chosen = [self._undecided[key] for key in asked]
+            places = [rooms[config.device_type] for config, _ in chosen]
+            self._answers = Answers(
+                "bounds",
+                [memory_config(config) for config, _ in chosen],
+                subjects=[subject for _, subject in chosen],
+                device_names=[name for name, _ in places],
+                rooms=[room for _, room in places],
+                most=SOME,
+                on_answer=lambda index, answer: self._cache.keep(asked[index], answer),
+            )
+        self._undecided = {}
+
     @property
     def asked(self) -> int:
         """How many the process is at work on."""
         return self._answers.count if self._answers else 0
 
-    def of(self, trial: Trial, device_name: str) -> Prediction | str:
-        """The prediction for one of the trials there, or why there is none. Waits for the process."""
+    def of(self, trial: Trial, device_name: str) -> Prediction | Bounds | str:
+        """The prediction for one of the trials there, or its bounds, or why there is neither. Waits for the process."""
         subject = subject_of(trial)
         if subject is None:
             return f"what {' and '.join(trial.workloads)} holds in memory is not predicted"
         if self._answers:
-            answers = dict(zip(self._asked, self._answers.wait(), strict=True))
+            answers = (
+                self._answers.within(BOUND_SECONDS) if self._is_bounding else dict(enumerate(self._answers.wait()))
+            )
             self._answers = None
-            self._known |= {key: _prediction_or_reason(answer) for key, answer in answers.items()}
+            late = f"of so many trials only some are predicted, in {BOUND_SECONDS:g} s"
+            self._known |= {
+                key: _prediction_or_reason(answers[index]) if index in answers else late
+                for index, key in enumerate(self._asked)
+            }
         found = self._known[memory_id(trial.config, subject)]
         return found.on(device_name) if isinstance(found, Prediction) else found
 
@@ -115,7 +158,9 @@ def _verdict_key(trial: Trial, subject: Subject, device_name: str, room: Budget)
     return f"{memory_id(trial.config, subject)} in {room.bytes} with {cublas_workspace(device_name)}"
 
 
-def _prediction_or_reason(answer: dict[str, Any]) -> Prediction | str:
+def _prediction_or_reason(answer: dict[str, Any]) -> Prediction | Bounds | str:
+    if answer.keys() == {"low", "high"}:
+        return Bounds(**answer)
     return answer.get("reason") or answer.get("failure") or Prediction(**answer)
 
 
@@ -148,7 +193,7 @@ class _Cache:
         return found
 
     def keep(self, key: str, answer: dict[str, Any]) -> None:
-        if "failure" in answer or not self._works:
+        if not ({"peak", "reason", "fits"} & answer.keys()) or not self._works:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

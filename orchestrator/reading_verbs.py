@@ -1,5 +1,6 @@
 """The verbs that read what was measured: status, table, compare, report."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,7 @@ def status(store: StoreArgument = "results") -> None:
     from analysis import load
     from analysis.status import counts, flag_words
 
-    frame = load(store, newest=False)
+    frame = load(store, pooled=False)
     say(counts(frame).to_markdown(index=False) if len(frame) else f"{store} holds no results yet")
     if doubts := flag_words(frame):
         say(f"\n{doubts}")
@@ -24,8 +25,8 @@ def status(store: StoreArgument = "results") -> None:
 
 def table(
     store: StoreArgument = "results",
-    rows: Annotated[str | None, typer.Option(help="Fields whose values are rows: model,context_length")] = None,
-    cols: Annotated[str | None, typer.Option(help="Fields whose values are columns: precision,compile")] = None,
+    rows: Annotated[list[str], typer.Option(help="Fields whose values are rows: model,context_length")] = [],  # noqa: B006
+    cols: Annotated[list[str], typer.Option(help="Fields whose values are columns: precision,compile")] = [],  # noqa: B006
     value: Annotated[list[str], typer.Option(help="phase.metric: forward.time, step.tflops; may be repeated.")] = [],  # noqa: B006
     where: Annotated[list[str], typer.Option(help="field=value: only these results; may be repeated.")] = [],  # noqa: B006
     format: Annotated[str, typer.Option(help="text, markdown, latex, typst, csv or html.")] = "text",
@@ -36,6 +37,7 @@ def table(
     """Print a pivot of the results. Without options, it shows everything that varies."""
     from analysis import default_layout, load, pivot, render
     from analysis.cells import select, workloads_beside
+    from analysis.load import of_present_devices
     from analysis.presets import PRESETS, make_preset
 
     if list_presets:
@@ -58,10 +60,11 @@ def table(
     if frame.empty:
         raise RequestError(f"{store} holds no results; fill it with: lmsweep run quick --store {store}")
     conditions = _pairs(where, "--where")
+    frame = of_present_devices(frame, conditions)
     row_names, col_names, values = default_layout(
         frame,
-        rows=rows.split(",") if rows else None,
-        cols=cols.split(",") if cols else None,
+        rows=_names(rows),
+        cols=_names(cols),
         values=value or None,
         where=conditions,
     )
@@ -79,9 +82,7 @@ def compare(
     baseline: Annotated[list[str], typer.Option(help="key=value: what one side is; may be repeated.")] = [],  # noqa: B006
     contrast: Annotated[list[str], typer.Option(help="key=value: what the other side is; may be repeated.")] = [],  # noqa: B006
     where: Annotated[list[str], typer.Option(help="key=value: only these results; may be repeated.")] = [],  # noqa: B006
-    across: Annotated[
-        str | None, typer.Option(help="Keys that may differ besides: driver_version,torch_version")
-    ] = None,
+    across: Annotated[list[str], typer.Option(help="Keys that may differ besides: driver_version,torch_version")] = [],  # noqa: B006
     value: Annotated[list[str], typer.Option(help="phase.metric: step.time; may be repeated.")] = [],  # noqa: B006
     min_effect: Annotated[str | None, typer.Option(help="Least difference that counts: 2%, or 0.02.")] = None,
     beside: Annotated[
@@ -110,19 +111,19 @@ def compare(
         return
     if other is None and not (first and second):
         raise RequestError("say what to compare: --baseline key=value --contrast key=value, or a second store")
-    frame = select(load(store, newest=False), conditions)
+    frame = select(load(store, pooled=False), conditions)
     if other is None:
         one, two, between = select_sides(frame, first, second)
     else:
         one = select(frame, first, option="--baseline")
-        two = select(select(load(other, newest=False), conditions), second, option="--contrast")
+        two = select(select(load(other, pooled=False), conditions), second, option="--contrast")
         between = {name: (first.get(name, "any"), second.get(name, "any")) for name in {**first, **second}}
     found = compare_sides(
         one,
         two,
         between=between,
         stores=(store, other) if other else None,
-        across=tuple(across.split(",")) if across else (),
+        across=tuple(_names(across) or ()),
         values=value or None,
         least=_share(min_effect) if min_effect else None,
     )
@@ -141,16 +142,33 @@ def _share(text: str) -> float:
 
 def report(
     store: StoreArgument = "results",
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("report.html"),
+    output: Annotated[str, typer.Option("--output", "-o", help="The file to write; - is standard output.")] = (
+        "report.html"
+    ),
     others: Annotated[
         list[str], typer.Option("--with", help="published, a reference store or a store beside it; may be repeated.")
     ] = [],  # noqa: B006
 ) -> None:
     """Write a page of charts and tables that opens in a browser. It needs neither a server nor a network."""
-    from analysis.report import write_report
+    from analysis.report import page_of, write_report
 
-    size = write_report(store, output, others)
-    say(f"{output} ({size / 2**20:.1f} MiB); open it in a browser")
+    if output == "-":
+        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+        sys.stdout.writelines(page_of(store, others))
+        return
+    path = Path(output).expanduser()
+    if path.suffix.lower() not in ("", ".html", ".htm"):
+        raise RequestError(
+            f"-o {output}: the report is one HTML file; write a name that ends in .html, or - for standard output. "
+            "A browser prints it to PDF, and `lmsweep table --format` writes text, markdown, latex, typst and csv"
+        )
+    size = write_report(store, path, others)
+    say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")
+
+
+def _names(options: list[str]) -> list[str] | None:
+    """The names of an option that may be repeated, with commas between; None where it was not given."""
+    return ",".join(options).split(",") if any(options) else None
 
 
 def _pairs(texts: list[str], option: str) -> dict[str, str]:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from tabulate import tabulate
 
 from orchestrator.out_of_memory import in_short
-from orchestrator.plan import Plan
+from orchestrator.plan import Plan, PlannedTrial
+from orchestrator.progress import describe, varying_fields
 from orchestrator.run import Account
 from orchestrator.terminal import format_seconds
+from trials.environment import is_absent
 from trials.outcome import Flag, Status
 from trials.record import Record
 from trials.spec import measurement_id
@@ -17,6 +19,9 @@ from trials.store import Store
 
 MOST_ROWS = 40
 """A longer table is left to `lmsweep table`."""
+
+MOST_LEFT_OUT = 10
+"""Of more trials that did not run only the number is told."""
 
 
 def closing_words(plan: Plan, store: Store, account: Account) -> str:
@@ -29,6 +34,15 @@ def closing_words(plan: Plan, store: Store, account: Account) -> str:
         parts.append(f"workloads ended: {counts}")
     parts.append(f"results in {store.location}; see them again with: lmsweep table {shlex.quote(store.location)}")
     return "\n\n".join(part for part in parts if part)
+
+
+def left_out(trials: Sequence[PlannedTrial], plan: Plan) -> str:
+    """How many trials and, of few, which."""
+    count = "1 trial" if len(trials) == 1 else f"{len(trials)} trials"
+    if len(trials) > MOST_LEFT_OUT:
+        return count
+    names = varying_fields(planned.trial.config for planned in plan.trials)
+    return f"{count} ({'; '.join(describe(planned.trial.config, names) for planned in trials)})"
 
 
 def where_the_time_went(account: Account) -> str:
@@ -78,6 +92,7 @@ def _results(plan: Plan, store: Store) -> list[str]:
         return []
     if (frame["status"] == Status.UNSUPPORTED.value).all():
         return ["None of it can run here: `lmsweep doctor` says what can. `lmsweep run quick` needs no GPU."]
+    frame = frame[~frame["device_name"].map(is_absent)]  # the summary has counted them
     rows, cols, values = default_layout(frame)
     table = pivot(frame, rows=rows, cols=cols, values=values, where={})
     text = render(table, "text") if len(table.median) <= MOST_ROWS else ""

@@ -37,6 +37,8 @@ class Sweep:
     """Stored with every result."""
     description: str
     """One sentence for people; may be empty."""
+    budget: str | None = None
+    """How long a run of it may take where the command does not say: 50s, 30m, ..."""
     trials: tuple[Trial, ...]
     """Each configuration once, with all its workloads, in the order of the file; the last axis varies fastest."""
 
@@ -139,7 +141,7 @@ def _read(text: str, source: str, forced: dict[str, list[Any]]) -> Sweep:
         _say_idle(place, forced, document, source)
     assert sweep is not None, "it was valid"
     trials = _trials(wanted, sweep.name)
-    return Sweep(name=sweep.name, description=sweep.description, trials=trials)
+    return Sweep(name=sweep.name, description=sweep.description, budget=sweep.budget, trials=trials)
 
 
 def _document(text: str, source: str) -> Document:

@@ -20,6 +20,7 @@ from pydantic import (
     create_model,
 )
 
+from orchestrator.duration import seconds_of
 from orchestrator.yaml_text import Document, KeyPath, Problem, shown
 from trials.sizes import SIZES, ModelSize
 from trials.spec import AUTO_FIELDS, CONFIG_FIELDS, PROTOCOL_FIELDS, TrialConfig
@@ -77,6 +78,11 @@ def _auto_or_number(value: object, number: ValidatorFunctionWrapHandler) -> obje
 def _one_line(value: str) -> str:
     if not value.strip() or not value.isprintable():
         raise ValueError(f"{shown(value)} is not a name; give one line of text")
+    return value
+
+
+def _duration(value: str) -> str:
+    seconds_of(value)
     return value
 
 
@@ -151,6 +157,7 @@ class SweepFile(BaseModel):
     model_config = _STRICT
     name: Annotated[str, AfterValidator(_one_line)]
     description: str = ""
+    budget: Annotated[str, AfterValidator(_duration)] = None  # type: ignore[assignment]
     grids: Annotated[list[Any], Field(min_length=1)]
 
 

@@ -46,14 +46,14 @@ def datasheet_of(environment: Fingerprint) -> Device | None:
 
 def iterations_seconds(config: TrialConfig, workload: str, device: Device) -> float:
     """Seconds of all the iterations of a workload."""
-    if workload in ITERATIONS:
-        count = ITERATIONS[workload]
-    else:
-        warmup = AUTO_WARMUP_STEPS if config.warmup_steps == "auto" else config.warmup_steps
-        measure = AUTO_MEASURE_STEPS if config.measure_steps == "auto" else config.measure_steps
-        count = warmup + measure * (2 if workload == "ddp" else 1)
     once = _attention_seconds(config, device) if workload == "attention" else _step_seconds(config, device)
-    return max(count * once, LEAST_SECONDS.get(workload, 0.0))
+    if workload in ITERATIONS:
+        return max(ITERATIONS[workload] * once, LEAST_SECONDS.get(workload, 0.0))
+    warmup = AUTO_WARMUP_STEPS if config.warmup_steps == "auto" else config.warmup_steps
+    measure = AUTO_MEASURE_STEPS if config.measure_steps == "auto" else config.measure_steps
+    pair = 2 if workload == "ddp" else 1
+    series = (warmup * once, measure * pair * once)
+    return sum(series if config.max_seconds is None else (min(one, config.max_seconds + once) for one in series))
 
 
 def graph_seconds(config: TrialConfig) -> float:

@@ -1,7 +1,11 @@
 """The doctor: what it finds on this machine, and what it says of machines that would give wrong numbers."""
 
+import contextlib
 import importlib.util
+import socket
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -159,3 +163,25 @@ def test_an_address_that_leads_to_no_cluster_is_a_wrong_request_within_seconds(a
     done = lmsweep("doctor", "--address", address, RAY_AUTH_MODE="disabled")
     assert done.returncode == 2, done.stdout + done.stderr
     assert message in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("greeting", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])])
+def test_what_listens_and_is_no_head_is_said_in_one_line_soon(greeting):
+    """Nothing that answers, a web server, and one that speaks gRPC's protocol without being Ray."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):  # the server is closed
+                while connections.append(server.accept()[0]) is None:
+                    connections[-1].sendall(greeting)
+                    if greeting:
+                        connections[-1].close()
+
+        connections: list[socket.socket] = []
+        threading.Thread(target=answer, daemon=True).start()
+        began = time.monotonic()
+        done = lmsweep("doctor", "--address", f"127.0.0.1:{port}", RAY_AUTH_MODE="disabled")
+        seconds = time.monotonic() - began
+    assert done.returncode == 2 and f"no Ray cluster answers at 127.0.0.1:{port}" in done.stderr
+    assert done.stderr.count("\n") == 1 and seconds < 30  # 9 on two busy cores; Ray takes minutes

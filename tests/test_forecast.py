@@ -13,15 +13,17 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from orchestrator.duration import seconds_of
 from orchestrator.estimate import Estimates
 from orchestrator.forecast import forecast
-from orchestrator.gate import Gate, seconds_of
+from orchestrator.gate import Gate
 from orchestrator.order import in_order
 from orchestrator.pace import Correction, DevicePace, Pace
-from orchestrator.plan import Plan, make_plan
+from orchestrator.plan import Plan, Planned, make_plan
 from orchestrator.plan_view import as_json, as_text
 from orchestrator.progress import RunProgress
 from orchestrator.resources import Node
+from orchestrator.run import prepare
 from orchestrator.sweep import load_sweep
 from tests.command import ROOT, interrupt, lmsweep, start, wait_for_child, write_sweep
 from trials.attempt import Attempt
@@ -154,6 +156,38 @@ def test_where_eager_trials_take_long_the_first_compiled_ones_do_not_wait_for_th
     assert [one.trial.config.compile for one in order] == ["none"] * 2 + ["block"] * 2 + ["none"] * 8 + ["block"] * 8
 
 
+def test_of_very_many_reasons_a_plan_tells_those_of_most_trials(tmp_path):
+    devices = [f"cuda:H{number}" for number in range(60)]
+    plan = plan_of(GRID, tmp_path, device=devices, model=["small"], precision=["bf16"], compile=["none"])
+    lines = as_text(plan, forecast(plan, Estimates(Store(str(tmp_path))), [NODE])).splitlines()
+    assert sum(line.startswith("  1 unsupported: no H") for line in lines) == 40
+    assert lines[-1] == "  20 more for other reasons; plan --format json has each"
+
+
+def test_with_a_budget_short_trials_come_before_long_ones(tmp_path):
+    plan, estimates = plan_of(GRID, tmp_path), Estimates(Store(str(tmp_path)))
+    found = {id(one): estimates.of(one) for one in plan.to_run}
+    order = in_order(plan.to_run, found, budgeted=True)
+    assert [one.trial.config.compile for one in order] == ["none"] * 10 + ["block"] * 10
+    for part in (order[:10], order[10:]):
+        seconds = [found[id(one)].seconds for one in part]
+        assert seconds == sorted(seconds)
+
+
+def test_the_first_compiled_trial_is_expected_to_wait_for_the_compiler(tmp_path):
+    plan = plan_of(GRID, tmp_path)
+    planned = Planned(plan=plan, store=Store(str(tmp_path)), nodes=[NODE], predictions=None)
+    ready = prepare(planned, Console(), began=time.monotonic(), budget=1000.0)
+    first, second = [one for one in ready.to_run if one.trial.config.compiles][:2]
+    assert ready.pace.expected(first) > 12 > 5 > ready.pace.expected(second)
+
+
+def test_a_trial_that_may_take_no_longer_is_expected_to_take_no_longer(tmp_path):
+    plan = plan_of(GRID, tmp_path, measure_steps=[100_000], max_seconds=[2.0])
+    estimates = Estimates(Store(str(tmp_path)))
+    assert 2 < max(estimates.of(planned).seconds for planned in plan.to_run) < 7
+
+
 def test_no_trial_is_expected_to_take_longer_than_it_may(tmp_path):
     plan, estimates = plan_of(GRID, tmp_path, timeout_seconds=[1.5]), Estimates(Store(str(tmp_path)))
     assert max(estimates.of(planned).seconds for planned in plan.to_run) == 1.5
@@ -252,12 +286,12 @@ def test_trials_may_begin_while_another_thread_ends_others(tmp_path):
 def test_a_run_whose_budget_holds_no_trial_starts_nothing(tmp_path):
     words = ["run", write_sweep(tmp_path), "--store", tmp_path / "store", "--budget", "1s", "--no-predict"]
     script = (
-        "import sys\nfrom orchestrator.cli import app\n"
+        "import sys\nfrom orchestrator.verbs import app\n"
         "try:\n    app(sys.argv[1:])\nfinally:\n    print('ray' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script, *map(str, words)], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert "2 trials did not fit into 1s" in done.stdout
+    assert re.search(r"2 trials \(.*\) did not fit into 1s", done.stdout)
     assert done.stdout.endswith("False\n"), "Ray was started for nothing"
 
 
@@ -267,13 +301,28 @@ def test_a_run_with_a_budget_leaves_what_does_not_fit_to_the_next(tmp_path):
     store = tmp_path / "store"
     nothing = lmsweep("run", sweep, "--store", store, "--budget", "1s")
     assert nothing.returncode == 0, nothing.stdout + nothing.stderr
-    assert "2 trials did not fit into 1s" in nothing.stdout
+    assert re.search(r"2 trials \(.*\) did not fit into 1s", nothing.stdout)
     assert lmsweep("run", sweep, "--store", store, "--budget", "1h").returncode == 0
     plan = json.loads(lmsweep("plan", sweep, "--fresh", "--store", store, "--format", "json").stdout)
     for one in plan["trials"]:
         assert 0.0 < one["expected_seconds"] < 60.0
     assert plan["expected_seconds"] > sum(one["expected_seconds"] for one in plan["trials"])
     assert plan["expected_dollars_reason"] == "--price was not given"
+
+
+@pytest.mark.slow
+def test_quick_on_a_slow_machine_takes_fewer_samples_and_says_what_it_left_out(tmp_path):
+    """Slow for the work that it is given: a context for which a step takes minutes on any two cores."""
+    changes = ["--set", "precision=fp32", "--set", "context_length=32,32768", "--no-predict"]
+    done = lmsweep("run", "quick", *changes, "--budget", "1m", "--store", tmp_path / "store")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"trials? \(.*context_length 32768.*\) did not fit into 1m; `lmsweep run quick", done.stdout)
+    rows = pd.read_parquet(tmp_path / "store" / "measurements")
+    times = rows[(rows["metric"] == "time") & (rows["phase"] == "step")]
+    assert set(times["context_length"]) == {32} and set(times["status"]) == {"ok"}
+    for samples, flags in zip(times["samples"], times["flags"], strict=True):
+        assert 1 <= len(samples) <= 10
+        assert len(samples) == 10 or "not_converged" in flags
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 what they have found by then is kept.
 """
 
+import json
 import os
 import re
 import signal
@@ -12,13 +13,16 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 
-from orchestrator import answers
+from orchestrator import answers, predictions
 from orchestrator.predictions import Predictions
 from orchestrator.sweep import load_sweep
-from tests.command import lmsweep, start
+from tests.command import lmsweep, lmsweep_here, start
+from trials.bounds import bounds_of
 from trials.cores import usable_cores
-from trials.predict import _frontiers, side_by_side
+from trials.predict import _frontiers, predict, side_by_side
+from trials.prediction import upper_bound
 from trials.sizes import SIZES
 from trials.spec import TrialConfig
 
@@ -48,10 +52,10 @@ def kept(folder: Path) -> list[str]:
 
 
 def test_predictions_that_nobody_wants_are_given_up_at_once():
-    predictions = Predictions(load_sweep("local-gpu").trials)
+    begun = Predictions(load_sweep("local-gpu").trials)
     found = predicting(os.getpid())
     began = time.monotonic()
-    predictions.close()
+    begun.close()
     assert time.monotonic() - began < 10
     assert not psutil.wait_procs(found, timeout=10)[1], "they go on"
 
@@ -79,9 +83,9 @@ def test_a_plan_that_waits_for_predictions_says_how_far_it_is(
 ):
     monkeypatch.setattr(answers, "SAY_EVERY", 0.2)
     trials = load_sweep("local-gpu", {"compile": ["none"], "model": ["small"]}).trials
-    predictions = Predictions(trials)
-    count = predictions.asked
-    predictions.of(trials[0], "NVIDIA H100 80GB HBM3")
+    begun = Predictions(trials)
+    count = begun.asked
+    begun.of(trials[0], "NVIDIA H100 80GB HBM3")
     said = capsys.readouterr().err
     assert re.search(rf"^predicted 0 of {count}$", said, re.MULTILINE)
     assert re.search(rf"^predicted [1-9]\d* of {count}, about [\d.]+ \w+ to go$", said, re.MULTILINE)
@@ -105,6 +109,64 @@ def test_a_sweep_that_nothing_here_can_run_ends(tmp_path: Path):
     assert "lmsweep run quick" in done.stdout, "no word of what to do instead"
     again = lmsweep("plan", "local-gpu", "--no-predict", "--store", tmp_path / "store", CUDA_VISIBLE_DEVICES="")
     assert "40 stored: this machine has no cuda device" in again.stdout, again.stdout
+
+
+MODES = ("forward", "forward_backward", "train_step")
+
+
+def test_a_few_peaks_bound_those_of_smaller_and_larger_trials():
+    sizes = {name: asdict(size) for name, size in SIZES.items() if name in ("small", "medium", "large")}
+    configs = [
+        TrialConfig(model=name, **size, batch_size=batch, context_length=context, mode=mode)
+        for name, size in sizes.items()
+        for batch in range(1, 17)
+        for context in range(64, 1025, 64)
+        for mode in MODES
+    ]
+    peaks = [upper_bound(config, "model") * (1 + MODES.index(config.mode)) for config in configs]
+    room, asked = sorted(peaks)[len(peaks) // 2], []
+
+    def peak(index: int) -> int:
+        asked.append(index)
+        return peaks[index]
+
+    bounds = bounds_of(configs, room, peak, most=40)
+    assert len(asked) == 40
+    assert all((one.low or 0) <= true <= (one.high or true) for one, true in zip(bounds, peaks, strict=True))
+    decided = [(one.low or 0) > room or (one.high is not None and one.high <= room) for one in bounds]
+    assert sum(decided) > 0.7 * len(configs)
+
+    asked.clear()
+    bounds = bounds_of(configs, room, peak, most=len(configs))
+    assert all(
+        (one.low or 0) > room if true > room else one.high <= room for one, true in zip(bounds, peaks, strict=True)
+    )
+    assert len(asked) < len(configs) / 10
+
+
+@pytest.mark.slow
+def test_of_very_many_trials_some_are_predicted_and_no_other_is_said_to_fit_or_not_wrongly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(predictions, "MOST", 5)
+    axes = {"model": ["tiny", "small"], "context_length": [64, 256, 1024], "batch_size": [1, 4, 16, 64]}
+    fixed = {"device": "cuda", "mode": "train_step"}
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text(yaml.safe_dump({"name": "s", "grids": [{"workloads": ["timing"], "axes": axes, "fixed": fixed}]}))
+    command = ["plan", sweep, "--for", "4GB", "--store", tmp_path / "none", "--format", "json"]
+    found = json.loads(lmsweep_here(*command))["trials"]
+    room = 4 * 10**9 - 600_000_000
+    reasons = {one["predicted_peak_reason"] for one in found}
+    assert "it needs less than 3.17 GiB" in reasons
+    assert any("by those predicted of smaller and larger trials" in (reason or "") for reason in reasons)
+    actions = set()
+    for one in found:
+        peak = predict(TrialConfig(**one["config"])).on("a device of 4GB").peak
+        assert one["predicted_peak_bytes"] in (None, peak)
+        assert one["action"] == ("run" if peak <= room else "predicted_oom"), one
+        actions.add(one["action"])
+    assert len(actions) == 2
+    assert 0 < len(kept(tmp_path)) < 12
 
 
 def test_a_frontier_that_cannot_be_found_leaves_the_others_theirs():

@@ -1,6 +1,8 @@
 """The report in a real browser: what it shows, what it downloads, and that nothing in a store can break it."""
 
+import os
 import random
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +18,7 @@ from analysis.presets import make_preset
 from analysis.report import write_report
 from analysis.sheet import Markup, sheet_of
 from tests.browser import chromium
-from tests.command import lmsweep
+from tests.command import COMMAND, PYTHONPATH, lmsweep
 from tests.made_up_results import H200, LAPTOP, Attempts, config, samples
 from trials.attempt import Attempt
 from trials.measurement import Kernel, Measurement, Timeline
@@ -364,6 +366,17 @@ def test_what_cannot_be_reported_is_said_in_a_sentence(tmp_path: Path, store: st
         write_report(str(tmp_path / "empty"), tmp_path / "report.html")
     with pytest.raises(RequestError, match=r"cannot be written \(No such file or directory\)"):
         write_report(store, tmp_path / "no" / "folder" / "report.html")
+
+
+def test_the_page_goes_to_standard_output_and_never_into_a_file_of_another_kind(tmp_path: Path, store: str) -> None:
+    environment = os.environ | {"PYTHONPATH": PYTHONPATH, "PYTHONIOENCODING": "ascii"}
+    command = [*COMMAND, "report", store, "-o", "-"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, env=environment)
+    assert run.stdout.startswith(b"<!doctype html>") and run.stdout.rstrip().endswith(b"</html>")
+    assert "±".encode() in run.stdout and list(tmp_path.iterdir()) == []
+    refused = lmsweep("report", store, "-o", tmp_path / "report.pdf")
+    assert refused.returncode == 2 and "ends in .html, or - for standard output" in refused.stderr
+    assert "latex, typst and csv" in refused.stderr and list(tmp_path.iterdir()) == []
 
 
 def test_a_store_in_which_everything_failed_still_has_a_page(browser: Browser, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from orchestrator.duration import seconds_of
 from orchestrator.sweep import AS_IN, Sweep, load_sweep, packaged_sweeps, parse_override, parse_overrides, single_trial
 from orchestrator.sweep_schema import SKELETON
 from trials.sizes import SIZES
@@ -85,7 +86,7 @@ def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
         batch_size: 3, precision: tf32, compile: model, compile_mode: max-autotune, checkpointing: sqrt,
         attention: sdpa, causal: false, optimizer: adamw_loop, zero_grad: before_backward, world_size: 2, nodes: 2,
         ddp: flat, bucket_bytes: 1000, device: cuda:H200,
-        mode: forward, warmup_steps: 0, measure_steps: 1, cold_l2: true, profiler: nsys,
+        mode: forward, warmup_steps: 0, measure_steps: 1, max_seconds: 0.5, cold_l2: true, profiler: nsys,
         timeout_seconds: 2.5"""
     other = yaml.safe_load(f"{{{row}}}")
     assert list(other) == list(CONFIG_FIELDS)
@@ -274,15 +275,29 @@ def test_a_hundred_thousand_combinations_take_under_three_seconds(grid_of):
 # The packaged sweeps
 
 
-def test_quick_shows_context_precision_and_compilation_on_a_cpu_with_few_compiled_trials():
+def test_quick_shows_context_precision_and_attention_on_a_cpu_and_waits_for_no_compiler():
     trials = load_sweep("quick").trials
-    assert len(trials) >= 12
+    assert len(trials) >= 7
     assert {(t.config.model, t.config.device, t.config.mode, t.workloads) for t in trials} == {
         ("tiny", "cpu", "train_step", ("timing",))
     }
     assert {t.config.precision for t in trials} == {"fp32", "bf16"}
-    assert {t.config.context_length for t in trials if t.config.compile == "none"} >= {64, 128, 256, 512}
-    assert 1 <= sum(t.config.compile == "block" for t in trials) <= 4
+    assert {t.config.context_length for t in trials if t.config.attention == "naive"} >= {32, 128, 512}
+    assert {t.config.attention for t in trials} == {"naive", "sdpa"}
+    assert not any(t.config.compiles for t in trials)
+
+
+def test_quick_says_itself_how_long_it_and_each_of_its_trials_may_take():
+    sweep = load_sweep("quick")
+    assert sweep.budget is not None and seconds_of(sweep.budget) <= 50
+    assert all(trial.config.max_seconds <= 2 for trial in sweep.trials)
+
+
+def test_a_sweep_may_say_how_long_a_run_of_it_may_take(sweep_of):
+    text = "name: s\nbudget: 1h30m\ngrids: [{workloads: [timing], fixed: {model: tiny}}]"
+    assert sweep_of(text).budget == "1h30m"
+    message = error_of(sweep_of, text.replace("1h30m", "soon"))
+    assert "s.yaml:2: budget: soon: write a time, as in 30m" in message
 
 
 def test_local_gpu_is_a_sensible_number_of_trials_on_cuda():
@@ -717,8 +732,11 @@ def test_the_axes_of_another_tool_are_told_ours(grid_of):
 
 VALID = "name: s\ngrids:\n  - workloads: [timing]\n    fixed: {model: tiny}\n"
 FILE_ERRORS = {
-    "empty": ("", "s.yaml:1: the file is empty; a sweep has the keys name, description, grids\n" + AS_IN),
-    "comments only": ("# x\n", "s.yaml:1: the file is empty; a sweep has the keys name, description, grids\n" + AS_IN),
+    "empty": ("", "s.yaml:1: the file is empty; a sweep has the keys name, description, budget, grids\n" + AS_IN),
+    "comments only": (
+        "# x\n",
+        "s.yaml:1: the file is empty; a sweep has the keys name, description, budget, grids\n" + AS_IN,
+    ),
     "a list": ("- 1\n", "s.yaml:1: a list is not a mapping of keys to values\n" + AS_IN),
     "a word": ("\n\nquick\n", "s.yaml:3: 'quick' is not a mapping of keys to values\n" + AS_IN),
     "nothing of what it needs": ("description: x", "s.yaml:1: name is missing\ns.yaml:1: grids is missing\n" + AS_IN),
@@ -764,7 +782,7 @@ FILE_ERRORS = {
     ),
     "unknown key": (
         VALID + "grid: 1",
-        "s.yaml:5: grid: unknown key; did you mean grids? (one of: name, description, grids)",
+        "s.yaml:5: grid: unknown key; did you mean grids? (one of: name, description, budget, grids)",
     ),
     "a number for the name": (VALID.replace("name: s", "name: 2025"), "s.yaml:1: name: 2025 is not text"),
     "a blank name": (VALID.replace("name: s", "name: ' '"), "s.yaml:1: name: ' ' is not a name; give one line of text"),
@@ -795,7 +813,7 @@ FILE_ERRORS = {
     "an unknown alias": ("name: *n", "s.yaml:1: not valid YAML: found undefined alias 'n'"),
     "a merge key": (
         VALID + "<<: {name: x}",
-        "s.yaml:5: '<<': unknown key (one of: name, description, grids)",
+        "s.yaml:5: '<<': unknown key (one of: name, description, budget, grids)",
     ),
 }  # fmt: skip
 

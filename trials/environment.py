@@ -64,6 +64,15 @@ class Fingerprint:
     """Commit of this project, where it runs from a checkout or LMSWEEP_COMMIT says it."""
 
 
+def absent(device: str) -> str:
+    """The device name of what was asked of a device that is not there."""
+    return f"no {device} device"
+
+
+def is_absent(device_name: str) -> bool:
+    return device_name.startswith("no ") and " device" in device_name
+
+
 ENVIRONMENT_FIELDS: tuple[str, ...] = tuple(
     f.name for f in fields(Fingerprint) if f.metadata.get("part") == "environment"
 )

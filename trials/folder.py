@@ -149,7 +149,11 @@ class Folder:
 
 def _file_system(location: str) -> tuple[pafs.FileSystem, str]:
     if "://" not in location:
-        return pafs.LocalFileSystem(), str(Path(location).absolute())
+        try:
+            path = Path(location).expanduser()  # of --store=~/results a shell leaves the ~
+        except RuntimeError as error:
+            raise RequestError(f"the store {location}: {error}") from error
+        return pafs.LocalFileSystem(), str(path.absolute())
     uri = location
     if location.startswith("s3://"):  # a small file is sent in one request, which puts it there or does not
         uri += ("&" if "?" in location else "?") + "allow_delayed_open=true"

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from trials.allocations import Trace, held, runs_within
+from trials.bounds import bounds_of, family
 from trials.caching_allocator import MIB, CachingAllocator
 from trials.cores import usable_cores
 from trials.depth import deepen
@@ -196,14 +197,21 @@ def as_they_come(
     of_traces = [graphs for trace, graphs in traces.items() if trace.compile != "none"]
     jobs = [graphs[i : i + MOST_GRAPHS] for graphs in of_traces for i in range(0, len(graphs), MOST_GRAPHS)]
     jobs += [only for trace, only in traces.items() if trace.compile == "none"]
+    if of_traces and len(jobs) > 1:
+        import_module("torch._inductor.fx_passes.joint_graph")  # before the fork, so that it is imported once
+    yield from _in_pool(partial(_each, work, (configs, *more)), jobs)
+
+
+def _in_pool(
+    do: Callable[[list[list[int]]], list[tuple[int, Any]]], jobs: list[list[list[int]]]
+) -> Iterator[tuple[int, Any]]:
+    """What is done about the jobs, by a process per core."""
+    torch.set_num_threads(1)
     workers = min(len(usable_cores()), len(jobs))
-    do = partial(_each, work, (configs, *more))
     if workers < 2:
         for job in jobs:
             yield from do(job)
         return
-    if of_traces:
-        import_module("torch._inductor.fx_passes.joint_graph")  # before the fork, so that it is imported once
     gc.freeze()  # else the collections of each process go through all of PyTorch
     with ProcessPoolExecutor(
         workers, mp_context=get_context("fork"), initializer=die_with_parent, initargs=(os.getpid(),)
@@ -275,6 +283,20 @@ def _failure(error: Exception) -> str:
     return f"predicting it failed: {type(error).__name__}: {error}"
 
 
+def _bounded(
+    configs: list[TrialConfig], subjects: list[Subject], rooms: list[int], device_names: list[str], *, most: int
+) -> list[dict[str, Any]]:
+    """For configurations of one family, that run on one device: predictions of some, and bounds of the others."""
+    found: dict[int, dict[str, Any]] = {}
+
+    def peak(index: int) -> int | None:
+        found[index] = _predict_or_reason(configs[index], subjects[index], None)
+        return Prediction(**found[index]).on(device_names[index]).peak if "peak" in found[index] else None
+
+    bounds = bounds_of(configs, rooms[0], peak, most)
+    return [found.get(i, asdict(one)) for i, one in enumerate(bounds)]
+
+
 def main() -> None:
     die_with_parent(int(sys.argv[1]))
     request = json.load(sys.stdin)
@@ -284,6 +306,14 @@ def main() -> None:
     elif request["question"] == "fits":
         columns = (request[name] for name in ("subjects", "budgets", "device_names"))
         answers = as_they_come(_verdicts, configs, *columns)
+    elif request["question"] == "bounds":
+        asked = (configs, request["subjects"], request["rooms"], request["device_names"])
+        families: dict[tuple[TrialConfig, str, int], list[int]] = {}
+        for i, config in enumerate(configs):
+            families.setdefault((family(config), request["subjects"][i], request["rooms"][i]), []).append(i)
+        most = max(2, request["most"] // len(families))
+        do = partial(_each, partial(_bounded, most=most), asked)
+        answers = _in_pool(do, [[indices] for indices in families.values()])
     else:
         frontiers = partial(_frontiers, dimension=request["dimension"])
         answers = as_they_come(frontiers, configs, request["budgets"], request["device_names"])

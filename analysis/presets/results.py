@@ -6,7 +6,8 @@ from functools import cached_property
 import pandas as pd
 
 from analysis.cells import select
-from analysis.load import load, newest_rows
+from analysis.load import load, of_present_devices
+from analysis.processes import newest_rows
 from trials.outcome import Status
 from trials.prices import Price
 from trials.spec import RequestError
@@ -28,7 +29,7 @@ class Results:
         frame = load(self.store)
         if frame.empty:
             raise RequestError(f"{self.store.location} holds no results; fill it with `lmsweep run`")
-        return frame
+        return of_present_devices(frame, self.where)
 
     @cached_property
     def measurements(self) -> pd.DataFrame:

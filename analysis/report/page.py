@@ -26,10 +26,15 @@ _HERE = files("analysis.report")
 
 
 def write_report(location: str, output: Path, others: Sequence[str] = ()) -> int:
-    """Writes the page of the store at this location and returns its size in bytes.
+    """Writes `page_of` and returns its size in bytes. Raises RequestError where the file cannot be written, too."""
+    return _write(page_of(location, others), output)
+
+
+def page_of(location: str, others: Sequence[str] = ()) -> Iterator[str]:
+    """The page of the store at this location, piece by piece.
 
     others: names for `analysis.beside`, whose numbers stand beside the store's. Raises RequestError where there is no
-    store, it holds no results, nothing of it has a counterpart there, or the file cannot be written.
+    store, it holds no results, or nothing of it has a counterpart there.
     """
     results = Results(Store(location), {})
     frame = results.measurements
@@ -40,7 +45,7 @@ def write_report(location: str, output: Path, others: Sequence[str] = ()) -> int
     tables = {table.name: table.csv for section in sections for table in section.tables}
     scripts = [_asset("plotly-basic.min.js"), "\n".join(_asset(f"{name}.js") for name in _SCRIPTS)]
     page = Environment(autoescape=True, undefined=StrictUndefined).from_string(_text("template.html"))
-    html = page.stream(
+    return page.stream(
         name=location.rstrip("/").rpartition("/")[2] or location,
         version=trials.__version__,
         made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
@@ -54,7 +59,6 @@ def write_report(location: str, output: Path, others: Sequence[str] = ()) -> int
         tables=_json(tables),
         scripts=[Markup(script) for script in scripts],
     )
-    return _write(html, output)
 
 
 def _write(html: Iterator[str], output: Path) -> int:
