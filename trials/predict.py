@@ -37,7 +37,7 @@ from trials.on_meta import (
     one_run_for,
     one_trace_for,
 )
-from trials.prediction import Dimension, Prediction, Subject, cublas_workspace, with_value
+from trials.prediction import LARGE_WORKSPACE, Dimension, Prediction, Subject, cublas_workspace, with_value
 from trials.processes import die_with_parent
 from trials.spec import Mode, TrialConfig, UnsupportedError
 from trials.training_step import PHASES
@@ -63,7 +63,7 @@ def predict(config: TrialConfig, subject: Subject = "model", *, run: Mode | None
     """
     trace = _trace(config, subject, run)
     calls_cublas = config.device_type == "cuda" and (subject == "model" or config.attention not in FUSED_ATTENTION)
-    phases = held(trace, CachingAllocator() if config.device_type == "cuda" else None)
+    phases = held(trace, CachingAllocator() if config.device_type == "cuda" else None, LARGE_WORKSPACE)
     at = max(phases, key=lambda name: phases[name].allocated)
     most = {name: phase.requested for name, phase in phases.items()}
     return Prediction(
