@@ -52,7 +52,10 @@ UNSURE = 32 * MIB
 """By how much more or less than was measured CUDA and the kernels of other models may take beside the allocator."""
 
 UNSURE_COMPILED = 64 * MIB
-"""The same where the order of allocations is estimated."""
+"""The same where a part is compiled, whose order of allocations is estimated."""
+
+UNSURE_COMPILED_SCORES = 0.03
+"""Of the budget, where the compiled part has matrices of scores: blocks so large that their order decides most."""
 
 
 def predict(config: TrialConfig, subject: Subject = "model", *, run: Mode | None = None) -> Prediction:
@@ -86,10 +89,17 @@ def fits(config: TrialConfig, subject: Subject, budget: int, device_name: str) -
     more or less would decide. Raises as `predict`.
     """
     trace, workspace = _trace(config, subject), cublas_workspace(device_name)
-    unsure = UNSURE_COMPILED if config.compiles else UNSURE
+    unsure = _unsure(config, budget)
     if runs_within(trace, budget - unsure, workspace):
         return True
     return None if runs_within(trace, budget + unsure, workspace) else False
+
+
+def _unsure(config: TrialConfig, budget: int) -> int:
+    """By how many bytes the simulation may be wrong about what is needed."""
+    if config.compile == "none":
+        return UNSURE
+    return UNSURE_COMPILED if config.attention in FUSED_ATTENTION else int(UNSURE_COMPILED_SCORES * budget)
 
 
 def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Trace:
