@@ -15,8 +15,8 @@ class Listing:
     title: str
     """What the lines are."""
     frame: pd.DataFrame
-    """Plain columns; numbers in SI units. `time_low` and `time_high` are printed with `time`, as its interval.
-    `status`, `flags` (tuples) and `reason` are printed in a cell of the line and below the table."""
+    """Plain columns; numbers in SI units. `time_low` and `time_high` are printed with `time`, as the median and its
+    interval. `status`, `flags` (tuples) and `reason` are printed in a cell of the line and below the table."""
     keys: list[str]
     """Columns that tell the lines apart; the first ones."""
     units: dict[str, str]
@@ -27,6 +27,8 @@ class Listing:
     """Column whose cells bear the marks of flags and reasons; "" is the first that is no key."""
     conditions: dict[str, str] = field(default_factory=dict)
     """What all lines have in common."""
+    decimals: dict[str, int] = field(default_factory=dict)
+    """Of columns whose numbers differ in a digit that four do not show: how many decimals they are printed with."""
     notes: list[str] = field(default_factory=list)
     """Sentences below the table."""
 

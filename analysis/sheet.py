@@ -103,7 +103,9 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     letters = _letters(word for words in doubts for word in words)
     texts: list[list[str]] = []
     for name in shown:
-        if name in units:
+        if name in listing.decimals:
+            texts.append([f"{number:.{listing.decimals[name]}f}" for number in frame[name] / units[name].size])
+        elif name in units:
             ends = [frame.get(f"{name}{end}", frame[name] * np.nan).to_numpy(float) for end in (LOW, HIGH)]
             texts.append(
                 [

@@ -33,9 +33,9 @@ CONDITIONS = (
 its name, and the rest of an environment nearly always from the device and the version of torch."""
 
 FOLLOWS: dict[str, tuple[str, ...]] = {
-    "device": ("device_name",),
     **dict.fromkeys(DIMENSIONS, ("model",)),
     **{name: ("device_name", "torch_version") for name in ENVIRONMENT_FIELDS if name not in CONDITIONS},
+    "device": ("device_name",),
 }
 """Keys that need no word of their own where these keys are told, as long as they say no more."""
 

@@ -10,8 +10,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from triton.testing import do_bench
 
-from trials.busy import busy_row
 from trials.clock import CudaClock, Phase, time_iteration
+from trials.device_time import TracedClock, trace_device
 
 ITERATIONS = 30
 PAIRS = 15
@@ -57,11 +57,14 @@ def main() -> None:
 
 def trace(run: Callable[[], object]) -> tuple[float, float]:
     """Seconds in which a kernel ran, and seconds between the events around it, of one and the same run."""
-    clock, phase = CudaClock(), Phase(name="run", run=run)
+    phase = Phase(name="run", run=run)
     iterations = []
-    (busy,) = busy_row("cuda", lambda: iterations.append(time_iteration([phase], clock)))
-    assert busy.samples is not None, busy.reason
-    return busy.samples[0], iterations[0].step
+
+    def timed(clock: TracedClock) -> None:
+        iterations.append(time_iteration([phase], clock))
+
+    first, *_ = trace_device(timed, trial_seconds=0.0)
+    return first.step, iterations[0].step
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def main() -> None:
         if profile.empty:
             continue
         unknown = median(profile, UNATTRIBUTED, "kernel_share")
-        kernels, busy = median(profile, "step", "kernel_time"), median(rows, "step", "busy_time")
+        kernels, busy = median(profile, "step", "kernel_time"), median(rows, "step", "device_time")
         seconds = profile[profile["phase"] == "trial"]["median"].sum()
         megabytes = median(profile, "step", "trace") / 1e6
         beside = kernels / busy - 1

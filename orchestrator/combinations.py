@@ -37,27 +37,33 @@ class Block:
     """Names from PROTOCOL_FIELDS."""
     values: dict[str, list[Any]]
     """Field -> its values; one for a fixed field."""
+    together: list[dict[str, Any]] = field(default_factory=list)
+    """Values of fields that vary together, row by row; every row is combined with the values above."""
     exclude: list[dict[str, Any]] = field(default_factory=list)
     """Fields of a configuration, with a model as its dimensions, whose combination is not wanted."""
 
     @property
     def count(self) -> int:
         """Combinations, the excluded ones among them."""
-        return math.prod(len(values) for values in self.values.values())
+        return math.prod(len(values) for values in self.values.values()) * max(1, len(self.together))
 
     def problem(self, message: str) -> Problem:
         """What is wrong with one or all of its combinations."""
         return Problem(line=self.line, path=self.path, message=message)
 
 
-def expand(blocks: list[Block]) -> tuple[dict[TrialConfig, list[str]], list[Problem]]:
-    """Each configuration with its workloads, none of which was asked for before, and what cannot be."""
+def expand(blocks: list[Block]) -> tuple[dict[TrialConfig, list[str]], list[Problem], list[KeyPath]]:
+    """Each configuration with its workloads, none of which was asked for before; what cannot be; and the places of the
+    rows that exclude nothing.
+    """
     wanted: dict[TrialConfig, list[str]] = {}
     problems: dict[Problem, None] = {}
     asked = set()
+    idle: list[KeyPath] = []
     for block in blocks:
         everything_excluded = True
-        for arguments in _combinations(block):
+        met = [False] * len(block.exclude)
+        for arguments in _combinations(block, met):
             everything_excluded = False
             lacking = _lacking(block.workloads, arguments)
             if lacking:
@@ -75,17 +81,20 @@ def expand(blocks: list[Block]) -> tuple[dict[TrialConfig, list[str]], list[Prob
                     wanted.setdefault(config, []).append(workload)
         if everything_excluded:
             problems[block.problem("every combination is excluded")] = None
-    return wanted, list(problems)
+        idle += [(*block.path, "exclude", index) for index, one in enumerate(met) if not one]
+    return wanted, list(problems), idle
 
 
-def _combinations(block: Block) -> Iterator[dict[str, Any]]:
-    """The arguments of each TrialConfig, less what is excluded."""
+def _combinations(block: Block, met: list[bool]) -> Iterator[dict[str, Any]]:
+    """The arguments of each TrialConfig, less what is excluded. Notes in `met` which rows exclude something."""
     names = list(block.values)
-    for values in product(*block.values.values()):
-        arguments = by_dimensions(dict(zip(names, values, strict=True)))
-        if any(
-            all(arguments.get(name, _DEFAULTS[name]) == value for name, value in row.items()) for row in block.exclude
-        ):
+    for *values, row in product(*block.values.values(), block.together or [{}]):
+        arguments = by_dimensions(dict(zip(names, values, strict=True)) | row)
+        excluded = False
+        for index, unwanted in enumerate(block.exclude):
+            if all(arguments.get(name, _DEFAULTS[name]) == value for name, value in unwanted.items()):
+                excluded = met[index] = True
+        if excluded:
             continue
         dimensions = [arguments.get(name) for name in DIMENSIONS]
         if None not in dimensions:

@@ -16,16 +16,17 @@ import psutil
 
 from orchestrator.launch import NODE_SETTINGS
 from orchestrator.resources import this_machine
+from trials.amounts import gib
 from trials.cores import usable_cores
 from trials.gpu_state import GpuState, gpu_states
 
 FEW_CORES = 4
 """Below so many cores for each GPU, launching kernels, compiling and watching the clocks get into each other's way."""
 
-GB = 10**9
-ENOUGH_DISK = 10 * GB
+GIB = 2**30
+ENOUGH_DISK = 10 * GIB
 """Bytes for a compile cache of some hundred graphs and a store."""
-ENOUGH_SHARED_MEMORY = GB
+ENOUGH_SHARED_MEMORY = GIB
 """Bytes of /dev/shm: Ray's object store and the ranks of a trial exchange data there; containers often get 64 MB."""
 
 SYSTEM = Path("/sys/devices/system/cpu")
@@ -141,19 +142,19 @@ def clocks() -> Iterator[Finding]:
 def memory() -> Iterator[Finding]:
     """Memory of the host, and of the container."""
     here = psutil.virtual_memory()
-    found = f"{here.available / GB:.1f} of {here.total / GB:.1f} GB free"
-    advice = "Little is left: large models on the CPU will be out of memory." if here.available < 4 * GB else None
+    found = f"{gib(here.available)} of {gib(here.total)} free"
+    advice = "Little is left: large models on the CPU will be out of memory." if here.available < 4 * GIB else None
     yield Finding(check="memory", found=found, advice=advice)
     limit = _first_words(CGROUP / "memory.max")
     if limit and limit[0] != "max":
         advice = "Less than the host has: what goes beyond is killed." if int(limit[0]) < here.total else None
-        yield Finding(check="memory limit of the container", found=f"{int(limit[0]) / GB:.1f} GB", advice=advice)
+        yield Finding(check="memory limit of the container", found=gib(int(limit[0])), advice=advice)
     swap = psutil.swap_memory()
     advice = "Memory has been moved to disk; a trial that needs it back waits. sudo swapoff -a && sudo swapon -a"
     yield Finding(
         check="swap",
-        found=f"{swap.used / GB:.1f} of {swap.total / GB:.1f} GB used" if swap.total else "none",
-        advice=advice if swap.used > 0.1 * GB else None,
+        found=f"{gib(swap.used)} of {gib(swap.total)} used" if swap.total else "none",
+        advice=advice if swap.used > 0.1 * GIB else None,
     )
 
 
@@ -166,8 +167,8 @@ def disks() -> Iterator[Finding]:
     ):
         if path.exists():
             free = shutil.disk_usage(path).free
-            advice = f"Less than {enough / GB:g} GB." if free < enough else None
-            yield Finding(check=what, found=f"{free / GB:.1f} GB free in {path}", advice=advice)
+            advice = f"Less than {gib(enough)}." if free < enough else None
+            yield Finding(check=what, found=f"{gib(free)} free in {path}", advice=advice)
 
 
 def gpus() -> Iterator[Finding]:
@@ -185,10 +186,9 @@ def gpus() -> Iterator[Finding]:
 def _doubts(gpu: GpuState) -> Iterator[tuple[str, str, str | None]]:
     """What is to be known of a GPU beside its name."""
     if gpu.memory is not None and gpu.memory_used is not None:
-        used, busy = gpu.memory_used / GB, bool(gpu.processes) or bool(gpu.utilization)
-        found = (
-            f"{gpu.processes if gpu.processes is not None else '?'} processes, {used:.1f} GB, {gpu.utilization} % busy"
-        )
+        busy = bool(gpu.processes) or bool(gpu.utilization)
+        processes = "?" if gpu.processes is None else gpu.processes
+        found = f"{processes} processes, {gib(gpu.memory_used)}, {gpu.utilization} % busy"
         yield "others on it", found, "They take memory and time: end them (nvidia-smi names them)." if busy else None
     if gpu.partitioned:
         yield "MIG", "on", "A trial sees one instance, and its share of the peak is not that of the datasheet."

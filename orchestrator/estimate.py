@@ -31,10 +31,14 @@ class Estimate:
 
     seconds: float
     """Where there is a reason, only good for comparing trials of one device."""
+    iterating: float
+    """Those of them in which it iterates; the others are overhead: its process, set-up, compilation, delivery."""
     reason: str | None
     """Why it cannot be known; None where it is."""
     is_new: bool
     """Whether no result of it is known on its device: what it compiles will be in no cache."""
+    is_modelled: bool
+    """Whether nothing like it has been measured on its device."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +55,8 @@ class Estimates:
     """Estimates by what a store holds."""
 
     def __init__(self, store: Store) -> None:
-        self._measured: dict[tuple[str, str], float] = {}
+        # (device_name, measurement_id) -> seconds of overhead and of iterations.
+        self._measured: dict[tuple[str, str], tuple[float, float]] = {}
         self._judgements: dict[tuple[str, str, bool], Judgement] = {}
         if store.exists():
             columns = [*_KEYS, "started_at", "status", "phase", "unit", "metric", "samples", *CONFIG_FIELDS]
@@ -61,22 +66,32 @@ class Estimates:
         """The estimate of a trial of the plan."""
         config, environment = planned.trial.config, planned.environment
         datasheet = datasheet_of(environment)
-        seconds, known, is_new = 0.0, True, True
+        overhead, iterating, known, is_new, is_modelled = 0.0, 0.0, True, True, False
         for name in planned.trial.workloads:
             measured = self._measured.get((environment.device_name, measurement_id(config, name)))
             judgement = self._judgements.get((environment.device_name, name, config.compiles))
             if measured is not None:
                 is_new = False
-                seconds += measured
+                overhead += measured[0]
+                iterating += measured[1]
                 continue
             modelled = iterations_seconds(config, name, datasheet or NOMINAL[config.device_type])
             if judgement:
-                seconds += judgement.overhead + modelled * judgement.slowness
+                overhead += judgement.overhead
+                iterating += modelled * judgement.slowness
             else:
-                known = known and datasheet is not None
-                seconds += SETUP_SECONDS[config.compiles] + modelled
+                is_modelled, known = True, known and datasheet is not None
+                overhead += SETUP_SECONDS[config.compiles]
+                iterating += modelled
         words = f"the speed of {environment.device_name} is not known before something is measured on it"
-        return Estimate(seconds=min(seconds, config.timeout_seconds), reason=None if known else words, is_new=is_new)
+        seconds = min(overhead + iterating, config.timeout_seconds)
+        return Estimate(
+            seconds=seconds,
+            iterating=min(iterating, seconds),
+            reason=None if known else words,
+            is_new=is_new,
+            is_modelled=is_modelled,
+        )
 
     def _learn(self, table: pa.Table) -> None:
         ended = pc.and_(pc.equal(table["phase"], "trial"), pc.equal(table["unit"], "s"))
@@ -94,8 +109,8 @@ class Estimates:
         for age, (ended_key, parts) in enumerate(reversed(times.items())):
             device_name, measurement, _, workload = ended_key
             overhead = parts.get("setup_time", 0.0) + parts.get("compile_time", 0.0)
-            iterating = parts.get("warmup_time", 0.0) + parts.get("measured_time", 0.0)
-            self._measured.setdefault((device_name, measurement), overhead + iterating)
+            iterating = sum(parts.get(f"{what}_time", 0.0) for what in ("warmup", "measured", "profiled"))
+            self._measured.setdefault((device_name, measurement), (overhead, iterating))
             if age < NEWEST:
                 config = _config(table.slice(last_row[ended_key], 1).select(list(CONFIG_FIELDS)).to_pylist()[0])
                 device = find_device(device_name) or NOMINAL[config.device_type]

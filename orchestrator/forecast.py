@@ -18,6 +18,11 @@ FIRST_COMPILED_SECONDS = 2.6
 """What the first of the compiled trials that share a process takes longer."""
 
 
+WITH_RESULTS, WITHOUT = (0.8, 1.3), (0.8, 2.0)
+"""Where all is known by results of the device, and where some of it is the model's: times what was foreseen, the ends
+between which lie the runs that docs/performance.md tells of, one on a slow host among them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
     """Of one plan; what is None cannot be known, and `reason` says why."""
@@ -26,6 +31,10 @@ class Forecast:
     """id() of a trial that will run -> its estimate."""
     seconds: float | None
     """From the command's start to its end."""
+    between: tuple[float, float] | None
+    """Seconds between which that will probably be."""
+    compiling: float
+    """Seconds that the first compiled trial waits for graphs to be compiled ahead."""
     dollars: float | None
     """Of the devices that have a price; None, without a reason, where none was given."""
     unpriced: tuple[str, ...]
@@ -62,9 +71,14 @@ def forecast(plan: Plan, estimates: Estimates, nodes: Sequence[Node], prices: Se
     paid = {one.placement: hourly.get(devices[id(one)], 0.0) for one in to_run if one.placement}
     dollars += start * sum(price * placement.slots for placement, price in paid.items())
     unpriced = dict.fromkeys(name for name, kind in devices.values() if (name, kind) not in hourly) if prices else ()
+    seconds = None if reason else start + running
+    modelled = any(estimate.is_modelled for estimate in found.values())
+    low, high = WITHOUT if modelled else WITH_RESULTS
     return Forecast(
         estimates=found,
-        seconds=None if reason else start + running,
+        seconds=seconds,
+        between=None if seconds is None else (seconds * low, seconds * high),
+        compiling=compiling,
         dollars=dollars / 3600 if prices and not reason else None,
         unpriced=tuple(unpriced),
         reason=reason,

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
+from orchestrator.answers import Answers
 from orchestrator.fit import Budget, budget
 from orchestrator.plan import Plan
-from orchestrator.predictions import answer_of, ask
 from trials.prediction import Dimension, memory_config, with_value
 from trials.spec import RequestError, TrialConfig
 
@@ -17,7 +17,9 @@ class Frontier:
     """With the largest value that fits; with the smallest one there is where `largest` is 0."""
     dimension: Dimension
     largest: int | None
-    """0 where not even the smallest fits; None where it cannot be predicted."""
+    """The largest that is sure to fit; 0 where not even the smallest is, None where it cannot be predicted."""
+    possible: int | None
+    """The largest that may fit: more than `largest` where the prediction is not sure."""
     reason: str | None
     """Why it is None."""
     device_name: str
@@ -37,12 +39,13 @@ def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
         raise RequestError("the sweep has no whole model on a device whose memory is known; --for names one")
     rooms = [room.bytes for _, room in places.values()]
     names = [name for name, _ in places.values()]
-    answers = answer_of(ask("frontier", list(places), dimension=dimension, budgets=rooms, device_names=names))
+    answers = Answers("frontier", list(places), dimension=dimension, budgets=rooms, device_names=names).wait()
     return [
         Frontier(
             config=with_value(config, dimension, answer["largest"] or 1),
             dimension=dimension,
             largest=answer["largest"],
+            possible=answer["possible"],
             reason=answer["reason"],
             device_name=device_name,
             budget=room,

@@ -128,8 +128,10 @@ def launch(
                 self._left.setdefault(_placement(planned), deque()).append(index)
             for asked, left in self._left.items():
                 # While all slots are taken, Tune requests one more actor, for the next trial, which then waits for it
-                # until all others have ended: let that be the one that comes last anyway.
-                left.insert(asked.slots, left.pop())
+                # until all others have ended: let that be the one that comes last anyway. With a budget it is the
+                # next one, which is short: the last would be let in before anything is known of the pace.
+                if not gate.is_timed:
+                    left.insert(asked.slots, left.pop())
             self._at_work: Counter[Placement] = Counter()
             self._given: dict[str, Placement] = {}
 

@@ -94,12 +94,12 @@ def run(
     from rich.console import Console
 
     from orchestrator.delivery import StoreError
-    from orchestrator.gate import seconds_of
+    from orchestrator.duration import seconds_of
+    from orchestrator.neighbours import other_runs, words_about
     from orchestrator.plan_view import summary
     from orchestrator.run import prepare, run_plan
-    from orchestrator.run_view import closing_words
+    from orchestrator.run_view import closing_words, left_out
 
-    seconds = seconds_of(budget) if budget else None
     rest = _command(
         sweep,
         {
@@ -111,15 +111,27 @@ def run(
         {"--no-predict": no_predict, "--nsys": nsys},
     )
     planned = _plan(
-        sweep, store, set, address, retry, fresh, cluster=cluster, predict=not no_predict, will_run=True, nsys=nsys
+        sweep,
+        store,
+        set,
+        address,
+        retry,
+        fresh,
+        cluster=cluster,
+        predict=not no_predict,
+        will_run=True,
+        budget=budget,
+        nsys=nsys,
     )
     kept = planned.store
     if planned.predictions:
         planned.predictions.close()
     for damage in kept.set_aside_damage():
         say(f"{store}/{damage.path} cannot be read ({damage.error}); moved to {store}/damaged/", error=True)
-    ready = prepare(planned, Console(), began=began, budget=seconds)
+    ready = prepare(planned, Console(), began=began, budget=seconds_of(planned.budget) if planned.budget else None)
     say(summary(planned.plan, ready.forecast))
+    if ready.to_run and not address and (others := other_runs()):
+        say(words_about(others), error=True)
     try:
         with ready.progress:
             run_plan(ready, address)
@@ -131,7 +143,7 @@ def run(
         raise typer.Exit(1) from None
     say(closing_words(planned.plan, kept, ready.account))
     if ready.gate.kept_out:
-        say(f"{ready.gate.kept_out} trials did not fit into {budget}; `{rest}` goes on.")
+        say(f"{left_out(ready.gate.kept_out, planned.plan)} did not fit into {planned.budget}; `{rest}` goes on.")
     if any(not Status(status).is_final for status in ready.account.statuses):
         raise typer.Exit(1)
 
@@ -140,12 +152,16 @@ def trial(
     settings: Annotated[list[str], typer.Argument(help="field=value, as in a sweep file; workloads=timing,...")],
     store: Annotated[str | None, typer.Option(help="Keep the result there.")] = None,
     nsys: Nsys = False,
+    no_predict: NoPredict = False,
 ) -> None:
     """Run one trial in this very process, without Ray. It is for profilers and debuggers."""
+    from orchestrator.one_trial import LiveLine, check_fit
     from orchestrator.run_view import trial_words
     from orchestrator.sweep import single_trial
-    from trials.record import records_of
+    from trials.host_memory import memory_asked_for
+    from trials.record import Row, records_of
 
+    memory_asked_for()
     asked = single_trial([*settings, "profiler=nsys"] if nsys else settings)
     if nsys:
         from trials.nsys import check_nsys
@@ -157,12 +173,23 @@ def trial(
 
         kept = Store(store)
         kept.check_writable()
-    from trials.run import run_here
+    if not no_predict:
+        check_fit(asked)
+    from trials.run import run_watched
 
-    rows = run_here(asked)
-    records = kept.keep(rows) if kept else records_of(rows)
-    say(trial_words(records))
-    if any(not Status(record.status).is_final for record in records):
+    line = LiveLine(asked)
+    failed = False
+
+    def tell(rows: list[Row]) -> None:
+        nonlocal failed
+        line.stop()
+        records = kept.keep(rows) if kept else records_of(rows)
+        say(trial_words(records))
+        failed = any(not Status(record.status).is_final for record in records)
+
+    with line:
+        run_watched(asked, tell, line.show)
+    if failed:
         raise typer.Exit(1)
 
 
@@ -191,20 +218,33 @@ def _plan(
     predict: bool,
     on: str | None = None,
     will_run: bool = False,
+    budget: str | None = None,
     nsys: bool = False,
 ) -> Any:
     from orchestrator.cluster import find_nodes
     from orchestrator.delivery import deliver_left_over
-    from orchestrator.fit import device_memory, with_device, without_placement
+    from orchestrator.duration import seconds_of
+    from orchestrator.fit import device_memory, rooms, which_device, with_device, without_placement
+    from orchestrator.forecast import START_SECONDS
     from orchestrator.launch import prepare
     from orchestrator.plan import Planned, make_plan
     from orchestrator.predictions import SMALL, Predictions
     from orchestrator.sweep import load_sweep, parse_overrides
+    from trials.host_memory import memory_asked_for
     from trials.store import Store
 
+    memory_asked_for()  # says what is wrong with it before anything is done
     changed = [*overrides, "profiler=nsys"] if nsys else overrides
+    if budget:
+        try:
+            seconds_of(budget)
+        except RequestError as error:
+            raise RequestError(f"--budget {error}") from None
     asked = load_sweep(sweep, parse_overrides(changed))
+    budget = budget or asked.budget
     there = device_memory(on) if on else None
+    if on and (words := which_device(on)):
+        say(words, error=True)
     if there and not any(trial.config.device_type == "cuda" for trial in asked.trials):
         raise RequestError(f"--for {on}: no trial of {sweep} runs on a GPU; --set device=cuda has all of them do so")
     if nsys:
@@ -216,15 +256,26 @@ def _plan(
         kept.check_writable()
         deliver_left_over(kept)
     predictions = Predictions(asked.trials, least=SMALL if will_run else 0) if predict else None
-    if predictions and predictions.asked >= MANY:
-        words = f"working out the memory of {predictions.asked} configurations; it is kept. --no-predict goes without"
-        say(words, error=True)
-    meanwhile = partial(prepare, address) if will_run and not kept.exists() else lambda: None
+    if predictions:
+        _say_many(predictions.asked)
+    # It may be that nothing fits into a short budget: then Ray is not started.
+    enough = budget is None or seconds_of(budget) > START_SECONDS
+    starts = will_run and enough and not kept.exists()
+    meanwhile = partial(prepare, address) if starts else lambda: None
     nodes = find_nodes(address, cluster, meanwhile)
     if there:
         nodes, asked = [with_device(nodes[0], *there)], without_placement(asked)
+    if predictions and not predictions.asked:
+        predictions.bound(rooms(nodes))
+        _say_many(predictions.asked)
     made = make_plan(asked, nodes, kept, retry=frozenset(retry), fresh=fresh, predictions=predictions)
-    return Planned(plan=made, store=kept, nodes=nodes, predictions=predictions)
+    return Planned(plan=made, store=kept, nodes=nodes, predictions=predictions, budget=budget)
+
+
+def _say_many(count: int) -> None:
+    if count >= MANY:
+        words = f"working out the memory of {count} configurations; it is kept. --no-predict goes without"
+        say(words, error=True)
 
 
 def _command(sweep: str, options: dict[str, list[Any]], flags: dict[str, bool]) -> str:

@@ -12,14 +12,18 @@ LONG_SECONDS = 600.0
 """
 
 
-def in_order(trials: Sequence[PlannedTrial], estimates: Mapping[int, Estimate]) -> list[PlannedTrial]:
+def in_order(
+    trials: Sequence[PlannedTrial], estimates: Mapping[int, Estimate], *, budgeted: bool = False
+) -> list[PlannedTrial]:
     """The trials in the order in which they are handed out. Compiled ones share a process while they follow one
-    another, so they come last together.
+    another, so they come last together. Where the time is given, short ones come first: most of them fit into it.
     """
 
     def seconds(planned: PlannedTrial) -> float:
         return estimates[id(planned)].seconds
 
+    if budgeted:
+        return sorted(trials, key=lambda one: (one.trial.config.compiles, seconds(one)))
     eager, compiled = ([one for one in trials if one.trial.config.compiles == which] for which in (False, True))
     parts = [_split(part, seconds) for part in (eager, compiled)]
     (first_eager, other_eager), (first_compiled, other_compiled) = parts

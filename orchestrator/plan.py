@@ -58,6 +58,8 @@ class Planned:
     store: Store
     nodes: list[Node]
     predictions: Predictions | None
+    budget: str | None = None
+    """How long running it may take, where the command or the sweep says so."""
 
 
 def make_plan(
@@ -81,10 +83,25 @@ def make_plan(
     done = {key for key, status in known.items() if Status(status).is_final and status not in again}
     placed = [trial for asked in sweep.trials for trial in _on_every_accelerator(asked, nodes)]
     decisions = _Decisions(nodes=nodes, done=done, predictions=predictions)
+    decisions.settle(placed)
     planned = [decided for trial in placed if (decided := decisions.about(trial))]
     # Compiled trials share a process as long as they follow one another.
     planned.sort(key=lambda one: one.trial.config.compiles)
     return Plan(sweep=sweep.name, trials=tuple(planned))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Promise:
+    """That a trial will answer for a measurement."""
+
+    by: frozenset[str]
+    """The environments, one of which will have the answer."""
+    within: frozenset[str] | None = None
+    """The only environments that it says anything of; None where it is an answer wherever it comes from."""
+
+    def answers(self, environments: Collection[str]) -> bool:
+        """Whether it is an answer for a trial that may meet any of these."""
+        return self.by <= set(environments) and (self.within is None or self.within >= set(environments))
 
 
 class _Decisions:
@@ -95,8 +112,18 @@ class _Decisions:
         self._done = done
         self._predictions = predictions
         self._places: dict[tuple[str, int, int], tuple[list[Node] | str, dict[str, Fingerprint]]] = {}
-        # measurement_id -> for each trial that has it, the environments of which one will have measured it.
-        self._promised: dict[str, list[set[str]]] = {}
+        self._promises: dict[str, list[_Promise]] = {}  # by measurement_id
+
+    def settle(self, trials: list[Trial]) -> None:
+        """Has all the questions of what fits answered at once that take a simulation."""
+        if self._predictions:
+            rooms = (
+                (trial, environment.device_name, room)
+                for trial in trials
+                for environment in self._where(trial.config)[1].values()
+                if (room := budget(trial.config, environment))
+            )
+            self._predictions.settle(rooms)
 
     def about(self, trial: Trial) -> PlannedTrial | None:
         """What will be done about the trial; None where trials before it, asked for under another name of the same
@@ -105,9 +132,14 @@ class _Decisions:
         config = trial.config
         able, environments = self._where(config)
         ids = {name: measurement_id(config, name) for name in trial.workloads}
-        trial = replace(trial, workloads=tuple(name for name in ids if not self._is_promised(ids[name], environments)))
-        if not trial.workloads:
+        asked = tuple(name for name in ids if not self._is_promised(ids[name], environments))
+        if not asked:
             return None
+        trial = replace(trial, workloads=asked)
+
+        def promise(names: Collection[str], by: Collection[str], within: frozenset[str] | None = None) -> None:
+            for name in names:
+                self._promises.setdefault(ids[name], []).append(_Promise(by=frozenset(by), within=within))
 
         def planned(action: Action, reason: str | None, trial: Trial, environment: Fingerprint) -> PlannedTrial:
             return PlannedTrial(
@@ -122,17 +154,21 @@ class _Decisions:
             if (key, ids[name]) in self._done
         }
         left = tuple(name for name in trial.workloads if name not in measured_on)
+        promise(measured_on, environments)
         if not left:
             there = measured_on[trial.workloads[0]]
             words = able if isinstance(able, str) else f"already measured on {there.device_name}"
             return planned("stored", words, trial, there)
         if isinstance(able, str):
+            promise(left, environments)
             return planned("unsupported", able, trial, first)
         rest = replace(trial, workloads=left)
         reasons = self._why_not(rest, environments)
         fits = [node for node in able if reasons[environment_id(node.environments[config.device_type])] is None]
         if not fits:
+            promise(left, {next(iter(environments))}, within=frozenset(environments))
             return planned("predicted_oom", next(iter(reasons.values())), rest, first)
+        promise(left, {environment_id(node.environments[config.device_type]) for node in fits})
         found = planned("run", None, rest, fits[0].environments[config.device_type])
         return replace(found, placement=place(config, fits, self._nodes))
 
@@ -149,12 +185,8 @@ class _Decisions:
         return self._places[key]
 
     def _is_promised(self, measurement: str, environments: Collection[str]) -> bool:
-        """Whether a trial before this one will have measured it in one of these environments; if not, this one will."""
-        promises = self._promised.setdefault(measurement, [])
-        if any(promise <= set(environments) for promise in promises):
-            return True
-        promises.append(set(environments))
-        return False
+        """Whether a trial before this one answers for it."""
+        return any(promise.answers(environments) for promise in self._promises.get(measurement, ()))
 
     def _why_not(self, trial: Trial, environments: dict[str, Fingerprint]) -> dict[str, str | None]:
         """For each environment why the trial does not fit there, or None."""
@@ -163,7 +195,14 @@ class _Decisions:
     def _why_not_in(self, trial: Trial, environment: Fingerprint) -> str | None:
         prediction = self._predictions.of(trial, environment.device_name) if self._predictions else None
         room = budget(trial.config, environment)
-        return why_not(prediction, room) if isinstance(prediction, Prediction) and room else None
+        if not (self._predictions and room) or isinstance(prediction, str | None):
+            return None
+        verdict = (
+            self._predictions.verdict(trial, environment.device_name, room)
+            if isinstance(prediction, Prediction)
+            else None
+        )
+        return why_not(prediction, room, verdict)
 
 
 def _on_every_accelerator(trial: Trial, nodes: list[Node]) -> list[Trial]:

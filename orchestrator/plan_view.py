@@ -7,12 +7,15 @@ from typing import Any
 
 from tabulate import tabulate
 
-from orchestrator.fit import gigabytes
+from orchestrator.fit import between
 from orchestrator.forecast import Forecast
 from orchestrator.frontier import Frontier
 from orchestrator.plan import Plan, PlannedTrial
 from orchestrator.predictions import Predictions
-from orchestrator.progress import format_seconds, varying_fields
+from orchestrator.progress import varying_fields
+from orchestrator.terminal import format_seconds
+from trials.amounts import gib
+from trials.bounds import Bounds
 from trials.prediction import Prediction
 
 MOST_ROWS = 60
@@ -20,6 +23,9 @@ MOST_ROWS = 60
 
 MOST_REASONS = 3
 """Of what is unknown for more reasons, --format json has each."""
+
+MOST_SKIPPED = 40
+"""Lines on what will not run, and why."""
 
 NOT_ASKED = "--no-predict"
 """Why a plan made without predictions has none."""
@@ -50,6 +56,7 @@ def as_json(plan: Plan, foreseen: Forecast, predictions: Predictions | None = No
         ],
         "counts": dict(Counter(planned.action for planned in plan.trials)),
         "expected_seconds": foreseen.seconds,
+        "expected_seconds_between": foreseen.between,
         "expected_seconds_reason": foreseen.reason,
         "expected_dollars": None if foreseen.unpriced else foreseen.dollars,
         "expected_dollars_reason": _no_dollars_reason(foreseen),
@@ -61,10 +68,17 @@ def _foreseen(planned: PlannedTrial, foreseen: Forecast, predictions: Prediction
     reason = NO_SECONDS.get(planned.action) or foreseen.estimates[id(planned)].reason
     return {
         "predicted_peak_bytes": found.peak if isinstance(found, Prediction) else None,
-        "predicted_peak_reason": None if isinstance(found, Prediction) else found,
+        "predicted_peak_reason": _no_peak(found),
         "expected_seconds": None if reason else foreseen.estimates[id(planned)].seconds,
         "expected_seconds_reason": reason,
     }
+
+
+def _no_peak(found: Prediction | Bounds | str) -> str | None:
+    """Why there is no predicted peak."""
+    if isinstance(found, Bounds):
+        return f"{between(found)}, by those predicted of smaller and larger trials: of so many not each is predicted"
+    return found if isinstance(found, str) else None
 
 
 def _no_dollars_reason(foreseen: Forecast) -> str | None:
@@ -104,7 +118,7 @@ def _unknown(plan: Plan, foreseen: Forecast, predictions: Predictions | None) ->
     return "\n".join([*islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)])
 
 
-def _prediction(planned: PlannedTrial, predictions: Predictions | None) -> Prediction | str:
+def _prediction(planned: PlannedTrial, predictions: Predictions | None) -> Prediction | Bounds | str:
     return predictions.of(planned.trial, planned.environment.device_name) if predictions else NOT_ASKED
 
 
@@ -112,15 +126,18 @@ def summary(plan: Plan, foreseen: Forecast) -> str:
     """How many trials of each kind, how long they will take, and the reasons of those that will not run."""
     lines = [f"{plan.sweep}: {_trials(len(plan.trials))}, {plan.count('run')} to run{_in_all(foreseen)}"]
     skipped = Counter((planned.action, planned.reason) for planned in plan.trials if planned.action != "run")
-    for (action, reason), count in skipped.most_common():
-        lines.append(f"  {count} {action}: {reason}")
+    told = skipped.most_common(MOST_SKIPPED)
+    lines += [f"  {count} {action}: {reason}" for (action, reason), count in told]
+    if rest := skipped.total() - sum(count for _, count in told):
+        lines.append(f"  {rest} more for other reasons; plan --format json has each")
     return "\n".join(lines)
 
 
 def _in_all(foreseen: Forecast) -> str:
     if not foreseen.estimates or foreseen.seconds is None:
         return ""
-    return f", in about {format_seconds(foreseen.seconds)}{_dollars_text(foreseen)}"
+    between = f" ({' to '.join(map(format_seconds, foreseen.between))})" if foreseen.between else ""
+    return f", in about {format_seconds(foreseen.seconds)}{between}{_dollars_text(foreseen)}"
 
 
 def _dollars_text(foreseen: Forecast) -> str:
@@ -138,6 +155,7 @@ def frontier_as_json(found: list[Frontier]) -> list[dict[str, Any]]:
             "config": asdict(one.config),
             "dimension": one.dimension,
             "largest": one.largest,
+            "possible": one.possible,
             "reason": one.reason,
             "device_name": one.device_name,
             "budget_bytes": one.budget.bytes,
@@ -159,12 +177,16 @@ def frontier_as_text(found: list[Frontier]) -> str:
 def _largest_text(one: Frontier) -> str:
     if one.largest is None:
         return f"? ({one.reason})"
+    if one.possible != one.largest:
+        return f"{one.largest} to {one.possible}"
     return str(one.largest) if one.largest else "none fits"
 
 
 def _peak_text(planned: PlannedTrial, predictions: Predictions | None) -> str:
     found = _prediction(planned, predictions)
-    return gigabytes(found.peak) if isinstance(found, Prediction) else "?"
+    if isinstance(found, Bounds):
+        return between(found)
+    return gib(found.peak) if isinstance(found, Prediction) else "?"
 
 
 def _seconds_text(planned: PlannedTrial, foreseen: Forecast) -> str:

@@ -4,26 +4,30 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import trials
-from trials.prediction import Prediction, memory_config, memory_id, subject_of, upper_bound
-from trials.processes import kill_group
-from trials.spec import RequestError, Trial, TrialConfig
+from orchestrator.answers import Answers
+from orchestrator.fit import Budget, depends_on_order
+from trials.amounts import gib
+from trials.bounds import Bounds
+from trials.prediction import Prediction, Subject, cublas_workspace, memory_config, memory_id, subject_of, upper_bound
+from trials.spec import Trial, TrialConfig
 
 MOST = 2000
-"""Different configurations of one plan whose memory is predicted; at a tenth of a second each, more would take long."""
+"""Different configurations of a plan, each of which is predicted; of more, some are, and the others are bounded."""
+
+SOME = 200
+"""So many, or two of each family of configurations that can be compared."""
+
+BOUND_SECONDS = 15.0
+"""That a plan of more than MOST may take for its bounds: what is not bounded by then runs, and may be out of memory."""
 
 SMALL = 2 * 10**9
 """Bytes that every device has: to decide whether a trial fits, less need not be predicted."""
-
-TOO_MANY = f"the sweep has more than {MOST} different ones"
 
 
 class Predictions:
@@ -33,95 +37,169 @@ class Predictions:
         """Trials that certainly need less than `least` bytes are left out."""
         subjects = ((trial.config, subject_of(trial)) for trial in trials)
         wanted = {memory_id(config, subject): (config, subject) for config, subject in subjects if subject}
-        self._known: dict[str, Prediction | str] = {
+        self._known: dict[str, Prediction | Bounds | str] = {
             key: f"it needs less than {least} bytes"
             for key, (config, subject) in wanted.items()
             if upper_bound(config, subject) < least
         }
-        self._known |= dict.fromkeys([key for key in wanted if key not in self._known][MOST:], TOO_MANY)
-        self._cache = _cache_file()
-        for key, content in _read(self._cache).items():
-            if key in wanted:
-                self._known[key] = _prediction_or_reason(content)
+        self._verdicts: dict[str, bool | None] = {}
+        self._cache = _Cache()
+        kept = self._cache.read()
+        self._known |= {key: _prediction_or_reason(kept[key]) for key in wanted if key in kept}
         self._asked = [key for key in wanted if key not in self._known]
-        self._process = None
-        if self._asked:
+        self._answers: Answers | None = None
+        self._is_bounding = False
+        self._undecided = wanted if len(self._asked) > MOST else {}
+        if self._asked and not self._undecided:
             configs, asked_subjects = zip(*(wanted[key] for key in self._asked), strict=True)
-            self._process = ask("predict", [memory_config(config) for config in configs], subjects=asked_subjects)
+            self._answers = Answers(
+                "predict",
+                [memory_config(config) for config in configs],
+                subjects=asked_subjects,
+                on_answer=lambda index, answer: self._cache.keep(self._asked[index], answer),
+            )
+
+    def bound(self, rooms: Mapping[str, tuple[str, int]]) -> None:
+        """Begins to find out which of more than MOST fit, now that it is known where to: `rooms` has for each kind of
+        device the name of the one with most memory, and the bytes that a trial may use of it.
+        """
+        asked = []
+        for key in self._asked if self._undecided else ():
+            config, subject = self._undecided[key]
+            _, room = rooms.get(config.device_type, ("", None))
+            if room is None:
+                self._known[key] = "the memory of its device is not known"
+            elif upper_bound(config, subject) <= room:
+                self._known[key] = f"it needs less than {gib(room)}"
+            else:
+                asked.append(key)
+        if asked:
+            self._is_bounding = True
+            self._asked = asked
+            chosen = [self._undecided[key] for key in asked]
+            places = [rooms[config.device_type] for config, _ in chosen]
+            self._answers = Answers(
+                "bounds",
+                [memory_config(config) for config, _ in chosen],
+                subjects=[subject for _, subject in chosen],
+                device_names=[name for name, _ in places],
+                rooms=[room for _, room in places],
+                most=SOME,
+                on_answer=lambda index, answer: self._cache.keep(asked[index], answer),
+            )
+        self._undecided = {}
 
     @property
     def asked(self) -> int:
         """How many the process is at work on."""
-        return len(self._asked) if self._process else 0
+        return self._answers.count if self._answers else 0
 
-    def of(self, trial: Trial, device_name: str) -> Prediction | str:
-        """The prediction for one of the trials there, or why there is none. Waits for the process."""
+    def of(self, trial: Trial, device_name: str) -> Prediction | Bounds | str:
+        """The prediction for one of the trials there, or its bounds, or why there is neither. Waits for the process."""
         subject = subject_of(trial)
         if subject is None:
             return f"what {' and '.join(trial.workloads)} holds in memory is not predicted"
-        if self._process:
-            answers = dict(zip(self._asked, answer_of(self._process), strict=True))
-            self._process = None
-            self._known |= {key: _prediction_or_reason(answer) for key, answer in answers.items()}
-            _write(self._cache, {key: answer for key, answer in answers.items() if "failure" not in answer})
+        if self._answers:
+            answers = (
+                self._answers.within(BOUND_SECONDS) if self._is_bounding else dict(enumerate(self._answers.wait()))
+            )
+            self._answers = None
+            late = f"of so many trials only some are predicted, in {BOUND_SECONDS:g} s"
+            self._known |= {
+                key: _prediction_or_reason(answers[index]) if index in answers else late
+                for index, key in enumerate(self._asked)
+            }
         found = self._known[memory_id(trial.config, subject)]
         return found.on(device_name) if isinstance(found, Prediction) else found
 
+    def settle(self, asked: Iterable[tuple[Trial, str, Budget]]) -> None:
+        """Has the allocator simulated, for all at once, where its order of blocks decides whether a trial fits into a
+        budget on a device of that name; `verdict` then knows.
+        """
+        kept = self._cache.read()
+        open_: dict[str, tuple[TrialConfig, Subject, int, str]] = {}
+        for trial, device_name, room in asked:
+            prediction = self.of(trial, device_name)
+            if not isinstance(prediction, Prediction) or not depends_on_order(prediction, room):
+                continue
+            subject = subject_of(trial)
+            assert subject is not None, "what has a prediction has a subject"
+            key = _verdict_key(trial, subject, device_name, room)
+            if key in kept:
+                self._verdicts[key] = kept[key]["fits"]
+            else:
+                open_[key] = (memory_config(trial.config), subject, room.bytes, device_name)
+        if open_:
+            configs, subjects, budgets, names = (list(column) for column in zip(*open_.values(), strict=True))
+            keys = list(open_)
+            answers = Answers(
+                "fits",
+                configs,
+                subjects=subjects,
+                budgets=budgets,
+                device_names=names,
+                on_answer=lambda index, answer: self._cache.keep(keys[index], answer),
+            ).wait()
+            self._verdicts |= {key: answer.get("fits") for key, answer in zip(keys, answers, strict=True)}
+
+    def verdict(self, trial: Trial, device_name: str, room: Budget) -> bool | None:
+        """Whether it fits, where `settle` was asked and the order of blocks decides; None where that is not known."""
+        subject = subject_of(trial)
+        return self._verdicts.get(_verdict_key(trial, subject, device_name, room)) if subject else None
+
     def close(self) -> None:
         """Ends the process if nobody has asked for what it finds."""
-        if self._process:
-            kill_group(self._process.pid)  # those that it has started would hold its output open
-            self._process.communicate()
-            self._process = None
+        if self._answers:
+            self._answers.close()
+            self._answers = None
 
 
-def _prediction_or_reason(answer: dict[str, Any]) -> Prediction | str:
+def _verdict_key(trial: Trial, subject: Subject, device_name: str, room: Budget) -> str:
+    return f"{memory_id(trial.config, subject)} in {room.bytes} with {cublas_workspace(device_name)}"
+
+
+def _prediction_or_reason(answer: dict[str, Any]) -> Prediction | Bounds | str:
+    if answer.keys() == {"low", "high"}:
+        return Bounds(**answer)
     return answer.get("reason") or answer.get("failure") or Prediction(**answer)
 
 
-def ask(question: str, contents: list[TrialConfig], **options: Any) -> "subprocess.Popen[bytes]":
-    """Starts ``python -m trials.predict`` on a question, in a group of its own that ends with this process."""
-    request = tempfile.TemporaryFile()  # noqa: SIM115 - the process has its own handle
-    request.write(json.dumps({"question": question, "configs": [asdict(one) for one in contents], **options}).encode())
-    request.seek(0)
-    command = [sys.executable, "-m", "trials.predict", str(os.getpid())]
-    return subprocess.Popen(command, stdin=request, stdout=subprocess.PIPE, start_new_session=True)
+class _Cache:
+    """Predictions that this very code makes with this very torch, kept on disk as they come: a line each, added at the
+    end, so that what is killed keeps what it had, and two that predict at the same time keep both.
+    """
 
+    def __init__(self) -> None:
+        digest = hashlib.sha256(f"{importlib.metadata.version('torch')} {sys.version_info[:2]}".encode())
+        for path in sorted(Path(trials.__file__).parent.glob("*.py")):
+            digest.update(path.read_bytes())
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lmsweep"
+        self._path = folder / f"predictions-{digest.hexdigest()[:16]}.jsonl"
+        self._works = True
 
-def answer_of(process: "subprocess.Popen[bytes]") -> list[Any]:
-    """What it answered. Raises RequestError where it failed."""
-    answer, _ = process.communicate()
-    if process.returncode:
-        raise RequestError("memory could not be predicted (see above); --no-predict goes without")
-    answers: list[Any] = json.loads(answer)
-    return answers
+    def read(self) -> dict[str, dict[str, Any]]:
+        """What is kept, by memory_id."""
+        try:
+            lines = self._path.read_text().splitlines()
+        except (OSError, ValueError):  # not there, or not readable: predicted anew
+            return {}
+        found = {}
+        for line in lines:
+            try:
+                key, answer = json.loads(line)
+                found[str(key)] = dict(answer)
+            except (ValueError, TypeError):  # cut short by what killed its writer
+                continue
+        return found
 
-
-def _cache_file() -> Path:
-    """Predictions that this very code makes with this very torch."""
-    digest = hashlib.sha256(f"{importlib.metadata.version('torch')} {sys.version_info[:2]}".encode())
-    for path in sorted(Path(trials.__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lmsweep"
-    return folder / f"predictions-{digest.hexdigest()[:16]}.json"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError):  # not there, or not readable: predicted anew
-        return {}
-    return found
-
-
-def _write(path: Path, new: dict[str, Any]) -> None:
-    if not new:
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as aside:
-            whole = Path(aside, path.name)
-            whole.write_text(json.dumps(_read(path) | new))
-            whole.replace(path)
-    except OSError as error:  # a cache that cannot be kept costs time, not results
-        print(f"lmsweep: predictions are not kept: {error}", file=sys.stderr)
+    def keep(self, key: str, answer: dict[str, Any]) -> None:
+        if not ({"peak", "reason", "fits"} & answer.keys()) or not self._works:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab", buffering=0) as file:
+                # One write, which others' do not mix with; the first line break ends what was cut short.
+                file.write(f"\n{json.dumps([key, answer])}\n".encode())
+        except OSError as error:  # a cache that cannot be kept costs time, not results
+            self._works = False
+            print(f"lmsweep: predictions are not kept: {error}", file=sys.stderr)

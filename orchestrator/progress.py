@@ -1,21 +1,27 @@
 """Progress of a run: a live bar for each device on a terminal, a line per trial elsewhere."""
 
 import statistics
+import time
 from collections.abc import Iterable, Sequence
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from orchestrator.out_of_memory import in_short
 from orchestrator.pace import Pace
 from orchestrator.plan import PlannedTrial
-from orchestrator.terminal import harmless
-from trials.outcome import Status
+from orchestrator.terminal import format_seconds, harmless
+from trials.outcome import Flag, Status
 from trials.record import Record
 from trials.spec import CONFIG_FIELDS, TrialConfig
 
 MOST_LINES = 200
 """A longer run than this prints a line for every so many trials, and for each one that failed."""
+
+
+FIRST, NOTABLE = 3, 1.3
+"""Trials after which it is looked whether the run takes so many times longer than was foreseen, or shorter."""
 
 
 class RunProgress:
@@ -25,6 +31,9 @@ class RunProgress:
         self._names = varying_fields(planned.trial.config for planned in trials)
         self._total = len(trials)
         self._done = 0
+        self._foreseen = pace.seconds_left()
+        self._told = False
+        self._began = 0.0  # not yet
         self._pace = pace
         self._every = max(1, self._total // MOST_LINES)
         self._live = Progress(
@@ -50,17 +59,31 @@ class RunProgress:
         self._live.stop()
 
     def started(self, planned: PlannedTrial) -> None:
+        if not self._began:
+            self._began = time.monotonic()
         self._pace.started(planned)
         self._show(planned.environment.device_name)
 
     def ended(self, planned: PlannedTrial, rows: list[Record]) -> None:
         failed = any(row.status != Status.OK for row in rows)
-        self._pace.ended(planned, well=not failed)
+        self._pace.ended(planned, iterated=None if failed else iterated_seconds(rows))
         self._done += 1
         if failed or self._total <= MOST_LINES or self._done % self._every == 0:
             place = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
             self.say(f"{place} {describe(planned.trial.config, self._names)}: {outcome(rows)}")
+        self._say_if_slow()
         self._show(planned.environment.device_name)
+
+    def _say_if_slow(self) -> None:
+        """Once, where trials turn out to take longer, or less long, than was foreseen."""
+        if self._told or self._done < FIRST:
+            return
+        left = self._pace.seconds_left()
+        whole = time.monotonic() - self._began + left
+        if left and not self._foreseen / NOTABLE < whole < self._foreseen * NOTABLE:
+            self._told = True
+            words = "longer" if whole > self._foreseen else "less long"
+            self.say(f"trials take {words} here than was foreseen: about {format_seconds(left)} to go")
 
     def say(self, line: str) -> None:
         """Prints a line above the bars."""
@@ -74,6 +97,12 @@ class RunProgress:
         if self._done:
             detail += f", about {format_seconds(self._pace.seconds_left())} to go"
         self._live.update(self._tasks[device_name], completed=device.done + device.failed, detail=detail)
+
+
+def iterated_seconds(rows: Iterable[Record]) -> float:
+    """Seconds in which a trial iterated, by its rows."""
+    names = ("warmup_time", "measured_time")
+    return sum(sum(row.samples or ()) for row in rows if row.phase == "trial" and row.metric in names)
 
 
 def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
@@ -100,21 +129,17 @@ def outcome(rows: list[Record]) -> str:
     if failures:
         if failures[0].status == Status.TIMEOUT:  # its last words are the stack of what hung
             return f"timeout after {format_seconds(failures[0].config.timeout_seconds)}"
+        if failures[0].status == Status.OOM:
+            return f"oom: {in_short(failures[0].error or '')}"
         reason = (failures[0].error or "").strip().splitlines()
         return f"{failures[0].status}: {reason[-1]}" if reason else str(failures[0].status)
     times = {row.phase: statistics.median(row.samples) for row in rows if row.metric == "time" and row.samples}
     if "step" in times:
-        return f"{format_seconds(times['step'])} per step"
-    return ", ".join(f"{phase} {format_seconds(seconds)}" for phase, seconds in times.items()) or "ok"
-
-
-def format_seconds(seconds: float) -> str:
-    """1 h 05 min, 2 min 10 s, 12.3 s, 4.56 ms, ..."""
-    whole = round(seconds)
-    if whole >= 3600:
-        return f"{whole // 3600} h {whole % 3600 // 60:02} min"
-    if whole >= 60:
-        return f"{whole // 60} min {whole % 60:02} s"
-    if seconds >= 1:
-        return f"{seconds:.1f} s"
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
+        words = f"{format_seconds(times['step'])} per step"
+    else:
+        words = ", ".join(f"{phase} {format_seconds(seconds)}" for phase, seconds in times.items()) or "ok"
+    flags = {flag for row in rows for flag in row.flags}
+    worked = [row.samples for row in rows if (row.phase, row.metric) == ("step", "device_time") and row.samples]
+    if Flag.HOST_BOUND in flags and worked and "step" in times:
+        words += f", in {1 - statistics.median(worked[0]) / times['step']:.0%} of which the GPU waited"
+    return words + (", on a busy host" if Flag.BUSY_HOST in flags else "")

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich.console import Console
 
@@ -29,7 +29,7 @@ COMPACT_FROM = 32
 FORESEEN: dict[Action, Status] = {"unsupported": Status.UNSUPPORTED, "predicted_oom": Status.PREDICTED_OOM}
 """What planning already knows of a trial -> the status of its rows."""
 
-PURPOSES = ("setup", "compile", "warmup", "measured")
+PURPOSES = ("setup", "compile", "warmup", "measured", "profiled")
 
 
 @dataclass(kw_only=True)
@@ -78,8 +78,12 @@ def prepare(planned: Planned, console: Console, *, began: float, budget: float |
     """
     plan, nodes = planned.plan, planned.nodes
     foreseen = forecast(plan, Estimates(planned.store), nodes)
-    to_run = in_order(plan.to_run, foreseen.estimates)
-    pace = Pace(to_run, foreseen.estimates)
+    to_run = in_order(plan.to_run, foreseen.estimates, budgeted=budget is not None)
+    estimates = dict(foreseen.estimates)
+    if first := next((planned for planned in to_run if planned.trial.config.compiles), None):
+        estimate = estimates[id(first)]
+        estimates[id(first)] = replace(estimate, seconds=estimate.seconds + foreseen.compiling)
+    pace = Pace(to_run, estimates)
     progress = RunProgress(to_run, pace, console)
 
     def say_goodbye() -> None:
@@ -118,7 +122,7 @@ def run_plan(run: Run, address: str | None) -> None:
         for planned in run.planned.plan.trials:
             if planned.action in FORESEEN:
                 delivery.put(planned, foreseen_rows(planned))
-        if run.to_run:
+        if run.to_run and not run.gate.keeps_all_out(run.to_run):
             start_ray(address, cpus=nodes[0].cpus, gpus=nodes[0].gpus)
             with run.gate:
                 launch(run.to_run, gate=run.gate, on_start=run.progress.started, on_rows=delivery.put)

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from orchestrator.plan import Plan
-from orchestrator.progress import format_seconds
+from orchestrator.out_of_memory import in_short
+from orchestrator.plan import Plan, PlannedTrial
+from orchestrator.progress import describe, varying_fields
 from orchestrator.run import Account
+from orchestrator.terminal import format_seconds
 from trials.environment import is_absent
 from trials.outcome import Flag, Status
 from trials.record import Record
@@ -17,6 +19,9 @@ from trials.store import Store
 
 MOST_ROWS = 40
 """A longer table is left to `lmsweep table`."""
+
+MOST_LEFT_OUT = 10
+"""Of more trials that did not run only the number is told."""
 
 
 def closing_words(plan: Plan, store: Store, account: Account) -> str:
@@ -29,6 +34,15 @@ def closing_words(plan: Plan, store: Store, account: Account) -> str:
         parts.append(f"workloads ended: {counts}")
     parts.append(f"results in {store.location}; see them again with: lmsweep table {shlex.quote(store.location)}")
     return "\n\n".join(part for part in parts if part)
+
+
+def left_out(trials: Sequence[PlannedTrial], plan: Plan) -> str:
+    """How many trials and, of few, which."""
+    count = "1 trial" if len(trials) == 1 else f"{len(trials)} trials"
+    if len(trials) > MOST_LEFT_OUT:
+        return count
+    names = varying_fields(planned.trial.config for planned in plan.trials)
+    return f"{count} ({'; '.join(describe(planned.trial.config, names) for planned in trials)})"
 
 
 def where_the_time_went(account: Account) -> str:
@@ -47,7 +61,8 @@ def trial_words(rows: Sequence[Record]) -> str:
     lines: list[list[object]] = []
     for row in rows:
         numbers = ["", "", ""] if row.samples is None else map(_number, describe_samples(row.samples))
-        notes = [row.status, *row.flags, row.error or row.reason]
+        error = in_short(row.error) if row.status == Status.OOM and row.error else row.error
+        notes = [row.status, *row.flags, error or row.reason]
         lines.append([row.workload, row.phase, row.metric, *numbers, row.unit, ", ".join(filter(None, notes))])
     headers = ["workload", "phase", "metric", "median", "low", "high", "unit", "status"]
     advice = [f"{flag.value}: {flag.advice}" for flag in Flag if any(flag.value in row.flags for row in rows)]

@@ -4,6 +4,8 @@ What the file may hold is in docs/sweeps.md and sweep_schema.py. Everything that
 anything runs.
 """
 
+import tomllib
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -11,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.combinations import Block, by_dimensions, expand, on_top
-from orchestrator.sweep_schema import Axes, GridFile, SweepFile, given, validate
+from orchestrator.ranges import written_out
+from orchestrator.sweep_schema import DIMENSIONS, SKELETON, VARYING, Axes, GridFile, SweepFile, given, validate
 from orchestrator.yaml_text import Document, KeyPath, Problem, parse, refusal
 from trials.spec import PROTOCOL_FIELDS, RequestError, Trial, TrialConfig
 from trials.words import nearest
@@ -23,6 +26,9 @@ MAX_BYTES = 1_000_000
 """A longer file is no sweep."""
 
 
+AS_IN = f"a sweep is a YAML file, as in\n{SKELETON}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
     """What a sweep file asks for."""
@@ -31,6 +37,8 @@ class Sweep:
     """Stored with every result."""
     description: str
     """One sentence for people; may be empty."""
+    budget: str | None = None
+    """How long a run of it may take where the command does not say: 50s, 30m, ..."""
     trials: tuple[Trial, ...]
     """Each configuration once, with all its workloads, in the order of the file; the last axis varies fastest."""
 
@@ -95,7 +103,7 @@ def single_trial(settings: Iterable[str]) -> Trial:
     grid, problems = validate(GridFile, written)
     wanted: dict[TrialConfig, list[str]] = {}
     if grid:
-        wanted, problems = expand(_blocks(grid, written, (), Document()))
+        wanted, problems, _ = expand(_blocks(grid, written, (), Document()))
     if problems:
         said = [
             replace(problem, line=None, path=problem.path[problem.path[:1] == ("fixed",) :]) for problem in problems
@@ -106,29 +114,83 @@ def single_trial(settings: Iterable[str]) -> Trial:
 
 
 def _read(text: str, source: str, forced: dict[str, list[Any]]) -> Sweep:
-    document = parse(text, source)
+    document = _document(text, source)
     if document.data is None:
-        raise RequestError(f"{source}:1: the file is empty; a sweep has the keys {', '.join(SweepFile.model_fields)}")
+        raise RequestError(
+            f"{source}:1: the file is empty; a sweep has the keys {', '.join(SweepFile.model_fields)}\n{AS_IN}"
+        )
     sweep, problems = validate(SweepFile, document.data, (), document)
     problems += document.problems
     blocks: list[Block] = []
     for index, written in enumerate(_written_grids(document.data)):
         path: KeyPath = ("grids", index)
+        problems += _write_out_ranges(written, path, document)
         grid, wrong = validate(GridFile, written, path, document)
         problems += wrong or _contradictions(written, path, document)
         blocks += _blocks(grid, written, path, document) if grid is not None else []
-    blocks = [replace(block, values=on_top(block.values, forced)) for block in blocks]
+    blocks = [_forced(block, forced) for block in blocks]
     count = sum(block.count for block in blocks)
     if count > MAX_COMBINATIONS:
         problems.append(Problem(line=1, message=f"{count} combinations are too many; the most is {MAX_COMBINATIONS}"))
         raise refusal(source, problems)
-    wanted, wrong = expand(blocks)
+    wanted, wrong, idle = expand(blocks)
     problems += wrong
     if problems:
-        raise refusal(source, problems)
+        raise refusal(source, problems, advice="" if _written_grids(document.data) else AS_IN)
+    for place in idle:
+        _say_idle(place, forced, document, source)
     assert sweep is not None, "it was valid"
     trials = _trials(wanted, sweep.name)
-    return Sweep(name=sweep.name, description=sweep.description, trials=trials)
+    return Sweep(name=sweep.name, description=sweep.description, budget=sweep.budget, trials=trials)
+
+
+def _document(text: str, source: str) -> Document:
+    try:
+        document = parse(text, source)
+    except RequestError:
+        if _is_toml(text):
+            raise RequestError(f"{source}:1: this is TOML\n{AS_IN}") from None
+        raise
+    if not isinstance(document.data, dict) and document.data is not None and _is_toml(text):
+        raise RequestError(f"{source}:1: this is TOML\n{AS_IN}")
+    return document
+
+
+def _is_toml(text: str) -> bool:
+    try:
+        return bool(tomllib.loads(text))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _write_out_ranges(grid: Any, path: KeyPath, document: Document) -> list[Problem]:
+    """Puts numbers in the place of the ranges in a grid's axes."""
+    problems: list[Problem] = []
+    for key in VARYING:
+        axes = grid.get(key) if isinstance(grid, dict) else None
+        if not isinstance(axes, dict):
+            continue
+        for name in axes:
+            axes[name], wrong = written_out(axes[name], (*path, key, name), document.lines)
+            problems += wrong
+    return problems
+
+
+def _forced(block: Block, forced: dict[str, list[Any]]) -> Block:
+    """The block with these values, whatever it had."""
+    gone = {*forced, *(DIMENSIONS if "model" in forced else ())}
+    together = [{name: value for name, value in row.items() if name not in gone} for row in block.together]
+    return replace(block, values=on_top(block.values, forced), together=together)
+
+
+def _say_idle(place: KeyPath, forced: dict[str, list[Any]], document: Document, source: str) -> None:
+    """Says that a row of exclude excludes nothing, unless --set may be the reason."""
+    row = document.data
+    for step in place:
+        row = row[step]
+    if not set(row) & set(forced):
+        line = document.line(place)
+        warnings.warn(Problem(line=line, path=place, message="no combination is like this").text(source), stacklevel=2)
 
 
 def _trials(wanted: dict[TrialConfig, list[str]], sweep: str) -> tuple[Trial, ...]:
@@ -165,7 +227,12 @@ def _text(name_or_path: str) -> tuple[str, str]:
 
 def _overrides(overrides: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     values = {name: list(listed) for name, listed in overrides.items()}
-    axes, problems = validate(Axes, values, ("axes",))
+    problems: list[Problem] = []
+    for name, listed in values.items():
+        values[name], wrong = written_out(listed, ("axes", name), {})
+        problems += [replace(one, line=None) for one in wrong]
+    axes, more = validate(Axes, values, ("axes",))
+    problems += more
     if problems:
         raise refusal("--set", [replace(problem, path=problem.path[1:]) for problem in problems])
     return given(axes, values)
@@ -179,10 +246,18 @@ def _written_grids(data: Any) -> list[Any]:
 def _contradictions(written: dict[str, Any], path: KeyPath, document: Document) -> list[Problem]:
     """What is right by itself and wrong beside the rest of its grid."""
     axes, fixed = written.get("axes"), written.get("fixed") or {}
-    wrong = {(*path, "fixed", name): "is an axis of this grid already" for name in fixed if name in (axes or {})}
-    if axes == {}:
-        wrong[*path, "axes"] = "is empty; give at least one axis, or leave it out"
-    if written.get("exclude") and written.get("include") and axes is None:
+    together = written.get("zip")
+    already = "is an axis of this grid already"
+    wrong = {(*path, "fixed", name): already for name in fixed if name in (axes or {}) or name in (together or {})}
+    wrong |= {(*path, "zip", name): already for name in together or {} if name in (axes or {})}
+    for key, varying in (("axes", axes), ("zip", together)):
+        if varying == {}:
+            wrong[*path, key] = "is empty; give at least one axis, or leave it out"
+    counts = {name: len(values) for name, values in (together or {}).items()}
+    if len(set(counts.values())) > 1:
+        words = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        wrong[*path, "zip"] = f"what varies together needs as many values each: {words}"
+    if written.get("exclude") and written.get("include") and axes is None and together is None:
         wrong[*path, "exclude"] = "excludes nothing: this grid has no axes, and what include adds is not excluded"
     return [Problem(line=document.line(place), path=place, message=message) for place, message in wrong.items()]
 
@@ -191,11 +266,21 @@ def _blocks(grid: GridFile, written: dict[str, Any], path: KeyPath, document: Do
     fixed = {name: [value] for name, value in given(grid.fixed, written.get("fixed")).items()}
     rows = [given(row, written["include"][index]) for index, row in enumerate(grid.include)]
     blocks = []
-    if grid.axes is not None or not rows:
+    if grid.axes is not None or grid.zip is not None or not rows:
         exclude = [by_dimensions(given(row, written["exclude"][index])) for index, row in enumerate(grid.exclude)]
         values = fixed | given(grid.axes, written.get("axes"))
-        line = document.line(path)
-        blocks.append(Block(path=path, line=line, workloads=grid.workloads, values=values, exclude=exclude))
+        columns = given(grid.zip, written.get("zip"))
+        together = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=False)]
+        blocks.append(
+            Block(
+                path=path,
+                line=document.line(path),
+                workloads=grid.workloads,
+                values=values,
+                together=together,
+                exclude=exclude,
+            )
+        )
     for index, row in enumerate(rows):
         place = (*path, "include", index)
         values = on_top(fixed, {name: [value] for name, value in row.items()})

@@ -20,16 +20,28 @@ from pydantic import (
     create_model,
 )
 
+from orchestrator.duration import seconds_of
 from orchestrator.yaml_text import Document, KeyPath, Problem, shown
 from trials.sizes import SIZES, ModelSize
 from trials.spec import AUTO_FIELDS, CONFIG_FIELDS, PROTOCOL_FIELDS, TrialConfig
-from trials.words import choices
+from trials.words import choices, known_elsewhere
+
+VARYING = ("axes", "zip")
+"""The keys of a grid whose fields have lists of values."""
 
 DIMENSIONS: tuple[str, ...] = tuple(ModelSize.__dataclass_fields__)
 """The fields of a configuration that a model's name stands for."""
 
 DEVICES = ("cpu", "mps", "cuda", "cuda:*", "cuda:TYPE")
 """The forms of a device; TYPE is an accelerator type as Ray calls it (H200, A100, ...)."""
+
+SKELETON = """\
+name: my-sweep
+grids:
+  - workloads: [timing]
+    axes: {model: [small, medium], context_length: [256, 512], precision: [fp32, bf16]}
+    fixed: {device: cuda, batch_size: 4}"""
+"""What is shown to whoever wrote something else."""
 
 _DEVICE = re.compile(r"cpu|mps|cuda(:(\*|[A-Za-z0-9-]+))?")
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -43,6 +55,11 @@ def is_not(value: object, noun: str, words: Iterable[str]) -> str:
 
 
 def _device(value: str) -> str:
+    if re.fullmatch(r"cuda:\d+", value):
+        raise ValueError(
+            f"{value} is how PyTorch numbers GPUs; write cuda (each trial is given a GPU of its own; "
+            "CUDA_VISIBLE_DEVICES says of which)"
+        )
     if not _DEVICE.fullmatch(value):
         raise ValueError(is_not(value, "device", DEVICES))
     return value
@@ -61,6 +78,11 @@ def _auto_or_number(value: object, number: ValidatorFunctionWrapHandler) -> obje
 def _one_line(value: str) -> str:
     if not value.strip() or not value.isprintable():
         raise ValueError(f"{shown(value)} is not a name; give one line of text")
+    return value
+
+
+def _duration(value: str) -> str:
+    seconds_of(value)
     return value
 
 
@@ -123,6 +145,7 @@ class GridFile(BaseModel):
     model_config = _STRICT
     workloads: Annotated[list[Annotated[str, BeforeValidator(_workload)]], Field(min_length=1)]
     axes: Axes = None  # type: ignore[valid-type]
+    zip: Axes = None  # type: ignore[valid-type]
     fixed: Row = None  # type: ignore[valid-type]
     exclude: list[Row] = []  # type: ignore[valid-type]
     include: list[Row] = []  # type: ignore[valid-type]
@@ -134,6 +157,7 @@ class SweepFile(BaseModel):
     model_config = _STRICT
     name: Annotated[str, AfterValidator(_one_line)]
     description: str = ""
+    budget: Annotated[str, AfterValidator(_duration)] = None  # type: ignore[assignment]
     grids: Annotated[list[Any], Field(min_length=1)]
 
 
@@ -179,7 +203,11 @@ def _legal_keys(path: KeyPath) -> tuple[str, Iterable[str]]:
         return "key", GridFile.model_fields
     if names[-1] == "model":
         return "dimension", DIMENSIONS
-    return ("axis" if names[-1] == "axes" else "field"), CONFIG_FIELDS
+    return ("axis" if names[-1] in VARYING else "field"), CONFIG_FIELDS
+
+
+def _is_of_a_grid(key: object) -> bool:
+    return key in GridFile.model_fields or key in CONFIG_FIELDS or bool(known_elsewhere(key, CONFIG_FIELDS))
 
 
 def _message(error: Any, path: KeyPath) -> str:
@@ -187,10 +215,13 @@ def _message(error: Any, path: KeyPath) -> str:
     name = next(step for step in reversed(path) if isinstance(step, str)) if path else ""
     if kind == "extra_forbidden":
         noun, words = _legal_keys(path[:-1])
-        return f"unknown {noun}{choices(path[-1], words)}"
+        if len(path) == 1 and _is_of_a_grid(path[-1]):
+            return "belongs in a grid"
+        ours = known_elsewhere(path[-1], words)
+        return f"unknown {noun}; it is called {ours} here" if ours else f"unknown {noun}{choices(path[-1], words)}"
     if kind == "missing":
         return f"{name} is missing"
-    if isinstance(value, list) and name in CONFIG_FIELDS and "axes" not in path:
+    if isinstance(value, list) and name in CONFIG_FIELDS and not set(VARYING) & set(path):
         return "is a list; several values belong in axes"
     if kind == "value_error":
         return str(error["ctx"]["error"])
@@ -198,6 +229,8 @@ def _message(error: Any, path: KeyPath) -> str:
         return is_not(value, name, get_args(_HINTS[name]))
     if kind == "too_short" or (kind == "list_type" and value is None):
         return "is empty; give at least one"
+    if kind == "list_type" and isinstance(value, dict) and {"value", "values"} & set(value):
+        return "is a mapping; write the values themselves, in brackets"
     if kind == "list_type" and name in CONFIG_FIELDS:
         return f"{shown(value)} is one value, and an axis is a list; write it in brackets, or give it in fixed"
     expected = {

@@ -26,3 +26,15 @@ def say_warnings() -> None:
         say(f"lmsweep: {message}", error=True)
 
     warnings.showwarning = show
+
+
+def format_seconds(seconds: float) -> str:
+    """1 h 05 min, 2 min 10 s, 12.3 s, 4.56 ms, ..."""
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+    if whole >= 60:
+        return f"{whole // 60} min {whole % 60:02} s"
+    if seconds >= 1:
+        return f"{seconds:.1f} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"

@@ -7,7 +7,7 @@ guess, which results correct (`orchestrator.estimate`).
 
 from dataclasses import replace
 
-from trials.devices import DEVICES, Device, find_device, peak_flops
+from trials.devices import DEVICES, Device, device_named, find_device, peak_flops
 from trials.environment import Fingerprint
 from trials.formulas import PASSES, attention_flops, forward_flops, parameter_count, saved_bytes
 from trials.spec import TrialConfig
@@ -41,19 +41,19 @@ NOMINAL = {
 def datasheet_of(environment: Fingerprint) -> Device | None:
     """The row of the device that a trial would run on, also where it is only planned for by the row's own name."""
     found = find_device(environment.device_name, environment.device_memory)
-    return found or next((device for device in DEVICES if device.name == environment.device_name), None)
+    return found or device_named(environment.device_name)
 
 
 def iterations_seconds(config: TrialConfig, workload: str, device: Device) -> float:
     """Seconds of all the iterations of a workload."""
-    if workload in ITERATIONS:
-        count = ITERATIONS[workload]
-    else:
-        warmup = AUTO_WARMUP_STEPS if config.warmup_steps == "auto" else config.warmup_steps
-        measure = AUTO_MEASURE_STEPS if config.measure_steps == "auto" else config.measure_steps
-        count = warmup + measure * (2 if workload == "ddp" else 1)
     once = _attention_seconds(config, device) if workload == "attention" else _step_seconds(config, device)
-    return max(count * once, LEAST_SECONDS.get(workload, 0.0))
+    if workload in ITERATIONS:
+        return max(ITERATIONS[workload] * once, LEAST_SECONDS.get(workload, 0.0))
+    warmup = AUTO_WARMUP_STEPS if config.warmup_steps == "auto" else config.warmup_steps
+    measure = AUTO_MEASURE_STEPS if config.measure_steps == "auto" else config.measure_steps
+    pair = 2 if workload == "ddp" else 1
+    series = (warmup * once, measure * pair * once)
+    return sum(series if config.max_seconds is None else (min(one, config.max_seconds + once) for one in series))
 
 
 def graph_seconds(config: TrialConfig) -> float:

@@ -85,12 +85,23 @@ def shown(value: object) -> str:
     return repr(value)
 
 
-def refusal(source: str, problems: Iterable[Problem]) -> RequestError:
-    """All problems, a line each, in the order of the file."""
+def refusal(source: str, problems: Iterable[Problem], advice: str = "") -> RequestError:
+    """All problems, a line each, in the order of the file, and advice below. What is wrong with one word on several
+    lines is said of the first.
+    """
     most = 50
-    lines = list(dict.fromkeys(p.text(source) for p in sorted(problems, key=lambda p: p.line or 0)))
+    places: dict[tuple[object, str], list[Problem]] = {}
+    for problem in sorted(problems, key=lambda one: one.line or 0):
+        named = bool(problem.path) and isinstance(problem.path[-1], str)
+        places.setdefault((problem.path[-1] if named else problem.path, problem.message), []).append(problem)
+    lines = [first.text(source) + _elsewhere(first, others) for first, *others in places.values()]
     rest = [f"{source}: and {len(lines) - most} more"] if len(lines) > most else []
-    return RequestError("\n".join(lines[:most] + rest))
+    return RequestError("\n".join([*lines[:most], *rest, *filter(None, [advice])]))
+
+
+def _elsewhere(first: Problem, others: list[Problem]) -> str:
+    lines = list(dict.fromkeys(str(one.line) for one in others if one.line not in (None, first.line)))
+    return f" (and on line{'s' * (len(lines) > 1)} {', '.join(lines)})" if lines else ""
 
 
 def parse(text: str, source: str) -> Document:
@@ -101,6 +112,8 @@ def parse(text: str, source: str) -> Document:
         problem = Problem(line=_line(error), message=str(error.problem))
     except yaml.MarkedYAMLError as error:
         said = ", ".join(part for part in (error.context, error.problem) if part)
+        if "character '\\t' that cannot start any token" in said:
+            said = "a tab; lines are indented with spaces"
         problem = Problem(line=_line(error), message=f"not valid YAML: {said}")
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1

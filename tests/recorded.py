@@ -23,6 +23,11 @@ class RawEvent:
 
 def recorded(name: str) -> tuple[list[HostEvent], list[DeviceEvent]]:
     """The events of tests/data/`name`.json.xz."""
+    return events_of(*raw_events(name))
+
+
+def raw_events(name: str) -> tuple[list[RawEvent], dict[int, tuple[str, str]]]:
+    """What the profiler itself handed out, and the shapes of launches."""
     path = Path(__file__).parent / "data" / f"{name}.json.xz"
     content = json.loads(lzma.decompress(path.read_bytes()))
     shapes = {int(call): (grid, block) for call, (grid, block) in content["launch_shapes"].items()}
@@ -31,4 +36,4 @@ def recorded(name: str) -> tuple[list[HostEvent], list[DeviceEvent]]:
     columns["device_type"] = [getattr(DeviceType, kind) for kind in columns["device_type"]]
     columns.pop("settings")
     events = [RawEvent(dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)]
-    return events_of(events, shapes)
+    return events, shapes

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trials.caching_allocator import MIB, Block, CachingAllocator
+from trials.caching_allocator import MIB, Block, CachingAllocator, OutOfMemoryError
 
 
 @pytest.mark.parametrize(
@@ -79,6 +79,30 @@ def test_freed_blocks_are_joined_with_free_ones_beside_them(order: tuple[int, ..
     for i in order:
         allocator.free(blocks[i])
     assert allocator.allocate(20 * MIB).bytes == allocator.reserved == 20 * MIB
+
+
+def test_what_is_wholly_free_goes_back_to_the_device_when_there_is_no_room_for_another_segment() -> None:
+    allocator = CachingAllocator(limit=62 * MIB)
+    allocator.free(allocator.allocate(30 * MIB))
+    allocator.free(allocator.allocate(512))
+    allocator.allocate(20 * MIB)  # of the 30
+    assert allocator.reserved == 32 * MIB
+    kept = allocator.allocate(30 * MIB)
+    assert allocator.reserved == 62 * MIB
+    allocator.free(kept)
+    allocator.allocate(32 * MIB)
+    assert allocator.reserved == 62 * MIB  # 30 and 2 went back
+
+
+def test_a_request_fails_if_what_is_free_lies_between_blocks_or_is_too_little() -> None:
+    allocator = CachingAllocator(limit=40 * MIB)
+    allocator.free(allocator.allocate(30 * MIB))
+    small = allocator.allocate(12 * MIB)
+    with pytest.raises(OutOfMemoryError):
+        allocator.allocate(20 * MIB)
+    assert (allocator.allocated, allocator.reserved) == (12 * MIB, 30 * MIB)
+    allocator.free(small)
+    assert allocator.allocate(40 * MIB).bytes == allocator.reserved == 40 * MIB
 
 
 def test_a_block_is_freed_once() -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from orchestrator.interrupt import ctrl_c_waits
 from tests.command import COMMAND, ROOT, interrupt, lmsweep, start, trial_children, wait_for_child, write_sweep
+from trials.cores import usable_cores
+from trials.processes import pinned
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +67,14 @@ def test_plan_says_as_json_what_is_stored_and_what_would_run(finished):
     actions = {(one["config"]["context_length"], one["action"]) for one in plan["trials"]}
     assert actions == {(32, "stored"), (64, "run")}
     assert all(re.fullmatch(r"[0-9a-f]{16}", one["trial_id"]) for one in plan["trials"])
+
+
+@pytest.mark.skipif(len(usable_cores()) < 2, reason="takes two cores to leave one out")
+def test_what_a_cpu_measured_on_all_of_its_cores_is_not_measured_on_fewer(finished):
+    sweep, store, _ = finished
+    with pinned((usable_cores()[0],)):
+        plan = json.loads(lmsweep("plan", sweep, "--store", store, "--format", "json").stdout)
+    assert {one["action"] for one in plan["trials"]} == {"run"}
 
 
 def test_status_counts_what_the_store_holds(finished):
@@ -125,6 +135,10 @@ def test_help_answers_before_anything_heavy_is_imported():
         (["run", "quick", "--store", "/proc/lmsweep-results", "--cluster", "none"], "cannot write to the store"),
         (["run", "quick", "--store", __file__], "is a file"),
         (["plan", "quick", "--for", "H100"], "no trial of quick runs on a GPU; --set device=cuda"),
+        (
+            ["plan", "quick", "--for", "A100"],
+            'planned for A100 SXM 40GB, which has 39.4 GiB for CUDA; for another write "',
+        ),
         (["table", "no-such-store"], "there is no store"),
         (["trial", "model=tiny", "context_lenght=3"], "lmsweep: trial: context_lenght: unknown field; did you mean"),
     ],

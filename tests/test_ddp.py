@@ -24,7 +24,7 @@ from trials.collectives import bus_factor, leave
 from trials.communication import SETTLE_SECONDS, on_gpu
 from trials.cores import usable_cores
 from trials.data_parallel_step import DataParallelStep
-from trials.environment import Fingerprint
+from trials.environment import Fingerprint, environment_id
 from trials.gradient_sync import SYNCHRONIZERS, Naive, fill_buckets
 from trials.isolation import IsolatedRunner
 from trials.nvml import Reading
@@ -276,10 +276,11 @@ def test_a_sharded_optimizer_keeps_each_part_of_its_state_once(measured):
 
 
 @pytest.mark.parametrize("kind", VARIANTS)
-def test_a_trial_tells_what_the_step_and_its_communication_took(measured, kind):
+def test_a_trial_tells_what_the_step_and_its_communication_took(measured, environment, kind):
     rows = measured[kind]
     assert value(rows["gradients.relative_error"]) < 1e-5
     assert {row.fingerprint.collective_library for row in rows.values()} == {"gloo"}
+    assert {row.environment_id for row in rows.values()} == {environment_id(environment)}, "each rank has one core"
     for name in ("step.time", "local_step.time", "communication.exposed_time", "local_step.skew"):
         samples, warmup = rows[name].samples, rows[name].warmup_samples
         assert samples is not None and warmup is not None and (len(samples), len(warmup)) == (4, 1)
@@ -353,6 +354,7 @@ def test_overlap_is_the_time_in_which_a_gpu_both_computes_and_communicates():
         ]
     )
     assert (found.collectives, round(found.busy * 1e9), round(found.overlap * 1e9)) == (2, 150, 60)
+    assert round(found.worked * 1e9) == 210
 
 
 # Differences

@@ -92,7 +92,7 @@ def test_limits_of_a_container_are_found(tmp_path, monkeypatch):
     quota = by_check(doctor.cores())["quota of the container"]
     assert quota.found == "1.5 cores" and quota.advice
     limit = by_check(doctor.memory())["memory limit of the container"]
-    assert limit.found == "2.0 GB" and limit.advice
+    assert limit.found == "1.86 GiB" and limit.advice
     (tmp_path / "cpu.max").write_text("max 100000\n")
     assert "quota of the container" not in by_check(doctor.cores())
 

@@ -17,9 +17,8 @@ from analysis.render import FORMATS
 from analysis.status import flag_counts, flag_words
 from orchestrator.run_view import trial_words
 from tests.made_up_results import Attempts, config
-from trials.clock import Iteration
 from trials.devices import find_device, peak_flops
-from trials.flags import exceeds_peak, flags_of_times, is_host_bound, least_forward_flops
+from trials.flags import exceeds_peak, flags_of_times, least_forward_flops
 from trials.formulas import forward_flops
 from trials.nvml import PERIOD, Reading, read_until_closed
 from trials.outcome import Flag
@@ -165,17 +164,6 @@ def test_the_reading_process_writes_its_first_reading_at_once_and_the_others_whe
 
 
 # What the times say of themselves
-
-
-def iterations(*pairs: tuple[float, float | None]) -> list[Iteration]:
-    return [Iteration(phases=(step,), step=step, enqueue=enqueue) for step, enqueue in pairs]
-
-
-def test_a_step_whose_launch_takes_nine_tenths_of_it_is_host_bound():
-    assert is_host_bound(iterations((1.0, 0.9)))
-    assert not is_host_bound(iterations((1.0, 0.89)))
-    assert is_host_bound(iterations((1.0, 0.95), (1.0, 0.95), (1.0, 0.1)))
-    assert not is_host_bound(iterations((1.0, None)))
 
 
 GPU = find_device("NVIDIA H200")

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 VOCABULARY = {
     *("spec", "outcome", "sizes", "words", "amounts", "measurement", "environment", "record", "schema"),
     *("attempt", "store", "folder", "fragment"),
-    *("formulas", "devices", "prices", "interval", "prediction"),
+    *("formulas", "devices", "prices", "interval", "prediction", "bounds"),
 }
 """Modules of `trials` that know no torch, which the analysis may import."""
 

@@ -2,26 +2,35 @@
 
 import json
 import re
+import subprocess
+import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from threading import Event, Thread
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
+from orchestrator.duration import seconds_of
 from orchestrator.estimate import Estimates
 from orchestrator.forecast import forecast
-from orchestrator.gate import seconds_of
+from orchestrator.gate import Gate
 from orchestrator.order import in_order
-from orchestrator.pace import DevicePace
-from orchestrator.plan import Plan, make_plan
+from orchestrator.pace import Correction, DevicePace, Pace
+from orchestrator.plan import Plan, Planned, make_plan
 from orchestrator.plan_view import as_json, as_text
+from orchestrator.progress import RunProgress
 from orchestrator.resources import Node
+from orchestrator.run import prepare
 from orchestrator.sweep import load_sweep
 from tests.command import ROOT, interrupt, lmsweep, start, wait_for_child, write_sweep
 from trials.attempt import Attempt
 from trials.environment import Fingerprint
 from trials.measurement import Measurement
 from trials.prices import parse_prices
+from trials.record import records_of
 from trials.sizes import SIZES
 from trials.spec import RequestError, Trial, TrialConfig, measurement_id
 from trials.store import Store
@@ -147,18 +156,85 @@ def test_where_eager_trials_take_long_the_first_compiled_ones_do_not_wait_for_th
     assert [one.trial.config.compile for one in order] == ["none"] * 2 + ["block"] * 2 + ["none"] * 8 + ["block"] * 8
 
 
+def test_of_very_many_reasons_a_plan_tells_those_of_most_trials(tmp_path):
+    devices = [f"cuda:H{number}" for number in range(60)]
+    plan = plan_of(GRID, tmp_path, device=devices, model=["small"], precision=["bf16"], compile=["none"])
+    lines = as_text(plan, forecast(plan, Estimates(Store(str(tmp_path))), [NODE])).splitlines()
+    assert sum(line.startswith("  1 unsupported: no H") for line in lines) == 40
+    assert lines[-1] == "  20 more for other reasons; plan --format json has each"
+
+
+def test_with_a_budget_short_trials_come_before_long_ones(tmp_path):
+    plan, estimates = plan_of(GRID, tmp_path), Estimates(Store(str(tmp_path)))
+    found = {id(one): estimates.of(one) for one in plan.to_run}
+    order = in_order(plan.to_run, found, budgeted=True)
+    assert [one.trial.config.compile for one in order] == ["none"] * 10 + ["block"] * 10
+    for part in (order[:10], order[10:]):
+        seconds = [found[id(one)].seconds for one in part]
+        assert seconds == sorted(seconds)
+
+
+def test_the_first_compiled_trial_is_expected_to_wait_for_the_compiler(tmp_path):
+    plan = plan_of(GRID, tmp_path)
+    planned = Planned(plan=plan, store=Store(str(tmp_path)), nodes=[NODE], predictions=None)
+    ready = prepare(planned, Console(), began=time.monotonic(), budget=1000.0)
+    first, second = [one for one in ready.to_run if one.trial.config.compiles][:2]
+    assert ready.pace.expected(first) > 12 > 5 > ready.pace.expected(second)
+
+
+def test_a_trial_that_may_take_no_longer_is_expected_to_take_no_longer(tmp_path):
+    plan = plan_of(GRID, tmp_path, measure_steps=[100_000], max_seconds=[2.0])
+    estimates = Estimates(Store(str(tmp_path)))
+    assert 2 < max(estimates.of(planned).seconds for planned in plan.to_run) < 7
+
+
 def test_no_trial_is_expected_to_take_longer_than_it_may(tmp_path):
     plan, estimates = plan_of(GRID, tmp_path, timeout_seconds=[1.5]), Estimates(Store(str(tmp_path)))
     assert max(estimates.of(planned).seconds for planned in plan.to_run) == 1.5
 
 
 def test_what_trials_took_corrects_the_time_that_is_left():
-    device = DevicePace(name="x", slots=2, running={1: (100.0, 10.0)}, left=4, expected_left=40.0)
+    device = DevicePace(name="x", slots=2, running={1: (100.0, 0.0, 10.0)}, left=4, iterating_left=40.0)
     assert device.seconds_left(now=100.0) == pytest.approx(25.0)
-    device.done, device.expected_ended, device.taken = 1, 10.0, 30.0
+    device.done, device.iterating = 1, Correction(expected=10.0, taken=30.0)
     assert device.seconds_left(now=100.0) == pytest.approx(2 * 25.0), "the first trial does not decide alone"
-    device.done, device.expected_ended, device.taken = 20, 200.0, 600.0
+    device.done, device.iterating = 20, Correction(expected=200.0, taken=600.0)
     assert device.seconds_left(now=100.0) == pytest.approx(3 * 25.0, rel=0.1)
+
+
+def test_the_overhead_of_a_slow_host_is_not_taken_for_slow_iterations():
+    device = DevicePace(name="x", slots=1, running={}, left=2, overhead_left=2.0, iterating_left=100.0, done=20)
+    device.overhead = Correction(expected=20.0, taken=60.0)  # short trials came first
+    device.iterating = Correction(expected=10.0, taken=10.0)
+    assert device.seconds_left(now=0.0) == pytest.approx(3 * 2.0 + 100.0, rel=0.02)
+
+
+def test_a_run_that_takes_longer_than_was_foreseen_says_so_once(tmp_path, capsys):
+    trials = plan_of(GRID, tmp_path, measure_steps=[1]).to_run
+    estimates = Estimates(Store(str(tmp_path)))
+    pace = Pace(trials, {id(one): replace(estimates.of(one), seconds=0.02, iterating=0.0) for one in trials})
+    with RunProgress(trials, pace, Console(width=1000)) as progress:
+        for planned in trials[:6]:
+            progress.started(planned)
+            time.sleep(0.1)
+            attempt = Attempt.begin(planned.trial)
+            times = [Measurement(phase="trial", metric="measured_time", unit="s", samples=(0.0,))]
+            progress.ended(planned, records_of(attempt.rows("timing", times, H200)))
+    said = capsys.readouterr().out
+    assert len(re.findall(r"^trials take longer here than was foreseen: about [\d.]+ m?s to go$", said, re.M)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "memory", "took"),
+    [("NVIDIA H200", 150_000_000_000, 102.6), ("NVIDIA H100 80GB HBM3", 85_000_000_000, 146.0)],  # on a slow host
+)
+def test_what_a_run_takes_lies_in_the_range_that_was_said(tmp_path, name, memory, took):
+    there = replace(H200, device_name=name, device_memory=memory)
+    node = replace(NODE, environments={"cuda": there})
+    plan = make_plan(load_sweep("local-gpu"), [node], Store(str(tmp_path)))
+    found = forecast(plan, Estimates(Store(str(tmp_path))), [node])
+    assert found.between is not None and found.between[0] < took < found.between[1]
+    assert re.search(r"in about 1 min \d\d s \(1 min \d\d s to \d min \d\d s\)", as_text(plan, found))
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("30m", 1800), ("1h30m", 5400), ("90s", 90), ("1.5h", 5400)])
@@ -183,19 +259,70 @@ def test_a_wrong_budget_or_price_is_one_message(arguments, message, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_trials_may_begin_while_another_thread_ends_others(tmp_path):
+    trials = plan_of(GRID, tmp_path, batch_size=list(range(1, 33))).to_run
+    estimates = Estimates(Store(str(tmp_path)))
+    pace = Pace(trials, {id(one): estimates.of(one) for one in trials})
+    gate = Gate(pace, until=time.monotonic() + 1e9, on_close=lambda: None)
+    over = Event()
+
+    def end_them() -> None:
+        while not over.is_set():
+            for planned in trials:
+                gate.ended(planned)
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    ending = Thread(target=end_them)
+    ending.start()
+    try:
+        assert all(gate.admits(planned) for _ in range(3) for planned in trials)
+    finally:
+        over.set()
+        ending.join()
+        sys.setswitchinterval(usual)
+
+
+def test_a_run_whose_budget_holds_no_trial_starts_nothing(tmp_path):
+    words = ["run", write_sweep(tmp_path), "--store", tmp_path / "store", "--budget", "1s", "--no-predict"]
+    script = (
+        "import sys\nfrom orchestrator.cli import app\n"
+        "try:\n    app(sys.argv[1:])\nfinally:\n    print('ray' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *map(str, words)], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"2 trials \(.*\) did not fit into 1s", done.stdout)
+    assert done.stdout.endswith("False\n"), "Ray was started for nothing"
+
+
 @pytest.mark.slow
 def test_a_run_with_a_budget_leaves_what_does_not_fit_to_the_next(tmp_path):
     sweep = write_sweep(tmp_path, context_length=[16, 32], timeout_seconds=600)
     store = tmp_path / "store"
     nothing = lmsweep("run", sweep, "--store", store, "--budget", "1s")
     assert nothing.returncode == 0, nothing.stdout + nothing.stderr
-    assert "2 trials did not fit into 1s" in nothing.stdout
+    assert re.search(r"2 trials \(.*\) did not fit into 1s", nothing.stdout)
     assert lmsweep("run", sweep, "--store", store, "--budget", "1h").returncode == 0
     plan = json.loads(lmsweep("plan", sweep, "--fresh", "--store", store, "--format", "json").stdout)
     for one in plan["trials"]:
         assert 0.0 < one["expected_seconds"] < 60.0
     assert plan["expected_seconds"] > sum(one["expected_seconds"] for one in plan["trials"])
     assert plan["expected_dollars_reason"] == "--price was not given"
+
+
+@pytest.mark.slow
+def test_quick_on_a_slow_machine_takes_fewer_samples_and_says_what_it_left_out(tmp_path):
+    """Slow for the work that it is given: a context for which a step takes minutes on any two cores."""
+    changes = ["--set", "precision=fp32", "--set", "context_length=32,32768", "--no-predict"]
+    done = lmsweep("run", "quick", *changes, "--budget", "1m", "--store", tmp_path / "store")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"trials? \(.*context_length 32768.*\) did not fit into 1m; `lmsweep run quick", done.stdout)
+    rows = pd.read_parquet(tmp_path / "store" / "measurements")
+    times = rows[(rows["metric"] == "time") & (rows["phase"] == "step")]
+    assert set(times["context_length"]) == {32} and set(times["status"]) == {"ok"}
+    for samples, flags in zip(times["samples"], times["flags"], strict=True):
+        assert 1 <= len(samples) <= 10
+        assert len(samples) == 10 or "not_converged" in flags
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from orchestrator.cluster import find_nodes
 from orchestrator.node_types import startable_nodes
 from orchestrator.placement import Placement, can_hold
 from orchestrator.plan import Plan, make_plan
+from orchestrator.predictions import Predictions
 from orchestrator.resources import Node
 from orchestrator.software import differences, software
 from orchestrator.sweep import load_sweep
@@ -100,6 +101,23 @@ def test_what_every_accelerator_and_a_type_both_ask_for_is_one_trial(plan_of):
 
 def test_what_is_asked_of_any_gpu_is_not_taken_for_an_answer_about_one_type(plan_of):
     assert devices(plan_of(CLUSTER, "cuda", "cuda:H200")) == ["cuda", "cuda:H200"]
+
+
+def test_what_one_type_cannot_hold_is_left_to_what_can(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    axes = "{device: ['cuda:A100-40G', cuda, 'cuda:A100-80G']}"
+    sweep = tmp_path / "sweep.yaml"
+    fixed = "{model: 2.7b, context_length: 512, batch_size: 1}"  # 57 GB
+    sweep.write_text(f"name: s\ngrids: [{{workloads: [timing], axes: {axes}, fixed: {fixed}}}]")
+    asked = load_sweep(str(sweep))
+    predictions = Predictions(asked.trials)
+    plan = make_plan(asked, A100S, Store(str(tmp_path / "store")), predictions=predictions)
+    # The last one is not measured again: of the two types of A100 `cuda` can only have met the larger.
+    assert [(one.trial.config.device, one.action) for one in plan.trials] == [
+        ("cuda:A100-40G", "predicted_oom"),
+        ("cuda", "run"),
+    ]
+    assert plan.trials[1].placement.node_ids == ("a100-80",)
 
 
 def test_what_any_of_the_able_nodes_has_measured_is_stored(plan_of, tmp_path):

@@ -11,15 +11,18 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from torch._C._profiler import _EventType
+from torch.profiler import ProfilerActivity, profile
 
 import analysis
 from analysis.reference import published
 from benchmarks.predicted_peak import config_of
+from orchestrator.fit import CUDA_RESERVE
 from tests.command import lmsweep, lmsweep_here
 from trials import formulas, on_meta
 from trials.on_meta import UnpredictableError, model_trace, one_run_for
 from trials.precision import MATH_MODES
-from trials.predict import largest_that_fits, predict, side_by_side
+from trials.predict import fits, largest_that_fits, predict, side_by_side
 from trials.prediction import Prediction, cublas_workspace, memory_id, upper_bound
 from trials.sizes import SIZES
 from trials.spec import TrialConfig
@@ -93,6 +96,56 @@ def test_a_prediction_for_the_cpu_is_what_real_tensors_hold_to_the_byte(fields: 
     assert {name: found[name] for name in expected} == expected
     assert found["peak"] == max(value for value in expected.values() if value)
     assert found["workspaces"] == 0
+
+
+def profiled_peak(config: TrialConfig) -> int:
+    """The most that the CPU's allocator held in three iterations, by its own events and without any dispatch mode."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
+        step = TrainingStep(config, MATH_MODES[config.precision])
+        for _ in range(3):
+            for phase in step.phases():
+                phase.run()
+            step.drop()
+    assert watched.profiler is not None and watched.profiler.kineto_results is not None
+    found, waiting = [], watched.profiler.kineto_results.experimental_event_tree()
+    while waiting:
+        event = waiting.pop()
+        waiting += event.children
+        if event.tag == _EventType.Allocation:
+            change = event.extra_fields
+            found.append((event.start_time_ns, change.total_allocated, change.alloc_size))
+    _, total, size = min(found)
+    return max(held for _, held, _ in found) - (total - size)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"vocab_size": 20_011, "batch_size": 1},  # the embedding's gradient is made when the most is held
+        pytest.param(
+            {"vocab_size": 20_011, "batch_size": 1, "precision": "bf16", "zero_grad": "before_backward"},
+            marks=pytest.mark.slow,
+        ),
+        {"vocab_size": 30_001, "d_model": 34, "num_heads": 17, "num_layers": 3, "context_length": 7},
+        pytest.param(
+            {"vocab_size": 5_003, "d_model": 42, "d_ff": 13, "num_heads": 3, "optimizer": "adamw_foreach"},
+            marks=pytest.mark.slow,
+        ),
+        {"vocab_size": 10_007, "d_model": 30, "num_heads": 5, "attention": "naive_softmax", "checkpointing": "block"},
+        pytest.param(
+            {"vocab_size": 101, "context_length": 131, "num_heads": 3}, marks=pytest.mark.slow
+        ),  # the scores are the most
+        pytest.param({"vocab_size": 9_973, "mode": "forward_backward", "batch_size": 2}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_the_tracker_and_the_prediction_have_the_peak_of_the_allocators_own_events(fields: dict[str, Any]) -> None:
+    config = small(**fields)
+    expected = profiled_peak(config)
+    # Numbers that PyTorch makes of Python's without its dispatcher, a few bytes each, are not seen.
+    assert 0 <= expected - max(value for value in counted(config).values() if value) <= 64
+    counters = 4 * (9 * config.size.num_layers + 3)
+    assert 0 <= expected - predict(config).peak <= 64 + counters
 
 
 def test_the_gradient_of_gather_takes_the_room_of_its_result_and_no_copy() -> None:
@@ -387,11 +440,46 @@ def test_what_cannot_be_predicted_says_why(fields: dict[str, Any], reason: str) 
 )
 def test_what_is_at_the_frontier_fits_and_the_next_does_not(dimension: str, unit: int, precision: Any) -> None:
     config, budget = named("small", precision=precision), 12 * 10**9
-    largest = largest_that_fits(config, dimension, budget, A100)
-    assert largest % unit == 0
-    at, beyond = (replace(config, **{dimension: largest + more}) for more in (0, unit))
-    assert predict(at).on(A100).peak <= budget < predict(beyond).on(A100).peak
-    assert largest_that_fits(config, dimension, 10**9, A100) == 0
+    sure, possible = largest_that_fits(config, dimension, budget, A100)
+    assert sure % unit == possible % unit == 0
+    verdicts = [fits(replace(config, **{dimension: value}), "model", budget, A100) for value in (sure, possible + unit)]
+    assert verdicts == [True, False]
+    assert predict(replace(config, **{dimension: sure})).on(A100).peak <= budget
+    assert largest_that_fits(config, dimension, 10**9, A100) == (0, 0)
+
+
+H100_MEMORY = 85_017_493_504
+
+
+@pytest.mark.parametrize(
+    ("model", "context_length", "precision", "attention", "compile_", "largest"),
+    [
+        ("2.7b", 1024, "tf32", "sdpa", "none", 3),
+        ("medium", 512, "fp32", "sdpa", "none", 49),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in [
+                ("medium", 1024, "fp32", "naive", "none", 12),
+                ("large", 512, "bf16", "naive", "none", 22),
+                ("large", 512, "bf16", "sdpa", "none", 34),
+                ("large", 1024, "bf16", "naive", "none", 8),
+                ("large", 1024, "bf16", "sdpa", "none", 17),
+                ("2.7b", 512, "bf16", "naive", "none", 6),
+                ("2.7b", 512, "bf16", "sdpa", "none", 10),
+                ("2.7b", 1024, "bf16", "sdpa", "none", 5),
+                ("2.7b", 1024, "bf16", "naive", "block", 3),
+            ]
+        ),
+    ],
+)
+def test_the_largest_batch_that_ran_on_an_h100_fits_and_the_one_that_was_out_of_memory_does_not(
+    model: str, context_length: int, precision: Any, attention: Any, compile_: Any, largest: int
+) -> None:
+    how = {"precision": precision, "attention": attention, "compile": compile_}
+    config = named(model, context_length=context_length, **how)
+    room = H100_MEMORY - CUDA_RESERVE
+    verdicts = [fits(replace(config, batch_size=largest + more), "model", room, "H100 SXM") for more in (0, 1)]
+    assert verdicts == [True, False]
 
 
 # The command
@@ -425,12 +513,18 @@ def test_a_plan_for_another_gpu_shows_peaks_and_leaves_out_what_does_not_fit(tmp
 
     larger = lmsweep_here(*text, "--for", "H100")
     assert "3 trials, 3 to run" in larger
-    assert re.search(r"xl +37 GB +[\d.]+ s +run", larger)
-    assert json.loads((next((tmp_path / "cache" / "lmsweep").glob("*.json"))).read_text()).keys() == {
+    assert re.search(r"xl +34.4 GiB +[\d.]+ s +run", larger)
+    kept = next((tmp_path / "cache" / "lmsweep").glob("*.jsonl")).read_text().split("\n")
+    assert {json.loads(line)[0] for line in kept if line} == {
         memory_id(named("small"), "model"),
         memory_id(named("xl"), "model"),
         memory_id(TrialConfig(d_model=16, device="cuda"), "attention"),
     }
+
+    unknown = lmsweep_here(*text, "--for", "H20", "--max-batch")
+    assert (
+        "86.8 GiB of H20 (87.4 GiB, a guess: 9% less than is sold, as its driver's figure is not known, less" in unknown
+    )
 
     wrong = lmsweep(*text, "--for", "H1000")
     assert wrong.returncode == 2
@@ -438,6 +532,19 @@ def test_a_plan_for_another_gpu_shows_peaks_and_leaves_out_what_does_not_fit(tmp
         "lmsweep: --for H1000: no such device; did you mean H100? give a size (24GB) or one of"
     )
     assert "Traceback" not in wrong.stderr
+
+
+def test_a_plan_leaves_out_what_would_fit_but_for_the_gaps_between_blocks(tmp_path: Path) -> None:
+    how = {"model": "small", "precision": "bf16", "attention": "sdpa", "device": "cuda"}
+    prediction = predict(named("small", precision="bf16", attention="sdpa", batch_size=16)).on("a device")
+    sweep = write(
+        tmp_path,
+        {"workloads": ["timing"], "axes": {"batch_size": [8, 16]}, "fixed": how},
+    )
+    size = f"{(prediction.peak + CUDA_RESERVE) / 1e9 + 0.05:.3f}GB"
+    plan = json.loads(lmsweep_here("plan", sweep, "--store", tmp_path / "none", "--for", size, "--format", "json"))
+    assert [one["action"] for one in plan["trials"]] == ["run", "predicted_oom"]
+    assert "but not with the gaps that the allocator leaves between blocks" in plan["trials"][1]["reason"]
 
 
 @pytest.mark.slow
@@ -451,20 +558,22 @@ def test_the_frontier_is_shown_for_each_configuration_and_holds(tmp_path: Path) 
         ("batch_size", "small"),
         ("batch_size", "2.7b"),
     ]
-    fits, none_fits = found
-    config = TrialConfig(**fits["config"])
-    assert config.batch_size == fits["largest"] > 8
-    assert fits["budget_bytes"] == 40 * 10**9 - 600_000_000
-    peaks = [
-        predict(replace(config, batch_size=fits["largest"] + more)).on(fits["device_name"]).peak for more in (0, 1)
+    at, none_fits = found
+    config = TrialConfig(**at["config"])
+    assert config.batch_size == at["largest"] > 8
+    assert at["budget_bytes"] == 40 * 10**9 - CUDA_RESERVE
+    verdicts = [
+        fits(replace(config, batch_size=batch), "model", at["budget_bytes"], at["device_name"])
+        for batch in (at["largest"], at["possible"] + 1)
     ]
-    assert peaks[0] <= fits["budget_bytes"] < peaks[1]
+    assert verdicts == [True, False]
     assert (none_fits["largest"], none_fits["reason"]) == (0, None)  # weights, gradients and moments need 54 GB
 
     text = lmsweep_here(*command, "--max-context", "--set", "model=2.7b")
     assert re.search(r"^batch_size +on +largest context_length$", text, re.MULTILINE)
     assert re.search(r"^8 +a device of 40GB +none fits$", text, re.MULTILINE)
-    assert "predicted peaks of at most 39.4 GB of a device of 40GB (40 GB less 0.6 GB for CUDA itself)" in text
+    room = "36.5 GiB of a device of 40GB (37.3 GiB less 0.749 GiB for CUDA itself)"
+    assert f"predicted peaks of at most {room}" in text
 
 
 def test_a_trial_that_is_predicted_not_to_fit_is_a_result_until_it_is_asked_for_again(tmp_path: Path) -> None:
@@ -473,7 +582,7 @@ def test_a_trial_that_is_predicted_not_to_fit_is_a_result_until_it_is_asked_for_
     sweep, store = write(tmp_path, grid), tmp_path / "store"
     (store / "measurements").mkdir(parents=True)  # for a new store Ray is started while planning goes on
     printed = lmsweep_here("run", sweep, "--store", store)
-    assert re.search(r"1 predicted_oom: its predicted peak, \d{4} GB in backward, exceeds the", printed)
+    assert re.search(r"1 predicted_oom: its predicted peak, \d{4} GiB in backward, exceeds the", printed)
     frame = analysis.load(str(store), newest=False)
     assert list(frame["status"]) == ["predicted_oom"] * 2
     assert set(frame["workload"]) == {"timing", "energy"}

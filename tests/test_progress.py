@@ -2,8 +2,11 @@
 
 import pytest
 
-from orchestrator.progress import describe, format_seconds, outcome
+from orchestrator.progress import describe, outcome
 from orchestrator.resources import this_machine
+from orchestrator.run_view import trial_words
+from orchestrator.terminal import format_seconds
+from tests.made_up_results import LAPTOP
 from trials.attempt import Attempt
 from trials.outcome import Status
 from trials.spec import Trial, TrialConfig
@@ -39,3 +42,33 @@ def test_a_trial_is_told_by_the_values_that_it_has():
     flat, bucketed = TrialConfig(d_model=2, ddp="flat"), TrialConfig(d_model=2, ddp="bucketed", bucket_bytes=1000)
     assert describe(flat, ["ddp", "bucket_bytes"]) == "ddp flat"
     assert describe(bucketed, ["ddp", "bucket_bytes"]) == "ddp bucketed, bucket_bytes 1000"
+
+
+GPU_IS_FULL = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.18 GiB of which 1.21 GiB is "
+    "free. "
+    "Process 77 has 77.90 GiB memory in use. Of the allocated memory 71.30 GiB is allocated by PyTorch, and 6.01 GiB "
+    "is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory Management"
+)
+HOST_IS_FULL = (
+    "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
+    "81920000000000 bytes. Error code 12 (Cannot allocate memory)"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (GPU_IS_FULL, "oom: asked for 2.00 GiB, held 71.30 GiB, 1.21 GiB of 79.18 GiB were free"),
+        (HOST_IS_FULL, "oom: asked for 76294 GiB, which the host did not give"),
+        ("host memory: it held 3 GiB, and may hold 2 GiB", "oom: host memory: it held 3 GiB, and may hold 2 GiB"),
+        ("CUDNN_STATUS_ALLOC_FAILED\nadvice", "oom: CUDNN_STATUS_ALLOC_FAILED"),
+    ],
+)
+def test_a_trial_out_of_memory_says_in_one_line_what_it_asked_for_and_held_and_its_row_has_it_all(said, words):
+    attempt = Attempt.begin(Trial(config=TrialConfig(d_model=2), workloads=("noop",), sweep="test"))
+    row = attempt.failure("noop", Status.OOM, said, LAPTOP)
+    assert outcome([row]) == words
+    assert words.removeprefix("oom: ") in trial_words([row])
+    assert row.error == said

@@ -52,6 +52,20 @@ def test_auto_gives_up_when_its_time_is_over_but_takes_one_iteration():
     assert repeat(counter(), "auto", lambda taken: False, Limit(iterations=999, seconds=0)) == ([0], False)
 
 
+def test_no_iteration_begins_after_the_seconds_that_it_may_take_but_one_is_taken():
+    def slow() -> None:
+        time.sleep(0.05)
+
+    taken, enough = repeat(slow, 100, lambda taken: True, GENEROUS, 0.12)
+    assert (1 <= len(taken) <= 3, enough) == (True, False)
+    assert repeat(slow, 100, lambda taken: True, GENEROUS, 1e-9) == ([None], False)
+    assert repeat(slow, 0, lambda taken: True, GENEROUS, 1e-9) == ([], True)
+    assert repeat(slow, 1, lambda taken: True, GENEROUS, 1e-9) == ([None], True), "that is as many as were asked for"
+    assert repeat(slow, "auto", lambda taken: False, GENEROUS, 1e-9) == ([None], False)
+    late = Limit(iterations=3, seconds=0)
+    assert len(repeat(slow, "auto", lambda taken: False, late, 60)[0]) == 3, "it stands in for the limit's seconds"
+
+
 def test_the_limits_are_those_of_the_protocol():
     assert (Limit(iterations=50, seconds=60), Limit(iterations=200, seconds=120)) == (WARMUP_LIMIT, MEASURE_LIMIT)
     assert NARROW == {"cuda": 0.01, "cpu": 0.03, "mps": 0.03}

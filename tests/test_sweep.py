@@ -3,6 +3,7 @@
 import random
 import re
 import time
+import warnings
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -11,7 +12,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.sweep import Sweep, load_sweep, packaged_sweeps, parse_override, parse_overrides, single_trial
+from orchestrator.duration import seconds_of
+from orchestrator.sweep import AS_IN, Sweep, load_sweep, packaged_sweeps, parse_override, parse_overrides, single_trial
+from orchestrator.sweep_schema import SKELETON
 from trials.sizes import SIZES
 from trials.spec import CONFIG_FIELDS, PROTOCOL_FIELDS, RequestError, TrialConfig, measurement_id
 
@@ -83,7 +86,7 @@ def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
         batch_size: 3, precision: tf32, compile: model, compile_mode: max-autotune, checkpointing: sqrt,
         attention: sdpa, causal: false, optimizer: adamw_loop, zero_grad: before_backward, world_size: 2, nodes: 2,
         ddp: flat, bucket_bytes: 1000, device: cuda:H200,
-        mode: forward, warmup_steps: 0, measure_steps: 1, cold_l2: true, profiler: nsys,
+        mode: forward, warmup_steps: 0, measure_steps: 1, max_seconds: 0.5, cold_l2: true, profiler: nsys,
         timeout_seconds: 2.5"""
     other = yaml.safe_load(f"{{{row}}}")
     assert list(other) == list(CONFIG_FIELDS)
@@ -169,6 +172,54 @@ def test_the_model_of_an_include_row_replaces_fixed_dimensions(grid_of):
     assert values(sweep, "model") == [("small",), ("d128-f64-l3-h4",)]
 
 
+def test_a_range_doubles_or_adds(grid_of):
+    sweep = grid_of("axes: {context_length: 128..1024, batch_size: [1, 2..4+1, 8]}\nfixed: {model: tiny}")
+    assert [context for context, _ in values(sweep, "context_length", "batch_size")][::5] == [128, 256, 512, 1024]
+    assert [size for _, size in values(sweep, "context_length", "batch_size")][:5] == [1, 2, 3, 4, 8]
+    assert values(grid_of("axes: {batch_size: [96..384]}\nfixed: {model: tiny}"), "batch_size") == [
+        (96,),
+        (192,),
+        (384,),
+    ]
+    overrides = parse_overrides(["batch_size=1..4,6"])
+    assert values(grid_of("fixed: {model: tiny}", **overrides), "batch_size") == [(1,), (2,), (4,), (6,)]
+
+
+def test_fields_that_vary_together_are_zipped_and_combined_with_the_axes(grid_of):
+    sweep = grid_of(
+        "axes: {model: [tiny, small]}\nzip: {context_length: 256..1024, batch_size: [8, 4, 2]}\n"
+        "fixed: {mode: forward}\n"
+        "exclude: [{model: small, context_length: 1024}]"
+    )
+    assert values(sweep, "model", "context_length", "batch_size", "mode") == [
+        ("tiny", 256, 8, "forward"),
+        ("tiny", 512, 4, "forward"),
+        ("tiny", 1024, 2, "forward"),
+        ("small", 256, 8, "forward"),
+        ("small", 512, 4, "forward"),
+    ]
+    text = "zip: {model: [tiny, small], batch_size: [8, 4]}"
+    assert values(grid_of(text), "model", "batch_size") == [("tiny", 8), ("small", 4)]
+    assert values(grid_of(text, batch_size=[1]), "model", "batch_size") == [("tiny", 1), ("small", 1)]
+    assert values(grid_of(text, model=["medium"]), "model", "batch_size") == [("medium", 8), ("medium", 4)]
+
+
+def test_an_exclude_row_that_excludes_nothing_is_said_unless_set_may_be_the_reason(grid_of):
+    text = "axes: {model: [tiny, small], batch_size: [1, 2]}\nexclude:\n  - {batch_size: 1}\n  - {batch_size: 3}"
+    with pytest.warns(UserWarning, match="no combination is like this") as said:
+        assert len(grid_of(text).trials) == 2
+    assert [str(one.message) for one in said] == ["s.yaml:7: grids[0].exclude[1]: no combination is like this"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        grid_of(text, batch_size=[1, 3, 4])
+        for name in packaged_sweeps():
+            load_sweep(name)
+
+
+def test_the_skeleton_is_a_sweep(sweep_of):
+    assert len(sweep_of(SKELETON).trials) == 8
+
+
 def test_what_two_grids_ask_for_is_one_trial_with_the_workloads_of_both(sweep_of):
     sweep = sweep_of(
         "name: s\ngrids:\n"
@@ -224,15 +275,29 @@ def test_a_hundred_thousand_combinations_take_under_three_seconds(grid_of):
 # The packaged sweeps
 
 
-def test_quick_shows_context_precision_and_compilation_on_a_cpu_with_few_compiled_trials():
+def test_quick_shows_context_precision_and_attention_on_a_cpu_and_waits_for_no_compiler():
     trials = load_sweep("quick").trials
-    assert len(trials) >= 12
+    assert len(trials) >= 7
     assert {(t.config.model, t.config.device, t.config.mode, t.workloads) for t in trials} == {
         ("tiny", "cpu", "train_step", ("timing",))
     }
     assert {t.config.precision for t in trials} == {"fp32", "bf16"}
-    assert {t.config.context_length for t in trials if t.config.compile == "none"} >= {64, 128, 256, 512}
-    assert 1 <= sum(t.config.compile == "block" for t in trials) <= 4
+    assert {t.config.context_length for t in trials if t.config.attention == "naive"} >= {32, 128, 512}
+    assert {t.config.attention for t in trials} == {"naive", "sdpa"}
+    assert not any(t.config.compiles for t in trials)
+
+
+def test_quick_says_itself_how_long_it_and_each_of_its_trials_may_take():
+    sweep = load_sweep("quick")
+    assert sweep.budget is not None and seconds_of(sweep.budget) <= 50
+    assert all(trial.config.max_seconds <= 2 for trial in sweep.trials)
+
+
+def test_a_sweep_may_say_how_long_a_run_of_it_may_take(sweep_of):
+    text = "name: s\nbudget: 1h30m\ngrids: [{workloads: [timing], fixed: {model: tiny}}]"
+    assert sweep_of(text).budget == "1h30m"
+    message = error_of(sweep_of, text.replace("1h30m", "soon"))
+    assert "s.yaml:2: budget: soon: write a time, as in 30m" in message
 
 
 def test_local_gpu_is_a_sensible_number_of_trials_on_cuda():
@@ -320,7 +385,8 @@ def test_an_override_of_a_field_that_has_one_already_is_refused():
     [
         (["tiny"], "trial tiny: write axis=value, or axis=value,value"),
         (["model=tinny"], f"trial: model: 'tinny' is not a model; did you mean tiny? (one of: {MODELS}), or a mapping"),
-        (["model=tiny", "batch=1"], "trial: batch: unknown field; did you mean batch_size?"),
+        (["model=tiny", "batch_sise=1"], "trial: batch_sise: unknown field; did you mean batch_size?"),
+        (["model=tiny", "batch=1"], "trial: batch: unknown field; it is called batch_size here"),
         (["model=tiny", "model=small"], "trial model=small: model is given twice"),
         (["model=tiny,small"], "model has 2 values; a trial has one"),
         (
@@ -405,7 +471,8 @@ def test_an_override_that_leaves_a_grid_without_a_combination_is_an_error(grid_o
 GRID_ERRORS = {
     "unknown key of a grid": (
         "axis: {precision: [fp32]}\nfixed: {model: tiny}",
-        "s.yaml:4: grids[0].axis: unknown key; did you mean axes? (one of: workloads, axes, fixed, exclude, include)",
+        "s.yaml:4: grids[0].axis: unknown key; did you mean axes? (one of: workloads, axes, zip, fixed,"
+        " exclude, include)",
     ),
     "unknown axis": (
         "axes: {modle: [tiny]}",
@@ -507,6 +574,11 @@ GRID_ERRORS = {
         "s.yaml:4: grids[0].fixed.device: 'gpu' is not a device; did you mean cuda?"
         " (one of: cpu, mps, cuda, cuda:*, cuda:TYPE)",
     ),
+    "a GPU by PyTorch's number": (
+        "fixed: {model: tiny, device: 'cuda:0'}",
+        "s.yaml:4: grids[0].fixed.device: cuda:0 is how PyTorch numbers GPUs; write cuda (each trial is given a GPU of"
+        " its own; CUDA_VISIBLE_DEVICES says of which)",
+    ),
     "devices that are none": (
         "axes: {device: ['cuda:', 'cuda:H 200', CPU, 0]}\nfixed: {model: tiny}",
         "s.yaml:4: grids[0].axes.device: 'cuda:' is not a device; did you mean cuda:*?"
@@ -531,6 +603,24 @@ GRID_ERRORS = {
         "axes: {model: [tiny], batch_size: [], precision: }",
         "s.yaml:4: grids[0].axes.batch_size: is empty; give at least one\n"
         "s.yaml:4: grids[0].axes.precision: is empty; give at least one",
+    ),
+    "ranges that are none": (
+        "axes:\n  batch_size: [2, 4..1, 0..4, 3..10]\n  context_length:\n    - 64..128\n    - 1..6+2\n    - -1\n"
+        "fixed: {model: tiny}",
+        "s.yaml:5: grids[0].axes.batch_size: the range 4..1 does not rise from 1 or more\n"
+        "s.yaml:5: grids[0].axes.batch_size: the range 0..4 does not rise from 1 or more\n"
+        "s.yaml:5: grids[0].axes.batch_size: the range 3..10 doubles, and 3 never becomes 10;"
+        " 3..10+STEP adds STEP each time\n"
+        "s.yaml:8: grids[0].axes.context_length: the range 1..6+2 does not reach 6; what is added has to divide 5\n"
+        "s.yaml:9: grids[0].axes.context_length: context_length is -1; it must be at least 1",
+    ),
+    "what varies together in unequal numbers": (
+        "zip: {model: [tiny, small], batch_size: [1]}",
+        "s.yaml:4: grids[0].zip: what varies together needs as many values each: model has 2, batch_size has 1",
+    ),
+    "what varies together and alone": (
+        "axes: {model: [tiny]}\nzip: {model: [small]}",
+        "s.yaml:5: grids[0].zip.model: is an axis of this grid already",
     ),
     "no axes": (
         "axes: {}\nfixed: {model: tiny}",
@@ -600,18 +690,73 @@ def test_a_wrong_grid_is_refused_with_file_line_key_and_the_nearest_word(grid_of
     assert error_of(grid_of, text) == message
 
 
+# What other tools have
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("seq_len: 512", "context_length"),
+        ("bs: 8", "batch_size"),
+        ("dtype: bf16", "precision"),
+        ("hidden_size: 64", "d_model"),
+        ("n_head: 4", "num_heads"),
+        ("num_hidden_layers: 2", "num_layers"),
+    ],
+)
+def test_a_field_of_another_name_elsewhere_is_told_ours_once_and_no_list(grid_of, theirs, ours):
+    name = theirs.split(":")[0]
+    assert error_of(grid_of, f"fixed: {{model: tiny, {theirs}}}\ninclude:\n  - {{{theirs}}}") == (
+        f"s.yaml:4: grids[0].fixed.{name}: unknown field; it is called {ours} here (and on line 6)"
+    )
+
+
+def test_a_value_of_another_name_elsewhere_is_told_ours(grid_of):
+    assert "'adamw' is not an optimizer; did you mean adamw_fused?" in error_of(
+        grid_of, "fixed: {model: tiny, optimizer: adamw}"
+    )
+    assert "true is not a compile; did you mean block?" in error_of(grid_of, "fixed: {model: tiny, compile: true}")
+
+
+def test_the_axes_of_another_tool_are_told_ours(grid_of):
+    for name in ("parameters", "matrix"):
+        assert error_of(grid_of, f"{name}: {{model: [tiny]}}\nfixed: {{model: tiny}}") == (
+            f"s.yaml:4: grids[0].{name}: unknown key; it is called axes here"
+        )
+    assert error_of(grid_of, "axes: {model: {values: [tiny]}}") == (
+        "s.yaml:4: grids[0].axes.model: is a mapping; write the values themselves, in brackets"
+    )
+
+
 # What is wrong in a file
 
 VALID = "name: s\ngrids:\n  - workloads: [timing]\n    fixed: {model: tiny}\n"
 FILE_ERRORS = {
-    "empty": ("", "s.yaml:1: the file is empty; a sweep has the keys name, description, grids"),
-    "comments only": ("# x\n", "s.yaml:1: the file is empty; a sweep has the keys name, description, grids"),
-    "a list": ("- 1\n", "s.yaml:1: a list is not a mapping of keys to values"),
-    "a word": ("\n\nquick\n", "s.yaml:3: 'quick' is not a mapping of keys to values"),
-    "nothing of what it needs": ("description: x", "s.yaml:1: name is missing\ns.yaml:1: grids is missing"),
-    "no grid": ("name: s\ngrids: []", "s.yaml:2: grids: is empty; give at least one"),
-    "grids left empty": ("name: s\ngrids:", "s.yaml:2: grids: is empty; give at least one"),
-    "one grid for grids": ("name: s\ngrids: {workloads: [timing]}", "s.yaml:2: grids: a mapping is not a list"),
+    "empty": ("", "s.yaml:1: the file is empty; a sweep has the keys name, description, budget, grids\n" + AS_IN),
+    "comments only": (
+        "# x\n",
+        "s.yaml:1: the file is empty; a sweep has the keys name, description, budget, grids\n" + AS_IN,
+    ),
+    "a list": ("- 1\n", "s.yaml:1: a list is not a mapping of keys to values\n" + AS_IN),
+    "a word": ("\n\nquick\n", "s.yaml:3: 'quick' is not a mapping of keys to values\n" + AS_IN),
+    "nothing of what it needs": ("description: x", "s.yaml:1: name is missing\ns.yaml:1: grids is missing\n" + AS_IN),
+    "a grid at the top": (
+        "name: s\naxes: {model: [tiny]}\nbatch_size: 4\nseq_len: 8",
+        "s.yaml:1: grids is missing\ns.yaml:2: axes: belongs in a grid\ns.yaml:3: batch_size: belongs in a grid\n"
+        "s.yaml:4: seq_len: belongs in a grid\n" + AS_IN,
+    ),
+    "the file of another tool": (
+        "name: s\nparameters:\n  seq_len: {values: [1, 2]}",
+        "s.yaml:1: grids is missing\ns.yaml:2: parameters: unknown key; it is called grids here\n" + AS_IN,
+    ),
+    "TOML": ("name = 's'\n[axes]\nbatch_size = [1]", "s.yaml:1: this is TOML\n" + AS_IN),
+    "one line of TOML": ("name = 's'", "s.yaml:1: this is TOML\n" + AS_IN),
+    "no grid": ("name: s\ngrids: []", "s.yaml:2: grids: is empty; give at least one\n" + AS_IN),
+    "grids left empty": ("name: s\ngrids:", "s.yaml:2: grids: is empty; give at least one\n" + AS_IN),
+    "one grid for grids": (
+        "name: s\ngrids: {workloads: [timing]}",
+        "s.yaml:2: grids: a mapping is not a list\n" + AS_IN,
+    ),
     "grids that are none": (
         "name: s\ngrids: [timing]",
         "s.yaml:2: grids[0]: 'timing' is not a mapping of keys to values",
@@ -637,7 +782,7 @@ FILE_ERRORS = {
     ),
     "unknown key": (
         VALID + "grid: 1",
-        "s.yaml:5: grid: unknown key; did you mean grids? (one of: name, description, grids)",
+        "s.yaml:5: grid: unknown key; did you mean grids? (one of: name, description, budget, grids)",
     ),
     "a number for the name": (VALID.replace("name: s", "name: 2025"), "s.yaml:1: name: 2025 is not text"),
     "a blank name": (VALID.replace("name: s", "name: ' '"), "s.yaml:1: name: ' ' is not a name; give one line of text"),
@@ -652,8 +797,7 @@ FILE_ERRORS = {
     ),
     "a tab": (
         "name:\n\tx",
-        "s.yaml:2: not valid YAML: while scanning for the next token,"
-        " found character '\\t' that cannot start any token",
+        "s.yaml:2: not valid YAML: a tab; lines are indented with spaces",
     ),
     "two documents": (
         VALID + "---\n" + VALID,
@@ -669,7 +813,7 @@ FILE_ERRORS = {
     "an unknown alias": ("name: *n", "s.yaml:1: not valid YAML: found undefined alias 'n'"),
     "a merge key": (
         VALID + "<<: {name: x}",
-        "s.yaml:5: '<<': unknown key (one of: name, description, grids)",
+        "s.yaml:5: '<<': unknown key (one of: name, description, budget, grids)",
     ),
 }  # fmt: skip
 
@@ -761,6 +905,7 @@ def test_a_hostile_file_is_refused_quickly(sweep_of, text, message):
 
 
 WORDS = [
+    *("zip", "1..8", "1..9+2", "7..", "seq_len", "adamw"),
     *("name", "grids", "workloads", "axes", "fixed", "exclude", "include", "description", *CONFIG_FIELDS),
     *("timing", "noop", *SIZES, "bf16", "cuda:*", "no", "none", "model", "2.7", "0x_", "1:30", "<<", "=", ""),
 ]
@@ -794,7 +939,12 @@ GRIDS = st.fixed_dictionaries(
         "workloads": st.lists(st.sampled_from([*PROTOCOL_FIELDS]), min_size=1, max_size=2),
         "fixed": ROWS.map(lambda row: {"model": "tiny"} | row),
     },
-    optional={"axes": AXES, "exclude": st.lists(ROWS, max_size=2), "include": st.lists(ROWS, max_size=2) | DATA},
+    optional={
+        "axes": AXES,
+        "zip": AXES,
+        "exclude": st.lists(ROWS, max_size=2),
+        "include": st.lists(ROWS, max_size=2) | DATA,
+    },
 )
 SWEEPS = st.fixed_dictionaries({"name": st.just("s"), "grids": st.lists(GRIDS, min_size=1, max_size=2)})
 FRAGMENTS = [
@@ -847,7 +997,8 @@ def test_any_text_is_a_sweep_or_a_wrong_request(tmp_path, texts):
         except RequestError as error:
             message = str(error)
             assert message
-            assert all(line.startswith(str(path)) for line in message.split("\n"))
+            said = message.removesuffix(f"\n{AS_IN}")
+            assert all(line.startswith(str(path)) for line in said.split("\n"))
             message.encode()
         else:
             assert sweep.trials

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from trials import nvml
-from trials.busy import busy_row, union_length
 from trials.clock import HostClock, Phase, time_iteration
 from trials.compilation import reset_compiler
 from trials.iterations import count_disturbances
@@ -166,6 +165,12 @@ def test_times_that_scatter_too_much_are_flagged_not_converged():
     assert Flag.NOT_CONVERGED in rows["step.time"].flags and Flag.NOT_CONVERGED in rows["forward.time"].flags
 
 
+def test_a_series_that_may_take_no_longer_has_the_samples_that_it_took_and_says_so():
+    row = rows_of(SleepingStep({"forward": 0.05}), warmup_steps=50, measure_steps=50, max_seconds=0.12)["step.time"]
+    assert 1 <= len(row.warmup_samples) <= 3 and 1 <= len(row.samples) <= 3
+    assert {Flag.UNSTEADY, Flag.NOT_CONVERGED} <= set(row.flags)
+
+
 def test_a_fixed_number_is_never_called_unsteady_or_not_converged():
     step = SleepingStep({"forward": 0.001}, slow=lambda iteration: 1 + (7 * iteration) % 10)
     flags = rows_of(step, warmup_steps=20, measure_steps=40)["step.time"].flags
@@ -260,20 +265,7 @@ def test_where_there_is_no_nvidia_gpu_its_gauges_are_unknown_for_a_reason():
     for name in ("sm_clock", "memory_clock", "power", "temperature", "event_reasons"):
         row = rows[f"step.{name}"]
         assert row.samples is None and row.reason == "NVML tells of NVIDIA GPUs only"
-    assert "step.busy_time" not in rows and "step.enqueue_time" not in rows
-
-
-def test_busy_time_is_the_union_of_what_ran():
-    assert union_length([]) == 0
-    assert union_length([(0, 10), (20, 25)]) == 15
-    assert union_length([(20, 25), (0, 10), (5, 22)]) == 25
-    assert union_length([(0, 100), (10, 20), (30, 40), (100, 101)]) == 101
-
-
-def test_what_a_device_cannot_trace_is_unknown_for_a_reason():
-    assert list(busy_row("cpu", lambda: pytest.fail("a CPU is its own host"))) == []
-    (row,) = busy_row("mps", lambda: pytest.fail("nothing is to be traced"))
-    assert row.samples is None and row.reason == "PyTorch cannot trace what runs on device mps"
+    assert not {"step.device_time", "step.device_gap", "step.enqueue_time", "trial.profiled_time"} & {*rows}
 
 
 def test_the_process_that_reads_nvml_says_why_it_cannot():

@@ -5,10 +5,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from trials.caching_allocator import Block, CachingAllocator
+from trials.caching_allocator import Block, CachingAllocator, OutOfMemoryError
 from trials.storage_tracker import Storage, StorageTracker, storage_key
+
+aten = torch.ops.aten
+
+PRODUCTS = {aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default}
+"""Operations that call cuBLAS."""
 
 Event = tuple[int, int]
 """The number of a piece of memory, and its bytes where it is allocated, its bytes below zero where it is freed."""
@@ -20,6 +26,10 @@ class Stretch:
 
     phase: str
     events: list[Event] = field(default_factory=list)
+    first_product: int | None = None
+    """How many events there are before cuBLAS is called for the first time in this phase; None where it is not, or was
+    in an earlier iteration.
+    """
 
 
 Trace = list[Stretch]
@@ -76,11 +86,37 @@ def held(trace: Trace, allocator: CachingAllocator | None) -> dict[str, Held]:
     return phases
 
 
+def runs_within(trace: Trace, limit: int, workspace: int) -> bool:
+    """Whether the trace runs on a CUDA device that has `limit` bytes for the caching allocator.
+
+    cuBLAS takes a workspace of this many bytes, and keeps it, when forward and when backward first call it.
+    """
+    allocator = CachingAllocator(limit)
+    blocks: dict[int, Block] = {}
+    called_in = set()
+    try:
+        for stretch in trace:
+            product = None if stretch.phase in called_in else stretch.first_product
+            for number, (piece, change) in enumerate(stretch.events):
+                if number == product:
+                    allocator.allocate(workspace)
+                    called_in.add(stretch.phase)
+                if change > 0:
+                    blocks[piece] = allocator.allocate(change)
+                else:
+                    allocator.free(blocks.pop(piece))
+    except OutOfMemoryError:
+        return False
+    return True
+
+
 class Recorder:
     """Writes a trace of what a storage tracker sees."""
 
-    def __init__(self, tracker: StorageTracker, scratch: Callable[[Any, Any], int] | None = None) -> None:
-        """`scratch` says how many bytes an operation with this result takes besides while it runs."""
+    def __init__(
+        self, tracker: StorageTracker, scratch: Callable[[Any, Sequence[Any], Any], int] | None = None
+    ) -> None:
+        """`scratch` says how many bytes an operation of these arguments and result takes besides while it runs."""
         self.trace: Trace = []
         self._scratch = scratch
         self._bytes: list[int] = []
@@ -100,11 +136,11 @@ class Recorder:
         """What follows is not written down."""
         self._tracker.on_allocation = self._tracker.on_free = self._tracker.on_operation = None
 
-    def play(self, events: Sequence[Event], owned: Sequence[Tensor]) -> list[int]:
+    def play(self, events: Sequence[Event], owned: Sequence[Tensor], product: int | None = None) -> list[int]:
         """Writes down what compiled code does, and returns the pieces by the numbers that its events have for them.
 
-        The first numbers are `owned`, tensors that it frees or gives away itself. A tensor freed by it is not freed
-        again when PyTorch lets go of it.
+        `product` is the piece that the first matrix product makes. The first numbers are `owned`, tensors that it frees
+        or gives away itself. A tensor freed by it is not freed again when PyTorch lets go of it.
         """
         pieces = [self._pieces[storage_key(tensor)] for tensor in owned]
         keys = {piece: storage_key(tensor) for piece, tensor in zip(pieces, owned, strict=True)}
@@ -112,6 +148,8 @@ class Recorder:
             if change > 0:
                 assert number == len(pieces), "pieces are numbered in the order in which they are made"
                 pieces.append(self._allocate(change))
+                if number == product:
+                    self._note_product()
             else:
                 self._pieces.pop(keys.get(pieces[number], 0), None)
                 self._free(pieces[number])
@@ -137,10 +175,18 @@ class Recorder:
         if piece is not None:
             self._free(piece)
 
-    def _operated(self, func: Any, result: Any) -> None:
-        size = self._scratch(func, result) if self._scratch else 0
+    def _operated(self, func: Any, args: Sequence[Any], result: Any) -> None:
+        if func in PRODUCTS:
+            self._note_product()
+        size = self._scratch(func, args, result) if self._scratch else 0
         if size:
             self._free(self._allocate(size))
+
+    def _note_product(self) -> None:
+        """cuBLAS is called, once there is room for its result."""
+        now = self.trace[-1]
+        if all(stretch.first_product is None for stretch in self.trace if stretch.phase == now.phase):
+            now.first_product = len(now.events)
 
     def _allocate(self, size: int) -> int:
         self._bytes.append(size)

@@ -66,7 +66,9 @@ class EmulatedCudaAutocast(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in _NARROW or func in self.wide:
             dtype = self.dtype if func in _NARROW else torch.float32
-            args, kwargs = tree_map_only(Tensor, lambda x: _cast(x, dtype), (args, kwargs))
+            # The last argument first, as compilers for x86 evaluate a call's arguments.
+            kwargs = tree_map_only(Tensor, lambda x: _cast(x, dtype), kwargs)
+            args = tree_map_only(Tensor, lambda x: _cast(x, dtype), args[::-1])[::-1]
         return func(*args, **kwargs)
 
 

@@ -9,7 +9,8 @@ should_split, try_merge_blocks) and c10/core/AllocatorConfig.h, for one stream a
   else the request rounded up to 2 MiB.
 - What the request leaves of the block becomes a free block if it is at least 512 bytes, in the large pool more than
   1 MiB. Else it is handed out too.
-- A freed block is joined with free ones beside it. Segments are kept.
+- A freed block is joined with free ones beside it. Segments are kept until the device has no room for another one: then
+  all those that are wholly free go back to it, in both pools, and if that is not enough there is no memory left.
 """
 
 from bisect import bisect_left, insort
@@ -34,14 +35,22 @@ class Block:
     after: "Block | None" = None
 
 
-class CachingAllocator:
-    """Blocks and segments of one device without end."""
+class OutOfMemoryError(Exception):
+    """The device has no room for the segment that a request needs."""
 
-    def __init__(self) -> None:
+
+class CachingAllocator:
+    """Blocks and segments of one device."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        """`limit` is how many bytes the device has for segments; None: without end."""
+        self.limit = limit
         self.allocated = 0
         """Bytes of the blocks that are handed out."""
         self.reserved = 0
         """Bytes of all segments."""
+        self._lowest = 0
+        """Address of the segment that was reserved last."""
         self._free: tuple[list[tuple[int, int, Block]], ...] = ([], [])
         """Of the large and of the small pool: bytes, address and block of those that are free, in order."""
 
@@ -87,10 +96,22 @@ class CachingAllocator:
 
     def _new_segment(self, wanted: int, small: bool) -> Block:
         size = 2 * MIB if small else 20 * MIB if wanted < 10 * MIB else _round_up(wanted, 2 * MIB)
+        if self.limit is not None and self.reserved + size > self.limit:
+            self._release()
+            if self.reserved + size > self.limit:
+                raise OutOfMemoryError
         self.reserved += size
+        self._lowest -= size
         # CUDA hands out addresses from the top: so what trials reserved on an H200 comes out to 1 %, the other way
         # round to 4 %.
-        return Block(-self.reserved, size, small)
+        return Block(self._lowest, size, small)
+
+    def _release(self) -> None:
+        """Gives the device back the segments that are wholly free."""
+        for free in self._free:
+            kept = [one for one in free if one[2].before or one[2].after]
+            self.reserved -= sum(size for size, _, _ in free) - sum(size for size, _, _ in kept)
+            free[:] = kept
 
 
 def _round_up(size: int, multiple: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from trials.busy import union_length
+from trials.device_time import union_length
 
 SETTLE_SECONDS = 0.01
 """How long gloo's threads have, after a run, to write the ends of their last works into the trace."""
@@ -24,6 +24,8 @@ class Communication:
     """Seconds in which at least one was under way; waiting for a slower rank is part of it."""
     overlap: float
     """Seconds of these in which the rank also computed."""
+    worked: float
+    """Seconds in which it communicated, computed or did both."""
 
 
 def trace_communication(device_type: str, run: Callable[[], object]) -> Communication:
@@ -63,10 +65,12 @@ def on_cpu(events: Iterable[Any]) -> Communication:
 def _summary(count: int, collectives: list[Any], others: list[Any]) -> Communication:
     communicating, computing = _intervals(collectives), _intervals(others)
     busy, computed = union_length(communicating), union_length(computing)
+    worked = union_length(communicating + computing)
     return Communication(
         collectives=count,
         busy=busy / 1e9,
-        overlap=(busy + computed - union_length(communicating + computing)) / 1e9,
+        overlap=(busy + computed - worked) / 1e9,
+        worked=worked / 1e9,
     )
 
 

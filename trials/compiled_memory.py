@@ -15,17 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Graph, Node
 
-from trials.allocations import Event, Recorder
+from trials.allocations import PRODUCTS, Event, Recorder
 from trials.traced_graph import Traced, returned
 
 aten = torch.ops.aten
 
 # What Inductor leaves to a library or to a kernel of its own, with its operands and results in memory.
 _CALLS = {
-    aten.mm.default,
-    aten.bmm.default,
-    aten.addmm.default,
-    aten.baddbmm.default,
+    *PRODUCTS,
     aten.index_put.default,
     aten._scaled_dot_product_flash_attention.default,
     aten._scaled_dot_product_flash_attention_backward.default,
@@ -71,6 +68,8 @@ class GraphMemory:
     """What backward frees or gives away of what was kept, `saved_inputs` and then `saved`: its places there."""
     made_by_backward: tuple[int, ...] = ()
     """The pieces that are the gradients."""
+    products: tuple[int | None, int | None] = (None, None)
+    """The pieces that the first matrix product of forward and that of backward make."""
 
 
 def graph_memory(traced: Traced, *, block: int) -> GraphMemory:
@@ -78,7 +77,9 @@ def graph_memory(traced: Traced, *, block: int) -> GraphMemory:
     output, *kept = returned(traced.forward)
     forward, pieces = _Memory(traced.forward, block=block, owned={}).events()
     if traced.backward is None:
-        return GraphMemory(output=_layout(output), forward=forward, made=(pieces[_root(output)],))
+        made_only = (pieces[_root(output)],)
+        products = (_first_product(pieces), None)
+        return GraphMemory(output=_layout(output), forward=forward, made=made_only, products=products)
     roots = list(dict.fromkeys(_root(node) for node in kept if _is_tensor(node)))
     inputs = traced.forward.find_nodes(op="placeholder")
     saved_inputs = [node for node in roots if node in inputs]
@@ -105,7 +106,12 @@ def graph_memory(traced: Traced, *, block: int) -> GraphMemory:
         backward=backward,
         owned=tuple(owned_places),
         made_by_backward=tuple(made[_root(node)] for node in gradients if node),
+        products=(_first_product(pieces), _first_product(made)),
     )
+
+
+def _first_product(pieces: dict[Node, int]) -> int | None:
+    return min((piece for node, piece in pieces.items() if node.target in PRODUCTS), default=None)
 
 
 class _Memory:
@@ -211,7 +217,7 @@ class _Call(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, memory: GraphMemory, recorder: Recorder, *inputs: Tensor) -> Tensor:
         ctx.memory, ctx.recorder = memory, recorder
-        pieces = recorder.play(memory.forward, ())
+        pieces = recorder.play(memory.forward, (), memory.products[0])
         with recorder.giving([pieces[number] for number in memory.made]):
             output = _make(memory.output)
             saved = [_make(layout) for layout in memory.saved]
@@ -222,7 +228,7 @@ class _Call(torch.autograd.Function):
     def backward(ctx: Any, *_: Tensor) -> Any:
         memory: GraphMemory = ctx.memory
         kept = ctx.saved_tensors
-        pieces = ctx.recorder.play(memory.backward, [kept[place] for place in memory.owned])
+        pieces = ctx.recorder.play(memory.backward, [kept[place] for place in memory.owned], memory.products[1])
         with ctx.recorder.giving([pieces[number] for number in memory.made_by_backward]):
             return None, None, *(layout and _make(layout) for layout in memory.gradients)
 

@@ -70,7 +70,9 @@ def deepen(small: Trace, larger: Trace, layers: int) -> Trace | None:
             further = copy if parts[made_in].backwards == part.backwards else layers - 1 - copy
             yield first[made_in] + place + further * of_layer[made_in], change
 
-    deep = [Stretch(phase=stretch.phase) for stretch in small]
+    if any(one.first_product != other.first_product for one, other in zip(small, larger, strict=True)):
+        return None
+    deep = [Stretch(phase=stretch.phase, first_product=stretch.first_product) for stretch in small]
     for part in _divided(parts, names, larger_names):
         if len(part.small) != len(part.larger):  # else operations on tensors of all layers
             both = enumerate(zip(part.small, part.larger, strict=False))

@@ -18,7 +18,8 @@ class Fingerprint:
     """The hardware and software a trial met. Results whose environment fields differ are not comparable."""
 
     device_name: str = _environment()
-    """Full name of the device; for a CPU with its number of cores."""
+    """Full name of the device; for a CPU with its number of cores, and how many of them the trial was allowed to run on
+    where these were not all: `Xeon (2 of 16 cores)`."""
     device_memory: int | None = _environment()
     """Memory of the device in bytes; None for a CPU and for MPS, whose memory is the host's."""
     driver_version: str | None = _environment()
@@ -43,6 +44,8 @@ class Fingerprint:
     """Logical cores of the host."""
     host_memory: int | None = None
     """Memory of the host in bytes, as reported at the time."""
+    host_memory_for_a_trial: int | None = None
+    """Bytes of it that a trial may hold: less in a container, or as LMSWEEP_HOST_MEMORY says, and never all."""
     cores_used: int | None = None
     """Logical cores the trial's process was allowed to run on."""
     host_load: float | None = None

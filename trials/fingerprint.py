@@ -22,17 +22,25 @@ import torch
 import trials
 from trials.cores import usable_cores
 from trials.environment import Fingerprint
+from trials.host_memory import memory_for_a_trial
 from trials.precision import float32_matmul_in_force
 from trials.processes import die_with_parent
 
 
-def fingerprint(device_type: str) -> Fingerprint:
-    """What this process would measure on, for cpu, mps or cuda (the first visible GPU)."""
+def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerprint:
+    """What this process would measure on, for cpu, mps or cuda (the first visible GPU).
+
+    `trial_cores` are the logical cores of the whole trial, where this process has only some of them.
+    """
     on_cuda = device_type == "cuda"
-    name = torch.cuda.get_device_name() if on_cuda else _cpu_name() if device_type == "cpu" else f"{_cpu_name()} GPU"
-    cores = os.cpu_count() or 1
+    cores, usable = os.cpu_count() or 1, len(usable_cores())
+    host_memory = psutil.virtual_memory().total
+    if device_type == "cpu":
+        name = f"{_cpu_name()} ({cores_in_words(trial_cores or usable, cores)})"
+    else:
+        name = torch.cuda.get_device_name() if on_cuda else f"{_cpu_name()} GPU"
     return Fingerprint(
-        device_name=f"{name} ({cores} cores)" if device_type == "cpu" else name,
+        device_name=name,
         device_memory=torch.cuda.get_device_properties(0).total_memory if on_cuda else None,
         driver_version=_nvidia_driver() if on_cuda else None,
         cuda_version=_runtime_version() if on_cuda else None,
@@ -43,13 +51,19 @@ def fingerprint(device_type: str) -> Fingerprint:
         host_name=socket.gethostname(),
         host_cpu=_cpu_name(),
         host_cores=cores,
-        host_memory=psutil.virtual_memory().total,
-        cores_used=len(usable_cores()),
+        host_memory=host_memory,
+        host_memory_for_a_trial=memory_for_a_trial(host_memory),
+        cores_used=usable,
         host_load=os.getloadavg()[0],
         float32_matmul=float32_matmul_in_force(device_type),
         lmsweep_version=trials.__version__,
         lmsweep_commit=_commit(),
     )
+
+
+def cores_in_words(used: int, all_of_them: int) -> str:
+    """How the name of a CPU ends: a CPU of which fewer cores are used is another device."""
+    return f"{all_of_them} cores" if used >= all_of_them else f"{used} of {all_of_them} cores"
 
 
 def accelerator_type(device_name: str) -> str:

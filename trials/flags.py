@@ -1,25 +1,15 @@
-"""Flags that follow from the times themselves: is the host the limit, are there outliers, is it possible at all."""
+"""Flags that follow from the times themselves: are there outliers, is it possible at all."""
 
 from collections.abc import Sequence
 from statistics import median
 
 import numpy as np
 
-from trials.clock import Iteration
 from trials.devices import Device, peak_flops
 from trials.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops
 from trials.interval import count_outliers
 from trials.outcome import Flag
 from trials.spec import TrialConfig
-
-HOST_BOUND_SHARE = 0.9
-"""Enqueue time over device time from which a step counts as limited by the host."""
-
-
-def is_host_bound(iterations: Sequence[Iteration]) -> bool:
-    """Whether launching the work took the host nearly as long as the device took for it, at the median."""
-    shares = [iteration.enqueue / iteration.step for iteration in iterations if iteration.enqueue is not None]
-    return bool(shares) and median(shares) >= HOST_BOUND_SHARE
 
 
 def flags_of_times(

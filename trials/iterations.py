@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 import torch
 
 from trials.compilation import compile_counts
+from trials.cpu_time import is_host_busy, read_cpu_time
 from trials.outcome import Flag
 from trials.stopping import MEASURE_LIMIT, WARMUP_LIMIT, is_narrow, is_steady, repeat
 from trials.workbench import Workbench
@@ -22,7 +23,7 @@ class Series(Generic[Taken]):
     warmup: list[Taken]
     measured: list[Taken]
     flags: tuple[Flag, ...]
-    """unsteady, not_converged, recompiled."""
+    """unsteady, not_converged, recompiled, busy_host."""
     warmup_from: float
     """time.monotonic() when the warm-up began."""
     since: float
@@ -52,15 +53,18 @@ def take_series(bench: Workbench, run: Callable[[], Taken], seconds: Callable[[T
 
     warmup_from = time.monotonic()
     with bench.account("warmup"):
-        watched, was_steady = repeat(run_watched, config.warmup_steps, steady, WARMUP_LIMIT)
+        watched, was_steady = repeat(run_watched, config.warmup_steps, steady, WARMUP_LIMIT, config.max_seconds)
+    cpu_before = read_cpu_time()
     since = time.monotonic()
     with bench.account("measured"):
-        measured, was_narrow = repeat(run, config.measure_steps, narrow, MEASURE_LIMIT)
+        measured, was_narrow = repeat(run, config.measure_steps, narrow, MEASURE_LIMIT, config.max_seconds)
     until = time.monotonic()
+    cpu_after = read_cpu_time()
     found = {
         Flag.UNSTEADY: not was_steady,
         Flag.NOT_CONVERGED: not was_narrow,
         Flag.RECOMPILED: compile_counts().graphs > graphs,
+        Flag.BUSY_HOST: is_host_busy(cpu_before, cpu_after, device_type),
     }
     return Series(
         warmup=[one for one, _ in watched],

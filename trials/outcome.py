@@ -38,14 +38,16 @@ class Flag(StrEnum):
     )
     UNSTEADY = (
         "unsteady",
-        "Timing: the automatic warm-up came to its limit before two windows of five iterations agreed, and the "
-        "measured ones may drift; look at warmup_samples, and give warmup_steps as a number that is large enough. "
+        "Timing: the warm-up came to its limit before two windows of five iterations agreed (auto) or before it had as "
+        "many as asked for (max_seconds), and the measured ones may drift; look at warmup_samples, and give more "
+        "warmup_steps or max_seconds. "
         "Memory: iterations that do the same work did not hold the same bytes; the largest sample is the safe one.",
     )
     NOT_CONVERGED = (
         "not_converged",
-        "The automatic number of iterations came to its limit before the interval of the median was narrow enough. "
-        "Go by the interval; quiet the machine, or give measure_steps as a larger number.",
+        "The iterations came to their limit before the interval of the median was narrow enough (auto) or before "
+        "there were as many as asked for (max_seconds). Go by the interval; quiet the machine, or give more "
+        "measure_steps or max_seconds.",
     )
     THROTTLED = (
         "throttled",
@@ -61,6 +63,11 @@ class Flag(StrEnum):
         "shared_gpu",
         "Another process was on this GPU and may have taken memory and time. End it (nvidia-smi names it) and measure "
         "again.",
+    )
+    BUSY_HOST = (
+        "busy_host",
+        "Other processes, or other guests of the same machine, had CPU time that this trial needed: its times may be "
+        "many times too long. Quiet the machine (top tells who it is; another lmsweep run counts) and measure again.",
     )
     RECOMPILED = (
         "recompiled",

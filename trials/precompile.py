@@ -83,6 +83,7 @@ def _graph_of(config: TrialConfig) -> TrialConfig:
         bucket_bytes=None,
         warmup_steps=0,
         measure_steps=1,
+        max_seconds=None,
         cold_l2=False,
     )
 

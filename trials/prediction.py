@@ -28,7 +28,7 @@ _READ = {*COMBINATION_FIELDS, "mode"}
 
 
 _LARGE_WORKSPACE, _SMALL_WORKSPACE = 33_554_432, 8_519_680
-_WITH_LARGE_WORKSPACE = re.compile(r"\b(GH|H|GB|B)\d00\b")
+_WITH_LARGE_WORKSPACE = re.compile(r"\b(GH|H|GB|B)\d+\b")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,6 +68,8 @@ class Rank:
     """The socket bound to it, for rank 0; None for the others."""
     cores: tuple[int, ...]
     """Logical cores that are its own."""
+    trial_cores: int
+    """How many logical cores it and its neighbours have together."""
 
     @property
     def local_index(self) -> int:
@@ -120,6 +122,7 @@ def run_ranks(part: Part, body: Body, *, cores: tuple[int, ...], start: Start) -
                     part=part,
                     listener=listener if part.first + local_index == 0 else None,
                     cores=share_of(cores, local_index, part.count),
+                    trial_cores=len(cores),
                 )
                 ranks.append(RankProcess(context, body, rank))
         return _watch(ranks)

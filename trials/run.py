@@ -2,7 +2,7 @@
 
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -17,8 +17,9 @@ from trials.fingerprint import fingerprint, present_devices
 from trials.measurement import Measurement, Yielded
 from trials.outcome import Status
 from trials.ranks import Emit, Part, Rank, RankDiedError, Start, has_failed, parts_of, run_ranks
-from trials.record import Row
+from trials.record import Record, Row
 from trials.spec import RANKED_WORKLOADS, Trial, UnsupportedError
+from trials.watchdog import Show, Watchdog
 from trials.workbench import Workbench
 
 
@@ -29,7 +30,7 @@ def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
     before = dict(bench.seconds)
     yield from import_module(f"trials.workloads.{workload}").measure(bench)
     for what, seconds in bench.seconds.items():
-        yield Measurement(phase="trial", metric=f"{what}_time", unit="s", samples=(seconds - before[what],))
+        yield Measurement(phase="trial", metric=f"{what}_time", unit="s", samples=(seconds - before.get(what, 0.0),))
 
 
 def run_trial(
@@ -102,9 +103,34 @@ def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, fallback: Fingerprint
 def run_here(trial: Trial) -> list[Row]:
     """The rows of a trial run in this very process; after a failure the workloads that follow are not run."""
     rows: list[Row] = []
-    expected = fingerprint("cpu" if trial.config.device_type not in present_devices() else trial.config.device_type)
-    run_trial(Attempt.begin(trial), expected, rows.extend, requested_at=time.monotonic(), start="spawn")
+    run_trial(Attempt.begin(trial), _expected(trial), rows.extend, requested_at=time.monotonic(), start="spawn")
     return rows
+
+
+def run_watched(trial: Trial, tell: Callable[[list[Row]], None], show: Show) -> None:
+    """Runs a trial likewise and tells its rows, also when its time is up, or when it holds too much of the host's
+    memory: then the process exits. `show` is told how long it has run and what it holds.
+    """
+    attempt, expected = Attempt.begin(trial), _expected(trial)
+    rows: list[Row] = []
+
+    def end(status: Status, reason: str) -> None:
+        if status == Status.TIMEOUT:
+            reason = f"{reason}: timeout_seconds is {trial.config.timeout_seconds:g}"
+        told = list(rows)
+        records = [row for row in told if isinstance(row, Record)]
+        waiting = [name for name in trial.workloads if name not in {record.workload for record in records}]
+        met = records[-1].fingerprint if records else expected
+        tell(told + [attempt.failure(name, status, reason, met) for name in waiting])
+
+    with Watchdog(seconds=trial.config.timeout_seconds, end=end, show=show):
+        run_trial(attempt, expected, rows.extend, requested_at=time.monotonic(), start="spawn")
+    tell(rows)
+
+
+def _expected(trial: Trial) -> Fingerprint:
+    """The environment for the rows of a trial that fails before it can look for itself."""
+    return fingerprint("cpu" if trial.config.device_type not in present_devices() else trial.config.device_type)
 
 
 def status_of(error: Exception) -> Status:
@@ -128,7 +154,10 @@ def status_of(error: Exception) -> Status:
 
 
 def describe(error: Exception) -> str:
-    """One line for an expected failure, the traceback for any other."""
-    if status_of(error) == Status.ERROR:
+    """One line for an expected failure, all that an allocator says, the traceback for any other."""
+    status = status_of(error)
+    if status == Status.ERROR:
         return "".join(traceback.format_exception(error))[-8000:]
+    if status == Status.OOM and str(error).strip():
+        return str(error).strip()[:8000]
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -104,6 +104,9 @@ class TrialConfig:
     """Iterations before the measured ones, of exactly the measured path, stored apart; auto: until they are steady."""
     measure_steps: int | Auto = _protocol(10)
     """Measured iterations; auto: until the interval of their median is narrow."""
+    max_seconds: float | None = _protocol(None)
+    """No iteration of the warm-up begins after this many seconds of it, and no measured one after as many of theirs:
+    there may be fewer than were asked for, one at least; None: only `auto` has a limit of its own."""
     cold_l2: bool = _protocol(False)
     """Whether the GPU's L2 cache is overwritten before each measured interval; attention alone only."""
     profiler: Profiler = _protocol("torch")
@@ -123,6 +126,8 @@ class TrialConfig:
             raise RequestError(f"measure_steps is {self.measure_steps}; it must be at least 1")
         if self.warmup_steps != "auto" and self.warmup_steps < 0:
             raise RequestError(f"warmup_steps is {self.warmup_steps}; it must be 0 or more")
+        if self.max_seconds is not None and self.max_seconds <= 0:
+            raise RequestError(f"max_seconds is {self.max_seconds}; it must be more than 0")
         if self.timeout_seconds <= 0:
             raise RequestError(f"timeout_seconds is {self.timeout_seconds}; it must be more than 0")
         if self.num_heads is not None:
@@ -173,15 +178,15 @@ AUTO_FIELDS: tuple[str, ...] = tuple(
 # order in which a trial runs them.
 PROTOCOL_FIELDS: dict[str, tuple[str, ...]] = {
     "noop": (),
-    "ceiling": ("warmup_steps", "measure_steps"),
-    "timing": ("mode", "warmup_steps", "measure_steps"),
+    "ceiling": ("warmup_steps", "measure_steps", "max_seconds"),
+    "timing": ("mode", "warmup_steps", "measure_steps", "max_seconds"),
     "energy": ("mode",),
     "busy": ("mode",),
     "memory": ("mode",),
     "profile": ("mode", "profiler"),
-    "attention": ("warmup_steps", "measure_steps", "cold_l2"),
+    "attention": ("warmup_steps", "measure_steps", "max_seconds", "cold_l2"),
     "precision": (),
-    "ddp": ("mode", "warmup_steps", "measure_steps"),
+    "ddp": ("mode", "warmup_steps", "measure_steps", "max_seconds"),
 }
 
 RANKED_WORKLOADS: tuple[str, ...] = ("ddp",)

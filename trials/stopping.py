@@ -1,5 +1,8 @@
-"""When there have been enough iterations: a number that was asked for, or `auto`, which goes by what was measured."""
+"""When there have been enough iterations: a number that was asked for, or `auto`, which goes by what was measured; or
+when they have taken as long as they may.
+"""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,18 +38,28 @@ MEASURE_LIMIT = Limit(iterations=200, seconds=120.0)
 
 
 def repeat(
-    take: Callable[[], Taken], steps: int | Auto, enough: Callable[[list[Taken]], bool], limit: Limit
+    take: Callable[[], Taken],
+    steps: int | Auto,
+    enough: Callable[[list[Taken]], bool],
+    limit: Limit,
+    max_seconds: float | None = None,
 ) -> tuple[list[Taken], bool]:
-    """What `take` returned, `steps` times; with auto until it is `enough` or the limit is reached.
+    """What `take` returned, `steps` times; with auto until it is `enough` or the limit is reached. `max_seconds` stand
+    in for the limit's, and hold for a number too.
 
-    The second value is False where the limit ended it. The limit is looked at after each iteration, so that there is
-    always one.
+    The second value is False where a limit ended it. Limits are looked at after each iteration, so that there is
+    always one, unless none was asked for.
     """
     if steps != "auto":
-        return [take() for _ in range(steps)], True
-    deadline = time.monotonic() + limit.seconds
+        number = steps
+        limit = Limit(iterations=steps, seconds=math.inf)
+
+        def enough(taken: list[Taken]) -> bool:
+            return len(taken) == number
+
+    deadline = time.monotonic() + (limit.seconds if max_seconds is None else max_seconds)
     taken: list[Taken] = []
-    while not (taken and enough(taken)):
+    while steps != 0 and not (taken and enough(taken)):
         if len(taken) == limit.iterations or (taken and time.monotonic() >= deadline):
             return taken, False
         taken.append(take())

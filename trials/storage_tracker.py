@@ -6,12 +6,22 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch.utils._python_dispatch import TorchDispatchMode
 
 Storage = torch.UntypedStorage
 
 CUDA_BLOCK = 512
 """CUDA's caching allocator gives out multiples of this many bytes."""
+
+_IN_PLACE = {
+    torch.ops.aten.scatter.src: torch.ops.aten.scatter_.src,
+    torch.ops.aten.scatter_add.default: torch.ops.aten.scatter_add_.default,
+    torch.ops.aten.index_put.default: torch.ops.aten.index_put_.default,
+}
+"""Seeing a dispatch mode, the gradients of max, gather and indexing go into a copy of the zeros that they have just
+made; without one, as in the trials that are not tracked, they go into the zeros themselves.
+"""
 
 
 class StorageTracker(TorchDispatchMode):
@@ -34,8 +44,8 @@ class StorageTracker(TorchDispatchMode):
         """Told of each new storage, its bytes and the operation that made it."""
         self.on_free: Callable[[int], None] | None = None
         """Told the key of each storage that is freed."""
-        self.on_operation: Callable[[Any, Any], None] | None = None
-        """Told of each operation and its result, after its storages."""
+        self.on_operation: Callable[[Any, Sequence[Any], Any], None] | None = None
+        """Told of each operation, its arguments and its result, after its storages."""
         self._known: dict[int, tuple[weakref.ref[Storage], int]] = {}
         self._last: int | None = None
         """Key of the storage that was made last."""
@@ -47,10 +57,10 @@ class StorageTracker(TorchDispatchMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if func is torch.ops.aten.scatter_add.default and self._last == storage_key(args[0]):
-            # Seeing a dispatch mode, the gradient of gather adds to a copy of the zeros that it has just made; without
-            # one, as in the trials that are not tracked, it adds to the zeros themselves.
-            func = torch.ops.aten.scatter_add_.default
+        if func in _IN_PLACE and self._last == storage_key(args[0]):
+            func = _IN_PLACE[func]
+        elif func is torch.ops.aten.add.Tensor and _is_accumulation(args):
+            func = torch.ops.aten.add_.Tensor
         result = func(*args, **(kwargs or {}))
         before = self.live
         for tensor in tensors_in(result):
@@ -58,7 +68,7 @@ class StorageTracker(TorchDispatchMode):
         if self.live > before:
             self.levels.append(self.live)
         if self.on_operation:
-            self.on_operation(func, result)
+            self.on_operation(func, args, result)
         return result
 
     def _see(self, tensor: Tensor, func: Any) -> None:
@@ -79,6 +89,15 @@ class StorageTracker(TorchDispatchMode):
         self.live -= self._known.pop(key)[1]
         if self.on_free:
             self.on_free(key)
+
+
+def _is_accumulation(args: Sequence[Any]) -> bool:
+    """Whether autograd adds a gradient to one that it has for the same tensor: where it sees no dispatch mode, in
+    place, unless it has gaps or is a view, which keeps its base.
+    """
+    in_backward = torch._C._current_autograd_node() is not None and not torch.is_grad_enabled()
+    held = args[0]
+    return in_backward and is_non_overlapping_and_dense_or_false(held) and not held._is_view()
 
 
 def storage_key(tensor: Tensor) -> int:

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,11 +10,9 @@ from typing import Any
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from trials.device_time import CALL
 from trials.events import DeviceEvent, HostEvent, Trace
 from trials.ranges import ranges_on
-
-_CALL = re.compile(r"(cuda|cu|hip)[A-Z]")
-"""Names of calls to the driver and its runtime; operators have their library before the name."""
 
 
 def take_trace(run: Callable[[], object], *, cuda: bool) -> Trace:
@@ -66,7 +63,7 @@ def events_of(events: Iterable[Any], shapes: dict[int, tuple[str, str]]) -> tupl
     system = {event.start_thread_id(): event.device_resource_id() for event in on_host if event.sequence_nr() >= 0}
     for event in on_host:
         name, start, number, thread = event.name(), event.start_ns(), event.correlation_id(), event.fwd_thread_id()
-        is_call = _CALL.match(name) is not None
+        is_call = CALL.match(name) is not None
         hosts.append(
             HostEvent(
                 name,

@@ -3,28 +3,71 @@
 import difflib
 from collections.abc import Iterable
 
-# What people call things elsewhere, where the spelling alone would lead to another word.
-_KNOWN_ELSEWHERE = {
-    "gpu": "cuda",
-    "float32": "fp32",
-    "32": "fp32",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "false": "none",
-    "no": "none",
-    "off": "none",
-    "flash": "sdpa_flash",
-    "cudnn": "sdpa_cudnn",
-    "math": "sdpa_math",
+# What people call things elsewhere, where the spelling alone would lead to another word, or to none. Meant is the first
+# word that is legal where it was written.
+_KNOWN_ELSEWHERE: dict[str, tuple[str, ...]] = {
+    "gpu": ("cuda",),
+    "float32": ("fp32",),
+    "32": ("fp32",),
+    "float16": ("fp16",),
+    "half": ("fp16",),
+    "bfloat16": ("bf16",),
+    "false": ("none",),
+    "no": ("none",),
+    "off": ("none",),
+    "true": ("block",),
+    "inductor": ("block",),
+    "eager": ("none", "naive"),
+    "flash": ("sdpa_flash",),
+    "flash_attention_2": ("sdpa_flash",),
+    "cudnn": ("sdpa_cudnn",),
+    "math": ("sdpa_math",),
+    "adam": ("adamw_fused",),
+    "adamw": ("adamw_fused",),
+    "fused": ("adamw_fused",),
+    "foreach": ("adamw_foreach",),
+    "parameters": ("axes", "grids"),
+    "params": ("axes", "grids"),
+    "hyperparameters": ("axes", "grids"),
+    "matrix": ("axes", "grids"),
+    "space": ("axes", "grids"),
+    "search_space": ("axes", "grids"),
+    "sweep": ("grids",),
+    "constants": ("fixed",),
+    "defaults": ("fixed",),
+    **dict.fromkeys(("model_size", "model_name"), ("model",)),
+    **dict.fromkeys(("seq_len", "seq_length", "seqlen", "sequence_length", "max_seq_len"), ("context_length",)),
+    **dict.fromkeys(("block_size", "n_ctx", "ctx", "context", "tokens"), ("context_length",)),
+    **dict.fromkeys(("bs", "batch", "micro_batch_size", "per_device_train_batch_size"), ("batch_size",)),
+    **dict.fromkeys(("dtype", "torch_dtype", "data_type", "amp", "autocast"), ("precision",)),
+    **dict.fromkeys(("hidden_size", "hidden_dim", "n_embd", "dim", "embed_dim", "width"), ("d_model",)),
+    **dict.fromkeys(("intermediate_size", "ffn_dim", "ffn_hidden_size", "d_ffn", "d_mlp"), ("d_ff",)),
+    **dict.fromkeys(("n_layer", "n_layers", "layers", "num_hidden_layers", "depth"), ("num_layers",)),
+    **dict.fromkeys(("n_head", "n_heads", "heads", "num_attention_heads"), ("num_heads",)),
+    **dict.fromkeys(("vocab", "n_vocab"), ("vocab_size",)),
+    **dict.fromkeys(("attn", "attn_implementation", "attention_impl"), ("attention",)),
+    **dict.fromkeys(("torch_compile", "compiled"), ("compile",)),
+    **dict.fromkeys(("gradient_checkpointing", "activation_checkpointing", "recompute"), ("checkpointing",)),
+    **dict.fromkeys(("optim", "optimiser"), ("optimizer",)),
+    **dict.fromkeys(("warmup", "num_warmup", "warmup_iters"), ("warmup_steps",)),
+    **dict.fromkeys(("steps", "num_steps", "iters", "iterations", "repeats"), ("measure_steps",)),
+    **dict.fromkeys(("gpus", "num_gpus", "n_gpus", "nproc_per_node", "ranks"), ("world_size",)),
+    **dict.fromkeys(("num_nodes", "nnodes"), ("nodes",)),
+    **dict.fromkeys(("timeout", "time_limit"), ("timeout_seconds",)),
 }
+
+
+def known_elsewhere(word: object, words: Iterable[str]) -> str | None:
+    """The legal word for what is called so elsewhere, if it is known."""
+    legal = list(words)
+    return next((one for one in _KNOWN_ELSEWHERE.get(str(word).lower(), ()) if one in legal), None)
 
 
 def nearest(word: object, words: Iterable[str]) -> str | None:
     """The legal word that was probably meant, if one is near."""
     legal = list(words)
     written = str(word).lower() if isinstance(word, bool) else str(word)
-    known = _KNOWN_ELSEWHERE.get(written.lower())
-    if known in legal:
+    if known := known_elsewhere(written, legal):
         return known
     swapped = (name for name in legal if sorted(name) == sorted(written))  # modle is model rather than mode
     return next(swapped, None) or next(iter(difflib.get_close_matches(written.lower()[:100], legal, n=1)), None)

@@ -58,7 +58,7 @@ class Workbench:
         """This trial's environment, with the arithmetic that is in force in this workload."""
         mode = self.math_mode.without_autocast() if workload in ("attention", "ceiling") else self.math_mode
         return replace(
-            fingerprint(self.config.device_type),
+            fingerprint(self.config.device_type, trial_cores=self.rank.trial_cores if self.rank else None),
             autocast_dtype=str(mode.autocast_dtype).removeprefix("torch.") if mode.autocast_dtype else None,
             parameter_dtype=str(mode.parameter_dtype).removeprefix("torch."),
             collective_library=collective_library(),
@@ -72,7 +72,12 @@ class Workbench:
             yield
             synchronize(self.config.device_type)
         finally:
-            self.seconds[what] += self._lap()
+            self.seconds[what] = self.seconds.get(what, 0.0) + self._lap()
+
+    @property
+    def seconds_so_far(self) -> float:
+        """What the trial has taken until the end of the last account."""
+        return sum(self.seconds.values())
 
     @contextmanager
     def quiet(self) -> Iterator[None]:

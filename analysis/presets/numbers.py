@@ -21,6 +21,7 @@ def accumulation(results: Results) -> Listing:
         frame=frame,
         keys=["accumulator", "addend", "cast"],
         units={"sum": "1", "error": "1"},
+        decimals={"sum": 4},  # as the published tables have them: the sums differ in the fifth digit
         notes=["cast: whether each addend is cast to the type of the sum before it is added; error: of 10"],
     )
 

@@ -107,7 +107,7 @@ def softmax_against_matmul(results: Results) -> Listing:
 
 
 def profiled_against_timed(results: Results) -> Listing:
-    """The kernels' time in each phase, the phase as it was timed, and how long the GPU was busy in a step."""
+    """The kernels' time in each phase, the phase as it was timed, and how long the GPU was busy in it."""
     profiles = _profiles(results)
     known = profiles.kernels[profiles.kernels["stretch"] != "other"]
     phases = known.assign(phase=known["stretch"].replace("loss", "forward"))
@@ -116,9 +116,11 @@ def profiled_against_timed(results: Results) -> Listing:
     found = found.merge(profiles.trials.reset_index()[[*_PROFILE, "trial_id", "mode"]], on=_PROFILE)
     same = ["trial_id", "environment_id", "mode", "phase"]
     rows = ok_rows(results.measurements).sort_values("started_at")
-    for name, workload, metric in (("timed", "timing", "time"), ("busy", "busy", "busy_time")):
+    for name, metrics in (("timed", ("time",)), ("busy", ("busy_time", "device_time"))):
         # Those that differ in their warm-up or their number of iterations are one here: the newest.
-        newest = rows[(rows["workload"] == workload) & (rows["metric"] == metric)].drop_duplicates(same, keep="last")
+        of_timing = rows[rows["workload"].isin(["timing", "busy"]) & rows["metric"].isin(metrics)]
+        by_metric = of_timing.sort_values("metric", key=lambda column: column.map(metrics.index), kind="stable")
+        newest = by_metric.drop_duplicates(same, keep="last")
         found = found.merge(newest[[*same, "median"]].rename(columns={"median": name}), on=same, how="left")
     found = found.assign(of_timed=found["kernels"] / found["timed"], of_busy=found["kernels"] / found["busy"])
     return profiles.listing(
@@ -127,7 +129,7 @@ def profiled_against_timed(results: Results) -> Listing:
         lines=["phase"],
         units=dict.fromkeys(("kernels", "timed", "busy"), "s") | dict.fromkeys(("of_timed", "of_busy"), "share"),
         notes=[
-            "kernels: time of the profiled kernels; timed: median of the workload timing; busy: of the workload busy",
+            "kernels: time of the profiled kernels; timed, busy: wall and device time of the workload timing, medians",
             "of_timed, of_busy: the kernels' time as a share of these; the loss counts to forward, as it is timed",
         ],
     )

@@ -15,7 +15,16 @@ from analysis.tables import CONDITIONS, DIMENSIONS, FOLLOWS, PROTOCOL, USUAL, de
 from trials.outcome import Flag, Status
 from trials.spec import PROTOCOL_FIELDS
 
-_NO_AXES = ("trial_id", "measurement_id", "environment_id", "attempt_id", "started_at", "host_load", "host_memory")
+_NO_AXES = (
+    "trial_id",
+    "measurement_id",
+    "environment_id",
+    "attempt_id",
+    "started_at",
+    "host_load",
+    "host_memory",
+    "host_memory_for_a_trial",
+)
 """Keys that nearly every result has a value of its own of: there is nothing to lay out along them."""
 
 AXES: tuple[str, ...] = tuple(name for name in KEY_COLUMNS if name not in _NO_AXES)

@@ -9,11 +9,11 @@ import torch
 
 from trials.attention_step import AttentionStep
 from trials.attention_support import check_attention
-from trials.clock import Iteration, Phase, clock_for, time_iteration
+from trials.clock import Clock, Iteration, Phase, clock_for, time_iteration
 from trials.compilation import check_compiled
+from trials.device_time import DeviceTime, device_row, is_host_bound, trace_device
 from trials.devices import Device, find_device, peak_flops
 from trials.fingerprint import fingerprint
-from trials.flags import is_host_bound
 from trials.formulas import attention_flops
 from trials.interval import count_outliers
 from trials.iterations import Series, take_series
@@ -47,26 +47,30 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     bench.clear()  # a model of an earlier workload would count as memory
     with Watch(config.device_type) as watch, bench.quiet():
         step = AttentionStep(config, bench.math_mode)
-        run = _iteration(config, step)
+        run_by = _iteration(config, step)
+        run = partial(run_by, clock_for(config.device_type))
         step.give_gradient()
         if config.compiles:
             yield from _compile(bench, step, run)
         watch.wait()
         series = take_series(bench, run, lambda intervals: sum(interval.step for interval in intervals))
-    del run
+        traced: list[DeviceTime] = []
+        if config.device_type == "cuda":
+            with bench.account("profiled"):
+                traced = trace_device(run_by, trial_seconds=bench.seconds_so_far)
+    del run, run_by
     step.gradient = None
-    yield from _times(config, series, doubts(watch, since=series.since, until=series.until))
+    yield from _times(config, series, traced, doubts(watch, since=series.since, until=series.until))
     with bench.account("measured"):
         memory = list(_memory(config.device_type, step))
     yield from memory
 
 
-def _iteration(config: TrialConfig, step: AttentionStep) -> Callable[[], Intervals]:
-    clock = clock_for(config.device_type)
+def _iteration(config: TrialConfig, step: AttentionStep) -> Callable[[Clock], Intervals]:
     flush = l2_flusher() if config.cold_l2 else None
     phases = [Phase(name=name, run=getattr(step, name)) for name in PHASES]
 
-    def run() -> Intervals:
+    def run(clock: Clock) -> Intervals:
         intervals = []
         for phase in phases:
             if flush:
@@ -88,19 +92,22 @@ def _compile(bench: Workbench, step: AttentionStep, run: Callable[[], Intervals]
         yield Measurement(phase=name, metric="compile_time", unit="s", samples=(interval.step,), flags=flags)
 
 
-def _times(config: TrialConfig, series: Series[Intervals], gpu_flags: tuple[Flag, ...]) -> Iterator[Measurement]:
-    """Time of each phase; on CUDA also the time that the host took to launch it."""
+def _times(
+    config: TrialConfig, series: Series[Intervals], traced: list[DeviceTime], gpu_flags: tuple[Flag, ...]
+) -> Iterator[Measurement]:
+    """Time of each phase; on CUDA also the time that the host took to launch it, and that the device worked in it."""
     met = fingerprint(config.device_type)
     device = find_device(met.device_name, met.device_memory)
     for i, name in enumerate(PHASES):
         warmup, measured = [one[i] for one in series.warmup], [one[i] for one in series.measured]
+        worked = [one.step for one in traced[i :: len(PHASES)]]
         yield Measurement(
             phase=name,
             metric="time",
             unit="s",
             samples=tuple(interval.step for interval in measured),
             warmup_samples=tuple(interval.step for interval in warmup),
-            flags=series.flags + gpu_flags + flags_of_phase(config, name, measured, device),
+            flags=series.flags + gpu_flags + flags_of_phase(config, name, measured, worked, device),
         )
         if config.device_type == "cuda":
             yield Measurement(
@@ -110,19 +117,22 @@ def _times(config: TrialConfig, series: Series[Intervals], gpu_flags: tuple[Flag
                 samples=tuple(interval.enqueue for interval in measured if interval.enqueue is not None),
                 warmup_samples=tuple(interval.enqueue for interval in warmup if interval.enqueue is not None),
             )
+            yield device_row(name, "device_time", worked)
 
 
 def flags_of_phase(
-    config: TrialConfig, phase: str, measured: list[Iteration], device: Device | None
+    config: TrialConfig, phase: str, measured: list[Iteration], worked: list[float], device: Device | None
 ) -> tuple[Flag, ...]:
-    """The flags of one phase by its samples and by the datasheet of the device, if there is one."""
+    """The flags of one phase by its samples, by how long the device worked in others, and by the datasheet of the
+    device, if there is one.
+    """
     seconds = [interval.step for interval in measured]
     peak = peak_flops(device, config.precision) if device else None
     shape = {name: getattr(config, name) for name in ("d_model", "context_length", "batch_size")}
     # No implementation can do without the scores on and below the diagonal, half of all.
     least = attention_flops(phase=phase, **shape) / (2 if config.causal else 1)
     found = {
-        Flag.HOST_BOUND: is_host_bound(measured),
+        Flag.HOST_BOUND: is_host_bound(worked, seconds),
         Flag.OUTLIERS: count_outliers(np.array([seconds]))[0] > 0,
         Flag.PHYSICS_VIOLATION: peak is not None and least > peak * median(seconds),
     }

@@ -1,9 +1,9 @@
-"""Busy: how long the GPU works in one training iteration, whatever it waits for in between."""
+"""Busy: how long the GPU works in one training iteration; what `timing` tells phase by phase, without the timing."""
 
 from collections.abc import Iterator
 
-from trials.busy import busy_row
-from trials.clock import clock_for, time_iteration
+from trials.clock import Clock, clock_for, time_iteration
+from trials.device_time import device_row, trace_device
 from trials.measurement import Measurement
 from trials.workbench import Workbench
 
@@ -11,23 +11,26 @@ WARMUP_ITERATIONS = 3
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Yields the seconds of one traced iteration in which at least one kernel or copy ran.
-
-    It is a workload of its own because the profiler, once it has run, makes every launch of its process slower: it
-    comes after timing, and no other trial follows in that process.
+    """Yields the seconds of traced iterations in which at least one kernel or copy ran; nothing for a CPU, which is its
+    own host.
     """
     phases = bench.step.phases()
-    clock = clock_for(bench.config.device_type)
+    device_type = bench.config.device_type
 
-    def run() -> None:
+    def run(clock: Clock) -> None:
         time_iteration(phases, clock)
         bench.step.drop()
 
     with bench.quiet():
         with bench.account("compile" if bench.config.compiles else "warmup"):
-            run()
+            run(clock_for(device_type))
         with bench.account("warmup"):
             for _ in range(WARMUP_ITERATIONS):
-                run()
-        with bench.account("measured"):
-            yield from busy_row(bench.config.device_type, run)
+                run(clock_for(device_type))
+        if device_type == "cuda":
+            with bench.account("profiled"):
+                times = trace_device(run, trial_seconds=bench.seconds_so_far)
+            yield device_row("step", "busy_time", [one.step for one in times])
+        elif device_type != "cpu":
+            unknown = f"PyTorch cannot trace what runs on device {device_type}"
+            yield Measurement(phase="step", metric="busy_time", unit="s", samples=None, reason=unknown)

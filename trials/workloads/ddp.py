@@ -14,8 +14,9 @@ from trials.collectives import bus_factor
 from trials.communication import Communication
 from trials.compilation import check_compiled, uses_cuda_graphs
 from trials.data_parallel_step import SYNCHRONIZATION, DataParallelStep, gradient_count
+from trials.device_time import device_row, is_host_bound
 from trials.devices import find_device
-from trials.flags import flags_of_times, is_host_bound
+from trials.flags import flags_of_times
 from trials.interval import count_outliers, median_interval
 from trials.iterations import Series, take_series
 from trials.measurement import Measurement
@@ -107,7 +108,13 @@ def lead(bench: Workbench, team: Team) -> Iterator[Measurement]:
         traces: list[Communication] = team.all("trace")
 
     yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=(error,))
-    yield from _times(bench, series, tuple(dict.fromkeys(flag for of_rank in doubtful for flag in of_rank)))
+    gpu_flags = tuple(dict.fromkeys(flag for of_rank in doubtful for flag in of_rank))
+    if config.device_type == "cuda":
+        worked = [min(trace.worked for trace in traces)]
+        limit = [Flag.HOST_BOUND] * is_host_bound(worked, [pair.synchronized.step for pair in series.measured])
+        gpu_flags = (*limit, *gpu_flags)
+        yield device_row("step", "device_time", worked)
+    yield from _times(bench, series, gpu_flags)
     yield from _communication(traces)
     yield from _memory(memory, config.device_type)
     yield from _bandwidth(bench, all_reduces)
@@ -133,10 +140,9 @@ def _times(bench: Workbench, series: Series[Pair], gpu_flags: tuple[Flag, ...]) 
 
     def timed(phase: str, side: str, value: Callable[[Iteration], float]) -> Measurement:
         found = row(phase, "time", lambda pair: value(getattr(pair, side)))
-        host = (Flag.HOST_BOUND,) if is_host_bound([getattr(pair, side) for pair in series.measured]) else ()
         assert found.samples, "there is at least one pair"
         work = "step" if phase == "local_step" else phase
-        return replace(found, flags=host + doubtful + flags_of_times(config, work, found.samples, device))
+        return replace(found, flags=doubtful + flags_of_times(config, work, found.samples, device))
 
     phases = ["forward", "backward", SYNCHRONIZATION] + (["optimizer"] if config.mode == "train_step" else [])
     for i, phase in enumerate(phases):

@@ -1,12 +1,14 @@
 """Timing: how long each phase of a training iteration takes."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from operator import attrgetter
 
-from trials.clock import Iteration, Phase, clock_for, time_iteration
+from trials.clock import Clock, Iteration, Phase, clock_for, time_iteration
 from trials.compilation import check_compiled, compile_counts
+from trials.device_time import DeviceTime, device_rows, is_host_bound, trace_device
 from trials.devices import find_device
-from trials.flags import flags_of_times, is_host_bound
+from trials.flags import flags_of_times
 from trials.iterations import Series, take_series
 from trials.measurement import Measurement
 from trials.outcome import Flag
@@ -18,7 +20,8 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     """Times `measure_steps` iterations after `warmup_steps` equal ones, phase by phase; seconds.
 
     A compiled model's first iteration, in which the compiler runs, is timed apart and is no part of the warm-up. Beside
-    all of them a GPU's clocks, power and temperature are sampled.
+    all of them a GPU's clocks, power and temperature are sampled. On CUDA more iterations follow, which are traced and
+    no part of these: they tell how long the device worked in each phase.
 
     Raises UnsupportedError where this machine cannot run the combination, and RuntimeError where a model that should be
     compiled ran without a compiled graph.
@@ -26,22 +29,30 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     config = bench.config
     with Watch(config.device_type) as watch, bench.quiet():
         phases = bench.step.phases()
-        clock = clock_for(config.device_type)
 
-        def run() -> Iteration:
+        def run_by(clock: Clock) -> Iteration:
             iteration = time_iteration(phases, clock)
             bench.step.drop()
             return iteration
 
+        run = partial(run_by, clock_for(config.device_type))
         if config.compiles:
             yield from _compile(bench, phases, run)
         graphs = compile_counts().graphs
         watch.wait()
         series = take_series(bench, run, attrgetter("step"))
+        device: list[DeviceTime] = []
+        if config.device_type == "cuda":
+            with bench.account("profiled"):
+                device = trace_device(run_by, trial_seconds=bench.seconds_so_far)
 
     if config.compiles:
         yield from _compile_counts(graphs)
-    yield from _times(bench, phases, series, doubts(watch, since=series.since, until=series.until))
+    limit = [Flag.HOST_BOUND] * is_host_bound([one.step for one in device], [one.step for one in series.measured])
+    common = (*limit, *series.flags, *doubts(watch, since=series.since, until=series.until))
+    yield from _times(bench, phases, series, common)
+    if config.device_type == "cuda":
+        yield from device_rows([phase.name for phase in phases], device)
     yield from gauge_rows(watch, warmup_from=series.warmup_from, since=series.since, until=series.until)
 
 
@@ -71,13 +82,12 @@ def _compile_counts(graphs_at_first: int) -> Iterator[Measurement]:
 
 
 def _times(
-    bench: Workbench, phases: Sequence[Phase], series: Series[Iteration], gpu_flags: tuple[Flag, ...]
+    bench: Workbench, phases: Sequence[Phase], series: Series[Iteration], common: tuple[Flag, ...]
 ) -> Iterator[Measurement]:
     """Time of each phase and of the whole step; on CUDA also the time that the host took to launch the step."""
     config = bench.config
     met = bench.fingerprint("timing")
     device = find_device(met.device_name, met.device_memory)
-    common = ((Flag.HOST_BOUND,) if is_host_bound(series.measured) else ()) + series.flags + gpu_flags
 
     def row(phase: str, metric: str, *taken: list[float]) -> Measurement:
         samples, warmup_samples = (tuple(values) for values in taken)
