@@ -79,7 +79,7 @@ def compare(
     values: list[str] | None = None,
     least: float | None = None,
 ) -> Comparison:
-    """Compares rows of `analysis.load(..., newest=False)`: each ok attempt of a measurement is one process.
+    """Compares rows of `analysis.load(..., pooled=False)`: each ok attempt of a measurement is one process.
 
     between: what the sides read in the keys that tell them apart, for the title; these keys, what follows from them and
     `across` may differ, nothing else. stores: what the sides come from, for the title, where that is two. values:

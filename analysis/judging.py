@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from analysis.listing import HIGH, LOW
-from analysis.verdicts import direction, holm, median_of_processes, p_values, ratio_of_medians
+from analysis.processes import pool_statistics
+from analysis.verdicts import direction, holm, p_values, ratio_of_medians
 from trials.interval import Floats
 
 SIDES = ("baseline", "contrast")
@@ -23,19 +24,19 @@ def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Float
     numbers = {name: np.full(count, np.nan) for name in ("ratio", "ratio_low", "ratio_high", "p")}
     medians = {f"{side}{end}": np.full(count, np.nan) for side in SIDES for end in ("", LOW, HIGH)}
     have = np.zeros((count, 2), dtype=bool)
+    processes, spreads = np.zeros((2, count)), np.full((2, count), np.nan)
     for places, sides in _batches(row):
         have[places] = True
         ratio = ratio_of_medians(*sides)
         for name, of_ratio in zip(("ratio", "ratio_low", "ratio_high"), ratio, strict=True):
             numbers[name][places] = of_ratio
         numbers["p"][places] = p_values(*sides)
-        for name, samples in zip(SIDES, sides, strict=True):
-            medians[name][places] = median_of_processes(samples)
     for side, name in enumerate(SIDES):
         of_side = row[row["side"] == side]
-        alone = of_side.drop_duplicates("place", keep=False).set_index("place")
+        pooled = pool_statistics(of_side, of_side["place"].to_numpy()).reindex(range(count))
         for end, column in (("", "median"), (LOW, "low"), (HIGH, "high")):
-            medians[f"{name}{end}"][alone.index] = alone[column]
+            medians[f"{name}{end}"] = pooled[column].to_numpy()
+        processes[side], spreads[side] = pooled["processes"].fillna(0), pooled["spread"]
         have[of_side["place"][of_side["median"].notna()], side] = True
     numbers["p"] = holm(numbers["p"])
     found = direction(numbers["ratio"], numbers["ratio_low"], numbers["ratio_high"], numbers["p"], least)
@@ -48,8 +49,19 @@ def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Float
         ["no result", "failed", "mended", larger, smaller, "same"],
         "ambiguous",
     )
+    told = {}
+    if processes.max(initial=0) > 1:
+        told["processes"] = [_told(*each) for each in zip(*processes, *spreads, strict=True)]
     flags = row.groupby("place")["flags"].agg(_together)
-    return pd.DataFrame({**medians, **numbers, "verdict": verdict, "flags": flags.reindex(range(count)).to_list()})
+    return pd.DataFrame(
+        {**medians, **numbers, **told, "verdict": verdict, "flags": flags.reindex(range(count)).to_list()}
+    )
+
+
+def _told(baseline: float, contrast: float, of_baseline: float, of_contrast: float) -> str:
+    """How many processes each side has, and how far apart their medians lie."""
+    sides = ((baseline, of_baseline), (contrast, of_contrast))
+    return ", ".join(f"{k:.0f}" + (f" ({100 * spread:.2g} %)" if k > 1 else "") for k, spread in sides)
 
 
 def _together(flags: pd.Series) -> tuple[str, ...]:

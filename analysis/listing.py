@@ -15,8 +15,8 @@ class Listing:
     title: str
     """What the lines are."""
     frame: pd.DataFrame
-    """Plain columns; numbers in SI units. `time_low` and `time_high` are printed with `time`, as the median and its
-    interval. `status`, `flags` (tuples) and `reason` are printed in a cell of the line and below the table."""
+    """Plain columns; numbers in SI units. `time_low` and `time_high` are printed with `time`, as its interval.
+    `status`, `flags` (tuples) and `reason` are printed in a cell of the line and below the table."""
     keys: list[str]
     """Columns that tell the lines apart; the first ones."""
     units: dict[str, str]

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from analysis.processes import as_lists, pool
 from analysis.stats import describe
 from trials.devices import find_device, peak_flops
 from trials.environment import is_absent
 from trials.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops, tokens_per_step
-from trials.outcome import Status
 from trials.spec import AUTO_FIELDS, CONFIG_FIELDS, Precision, RequestError
 from trials.store import Store
 
@@ -32,8 +32,8 @@ _DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items() if f.default i
 """What a null means in a row that was stored before the field existed: identifiers leave out what is at its default."""
 
 
-def load(store: str | Store, *, newest: bool = True) -> pd.DataFrame:
-    """Every row of the store's measurements under the names of `trials.record.Record`, and derived columns.
+def load(store: str | Store, *, pooled: bool = True) -> pd.DataFrame:
+    """Every value of the store's measurements under the names of `trials.record.Record`, and derived columns.
 
     `n`, `median`, `low`, `high`, `mean`, `std`, `min`, `max`, `outliers`: of `samples`, in the row's unit (see
     `analysis.stats`; low..high is the 95 % interval of the median). For the metric `time` of the phases forward,
@@ -42,7 +42,9 @@ def load(store: str | Store, *, newest: bool = True) -> pd.DataFrame:
     `tflops`, in TFLOP/s; `mfu`, the share of the datasheet's peak, NaN for a device or arithmetic whose peak is not
     known. For the metric `energy`: `energy_per_token`, in joules. These five are at the median.
 
-    newest: keep one attempt of each measurement in each environment, the newest that is ok, or if none is, the newest.
+    pooled: the processes that measured the same are one row (`analysis.processes.pool`); `processes` says how many
+    there are, `spread` how far apart their medians lie, as a share, `process_lengths` how many of `samples` are whose.
+    False keeps every attempt's own rows, those of superseded failures too.
 
     Lists stay in Arrow (a cell of `samples` reads as a list); integers are nullable; the columns of AUTO_FIELDS hold
     numbers and the word auto. Files that cannot be read are
@@ -70,8 +72,8 @@ def load(store: str | Store, *, newest: bool = True) -> pd.DataFrame:
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     values = pc.list_flatten(table["samples"]).to_numpy()
     frame = pd.concat([frame, describe(values, offsets)], axis=1)
-    frame = _with_speed(frame)
-    return newest_rows(frame) if newest else frame
+    frame = frame.assign(processes=(frame["n"] > 0).astype(np.int64), spread=np.nan, process_lengths=as_lists(lengths))
+    return _with_speed(pool(frame) if pooled else frame)
 
 
 def of_present_devices(frame: pd.DataFrame, where: Collection[str] = ()) -> pd.DataFrame:
@@ -90,19 +92,6 @@ def of_present_devices(frame: pd.DataFrame, where: Collection[str] = ()) -> pd.D
         raise RequestError(f"{words}, and there are no others: `lmsweep doctor` says what can run here")
     warnings.warn(f"{words}; they are left out. `lmsweep status` counts them.", stacklevel=2)
     return frame[~absent].reset_index(drop=True)
-
-
-def newest_rows(frame: pd.DataFrame, *, prefer: Collection[Status] = (Status.OK,)) -> pd.DataFrame:
-    """The rows of one attempt of each measurement in each environment: the newest that ended so, else the newest."""
-    result = ["measurement_id", "environment_id"]
-    attempts = frame[[*result, "attempt_id", "started_at"]].assign(preferred=frame["status"].isin([*prefer]))
-    attempts = attempts.drop_duplicates([*result, "attempt_id"])
-    kept = attempts.sort_values(["preferred", "started_at", "attempt_id"]).drop_duplicates(result, keep="last")
-    if len(kept) == len(attempts):
-        return frame
-    key = [*result, "attempt_id"]
-    chosen = pd.MultiIndex.from_frame(frame[key]).isin(pd.MultiIndex.from_frame(kept[key]))
-    return frame[chosen].reset_index(drop=True)
 
 
 def _column_type(column: pa.DataType) -> pd.api.extensions.ExtensionDtype | None:

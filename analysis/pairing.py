@@ -4,9 +4,9 @@ import pandas as pd
 
 from analysis.cells import cells_of, usual_values
 from analysis.keys import DISTINGUISHING_COLUMNS, label
-from analysis.load import DERIVED_FROM, newest_rows
+from analysis.load import DERIVED_FROM
+from analysis.processes import rows_that_count
 from trials.environment import ENVIRONMENT_FIELDS
-from trials.outcome import Status
 from trials.spec import RequestError
 
 # What cannot be equal where the first is not.
@@ -30,12 +30,7 @@ def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFram
             raise RequestError(f"--value {value}: it follows from a stored one; compare that, such as step.time")
     chosen = values or usual_values(whole)
     cells = pd.concat([cells_of(whole, whole, value) for value in chosen], ignore_index=True)
-    # Every ok attempt is a process; a failure counts where there is none.
-    ok = cells["status"] == Status.OK
-    key = ["side", "measurement_id", "environment_id", "value"]
-    mended = pd.MultiIndex.from_frame(cells[key]).isin(pd.MultiIndex.from_frame(cells.loc[ok, key]))
-    failed = newest_rows(cells[~ok & ~mended])
-    return pd.concat([cells[ok], failed], ignore_index=True)
+    return rows_that_count(cells, within=("side", "value"))
 
 
 def may_differ(cells: pd.DataFrame, names: tuple[str, ...]) -> set[str]:

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pandas as pd
 
-from analysis.load import newest_rows
+from analysis.processes import newest_rows
 from analysis.tables import Table, default_layout, pivot
 from trials.outcome import Status
 from trials.spec import Precision, RequestError

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.keys import NO_VALUE
-from analysis.tables import Table
+from analysis.tables import CELL_CONTENTS, Table
 from trials.interval import Floats
 from trials.outcome import Status
 
@@ -39,7 +39,7 @@ def with_ratios(table: Table, *, key: str, baseline: Any, kind: Kind) -> Table:
     columns = table.median.columns
     names = [str(name) for name in columns.names]
     place = names.index(key)
-    parts = {name: [getattr(table, name)] for name in ("median", "low", "high", "status", "flags", "reason")}
+    parts = {name: [getattr(table, name)] for name in CELL_CONTENTS}
     units: dict[str, str | None] = {}
     for column in columns:
         base = (*column[:place], baseline, *column[place + 1 :])
@@ -72,6 +72,9 @@ def _ratio(table: Table, column: Any, base: Any, kind: Kind) -> dict[str, pd.Dat
     index = table.median.index
     contents = {
         **dict(zip(("median", "low", "high"), numbers, strict=True)),
+        **{
+            name: np.full(len(index), empty) for name, empty in CELL_CONTENTS.items() if name in ("processes", "spread")
+        },
         "status": np.where(known, str(Status.OK), NO_VALUE),
         "flags": pd.Series(flags, index, dtype=object),
         "reason": np.full(len(index), ""),

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from trials.interval import Floats, count_outliers, samples_below
+from trials.interval import Floats, count_outliers, intervals
 
 STATISTICS = ("n", "median", "low", "high", "mean", "std", "min", "max", "outliers")
 
@@ -36,21 +36,16 @@ def describe_samples(samples: Sequence[float]) -> tuple[float, float, float]:
 
 
 def _describe_equal(samples: Floats) -> dict[str, Floats]:
-    rows, n = samples.shape
-    order = np.argsort(samples, axis=1)
-    ordered = np.take_along_axis(samples, order, axis=1)
+    n = samples.shape[1]
     mean = samples.mean(axis=1)
+    median, low, high = intervals(samples)
     statistics = {
-        "median": (ordered[:, (n - 1) // 2] + ordered[:, n // 2]) / 2,
+        "median": median,
         "mean": mean,
-        "min": ordered[:, 0],
-        "max": ordered[:, -1],
+        "min": samples.min(axis=1),
+        "max": samples.max(axis=1),
         "outliers": count_outliers(samples),
     }
     if n > 1:
-        below = samples_below(samples, order)
-        each = np.arange(rows)
-        statistics["low"] = ordered[each, below]
-        statistics["high"] = ordered[each, n - 1 - below]
-        statistics["std"] = samples.std(axis=1, ddof=1)
+        statistics |= {"low": low, "high": high, "std": samples.std(axis=1, ddof=1)}
     return {name: np.where(np.isnan(mean), np.nan, column) for name, column in statistics.items()}

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from analysis.load import newest_rows
+from analysis.processes import newest_rows
 from trials.outcome import Flag, Status
 
 _RESULT = ["measurement_id", "environment_id", "workload"]
@@ -11,7 +11,7 @@ _RESULT = ["measurement_id", "environment_id", "workload"]
 def counts(frame: pd.DataFrame) -> pd.DataFrame:
     """Workloads of trials by how they ended: columns sweep, device_name and one per status met.
 
-    The frame is that of `analysis.load`; loaded with newest=False it counts what `lmsweep plan` goes by: the newest
+    The frame is that of `analysis.load`; loaded with pooled=False it counts what `lmsweep plan` goes by: the newest
     attempt with a result or, if none has one, the newest. A workload of a trial counts once per environment.
     """
     newest = newest_rows(frame, prefer=[status for status in Status if status.is_final])

@@ -12,8 +12,9 @@ from analysis.keys import DISTINGUISHING_COLUMNS, NO_VALUE, check_key, label, na
 from trials.environment import ENVIRONMENT_FIELDS
 from trials.spec import CONFIG_FIELDS, PROTOCOL_FIELDS, RequestError
 
-_CELL_CONTENTS: dict[str, object] = {
-    "median": np.nan, "low": np.nan, "high": np.nan, "status": NO_VALUE, "flags": (), "reason": ""
+CELL_CONTENTS: dict[str, object] = {
+    "median": np.nan, "low": np.nan, "high": np.nan, "processes": 0.0, "spread": np.nan,
+    "status": NO_VALUE, "flags": (), "reason": "",
 }  # fmt: skip
 """What a cell holds, and what it holds where there is no result."""
 
@@ -33,9 +34,9 @@ CONDITIONS = (
 its name, and the rest of an environment nearly always from the device and the version of torch."""
 
 FOLLOWS: dict[str, tuple[str, ...]] = {
+    "device": ("device_name",),
     **dict.fromkeys(DIMENSIONS, ("model",)),
     **{name: ("device_name", "torch_version") for name in ENVIRONMENT_FIELDS if name not in CONDITIONS},
-    "device": ("device_name",),
 }
 """Keys that need no word of their own where these keys are told, as long as they say no more."""
 
@@ -61,6 +62,10 @@ class Table:
     """Lower end of the 95 % interval of the median; NaN where it cannot be known."""
     high: pd.DataFrame
     """Upper end of it."""
+    processes: pd.DataFrame
+    """How many processes the numbers are of."""
+    spread: pd.DataFrame
+    """How far apart the medians of these lie, as a share of the median; NaN where there are not several."""
     status: pd.DataFrame
     """How the result ended, one word of `Status`; "-" where the store holds no such result."""
     flags: pd.DataFrame
@@ -110,19 +115,34 @@ def arrange(cells: pd.DataFrame, *, rows: list[str], cols: list[str], values: li
     _check_unambiguous(cells, row_codes * len(columns) + column_codes, [*rows, *cols, "value"])
 
     def wide(name: str) -> pd.DataFrame:
-        empty = _CELL_CONTENTS[name]
+        empty = CELL_CONTENTS[name]
         grid = np.empty((len(index), len(columns)), dtype=np.float64 if isinstance(empty, float) else object)
         grid.fill(empty)
         grid[row_codes, column_codes] = cells[name].to_numpy()
         return pd.DataFrame(grid, index=index, columns=columns)
 
-    frames: dict[str, Any] = {name: wide(name) for name in _CELL_CONTENTS}
+    frames: dict[str, Any] = {name: wide(name) for name in CELL_CONTENTS}
     return Table(
         **frames,
         units={value: unit_of(cells, value) for value in values},
         conditions=common_conditions(cells, [*rows, *cols]),
         differing={name: _few(_readings(cells, name)) for name in _told_apart_by(cells, [*rows, *cols])},
+        notes=process_notes(cells),
     )
+
+
+def process_notes(cells: pd.DataFrame) -> tuple[str, ...]:
+    """Of how many processes the cells are, and what follows for their intervals, as sentences."""
+    varied = cells[cells["low"] < cells["high"]]
+    counts = sorted(set(varied["processes"].astype(int)))
+    if not counts:
+        return ()
+    alone = "what differs from process to process is in no interval; `lmsweep run --fresh` adds a process"
+    if counts == [1]:
+        return (f"One process a cell: {alone}.",)
+    apart = 100 * varied["spread"].max()
+    many = f"{' or '.join(map(str, counts))} processes a cell; the medians of one cell lie up to {apart:.2g} % apart."
+    return (many, f"Cells of one process: {alone}.") if counts[0] == 1 else (many,)
 
 
 def default_layout(

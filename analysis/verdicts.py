@@ -10,20 +10,17 @@ simulates how often each goes wrong.
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 from scipy.stats import mannwhitneyu
 
-from analysis.ratios import ratio_interval
-from trials.interval import Floats, samples_below
+from analysis.processes import spread_of_medians, student, within_processes
+from trials.interval import FEWEST, Floats, correlation, independent_interval, intervals, widest_likely
 
 SIGNIFICANCE = 0.05
 """Probability that a comparison of equal things calls any of them different, if their samples are independent."""
 
-RESAMPLES = 1000
-"""Of the bootstrap, for each pair."""
-
-MEDIANS = 200
-"""Of the resampled samples of each process, from which the bootstrap draws: they are what takes its time."""
+FURTHEST = 1.5
+"""Times the distance to the outermost samples that the interval of a ratio reaches at most. Ten samples cannot tell
+neighbours that are nearly the same from a few that happen to be alike: without a limit they find no difference."""
 
 _NORMAL = 1.96
 """Standard deviations on either side of the mean that hold 95 % of a normal distribution."""
@@ -37,26 +34,28 @@ def median_of_processes(samples: Floats) -> Floats:
 def ratio_of_medians(baseline: Floats, contrast: Floats) -> tuple[Floats, Floats, Floats]:
     """contrast / baseline and its 95 % interval; both (pairs, processes, samples), all positive.
 
-    Of one process each: from the intervals of both medians (`ratio_interval`), widened, on the scale of logarithms, as
-    Student's t is from the normal distribution with half as many degrees of freedom as samples, since those of short
-    series are too narrow. Of several: a hierarchical bootstrap, which draws processes, then samples of each, widened by
-    sqrt(k / (k - 1)), since it takes the k processes of a side for all there are, and as Student's t with as many
-    degrees of freedom as processes less two.
+    On the scale of logarithms. Of one process each: `_within`. Where a side has several: Student's, with the spread
+    between the processes of both sides together, and nowhere less than what differs within them.
     """
-    processes = (baseline.shape[1], contrast.shape[1])
-    if max(processes) == 1:
-        fewest = min(baseline.shape[2], contrast.shape[2])
-        ratio, low, high = ratio_interval(
-            *_median_with_interval(contrast[:, 0]), *_median_with_interval(baseline[:, 0])
-        )
-        return _widened(ratio, low, high, _student((fewest - 1) / 2))
+    sides = [np.log(baseline), np.log(contrast)]
+    processes = [side.shape[1] for side in sides]
     ratio = median_of_processes(contrast) / median_of_processes(baseline)
-    random = np.random.default_rng(0)
-    drawn = [_resampled(contrast[pair], random) / _resampled(baseline[pair], random) for pair in range(len(ratio))]
-    low, high = np.quantile(drawn, (0.025, 0.975), axis=1)
-    fewest = min(count for count in processes if count > 1)
-    widening = np.sqrt(fewest / (fewest - 1)) * _student(max(sum(processes) - 2, 1))
-    return _widened(ratio, np.minimum(low, ratio), np.maximum(high, ratio), widening)
+    if max(processes) == 1:
+        below, above = _within(sides[0][:, 0], sides[1][:, 0])
+        return ratio, ratio * np.exp(-below), ratio * np.exp(above)
+    medians = [np.median(side, axis=2) for side in sides]
+    freedom = sum(processes) - 2
+    squares = sum(((of_side - of_side.mean(axis=1, keepdims=True)) ** 2).sum(axis=1) for of_side in medians)
+    between = (
+        student(freedom)
+        * np.sqrt(squares / freedom)
+        * np.hypot(spread_of_medians(processes[0]), spread_of_medians(processes[1]))
+    )
+    below, above = between, between
+    if all(side.shape[2] > 1 for side in sides):
+        one, other = (_distances(side) for side in sides)
+        below, above = (np.maximum(between, np.hypot(one[1 - end], other[end])) for end in (0, 1))
+    return ratio, ratio * np.exp(-below), ratio * np.exp(above)
 
 
 def p_values(baseline: Floats, contrast: Floats) -> Floats:
@@ -101,33 +100,40 @@ def direction(ratio: Floats, low: Floats, high: Floats, p: Floats, least: Floats
     return found
 
 
-def _student(freedom: float) -> float:
-    """How much wider Student's distribution is than the normal one."""
-    return max(float(stdtrit(freedom, 0.975)) / _NORMAL, 1.0) if freedom > 0 else np.inf
+def _within(baseline: Floats, contrast: Floats) -> tuple[Floats, Floats]:
+    """How far below and above the difference of medians of two (rows, n) matrices its interval reaches.
+
+    Neighbours are taken to be as alike on one side as on the other, so that both tell of it; for every rho there may
+    be, the distances of both intervals are added in quadrature (Donner and Zou, Statistical Methods in Medical
+    Research 21, 2012). A side reaches no further than FURTHEST times the distance to its outermost samples.
+    """
+    sides = (baseline, contrast)
+    fewest = min(side.shape[1] for side in sides)
+    if fewest == 1:
+        unknown = np.full(len(baseline), np.nan)
+        return unknown, unknown
+    ordered = [np.sort(side, axis=1) for side in sides]
+    one, other = (independent_interval(side) for side in ordered)
+    ends = [(one[2] - one[0], other[0] - other[1]), (one[0] - one[1], other[2] - other[0])]
+    if fewest < FEWEST:
+        factor = max(student(max((fewest - 1) // 2, 1)) / _NORMAL, 1.0)
+        return np.hypot(*ends[0]) * factor, np.hypot(*ends[1]) * factor
+    first, second = (correlation(side) for side in sides)
+    chances, freedom = first.chances(second), sum(side.shape[1] for side in sides) - 2
+    outermost = [
+        (side[:, -1] - middle[0], middle[0] - side[:, 0]) for side, middle in zip(ordered, (one, other), strict=True)
+    ]
+    limits = [np.hypot(outermost[0][0], outermost[1][1]), np.hypot(outermost[0][1], outermost[1][0])]
+    reach = []
+    for (of_one, of_other), limit in zip(ends, limits, strict=True):
+        errors = np.hypot(first.error * of_one, second.error * of_other)
+        least = np.hypot(of_one, of_other)
+        reach.append(np.clip(widest_likely(chances, errors, freedom), least, np.maximum(FURTHEST * limit, least)))
+    return reach[0], reach[1]
 
 
-def _widened(ratio: Floats, low: Floats, high: Floats, factor: float) -> tuple[Floats, Floats, Floats]:
-    if not np.isfinite(factor):
-        unknown = np.full(len(ratio), np.nan)
-        return ratio, unknown, unknown
-    return ratio, ratio * (low / ratio) ** factor, ratio * (high / ratio) ** factor
-
-
-def _median_with_interval(samples: Floats) -> tuple[Floats, Floats, Floats]:
-    rows, n = samples.shape
-    if n == 1:
-        unknown = np.full(rows, np.nan)
-        return samples[:, 0], unknown, unknown
-    order = np.argsort(samples, axis=1)
-    ordered = np.take_along_axis(samples, order, axis=1)
-    below, each = samples_below(samples, order), np.arange(rows)
-    return np.median(samples, axis=1), ordered[each, below], ordered[each, n - 1 - below]
-
-
-def _resampled(samples: Floats, random: np.random.Generator) -> Floats:
-    """RESAMPLES times the median of processes of one (processes, samples) matrix."""
-    processes, n = samples.shape
-    each = np.arange(processes)[:, None, None]
-    medians = np.median(samples[each, random.integers(n, size=(processes, MEDIANS, n))], axis=2)
-    chosen = random.integers(processes, size=(RESAMPLES, processes))
-    return np.median(medians[chosen, random.integers(MEDIANS, size=chosen.shape)], axis=1)
+def _distances(side: Floats) -> tuple[Floats, Floats]:
+    """How far below and above the median of processes is uncertain by what differs within them."""
+    pairs, processes, n = side.shape
+    median, low, high = (end.reshape(pairs, processes) for end in intervals(side.reshape(-1, n)))
+    return within_processes(median - low), within_processes(high - median)

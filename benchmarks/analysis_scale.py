@@ -82,7 +82,7 @@ def measure(folder: str) -> None:
         analysis.pivot(frame, rows=rows, cols=cols, values=values, where={})
 
     def load_and_compare() -> None:
-        frame = analysis.load(folder, newest=False)
+        frame = analysis.load(folder, pooled=False)
         sides = select_sides(frame, {"precision": "tf32"}, {"precision": "bf16"})
         values = [f"{phase}.time" for phase in PHASES]
         found = compare(sides[0], sides[1], between=sides[2], values=values)

@@ -108,8 +108,8 @@ def main() -> None:
     for one, config, answer in zip(FRONTIERS, configs, answers, strict=True):
         if time.monotonic() - began > seconds - (45 if config.compiles else 15):
             break
-        if answer["largest"] is None:
-            raise RuntimeError(f"{config}: {answer['reason']}")
+        if answer["reason"]:
+            raise RuntimeError(f"{one}: {answer['reason']}")
         sure, possible = answer["largest"], answer["possible"]
         at = sure == 0 or runs(replace(config, batch_size=sure))
         beyond = runs(replace(config, batch_size=possible + 1))

@@ -21,7 +21,7 @@ import pandas as pd
 from tabulate import tabulate
 
 from analysis import load
-from trials.processes import search_path
+from trials import interpreter
 
 ROOT = Path(__file__).parent.parent
 FOREIGN = """
@@ -78,12 +78,11 @@ class Run:
 
 def run(store: Path, gpus: int, arguments: Sequence[str]) -> Run:
     visible = ",".join(map(str, range(gpus)))
-    environment = os.environ | {
+    environment = interpreter.environment() | {
         "CUDA_VISIBLE_DEVICES": visible,
         "TORCHINDUCTOR_CACHE_DIR": str(store.parent / "compile-cache"),
-        "PYTHONPATH": search_path(),
     }
-    command = [sys.executable, "-m", "orchestrator.cli", "run", *arguments, "--store", str(store)]
+    command = interpreter.command("orchestrator.cli", "run", *arguments, "--store", str(store))
     began = time.monotonic()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     seconds = time.monotonic() - began

@@ -1,9 +1,8 @@
-"""The answers of ``python -m trials.predict``, a process that may import torch, to a question; they come one by one."""
+"""The answers of `trials.predict`, a process that may import torch, to a question; they come one by one."""
 
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -11,7 +10,9 @@ from threading import Event, Thread
 from typing import Any
 
 from orchestrator.terminal import format_seconds, say
+from trials.interpreter import command, environment
 from trials.processes import kill_group
+from trials.scratch import temporary_folder
 from trials.spec import RequestError, TrialConfig
 
 SAY_EVERY = 10.0
@@ -36,19 +37,18 @@ class Answers:
         self._on_answer = on_answer
         self._began = time.monotonic()
         self._over = Event()
-        request = tempfile.TemporaryFile()  # noqa: SIM115 - the process has its own handle
+        request = tempfile.TemporaryFile(dir=temporary_folder())  # noqa: SIM115 - the process has its own handle
         asked = {"question": question, "configs": [vars(one) for one in configs], **options}
         request.write(json.dumps(asked).encode())
         request.seek(0)
-        command = [sys.executable, "-m", "trials.predict", str(os.getpid())]
         # In a group of its own that ends with this process, and without a GPU, which no prediction needs: a driver that
         # was initialised could not be used by the processes that it forks.
         self._process = subprocess.Popen(
-            command,
+            command("trials.predict", str(os.getpid())),
             stdin=request,
             stdout=subprocess.PIPE,
+            env=environment() | {"CUDA_VISIBLE_DEVICES": ""},
             start_new_session=True,
-            env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
         )
         self._reader = Thread(target=self._read, name="answers", daemon=True)
         self._reader.start()

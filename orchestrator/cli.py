@@ -1,60 +1,44 @@
-"""The command. Its verbs parse, call and print; what one needs it imports itself, so that --help answers at once."""
+"""The command, from its first moment to its last: what interrupts it, and what it says where it cannot go on."""
 
+import os
 import signal
 import sys
-from typing import Annotated
-
-import typer
-
-from orchestrator import measuring_verbs, reading_verbs
-from orchestrator.terminal import say, say_warnings
-from trials import __version__
-from trials.spec import RequestError
-
-app = typer.Typer(
-    name="lmsweep",
-    help="Benchmark sweeps for language-model training. Start with: lmsweep run quick",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        say(f"lmsweep {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def common(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
-) -> None:
-    pass
-
-
-for verb in (
-    measuring_verbs.plan,
-    measuring_verbs.run,
-    measuring_verbs.trial,
-    reading_verbs.status,
-    reading_verbs.table,
-    reading_verbs.compare,
-    reading_verbs.report,
-    measuring_verbs.doctor,
-):
-    app.command()(verb)
 
 
 def main() -> None:
     """Runs the command; a wrong request is one message on standard error and exit code 2."""
+    hears_ctrl_c = signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    if hears_ctrl_c:
+        # Nothing has begun that would have to be ended.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from orchestrator.interrupt import ended, exit_code, heed_endings, words
+    from orchestrator.terminal import Output, OutputError, say, say_warnings
+    from orchestrator.verbs import app
+    from trials.spec import RequestError
+
     say_warnings()
+    Output.replace()
     try:
+        heed_endings()
+        if hears_ctrl_c:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            raise RequestError("the current folder has been deleted; cd to one that exists") from None
         app()
     except RequestError as error:
         say(f"lmsweep: {error}", error=True)
         sys.exit(2)
+    except OutputError as error:
+        say(f"lmsweep: cannot write to standard output: {error}", error=True)
+        sys.exit(1)
+    except (KeyboardInterrupt, SystemExit) as end:
+        if isinstance(end, SystemExit) and end.code != 128 + signal.SIGINT:
+            raise
+        if ended():  # typer takes it for Ctrl-C
+            say(f"lmsweep: {words()}", error=True)
+        sys.exit(exit_code())
     finally:
         # Only Ray and the interpreter have anything left to end: Ctrl-C while they do is no matter of exceptions.
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -11,6 +11,7 @@ from orchestrator.launch import start_ray
 from orchestrator.node_types import startable_nodes
 from orchestrator.resources import PATIENCE, Node, accelerator_names, look_at_machine, node_from_json, this_machine
 from orchestrator.software import differences, software
+from trials.interpreter import environment
 from trials.spec import RequestError
 
 PORT_PATIENCE = 5.0
@@ -113,7 +114,9 @@ def ask_nodes(nodes: list[dict[str, Any]], question: Any) -> list[Any]:
 
 def describe() -> str:
     """What a node is, as JSON; runs there."""
-    done = subprocess.run(look_at_machine(), capture_output=True, text=True, check=False, timeout=PATIENCE)
+    done = subprocess.run(
+        look_at_machine(), capture_output=True, env=environment(), text=True, check=False, timeout=PATIENCE
+    )
     if done.returncode:
         raise RuntimeError(f"python -m trials.fingerprint: {done.stderr.strip()[-500:]}")
     return done.stdout

@@ -7,23 +7,26 @@ its only result and are handed to `on_rows` at once.
 import logging
 import os
 import sys
-import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from orchestrator import ray_private
 from orchestrator.crew import Crew
 from orchestrator.gate import Gate
-from orchestrator.interrupt import ctrl_c_waits
+from orchestrator.interrupt import ctrl_c_waits, endings_wait
 from orchestrator.live_nodes import LiveNodes
 from orchestrator.placement import Placement
 from orchestrator.plan import PlannedTrial
 from trials.attempt import Attempt
 from trials.cores import usable_cores
+from trials.interpreter import environment
 from trials.outcome import Status
 from trials.record import Row
+from trials.scratch import scratch_folder, temporary_folder
+from trials.spec import RequestError
 
 NODE_SETTINGS = {
     # Ray's memory monitor kills a worker in a way that Tune cannot tell from its own failure and aborts the sweep.
@@ -48,6 +51,9 @@ SETTINGS = {
 OBJECT_STORE_BYTES = 200_000_000
 """Trials exchange kilobytes through Ray's object store."""
 
+LONGEST_FOLDER = 107 - len("/ray/session_2026-01-31_23-59-59_123456_1234567/sockets/plasma_store")
+"""Bytes that the path of the folder may have in which Ray makes its sockets; the system takes 107 for one."""
+
 AHEAD = 2
 """Trials that Tune knows of for each that can run: the next one is placed as soon as one ends, and an autoscaler sees
 that there is more to do."""
@@ -69,7 +75,24 @@ def prepare(address: str | None) -> None:
         start_ray(None, cpus=len(usable_cores()), gpus=None)
 
 
+@contextmanager
+def safe_environment() -> Iterator[None]:
+    """Inside, this process has the environment of those that we start, for those that Ray starts."""
+    before = dict(os.environ)
+    safe = environment()
+    for name in before.keys() - safe.keys():
+        del os.environ[name]
+    os.environ.update(safe)
+    try:
+        yield
+    finally:
+        for name in safe.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
 @ctrl_c_waits("Ray's start")
+@endings_wait()
 def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
     """Joins the cluster at `address`, or starts Ray on this machine, reachable from nowhere else, with these many cores
     and GPUs to give away; None for the GPUs that it finds.
@@ -77,6 +100,7 @@ def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
     os.environ.update(SETTINGS)
     if address is None:
         os.environ["RAY_AUTH_MODE"] = "disabled"  # only the loopback interface can reach it
+        os.environ["RAY_TMPDIR"] = str(folder_for_sockets())
     import ray
 
     if ray.is_initialized():
@@ -84,25 +108,39 @@ def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
         if address is not None or gpus is None or (has.get("CPU", 0), has.get("GPU", 0)) == (cpus, gpus):
             return
         ray.shutdown()  # it was started before it was known what there is
-    if address is not None:
-        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
-        return
-    ray.init(
-        "local",
-        num_cpus=cpus,
-        num_gpus=gpus,
-        object_store_memory=OBJECT_STORE_BYTES,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        _node_ip_address="127.0.0.1",
-    )
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    with safe_environment():
+        if address is not None:
+            ray.init(address, job_config=ray_private.job_config(), **quiet)
+            return
+        ray.init(
+            "local",
+            num_cpus=cpus,
+            num_gpus=gpus,
+            object_store_memory=OBJECT_STORE_BYTES,
+            include_dashboard=False,
+            job_config=ray_private.job_config(),
+            **ray_private.LOOPBACK,
+            **quiet,
+        )
+    ray_private.kill_at_shutdown()
 
 
 def stop_ray() -> None:
     """Ends it, if it was started."""
     if ray := sys.modules.get("ray"):  # an import that was interrupted fails when it is tried again
         ray.shutdown()
+
+
+def folder_for_sockets() -> Path:
+    """The folder in which Ray makes its own: the one for temporary files unless its path is too long for a socket's."""
+    for folder in map(Path, (os.environ.get("RAY_TMPDIR") or temporary_folder(), "/tmp", "/var/tmp", "/dev/shm")):
+        if len(os.fsencode(folder)) <= LONGEST_FOLDER and os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    raise RequestError(
+        f"Ray needs a folder whose path has at most {LONGEST_FOLDER} bytes, as those of sockets are limited, and none "
+        f"of {temporary_folder()}, /tmp, /var/tmp and /dev/shm is that can be written to; set RAY_TMPDIR to one"
+    )
 
 
 def launch(
@@ -171,10 +209,10 @@ def launch(
                 if gate.closed or not held:
                     tune_controller.stop_trial(trial)
                     waiting.remove(trial)
-            free = tune_controller._actor_cache
-            if not free.num_cached_objects:
+            free = ray_private.FreeActors(tune_controller)
+            if not free:
                 return None
-            fits = [trial for trial in waiting if free.has_cached_object(trial.placement_group_factory)]
+            fits = [trial for trial in waiting if free.has_one_for(trial)]
             return min(fits, key=lambda trial: trial.config["index"], default=None)
 
     class Deliver(NotKept, TrialProgressCallback):
@@ -189,9 +227,7 @@ def launch(
             delivery.clear()  # Tune keeps every result: let it keep an empty one
 
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            # Tune keeps every trial, and most of one is a history of metrics that nobody asks for.
-            trial.run_metadata.metric_analysis.clear()
-            trial.run_metadata.metric_n_steps.clear()
+            ray_private.forget_metrics(trial)
 
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             lose(_planned(trial), f"the worker or its node died: {_last_error(trial)}")
@@ -215,7 +251,7 @@ def launch(
 
     live_nodes = LiveNodes()
     slots = sum(asked.slots for asked in {_placement(planned) for planned in trials})
-    with tempfile.TemporaryDirectory(prefix="lmsweep-tune-") as scratch, _registry_asked_once():
+    with scratch_folder() as scratch, ray_private.registry_asked_once():
         tuner = tune.Tuner(
             tune.with_resources(tune.with_parameters(_supervisor(), trials=trials), resources),
             tune_config=tune.TuneConfig(
@@ -225,7 +261,7 @@ def launch(
                 reuse_actors=True,
             ),
             run_config=tune.RunConfig(
-                storage_path=scratch,
+                storage_path=str(scratch),
                 verbose=0,
                 callbacks=[Deliver()],
                 failure_config=tune.FailureConfig(max_failures=2),
@@ -233,32 +269,6 @@ def launch(
             ),
         )
         tuner.fit()
-
-
-@contextmanager
-def _registry_asked_once() -> Iterator[None]:
-    """Inside, Tune asks the cluster once for the class that it runs: without this three times for each trial, which is
-    a seventh of the time of one that does nothing.
-    """
-    from ray.tune import registry
-
-    ask, put = registry._internal_kv_get, registry._internal_kv_put
-    known: dict[Any, Any] = {}
-
-    def get(key: Any) -> Any:
-        if known.get(key) is None:
-            known[key] = ask(key)
-        return known[key]
-
-    def register(key: Any, value: Any, **options: Any) -> Any:
-        known.pop(key, None)
-        return put(key, value, **options)
-
-    registry._internal_kv_get, registry._internal_kv_put = get, register  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        registry._internal_kv_get, registry._internal_kv_put = ask, put
 
 
 def _placement(planned: PlannedTrial) -> Placement:

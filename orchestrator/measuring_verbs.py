@@ -88,6 +88,7 @@ def run(
     no_predict: NoPredict = False,
     nsys: Nsys = False,
     budget: Annotated[str | None, typer.Option(help="Run what fits into this time: 30m, 2h, ...")] = None,
+    grace: Annotated[str | None, typer.Option(help="Time for what runs to end after SIGTERM: 30s, 2m, ...")] = None,
 ) -> None:
     """Run what a sweep asks for and the store does not hold yet. Ctrl-C ends it; the next run goes on."""
     began = time.monotonic()
@@ -95,11 +96,13 @@ def run(
 
     from orchestrator.delivery import StoreError
     from orchestrator.duration import seconds_of
+    from orchestrator.interrupt import exit_code, words
     from orchestrator.neighbours import other_runs, words_about
     from orchestrator.plan_view import summary
     from orchestrator.run import prepare, run_plan
     from orchestrator.run_view import closing_words, left_out
 
+    graceful = seconds_of(grace, "--grace") if grace else 0.0
     rest = _command(
         sweep,
         {
@@ -107,6 +110,7 @@ def run(
             "--set": set,
             "--address": [address],
             "--cluster": [cluster],
+            "--grace": [grace],
         },
         {"--no-predict": no_predict, "--nsys": nsys},
     )
@@ -134,10 +138,10 @@ def run(
         say(words_about(others), error=True)
     try:
         with ready.progress:
-            run_plan(ready, address)
+            run_plan(ready, address, grace=graceful)
     except KeyboardInterrupt:
-        say(f"\ninterrupted; what had ended is in {store}. `{rest}` goes on.", error=True)
-        raise typer.Exit(130) from None
+        say(f"\n{words()}; what had ended is in {store}. `{rest}` goes on.", error=True)
+        raise typer.Exit(exit_code()) from None
     except StoreError as error:
         say(f"lmsweep: {store} takes no more results: {error}. `{rest}` goes on.", error=True)
         raise typer.Exit(1) from None
@@ -236,10 +240,7 @@ def _plan(
     memory_asked_for()  # says what is wrong with it before anything is done
     changed = [*overrides, "profiler=nsys"] if nsys else overrides
     if budget:
-        try:
-            seconds_of(budget)
-        except RequestError as error:
-            raise RequestError(f"--budget {error}") from None
+        seconds_of(budget, "--budget")  # says what is wrong with it before anything is done
     asked = load_sweep(sweep, parse_overrides(changed))
     budget = budget or asked.budget
     there = device_memory(on) if on else None

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from orchestrator.out_of_memory import in_short
 from orchestrator.pace import Pace
 from orchestrator.plan import PlannedTrial
-from orchestrator.terminal import format_seconds, harmless
+from orchestrator.terminal import OutputError, format_seconds, harmless, say
 from trials.outcome import Flag, Status
 from trials.record import Record
 from trials.spec import CONFIG_FIELDS, TrialConfig
@@ -87,7 +87,11 @@ class RunProgress:
 
     def say(self, line: str) -> None:
         """Prints a line above the bars."""
-        self._live.console.print(harmless(line), highlight=False, markup=False, soft_wrap=True)
+        try:
+            self._live.console.print(harmless(line), highlight=False, markup=False, soft_wrap=True)
+        except (OutputError, BrokenPipeError) as error:  # results are worth more than words about them
+            self._live.console.quiet = True
+            say(f"lmsweep: cannot write to standard output: {error}; the run goes on", error=True)
 
     def _show(self, device_name: str) -> None:
         if self._live.disable:

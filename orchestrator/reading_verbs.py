@@ -17,7 +17,7 @@ def status(store: StoreArgument = "results") -> None:
     from analysis import load
     from analysis.status import counts, flag_words
 
-    frame = load(store, newest=False)
+    frame = load(store, pooled=False)
     say(counts(frame).to_markdown(index=False) if len(frame) else f"{store} holds no results yet")
     if doubts := flag_words(frame):
         say(f"\n{doubts}")
@@ -111,12 +111,12 @@ def compare(
         return
     if other is None and not (first and second):
         raise RequestError("say what to compare: --baseline key=value --contrast key=value, or a second store")
-    frame = select(load(store, newest=False), conditions)
+    frame = select(load(store, pooled=False), conditions)
     if other is None:
         one, two, between = select_sides(frame, first, second)
     else:
         one = select(frame, first, option="--baseline")
-        two = select(select(load(other, newest=False), conditions), second, option="--contrast")
+        two = select(select(load(other, pooled=False), conditions), second, option="--contrast")
         between = {name: (first.get(name, "any"), second.get(name, "any")) for name in {**first, **second}}
     found = compare_sides(
         one,

@@ -3,11 +3,11 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from trials.environment import Fingerprint, absent, environment_id
+from trials.interpreter import command, environment
 from trials.spec import RequestError, TrialConfig
 
 ACCELERATOR = "accelerator_type:"
@@ -64,7 +64,9 @@ def this_machine(meanwhile: Callable[[], object] = lambda: None) -> Node:
 
     Raises RequestError where it fails, or does not answer.
     """
-    with subprocess.Popen(look_at_machine(), stdout=subprocess.PIPE, text=True, start_new_session=True) as probe:
+    with subprocess.Popen(
+        look_at_machine(), stdout=subprocess.PIPE, env=environment(), text=True, start_new_session=True
+    ) as probe:
         try:
             meanwhile()
             answer, _ = probe.communicate(timeout=PATIENCE)
@@ -81,8 +83,8 @@ def this_machine(meanwhile: Callable[[], object] = lambda: None) -> Node:
 
 
 def look_at_machine() -> list[str]:
-    """The command that prints what `node_from_json` reads, and ends with this process."""
-    return [sys.executable, "-m", "trials.fingerprint", str(os.getpid())]
+    """The command that prints what `node_from_json` reads, and ends with this process; it is for `environment()`."""
+    return command("trials.fingerprint", str(os.getpid()))
 
 
 def node_from_json(text: str) -> Node:

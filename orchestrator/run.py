@@ -10,6 +10,7 @@ from orchestrator.delivery import Delivery
 from orchestrator.estimate import Estimates
 from orchestrator.forecast import Forecast, forecast
 from orchestrator.gate import Gate
+from orchestrator.interrupt import endings_wait, grace_period
 from orchestrator.launch import launch, start_ray, stop_ray
 from orchestrator.order import in_order
 from orchestrator.pace import Pace
@@ -103,11 +104,11 @@ def prepare(planned: Planned, console: Console, *, began: float, budget: float |
     )
 
 
-def run_plan(run: Run, address: str | None) -> None:
+def run_plan(run: Run, address: str | None, *, grace: float = 0.0) -> None:
     """Runs what the plan says is to be run, and records what it says cannot be.
 
-    Raises KeyboardInterrupt on Ctrl-C, with everything that had ended in the store, and StoreError where the store
-    takes no more.
+    Raises KeyboardInterrupt on Ctrl-C, and on SIGTERM or SIGHUP once what runs has had `grace` seconds to end, with
+    everything that had ended in the store, and StoreError where the store takes no more.
     """
     store, nodes = run.planned.store, run.planned.nodes
 
@@ -117,6 +118,11 @@ def run_plan(run: Run, address: str | None) -> None:
             run.progress.ended(planned, records)
             run.gate.ended(planned)
 
+    def let_end(signal_name: str) -> None:
+        run.gate.closed = True
+        what = f"what runs has {grace:g} s to end ({run.pace.running})" if run.pace.running else "no trial has begun"
+        run.progress.say(f"{signal_name}: {what}")
+
     delivery = Delivery(store, kept)
     try:
         for planned in run.planned.plan.trials:
@@ -124,13 +130,14 @@ def run_plan(run: Run, address: str | None) -> None:
                 delivery.put(planned, foreseen_rows(planned))
         if run.to_run and not run.gate.keeps_all_out(run.to_run):
             start_ray(address, cpus=nodes[0].cpus, gpus=nodes[0].gpus)
-            with run.gate:
+            with run.gate, grace_period(grace, let_end):
                 launch(run.to_run, gate=run.gate, on_start=run.progress.started, on_rows=delivery.put)
     finally:
-        if run.to_run:
-            stop_ray()
-        delivery.close()
-        compact(store, run.progress)
+        with endings_wait():
+            if run.to_run:
+                stop_ray()
+            delivery.close()
+            compact(store, run.progress)
     if run.gate.closed:
         raise KeyboardInterrupt
 

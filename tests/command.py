@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 from typer.testing import CliRunner
 
-from orchestrator.cli import app
+from orchestrator.verbs import app
 
 COMMAND = [sys.executable, "-m", "orchestrator.cli"]
 ROOT = Path(__file__).parent.parent

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trials.environment import Fingerprint, environment_id
+from trials.interval import median_interval
 from trials.outcome import Flag
 from trials.record import Record
 from trials.sizes import SIZES
@@ -25,14 +26,15 @@ H200 = Fingerprint(
 )
 LAPTOP = Fingerprint(device_name="Laptop CPU (8 cores)", torch_version="2.13.0", python_version="3.11")
 
-# Ten samples whose ranks go to and fro, so that they count as ten independent ones: the interval of their median is
-# then from the second smallest to the second largest, 3.5 spacings to either side.
+# Ten samples whose ranks go to and fro, so that they count as ten independent ones.
 TO_AND_FRO = (-4.5, 4.5, -3.5, 3.5, -2.5, 2.5, -1.5, 1.5, -0.5, 0.5)
+REACH = median_interval(TO_AND_FRO)[1]
+"""How far the interval of their median reaches to either side: 3.9 spacings."""
 
 
 def samples(median: float, half_interval: float) -> tuple[float, ...]:
     """Ten samples with this median and a 95 % interval of it of median ± half_interval."""
-    return tuple(median + half_interval / 3.5 * offset for offset in TO_AND_FRO)
+    return tuple(median + half_interval / REACH * offset for offset in TO_AND_FRO)
 
 
 def config(model: str = "small", **fields: Any) -> TrialConfig:

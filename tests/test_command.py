@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -12,10 +14,23 @@ import pandas as pd
 import psutil
 import pytest
 
+from orchestrator import launch
 from orchestrator.interrupt import ctrl_c_waits
-from tests.command import COMMAND, ROOT, interrupt, lmsweep, start, trial_children, wait_for_child, write_sweep
+from orchestrator.launch import folder_for_sockets
+from tests.command import (
+    COMMAND,
+    PYTHONPATH,
+    ROOT,
+    interrupt,
+    lmsweep,
+    start,
+    trial_children,
+    wait_for_child,
+    write_sweep,
+)
 from trials.cores import usable_cores
 from trials.processes import pinned
+from trials.spec import RequestError
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +126,7 @@ def test_trial_runs_one_trial_in_this_process_and_without_ray(tmp_path):
 
 def test_help_answers_before_anything_heavy_is_imported():
     script = (
-        "import sys, orchestrator.cli; print([m for m in ('torch', 'ray', 'pandas', 'pyarrow') if m in sys.modules])"
+        "import sys, orchestrator.verbs; print([m for m in ('torch', 'ray', 'pandas', 'pyarrow') if m in sys.modules])"
     )
     done = subprocess.run([COMMAND[0], "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -197,6 +212,75 @@ def test_ctrl_c_at_the_very_end_is_no_traceback():
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=10) == -signal.SIGINT
         assert process.stderr.read() == ""
+
+
+def test_a_current_folder_that_is_deleted_is_one_sentence(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = f"import os; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r}); from orchestrator.cli import main; main()"
+    words = [COMMAND[0], "-c", script, "plan", "quick"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    sentence = "lmsweep: the current folder has been deleted; cd to one that exists\n"
+    assert (done.returncode, done.stderr) == (2, sentence)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["plan", "quick", "--no-predict"]])
+def test_an_output_that_takes_nothing_is_one_sentence(words, unbuffered):
+    with open("/dev/full", "w") as full:
+        environment = os.environ | {"PYTHONPATH": PYTHONPATH, "PYTHONUNBUFFERED": unbuffered}
+        done = subprocess.run(
+            [*COMMAND, *words], stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False
+        )
+    sentence = "lmsweep: cannot write to standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, sentence)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_where_its_words_are_not_taken_any_more(tmp_path):
+    sweep = write_sweep(tmp_path)
+    words = f"{shlex.join([*COMMAND, 'run', str(sweep), '--store', str(tmp_path / 'store')])} | head -1"
+    done = subprocess.run(
+        ["bash", "-c", words], capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": PYTHONPATH}
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    assert pd.read_parquet(tmp_path / "store" / "measurements")["trial_id"].nunique() == 2
+
+
+@pytest.mark.parametrize("folder", ["not writable", "a path that is " + "very " * 20 + "long"])
+def test_ray_is_given_a_folder_whose_path_is_short_and_that_can_be_written_to(tmp_path, monkeypatch, folder):
+    there = tmp_path / folder
+    there.mkdir(mode=0o700 if "path" in folder else 0o500)
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(there))
+    if "path" not in folder and os.access(there, os.W_OK):
+        pytest.skip("root may write everywhere")
+    assert folder_for_sockets() == Path("/tmp")
+    monkeypatch.setattr(launch, "LONGEST_FOLDER", 3)
+    with pytest.raises(RequestError, match="path has at most 3 bytes"):
+        folder_for_sockets()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["long", "absent"])
+def test_a_run_does_not_depend_on_tmpdir(tmp_path, kind):
+    folder = tmp_path / ("d" * 100)
+    if kind == "long":
+        folder.mkdir()
+    done = lmsweep("run", write_sweep(tmp_path), "--store", tmp_path / "store", TMPDIR=str(folder))
+    assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
+
+
+def test_no_folder_for_temporary_files_is_one_sentence(tmp_path):
+    script = "import tempfile; tempfile._get_default_tempdir = fail; "
+    script = "import errno, tempfile\ndef fail(): raise FileNotFoundError(errno.ENOENT, 'No usable folder')\n" + script
+    script += "from orchestrator.cli import main; main()"
+    words = [COMMAND[0], "-c", script, "plan", "quick"]
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "set TMPDIR to one that can" in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def attempts(tmp_path: Path) -> Attempts:
 
 
 def of(attempts: Attempts, baseline: dict[str, str], contrast: dict[str, str], **options: Any) -> Comparison:
-    sides = select_sides(analysis.load(attempts.store, newest=False), baseline, contrast)
+    sides = select_sides(analysis.load(attempts.store, pooled=False), baseline, contrast)
     return compare(sides[0], sides[1], between=sides[2], **options)
 
 
@@ -372,7 +372,7 @@ def test_beside_a_reference_store_every_other_condition_is_named(lmsweep: Comman
         & (reference["phase"] == "forward")
         & (reference["metric"] == "time")
     ]["median"].item()
-    assert f"{1000 * theirs:.2f} [" in done.stdout
+    assert f"{1000 * theirs:.2f} ±" in done.stdout
 
 
 def test_numbers_without_a_counterpart_are_refused(attempts: Attempts) -> None:

@@ -229,7 +229,7 @@ def doubtful(attempts: Attempts) -> Attempts:
 
 
 def test_status_counts_the_results_of_each_flag_and_gives_its_advice(doubtful: Attempts):
-    frame = analysis.load(doubtful.store, newest=False)
+    frame = analysis.load(doubtful.store, pooled=False)
     assert flag_counts(frame) == {Flag.OUTLIERS: 2, Flag.THROTTLED: 1}
     assert flag_words(frame).splitlines() == [
         f"2 results are flagged outliers. {Flag.OUTLIERS.advice}",
@@ -252,7 +252,7 @@ def test_a_result_without_doubts_has_no_words(attempts: Attempts):
 
 def test_the_flags_of_an_older_attempt_do_not_count(doubtful: Attempts):
     doubtful.ok(config(context_length=512), {"step.time": (1.0, 1.1)})
-    assert flag_counts(analysis.load(doubtful.store, newest=False)) == {Flag.OUTLIERS: 1}
+    assert flag_counts(analysis.load(doubtful.store, pooled=False)) == {Flag.OUTLIERS: 1}
 
 
 def test_the_words_of_one_trial_name_its_flags_and_reasons(attempts: Attempts):

@@ -286,7 +286,7 @@ def test_trials_may_begin_while_another_thread_ends_others(tmp_path):
 def test_a_run_whose_budget_holds_no_trial_starts_nothing(tmp_path):
     words = ["run", write_sweep(tmp_path), "--store", tmp_path / "store", "--budget", "1s", "--no-predict"]
     script = (
-        "import sys\nfrom orchestrator.cli import app\n"
+        "import sys\nfrom orchestrator.verbs import app\n"
         "try:\n    app(sys.argv[1:])\nfinally:\n    print('ray' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script, *map(str, words)], capture_output=True, text=True, cwd=ROOT)

@@ -2,10 +2,12 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psutil
@@ -17,8 +19,8 @@ from tests.command import PYTHONPATH, ROOT, start
 from tests.made_up_results import LAPTOP
 from tests.test_cuda_driver import wait_until
 from tests.test_isolation import TINY
-from trials import isolation
-from trials.isolation import IsolatedRunner
+from trials import isolation, precompile
+from trials.isolation import IsolatedRunner, PrecompileRequest
 from trials.outcome import Status
 from trials.record import Record
 from trials.spec import RequestError, Trial
@@ -34,7 +36,7 @@ def hang_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HangIn:
 
     def prepare(module: str, statement: str) -> None:
         (tmp_path / "sitecustomize.py").write_text(
-            "import os, pathlib, socket, sys, time\n"
+            "import os, pathlib, signal, socket, sys, time\n"
             "def hang():\n"
             f"    pathlib.Path({str(tmp_path / 'hangs')!r}).touch()\n"
             f"    time.sleep({FOR_EVER})\n"
@@ -79,6 +81,27 @@ def test_a_graph_whose_compilation_hangs_is_given_up_when_the_time_of_its_trial_
     with IsolatedRunner() as runner:
         assert runner.precompile((config,), environment=LAPTOP).graphs == 1
         assert len(started("trials.server")) == 1, "the server alone"
+
+
+def test_a_server_that_is_stopped_while_it_compiles_ahead_is_ended_and_the_next_trial_has_another(
+    hang_in: HangIn, monkeypatch, tmp_path: Path
+):
+    hang_in("trials.server", "os.kill(os.getpid(), signal.SIGSTOP)")
+    monkeypatch.setattr(isolation, "PATIENCE", 0.5)
+    config = replace(TINY, compile="block", timeout_seconds=0.5)
+    with IsolatedRunner() as runner:
+        assert runner.precompile((config,), environment=LAPTOP).graphs == 0
+        assert not started("trials.server")
+
+
+def test_a_graph_that_another_server_never_finishes_is_waited_for_while_its_trial_may_take(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    config = replace(TINY, compile="block", timeout_seconds=0.5)
+    ours, theirs = socket.socketpair()
+    request = PrecompileRequest(configs=(config,), environment_id="here", sharers=2)
+    mark = precompile._mark(precompile.graphs_of([config])[0], "here")
+    with ours, precompile._claim(mark) as claimed, Connection(theirs.detach()) as client:
+        assert claimed and precompile.compile_side_by_side(request, client) == 0
 
 
 def test_a_server_that_hangs_is_ended_and_its_trial_has_run_out_of_time(hang_in: HangIn, monkeypatch):

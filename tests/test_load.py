@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import analysis
+from analysis.processes import pool_statistics
+from analysis.stats import describe
 from analysis.status import counts
 from tests.made_up_results import H200, LAPTOP, Attempts, config, samples
 from trials.outcome import Flag
@@ -114,15 +116,49 @@ def test_mfu_goes_by_the_arithmetic_that_was_in_force(
     assert row["mfu"] == pytest.approx(row["flops"] / peak)
 
 
-def test_the_newest_ok_attempt_of_a_measurement_is_kept_and_all_of_it(attempts: Attempts) -> None:
+def test_every_ok_attempt_of_a_measurement_is_a_process_and_its_failures_do_not_count(attempts: Attempts) -> None:
     trial = config()
-    attempts.ok(trial, {"forward.time": (1.0,), "step.time": (1.0,)})
-    attempts.ok(trial, {"forward.time": (2.0,), "step.time": (2.0,), "backward.time": (2.0,)})
     attempts.failed(trial, "timeout")
-    newest = analysis.load(attempts.store)
-    assert list(newest["median"]) == [2.0, 2.0, 2.0]
-    assert list(newest.index) == [0, 1, 2]
-    assert len(analysis.load(attempts.store, newest=False)) == 6
+    attempts.ok(trial, {"forward.time": (1.0, 1.1), "step.time": (1.0, 1.2)}, flags=(Flag.COLD_CACHE,))
+    attempts.ok(trial, {"forward.time": (3.0,), "step.time": (2.0,), "backward.time": (2.0,)}, flags=(Flag.OUTLIERS,))
+    attempts.failed(trial, "timeout")
+    frame = analysis.load(attempts.store)
+    assert list(frame["phase"]) == ["forward", "step", "backward"] and list(frame.index) == [0, 1, 2]
+    forward, step, backward = frame.itertuples()
+    assert forward.median == pytest.approx((1.05 + 3.0) / 2) and (forward.n, forward.processes) == (3, 2)
+    assert step.spread == pytest.approx((2.0 - 1.1) / 1.55) and list(step.samples) == [1.0, 1.2, 2.0]
+    assert list(step.process_lengths) == [2, 1] and list(step.flags) == ["cold_cache", "outliers"]
+    assert (step.mean, step.std, step.min, step.max) == pytest.approx((1.4, np.std([1, 1.2, 2], ddof=1), 1, 2))
+    assert backward.processes == 1 and np.isnan(backward.spread) and backward.median == 2.0
+    assert len(analysis.load(attempts.store, pooled=False)) == 7
+
+
+def test_the_interval_of_several_processes_covers_what_differs_between_them(attempts: Attempts) -> None:
+    for median in (0.98, 1.0, 1.02):
+        attempts.ok(config(), {"step.time": samples(median, 1e-4)})
+    row = analysis.load(attempts.store).iloc[0]
+    # Student's quantile with 2 degrees of freedom, and the standard error of the median of three.
+    distance = 4.303 * np.std(np.log([0.98, 1.0, 1.02]), ddof=1) * np.sqrt(np.pi / 6)
+    assert (row["low"], row["high"]) == pytest.approx((np.exp(-distance), np.exp(distance)), rel=1e-3)
+    assert (row["processes"], row["spread"], row["median"]) == (3, pytest.approx(0.04), 1.0)
+
+
+def test_processes_that_agree_leave_what_differs_within_them(attempts: Attempts) -> None:
+    for _ in range(2):
+        attempts.ok(config(), {"step.time": samples(1.0, 0.1)})
+    row = analysis.load(attempts.store).iloc[0]
+    assert (row["low"], row["high"]) == pytest.approx((1 - 0.1 / np.sqrt(2), 1 + 0.1 / np.sqrt(2)), rel=5e-3)
+    assert row["spread"] == 0
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_intervals_of_several_processes_cover_the_median_in_at_least_94_percent(k: int) -> None:
+    rng = np.random.default_rng(5)
+    rows = 2000
+    series = np.exp(0.03 * rng.standard_normal((rows, k, 1)) + 0.01 * rng.standard_normal((rows, k, 10)))
+    each = describe(series.ravel(), np.arange(rows * k + 1) * 10)
+    pooled = pool_statistics(each, np.repeat(np.arange(rows), k))
+    assert ((pooled["low"] <= 1) & (pooled["high"] >= 1)).mean() >= 0.94
 
 
 def test_without_an_ok_attempt_the_newest_failure_is_kept(attempts: Attempts) -> None:
@@ -193,7 +229,7 @@ def test_counts_are_of_what_a_plan_goes_by_for_each_workload_by_sweep_and_device
     attempts.failed(config(context_length=2048), "timeout")
     attempts.ok(config(), {"step.time": (1.0,)}, workload="noop")
     attempts.ok(config(), {"step.time": (1.0,)}, fingerprint=LAPTOP)
-    table = counts(analysis.load(attempts.store, newest=False))
+    table = counts(analysis.load(attempts.store, pooled=False))
     assert list(table.columns) == ["sweep", "device_name", "ok", "oom", "timeout"]
     table = table.set_index(["sweep", "device_name"])
     assert table.loc[("made-up", "NVIDIA H200")].to_dict() == {"ok": 3, "oom": 1, "timeout": 1}

@@ -26,6 +26,7 @@ from trials.cores import usable_cores
 from trials.environment import Fingerprint
 from trials.isolation import IsolatedRunner
 from trials.outcome import Status
+from trials.precompile import graphs_of
 from trials.ranks import LOOPBACK, parts_of
 from trials.record import Record, Row
 from trials.spec import RequestError, Trial, TrialConfig, trial_id
@@ -65,6 +66,13 @@ def test_ranks_are_spread_evenly_and_one_node_is_the_default():
         replace(CONFIG, world_size=3)
     without = {name: value for name, value in FIELDS.items() if name != "nodes"}
     assert trial_id(TrialConfig(**without)) == trial_id(replace(CONFIG, nodes=1)) != trial_id(CONFIG)
+
+
+def test_the_graph_that_is_compiled_ahead_for_a_trial_of_several_nodes_is_that_of_one_rank():
+    config = replace(CONFIG, compile="block")
+    (graph,) = graphs_of([config])
+    assert (graph.world_size, graph.nodes) == (1, 1)
+    assert graphs_of([replace(config, world_size=1, nodes=1)]) == [graph]
 
 
 def test_a_trial_of_several_nodes_asks_for_its_share_of_gpus_on_each_of_so_many_alike():

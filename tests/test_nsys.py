@@ -16,6 +16,7 @@ import pytest
 from analysis import load
 from tests.command import PYTHONPATH, ROOT, lmsweep
 from tests.made_up_results import config
+from trials import interpreter
 from trials.nsys import profile_command, read_reports
 from trials.record import Record
 from trials.run import run_here
@@ -24,7 +25,7 @@ from trials.spec import Trial
 STAND_IN = {"PATH": f"{ROOT / 'tests' / 'bin'}{os.pathsep}{os.environ['PATH']}"}
 
 
-STEPS = ["-m", "trials.profiled_steps"]
+STEPS = interpreter.command("trials.profiled_steps")
 FIXED = {"model": "tiny", "mode": "train_step", "vocab_size": 50, "context_length": 8, "batch_size": 1}
 
 
@@ -44,7 +45,7 @@ def test_nsys_looks_at_the_profiled_steps_and_its_reports_become_the_same_tables
     assert done.returncode == 0, done.stdout + done.stderr
     profiled, stats = (json.loads(line) for line in calls.read_text().splitlines())
     assert profiled[0] == "profile" and {"--trace=cuda,nvtx", "--cuda-graph-trace=node"} < {*profiled}
-    assert profiled[profiled.index("-m") + 1] == "trials.profiled_steps"
+    assert "trials.profiled_steps" in profiled
     assert stats[0] == "stats" and {"--format=csv", "--report=cuda_gpu_trace"} < {*stats}
     kernels = pd.read_parquet(store / "kernels").set_index("kernel")
     assert set(kernels["profiler"]) == {"nsys"}
@@ -115,7 +116,7 @@ def test_what_nsys_looks_at_ends_with_the_trial_whatever_nsys_does(tmp_path: Pat
         while not steps:
             assert time.monotonic() < until, "nothing is profiled"
             with contextlib.suppress(psutil.NoSuchProcess):
-                steps = [one for one in psutil.Process(trial.pid).children(True) if one.cmdline()[1:3] == STEPS]
+                steps = [one for one in psutil.Process(trial.pid).children(True) if one.cmdline()[:4] == STEPS]
         trial.kill()
     assert not psutil.wait_procs(steps, timeout=15)[1], "they go on"
 

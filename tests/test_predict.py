@@ -523,7 +523,7 @@ def test_a_plan_for_another_gpu_shows_peaks_and_leaves_out_what_does_not_fit(tmp
 
     unknown = lmsweep_here(*text, "--for", "H20", "--max-batch")
     assert (
-        "86.8 GiB of H20 (87.4 GiB, a guess: 9% less than is sold, as its driver's figure is not known, less" in unknown
+        "86.6 GiB of H20 (87.4 GiB, a guess: 9% less than is sold, as its driver's figure is not known, less" in unknown
     )
 
     wrong = lmsweep(*text, "--for", "H1000")
@@ -583,7 +583,7 @@ def test_a_trial_that_is_predicted_not_to_fit_is_a_result_until_it_is_asked_for_
     (store / "measurements").mkdir(parents=True)  # for a new store Ray is started while planning goes on
     printed = lmsweep_here("run", sweep, "--store", store)
     assert re.search(r"1 predicted_oom: its predicted peak, \d{4} GiB in backward, exceeds the", printed)
-    frame = analysis.load(str(store), newest=False)
+    frame = analysis.load(str(store), pooled=False)
     assert list(frame["status"]) == ["predicted_oom"] * 2
     assert set(frame["workload"]) == {"timing", "energy"}
     assert all(frame["error"].str.startswith("its predicted peak, "))

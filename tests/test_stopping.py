@@ -2,11 +2,27 @@
 
 import itertools
 import time
+from collections.abc import Callable
 
+import numpy as np
 import pytest
+from scipy import signal
 
-from trials.interval import count_outliers, relative_half_width
-from trials.stopping import FEWEST, MEASURE_LIMIT, NARROW, WARMUP_LIMIT, Limit, is_narrow, is_steady, repeat
+from trials.interval import count_outliers, median_interval, relative_half_width
+from trials.stopping import (
+    FEWEST,
+    FEWEST_OF_SLOW,
+    MEASURE_LIMIT,
+    NARROW,
+    SLOW,
+    WARMUP_LIMIT,
+    Limit,
+    is_narrow,
+    is_steady,
+    is_worth_little,
+    repeat,
+)
+from trials.trend import correlation_of_neighbours, have_trend, is_drifting
 
 GENEROUS = Limit(iterations=1000, seconds=60.0)
 
@@ -118,21 +134,25 @@ def test_a_compile_or_an_allocation_within_the_two_windows_is_not_steady(when: i
 
 @pytest.mark.parametrize("device_type", ["cuda", "cpu", "mps"])
 def test_the_interval_must_be_as_narrow_as_the_device_allows(device_type: str):
-    # Of 30 independent samples the interval goes from the 10th to the 21st: 5.5 spacings to either side.
-    spacing = NARROW[device_type] / 5.5
-    assert is_narrow(to_and_fro(30, 0.99 * spacing), device_type)
-    assert not is_narrow(to_and_fro(30, 1.01 * spacing), device_type)
-    assert is_narrow(to_and_fro(30, 99 * spacing, median=100.0), device_type)
+    spacing = NARROW[device_type] / relative_half_width(to_and_fro(100, 1e-6)) * 1e-6
+    assert is_narrow(to_and_fro(100, 0.99 * spacing), device_type)
+    assert not is_narrow(to_and_fro(100, 1.01 * spacing), device_type)
+    assert is_narrow(to_and_fro(100, 99 * spacing, median=100.0), device_type)
 
 
 def test_the_same_samples_in_order_are_a_drift_and_tell_less():
-    series = to_and_fro(30, 0.99 * 0.01 / 5.5)
+    series = to_and_fro(100, 0.0008)
     assert is_narrow(series, "cuda") and not is_narrow(sorted(series), "cuda")
 
 
-def test_thirty_samples_are_the_fewest_and_every_tenth_is_looked_at():
-    answers = [is_narrow([1.0] * n, "cuda") for n in range(1, 61)]
-    assert [n for n, narrow in enumerate(answers, start=1) if narrow] == [FEWEST, 40, 50, 60]
+def test_a_hundred_samples_are_the_fewest_and_every_tenth_is_looked_at():
+    answers = [is_narrow([1.0] * n, "cuda") for n in range(1, 131)]
+    assert [n for n, narrow in enumerate(answers, start=1) if narrow] == [FEWEST, 110, 120, 130]
+
+
+def test_iterations_that_take_long_are_measured_thirty_times_at_least():
+    answers = [is_narrow([1.0] * n, "cuda", elapsed=SLOW) for n in range(1, 61)]
+    assert [n for n, narrow in enumerate(answers, start=1) if narrow] == [FEWEST_OF_SLOW, 40, 50, 60]
 
 
 def test_a_noisy_series_takes_more_iterations_than_a_quiet_one():
@@ -141,13 +161,78 @@ def test_a_noisy_series_takes_more_iterations_than_a_quiet_one():
         taken, enough = repeat(lambda: next(noise), "auto", lambda taken: is_narrow(taken, "cuda"), MEASURE_LIMIT)
         return len(taken), enough
 
-    quiet, medium, loud = iterations(0.001), iterations(0.04), iterations(1.0)
-    assert quiet == (30, True) and loud == (200, False)
-    assert 30 < medium[0] < 200 and medium[1]
+    quiet, medium, loud = iterations(0.001), iterations(0.07), iterations(1.0)
+    assert quiet == (100, True) and loud == (200, False)
+    assert 100 < medium[0] < 200 and medium[1]
 
 
 def test_half_the_width_is_given_as_a_share_of_the_median():
-    assert relative_half_width(to_and_fro(30, 0.1, median=10.0)) == pytest.approx(0.055)
+    low, high = median_interval(to_and_fro(30, 0.1, median=10.0))
+    assert relative_half_width(to_and_fro(30, 0.1, median=10.0)) == pytest.approx((high - low) / 20)
+
+
+def ar1(rho: float, *, rows: int, n: int, seed: int = 1) -> np.ndarray:
+    """Stationary noise of variance 1 whose neighbours are so alike."""
+    fresh = np.random.default_rng(seed).standard_normal((rows, n + 100))
+    return signal.lfilter([np.sqrt(1 - rho**2)], [1, -rho], fresh, axis=1)[:, 100:]
+
+
+@pytest.mark.parametrize(("rho", "n", "least", "most"), [(0.0, 10, 0, 0.05), (0.9, 10, 0.5, 1), (0.0, 25, 0, 0.01)])
+def test_a_given_number_of_iterations_that_are_too_alike_is_worth_too_little(
+    rho: float, n: int, least: float, most: float
+):
+    share = np.mean([is_worth_little(series) for series in np.exp(0.03 * ar1(rho, rows=400, n=n))])
+    assert least <= share <= most
+
+
+# Whether the pace changes: simulated, the figures are in docs/measuring.md
+
+PACES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+    "even": lambda i, warm: np.ones(len(i)),
+    "10 % slower from the 40th measured on": lambda i, warm: 1 + 0.1 * (i >= warm + 40),
+    "10 % drift over 200": lambda i, warm: 1 + 0.1 * i / 200,
+    "30 % of warm-up with a time constant of 30": lambda i, warm: 1 + 0.3 * np.exp(-i / 30),
+    "30 % of warm-up with a time constant of 100": lambda i, warm: 1 + 0.3 * np.exp(-i / 100),
+}
+
+
+def run_auto(pace: Callable[[np.ndarray, int], np.ndarray], noise: np.ndarray) -> tuple[bool, int]:
+    """Whether a series of this pace is flagged by `auto`, as trials.iterations does it, and how many were measured."""
+    i = np.arange(len(noise))
+    early = iter(pace(i, len(i)) * noise)
+    warmup, steady = repeat(
+        lambda: next(early), "auto", lambda taken: is_steady(taken, [0] * (len(taken) + 1)), WARMUP_LIMIT
+    )
+    late = iter((pace(i, len(warmup)) * noise)[len(warmup) :])
+    measured, _ = repeat(lambda: next(late), "auto", lambda taken: is_narrow(taken, "cuda"), MEASURE_LIMIT)
+    return not steady or is_drifting(measured), len(measured)
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.03])
+@pytest.mark.parametrize("pace", PACES)
+def test_auto_flags_a_change_of_pace_in_95_percent_and_even_noise_in_at_most_5(pace: str, spread: float):
+    rows = np.exp(spread * ar1(0.0, rows=100, n=250, seed=7))
+    flagged = np.mean([run_auto(PACES[pace], row)[0] for row in rows])
+    assert flagged <= 0.05 if pace == "even" else flagged >= 0.95
+
+
+@pytest.mark.parametrize(("rho", "most"), [(0.0, 0.03), (0.3, 0.04), (0.7, 0.07), (0.9, 0.10)])
+@pytest.mark.parametrize("n", [10, 30, 100, 200])
+def test_noise_whose_neighbours_are_alike_is_seldom_taken_for_a_trend(rho: float, most: float, n: int):
+    assert have_trend(np.exp(0.03 * ar1(rho, rows=1000, n=n))).mean() <= most
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.7])
+def test_how_alike_neighbours_are_does_not_depend_on_a_trend(rho: float):
+    noise = 0.01 * ar1(rho, rows=200, n=200)
+    for trend in (np.zeros(200), np.linspace(0, 0.3, 200), 0.1 * (np.arange(200) >= 40)):
+        assert np.median(correlation_of_neighbours(1 + noise + trend)) == pytest.approx(rho, abs=0.08)
+
+
+def test_a_trend_of_less_than_1_percent_and_one_of_fewer_than_ten_samples_are_of_no_matter():
+    assert not is_drifting(np.linspace(1, 1.009, 100)) and is_drifting(np.linspace(1, 1.02, 100))
+    assert not is_drifting(np.linspace(1, 2, 9)) and is_drifting(np.linspace(1, 2, 10))
+    assert is_drifting(np.linspace(2, 1, 100)) and not is_drifting([1.0] * 100)
 
 
 # Outliers

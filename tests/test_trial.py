@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from orchestrator.cli import app
 from orchestrator.one_trial import LiveLine
+from orchestrator.verbs import app
 from tests.command import ROOT, start
 from trials.spec import RequestError, Trial, TrialConfig
 

@@ -9,7 +9,6 @@ holds no memory of the GPU, and is not among those that NVML lists as running on
 import ctypes
 import subprocess
 import sys
-from pathlib import Path
 
 
 class ReadyCudaDriver:
@@ -18,9 +17,11 @@ class ReadyCudaDriver:
     """
 
     def __init__(self) -> None:
-        # -P: the script's folder, which is this package's, must not hide modules of the standard library.
-        command = [sys.executable, "-P", str(Path(__file__).resolve())]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        from trials.interpreter import environment, script  # not for the process itself, which is a script
+
+        self._process = subprocess.Popen(
+            script(__file__), stdin=subprocess.PIPE, env=environment(), start_new_session=True
+        )
 
     def close(self) -> None:
         """Ends it, whatever it does."""

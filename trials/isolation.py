@@ -1,9 +1,7 @@
 """Running trials in processes of their own, from a process that must not touch a device."""
 
-import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,8 +10,9 @@ from typing import Self
 
 from trials.attempt import Attempt
 from trials.environment import Fingerprint, environment_id
+from trials.interpreter import command, environment
 from trials.outcome import Status
-from trials.processes import pinned, search_path
+from trials.processes import pinned
 from trials.ranks import Part
 from trials.record import Row
 from trials.spec import Trial, TrialConfig
@@ -66,6 +65,11 @@ class Finished:
 
     reusable: bool
     """Whether the process is as good as new."""
+
+
+def longest(configs: tuple[TrialConfig, ...]) -> float:
+    """Seconds that compiling ahead for these may take: as long as the trial among them that may take longest."""
+    return max(config.timeout_seconds for config in configs)
 
 
 class IsolatedRunner:
@@ -123,7 +127,8 @@ class IsolatedRunner:
         """Has what the first of these trials needs in the cache: compiles it and its share of the others, side by side,
         or waits until another of the `sharers` has compiled it.
 
-        A graph that does not compile is left to its trial, which will say so.
+        A graph that does not compile is left to its trial, which will say so; so is one that is not compiled when the
+        time of the longest trial is up.
         """
         begin = time.monotonic()
         connection = self._connect()
@@ -131,6 +136,10 @@ class IsolatedRunner:
         try:
             key = environment_id(environment)
             connection.send(PrecompileRequest(configs=configs, environment_id=key, sharers=sharers))
+            if not connection.poll(longest(configs) + PATIENCE):
+                assert self._server, "it was asked"
+                self._server.kill()
+                raise EOFError
             graphs = connection.recv()
         except (EOFError, ConnectionError):
             self.close()
@@ -161,9 +170,9 @@ class IsolatedRunner:
             ours, theirs = socket.socketpair()
             with theirs, pinned(self._cores):
                 self._server = subprocess.Popen(
-                    [sys.executable, "-m", "trials.server", str(theirs.fileno())],
+                    command("trials.server", str(theirs.fileno())),
                     pass_fds=[theirs.fileno()],
-                    env=_bounds(self._cores) | os.environ | {"PYTHONPATH": search_path()},
+                    env=_bounds(self._cores) | environment(),
                 )
             self._connection = Connection(ours.detach())
         return self._connection

@@ -10,7 +10,8 @@ import torch
 from trials.compilation import compile_counts
 from trials.cpu_time import is_host_busy, read_cpu_time
 from trials.outcome import Flag
-from trials.stopping import MEASURE_LIMIT, WARMUP_LIMIT, is_narrow, is_steady, repeat
+from trials.stopping import MEASURE_LIMIT, WARMUP_LIMIT, is_narrow, is_steady, is_worth_little, repeat
+from trials.trend import is_drifting
 from trials.workbench import Workbench
 
 Taken = TypeVar("Taken")
@@ -49,7 +50,7 @@ def take_series(bench: Workbench, run: Callable[[], Taken], seconds: Callable[[T
         return is_steady([seconds(one) for one, _ in taken], [before, *(count for _, count in taken)])
 
     def narrow(taken: list[Taken]) -> bool:
-        return is_narrow([seconds(one) for one in taken], device_type)
+        return is_narrow([seconds(one) for one in taken], device_type, elapsed=time.monotonic() - since)
 
     warmup_from = time.monotonic()
     with bench.account("warmup"):
@@ -60,9 +61,10 @@ def take_series(bench: Workbench, run: Callable[[], Taken], seconds: Callable[[T
         measured, was_narrow = repeat(run, config.measure_steps, narrow, MEASURE_LIMIT, config.max_seconds)
     until = time.monotonic()
     cpu_after = read_cpu_time()
+    times = [seconds(one) for one in measured]
     found = {
-        Flag.UNSTEADY: not was_steady,
-        Flag.NOT_CONVERGED: not was_narrow,
+        Flag.UNSTEADY: not was_steady or is_drifting(times),
+        Flag.NOT_CONVERGED: not was_narrow or is_worth_little(times),
         Flag.RECOMPILED: compile_counts().graphs > graphs,
         Flag.BUSY_HOST: is_host_busy(cpu_before, cpu_after, device_type),
     }

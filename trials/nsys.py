@@ -7,19 +7,17 @@ of them: `aten::mm, seq = 12, op_id = 345`.
 import csv
 import fcntl
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from trials.events import STEP, DeviceEvent, HostEvent, Trace
+from trials.interpreter import command, environment
 from trials.measurement import RANGES
-from trials.processes import search_path
+from trials.scratch import scratch_folder
 from trials.spec import RequestError, Trial, TrialConfig, UnsupportedError
 
 REPORTS = ("cuda_gpu_trace", "cuda_api_trace", "nvtx_pushpop_trace")
@@ -59,11 +57,10 @@ def profile_with_nsys(config: TrialConfig) -> Trace:
         nsys = find_nsys()
     except RequestError as error:
         raise UnsupportedError(str(error)) from None
-    with TemporaryDirectory(prefix="lmsweep-nsys-") as name:
-        folder = Path(name)
+    with scratch_folder() as folder:
         report, outcome = folder / "report.nsys-rep", folder / "outcome.json"
         (folder / "config.json").write_text(json.dumps(asdict(config)))
-        steps = [sys.executable, "-m", "trials.profiled_steps", str(folder / "config.json"), str(outcome)]
+        steps = command("trials.profiled_steps", str(folder / "config.json"), str(outcome))
         with (folder / "config.json").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # when it is free, the steps end
             printed = _run(profile_command(nsys, report, config.device_type, steps))
@@ -151,7 +148,7 @@ def _run(command: list[str]) -> str:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        env=os.environ | {"PYTHONPATH": search_path()},
+        env=environment(),
     )
     printed = done.stdout[-4000:].strip()
     if done.returncode:

@@ -38,16 +38,18 @@ class Flag(StrEnum):
     )
     UNSTEADY = (
         "unsteady",
-        "Timing: the warm-up came to its limit before two windows of five iterations agreed (auto) or before it had as "
-        "many as asked for (max_seconds), and the measured ones may drift; look at warmup_samples, and give more "
-        "warmup_steps or max_seconds. "
+        "Timing: the measured iterations became slower or faster as they went, or the warm-up came to its "
+        "limit before two windows of five iterations agreed (auto) or before it had as many as asked for "
+        "(max_seconds): the median depends on how long was measured. Look at samples and warmup_samples, and "
+        "give more warmup_steps or max_seconds. "
         "Memory: iterations that do the same work did not hold the same bytes; the largest sample is the safe one.",
     )
     NOT_CONVERGED = (
         "not_converged",
-        "The iterations came to their limit before the interval of the median was narrow enough (auto) or before "
-        "there were as many as asked for (max_seconds). Go by the interval; quiet the machine, or give more "
-        "measure_steps or max_seconds.",
+        "There are too few iterations: they came to their limit before the interval of the median was narrow "
+        "enough (auto) or before there were as many as asked for (max_seconds), or they are worth fewer than "
+        "three independent ones, so alike are neighbours. Quiet the machine, or give more measure_steps or "
+        "max_seconds.",
     )
     THROTTLED = (
         "throttled",

@@ -24,7 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from trials.attention_step import AttentionStep
 from trials.cores import usable_cores
-from trials.isolation import PrecompileRequest
+from trials.isolation import PrecompileRequest, longest
 from trials.precision import set_math_mode
 from trials.processes import kill_group, lead_own_group
 from trials.spec import CompileMode, TrialConfig
@@ -79,6 +79,7 @@ def _graph_of(config: TrialConfig) -> TrialConfig:
         optimizer="adamw_fused",
         zero_grad="after_step",
         world_size=1,
+        nodes=1,
         ddp="none",
         bucket_bytes=None,
         warmup_steps=0,
@@ -92,8 +93,8 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
     """Sees that the graph of the first configuration is in the cache; returns how many graphs it compiled for that.
 
     Where it has to be compiled, a fair share of the others is too: each in a forked process of its own, as many at once
-    as there are cores, and none for longer than its trial may take. What another server is at work on is left to it,
-    and waited for if it is the first one's.
+    as there are cores. What another server is at work on is left to it, and waited for if it is the first one's.
+    None of this goes on for longer than the trial of one of the graphs may take.
 
     Raises EOFError where the client goes away meanwhile. A mark in the cache's folder says what has been compiled, so
     that another sweep need not even look; a lock beside it, held by the process that is at work on it, who does.
@@ -110,20 +111,23 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
     threads = len(usable_cores()) // side_by_side
     context = multiprocessing.get_context("fork")
     compiled = 0
+    until = time.monotonic() + longest(request.configs)
     running: dict[Any, float] = {}
     """Processes, and the time.monotonic() at which the time of the trial that needs the graph would be up."""
-    while running or (missing and compiled < share):
-        while missing and compiled < share and len(running) < side_by_side:
+    while True:
+        while missing and compiled < share and len(running) < side_by_side and time.monotonic() < until:
             graph = missing.pop(0)
             with _claim(marks[graph]) as lock:
                 if lock:
                     arguments = (graph, marks[graph], os.getpid(), threads, client.fileno())
                     process = context.Process(target=_compile_one, args=arguments)
                     process.start()
-                    running[process] = time.monotonic() + graph.timeout_seconds
+                    running[process] = min(until, time.monotonic() + graph.timeout_seconds)
                     compiled += 1
-        rest = max(0.0, min(running.values(), default=0.0) - time.monotonic())
-        gone = bool(running) and client in wait([*(process.sentinel for process in running), client], rest)
+        if not running:
+            break
+        rest = max(0.0, min(running.values()) - time.monotonic())
+        gone = client in wait([*(process.sentinel for process in running), client], rest)
         for process, deadline in list(running.items()):
             if gone or not process.is_alive() or time.monotonic() >= deadline:
                 kill_group(process.pid)
@@ -131,7 +135,7 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
                 del running[process]
         if gone:
             raise EOFError
-    _wait_for(marks[first], client)
+    _wait_for(marks[first], client, until)
     return compiled
 
 
@@ -158,9 +162,11 @@ def _claim(mark: Path) -> Iterator[bool]:
             yield not mark.exists()
 
 
-def _wait_for(mark: Path, client: Connection) -> None:
-    """Waits until it is compiled, or nobody is at work on it. Raises EOFError where the client goes away meanwhile."""
-    while not mark.exists():
+def _wait_for(mark: Path, client: Connection, until: float) -> None:
+    """Waits until it is compiled, or nobody is at work on it, or time.monotonic() is `until`. Raises EOFError where the
+    client goes away meanwhile.
+    """
+    while not mark.exists() and time.monotonic() < until:
         with _claim(mark) as nobody_else:
             if nobody_else:  # it could not be compiled
                 return

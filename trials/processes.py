@@ -1,4 +1,4 @@
-"""Processes: how they end with their parent and all of a group at once, stay on their cores, and find this code."""
+"""Processes: how they end with their parent and all of a group at once, and stay on their cores."""
 
 import contextlib
 import ctypes
@@ -64,9 +64,3 @@ def pin(cores: tuple[int, ...]) -> None:
     """Keeps this process, and what it will start, on these logical cores; on none in particular if there are none."""
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)
-
-
-def search_path() -> str:
-    """PYTHONPATH under which a process finds this very code, installed or not."""
-    here = str(Path(__file__).parent.parent)
-    return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
 
-from trials.interval import relative_half_width
+from trials.interval import FEWEST as FEWEST_CORRELATED
+from trials.interval import independent_worth, relative_half_width
 from trials.spec import Auto
 
 Taken = TypeVar("Taken")
@@ -18,9 +19,15 @@ WINDOW = 5
 STEADY = 0.02
 """Two windows of WINDOW iterations whose medians differ by less than this share are steady."""
 
-FEWEST = 30
+FEWEST = 100
+"""Iterations that `auto` measures at least: of fewer, a slow drift or a later change of pace would not be seen."""
+FEWEST_OF_SLOW = 30
+"""The same once they have taken SLOW seconds."""
+SLOW = 10.0
 EVERY = 10
 """Iterations between two looks at the interval: to look after each one would find it narrow by chance."""
+LEAST_WORTH = 3.0
+"""Independent iterations below which an interval of correlated ones covers too little."""
 NARROW = {"cuda": 0.01, "cpu": 0.03, "mps": 0.03}
 """Half the width of the interval of the median, as a share of it, at which the median is known well enough."""
 
@@ -81,8 +88,16 @@ def is_steady(seconds: Sequence[float], disturbances: Sequence[int]) -> bool:
     return abs(last - before) < STEADY * before
 
 
-def is_narrow(seconds: Sequence[float], device_type: str) -> bool:
-    """Whether the median of these iterations is known well enough: after 30, 40, 50, ... of them at the earliest."""
-    if len(seconds) < FEWEST or len(seconds) % EVERY:
+def is_narrow(seconds: Sequence[float], device_type: str, *, elapsed: float = 0.0) -> bool:
+    """Whether the median of these iterations is known well enough, and drifts could have been seen in them: after 100,
+    110, 120, ... of them at the earliest, or 30, 40, ... where `elapsed`, the seconds since they began, is long.
+    """
+    fewest = FEWEST if elapsed < SLOW else FEWEST_OF_SLOW
+    if len(seconds) < fewest or len(seconds) % EVERY:
         return False
     return relative_half_width(seconds) <= NARROW[device_type]
+
+
+def is_worth_little(seconds: Sequence[float]) -> bool:
+    """Whether neighbours are so alike that these iterations tell less than LEAST_WORTH independent ones would."""
+    return len(seconds) >= FEWEST_CORRELATED and independent_worth(seconds) < LEAST_WORTH

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Self
@@ -10,6 +9,7 @@ from typing import Self
 import torch
 
 from trials import nvml
+from trials.interpreter import environment, script
 from trials.measurement import Measurement
 from trials.nvml import PERIOD, Reading
 from trials.outcome import Flag
@@ -38,12 +38,12 @@ class Watch:
             self.reason = "NVML tells of NVIDIA GPUs only"
             return
         uuid = f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
-        # -P: the script's folder, which is this package's, must not hide modules of the standard library.
         self._process = subprocess.Popen(
-            [sys.executable, "-P", nvml.__file__, uuid],
+            script(nvml.__file__, uuid),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            env=environment(),
             text=True,
         )
 

@@ -6,7 +6,8 @@ from functools import cached_property
 import pandas as pd
 
 from analysis.cells import select
-from analysis.load import load, newest_rows, of_present_devices
+from analysis.load import load, of_present_devices
+from analysis.processes import newest_rows
 from trials.outcome import Status
 from trials.prices import Price
 from trials.spec import RequestError

@@ -9,7 +9,8 @@ from analysis.keys import PARTS
 from analysis.listing import Listing
 from analysis.presets.layout import arrange_against, devices, in_order, layout, ok_rows, with_doubts
 from analysis.presets.results import Results, nothing
-from analysis.stats import STATISTICS, describe
+from analysis.processes import pool_statistics
+from analysis.stats import describe
 from analysis.tables import Table, common_conditions, varying_keys
 from trials.outcome import Status
 
@@ -93,7 +94,7 @@ def warm_up(results: Results) -> Listing:
 
 
 def warm_up_series(results: Results) -> Listing:
-    """Each iteration of each trial, those of the warm-up first."""
+    """Each iteration of each trial, those of the warm-up first; of several processes, the newest."""
     frame = ok_rows(results.of("timing"))
     frame = frame[frame["metric"] == "time"]
     if frame.empty:
@@ -101,6 +102,8 @@ def warm_up_series(results: Results) -> Listing:
     keys = varying_keys(frame, ["model", "mode", "warmup_steps"], [])
     ordered = in_order(frame, keys)
     taken = {name: [[] if one is pd.NA else list(one) for one in ordered[name].to_list()] for name in _SERIES}
+    lengths = [list(each)[-1] for each in ordered["process_lengths"]]
+    taken["samples"] = [samples[len(samples) - n :] for samples, n in zip(taken["samples"], lengths, strict=True)]
     series: dict[str, Any] = {
         "time": [warmup + counted for warmup, counted in zip(*taken.values(), strict=True)],
         "counts": [
@@ -138,6 +141,10 @@ def _backward_and_optimizer(timed: pd.DataFrame) -> pd.DataFrame:
         np.add(one, other)
         for one, other in zip(backward["samples"], optimizer.loc[backward.index, "samples"], strict=True)
     ]
-    statistics = describe(np.concatenate([*sums, []]), np.cumsum([0, *map(len, sums)]))
-    found = backward.reset_index().assign(phase="backward_optimizer", **{name: statistics[name] for name in STATISTICS})
+    lengths = [list(each) for each in backward["process_lengths"]]
+    of_each = describe(np.concatenate([*sums, []]), np.cumsum([0, *(n for each in lengths for n in each)]))
+    statistics = pool_statistics(of_each, np.repeat(np.arange(len(lengths)), list(map(len, lengths))))
+    found = backward.reset_index().assign(
+        phase="backward_optimizer", **{str(name): column for name, column in statistics.items()}
+    )
     return found.drop(columns=["samples", "warmup_samples"])

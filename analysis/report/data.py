@@ -30,7 +30,20 @@ _NO_AXES = (
 AXES: tuple[str, ...] = tuple(name for name in KEY_COLUMNS if name not in _NO_AXES)
 """Keys that can be rows, columns or filters of the page's table."""
 
-_READ_BY_CELLS = ["status", "workload", "phase", "metric", "unit", "median", "low", "high", "reason", "flags"]
+_READ_BY_CELLS = [
+    "status",
+    "workload",
+    "phase",
+    "metric",
+    "unit",
+    "median",
+    "low",
+    "high",
+    "processes",
+    "spread",
+    "reason",
+    "flags",
+]
 _READ_BY_CELLS += [*SPEED_UNITS, "energy_per_token"]
 
 
@@ -120,6 +133,8 @@ def _value(
     for end in ("low", "high"):
         if cells[end].notna().any():
             value[end] = _floats(cells[end])
+    if (cells["processes"] > 1).any():
+        value |= {name: _floats(cells[name]) for name in ("processes", "spread")}
     for column, words in (("flags", flags), ("reason", reasons)):
         codes = np.array([words.code(word) for word in cells[column]], dtype=np.int64)
         if codes.any():

@@ -47,12 +47,12 @@ class Results {
   // The columns of one phase.metric.
   value(name) {
     if (!this.decodedValues.has(name)) {
-      const { result, median, low, high, flags, reason, ...rest } = this.data.values[name];
+      const { result, median, low, high, processes, spread, flags, reason, ...rest } = this.data.values[name];
       const floats = (text) => (text == null ? undefined : decoded(text, Float64Array));
       const integers = (text) => (text == null ? undefined : decoded(text, Int32Array));
       this.decodedValues.set(name, {
         ...rest, result: integers(result), median: floats(median), low: floats(low), high: floats(high),
-        flags: integers(flags), reason: integers(reason),
+        processes: floats(processes), spread: floats(spread), flags: integers(flags), reason: integers(reason),
       });
     }
     return this.decodedValues.get(name);
@@ -71,6 +71,7 @@ class Results {
         cells.push({
           result, valueIndex, status: "ok", median: value.median[i],
           low: value.low?.[i] ?? NaN, high: value.high?.[i] ?? NaN,
+          processes: value.processes?.[i] ?? 1, spread: value.spread?.[i] ?? NaN,
           flags: flags[value.flags?.[i] ?? 0], reason: reasons[value.reason?.[i] ?? 0],
         });
       }

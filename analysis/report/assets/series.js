@@ -81,6 +81,7 @@ function hoverText(results, table, cell, unit, x) {
     `<b>${plain(number)}${interval == null ? "" : ` ${plain(interval)}`} ${plain(unit.name)}</b>`,
     plain(table.values[cell.valueIndex]), ...keys.map((key) => plain(name(key))),
   ];
+  if (cell.processes > 1) lines.push(`${cell.processes} processes, medians ${Number((100 * cell.spread).toPrecision(2))} % apart`);
   if (cell.flags.length) lines.push(`flags: ${plain(cell.flags.join(", "))}`);
   return lines.join("<br>");
 }
