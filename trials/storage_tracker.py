@@ -96,8 +96,9 @@ def _is_accumulation(args: Sequence[Any]) -> bool:
     place, unless it has gaps or is a view, which keeps its base.
     """
     in_backward = torch._C._current_autograd_node() is not None and not torch.is_grad_enabled()
-    held = args[0]
-    return in_backward and is_non_overlapping_and_dense_or_false(held) and not held._is_view()
+    held, more = args[:2]
+    alike = isinstance(more, Tensor) and (held.shape, held.dtype) == (more.shape, more.dtype)
+    return in_backward and alike and is_non_overlapping_and_dense_or_false(held) and not held._is_view()
 
 
 def storage_key(tensor: Tensor) -> int:
