@@ -377,7 +377,7 @@ def test_the_blocks_of_whole_steps_measured_on_an_h200_are_predicted(trials: lis
         assert found.requested >= measured["step", "peak_requested"]
         assert found.before_backward == pytest.approx(measured["before_backward", "requested"], rel=3e-5)
         if config.compile == "none":
-            assert found.reserved == pytest.approx(measured["step", "peak_reserved"], rel=0.01)
+            assert found.reserved == pytest.approx(measured["step", "peak_reserved"], rel=0.004)
 
 
 def test_what_the_blocks_have_beyond_what_is_requested_is_what_no_other_device_has() -> None:

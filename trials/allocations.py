@@ -62,49 +62,41 @@ class Held:
     """What pieces have at the end."""
 
 
-def held(trace: Trace, allocator: CachingAllocator | None) -> dict[str, Held]:
-    """Phase -> what is held in it. Without an allocator, as is."""
+def held(trace: Trace, allocator: CachingAllocator | None, workspace: int = 0) -> dict[str, Held]:
+    """Phase -> what is held in it. Without an allocator, as is.
+
+    cuBLAS takes a workspace of this many bytes, and keeps it, when forward and when backward first call it: they are
+    not counted, but they are in the allocator's way. Raises OutOfMemoryError where the allocator does.
+    """
     blocks: dict[int, Block] = {}
-    now = 0
-    phases = {}
+    now = workspaces = 0
+    phases: dict[str, Held] = {}
     for stretch in trace:
-        requested, allocated = now, allocator.allocated if allocator else now
-        for piece, change in stretch.events:
+        product = None if stretch.phase in phases else stretch.first_product
+        requested, allocated = now, allocator.allocated - workspaces if allocator else now
+        for number, (piece, change) in enumerate(stretch.events):
             now += change
+            if allocator and number == product:
+                workspaces += allocator.allocate(workspace).bytes if workspace else 0
             if allocator and change > 0:
                 blocks[piece] = allocator.allocate(change)
-                allocated = max(allocated, allocator.allocated)
+                allocated = max(allocated, allocator.allocated - workspaces)
             elif allocator:
                 allocator.free(blocks.pop(piece))
             requested = max(requested, now)
         phases[stretch.phase] = Held(
             requested=requested,
             allocated=allocated if allocator else requested,
-            reserved=allocator.reserved if allocator else requested,
+            reserved=allocator.reserved - workspaces if allocator else requested,
             end=now,
         )
     return phases
 
 
 def runs_within(trace: Trace, limit: int, workspace: int) -> bool:
-    """Whether the trace runs on a CUDA device that has `limit` bytes for the caching allocator.
-
-    cuBLAS takes a workspace of this many bytes, and keeps it, when forward and when backward first call it.
-    """
-    allocator = CachingAllocator(limit)
-    blocks: dict[int, Block] = {}
-    called_in = set()
+    """Whether the trace runs on a CUDA device that has `limit` bytes for the caching allocator."""
     try:
-        for stretch in trace:
-            product = None if stretch.phase in called_in else stretch.first_product
-            for number, (piece, change) in enumerate(stretch.events):
-                if number == product:
-                    allocator.allocate(workspace)
-                    called_in.add(stretch.phase)
-                if change > 0:
-                    blocks[piece] = allocator.allocate(change)
-                else:
-                    allocator.free(blocks.pop(piece))
+        held(trace, CachingAllocator(limit), workspace)
     except OutOfMemoryError:
         return False
     return True

@@ -37,7 +37,7 @@ from trials.on_meta import (
     one_run_for,
     one_trace_for,
 )
-from trials.prediction import Dimension, Prediction, Subject, cublas_workspace, with_value
+from trials.prediction import LARGE_WORKSPACE, Dimension, Prediction, Subject, cublas_workspace, with_value
 from trials.processes import die_with_parent
 from trials.spec import Mode, TrialConfig, UnsupportedError
 from trials.training_step import PHASES
@@ -52,7 +52,7 @@ UNSURE = 32 * MIB
 """By how much more or less than was measured CUDA and the kernels of other models may take beside the allocator."""
 
 UNSURE_COMPILED = 64 * MIB
-"""The same where the order of allocations is estimated."""
+"""The same where a part is compiled, whose order of allocations is estimated."""
 
 UNSURE_GAPS = 0.013
 """Share of the budget that gaps between the blocks of compiled code may take beyond what is simulated: of six largest
@@ -68,7 +68,7 @@ def predict(config: TrialConfig, subject: Subject = "model", *, run: Mode | None
     """
     trace = _trace(config, subject, run)
     calls_cublas = config.device_type == "cuda" and (subject == "model" or config.attention not in FUSED_ATTENTION)
-    phases = held(trace, CachingAllocator() if config.device_type == "cuda" else None)
+    phases = held(trace, CachingAllocator() if config.device_type == "cuda" else None, LARGE_WORKSPACE)
     at = max(phases, key=lambda name: phases[name].allocated)
     most = {name: phase.requested for name, phase in phases.items()}
     return Prediction(

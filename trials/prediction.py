@@ -27,7 +27,7 @@ _SUBJECTS: dict[str, Subject] = {
 _READ = {*COMBINATION_FIELDS, "mode"}
 
 
-_LARGE_WORKSPACE, _SMALL_WORKSPACE = 33_554_432, 8_519_680
+LARGE_WORKSPACE, _SMALL_WORKSPACE = 33_554_432, 8_519_680
 _WITH_LARGE_WORKSPACE = re.compile(r"\b(GH|H|GB|B)\d+\b")
 
 
@@ -71,7 +71,7 @@ def cublas_workspace(device_name: str) -> int:
     From PyTorch's aten/src/ATen/cuda/CublasHandlePool.cpp.
     """
     known = any(device_name == one.name or re.fullmatch(one.pattern, device_name) for one in DEVICES)
-    return _SMALL_WORKSPACE if known and not _WITH_LARGE_WORKSPACE.search(device_name) else _LARGE_WORKSPACE
+    return _SMALL_WORKSPACE if known and not _WITH_LARGE_WORKSPACE.search(device_name) else LARGE_WORKSPACE
 
 
 def subject_of(trial: Trial) -> Subject | None:
