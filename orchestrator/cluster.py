@@ -7,8 +7,8 @@ from typing import Any
 
 from orchestrator.doctor import Finding, examine
 from orchestrator.grpc_probe import check_speaks_grpc
-from orchestrator.launch import start_ray
 from orchestrator.node_types import startable_nodes
+from orchestrator.ray_session import start_ray
 from orchestrator.resources import PATIENCE, Node, accelerator_names, look_at_machine, node_from_json, this_machine
 from orchestrator.software import differences, software
 from trials.interpreter import environment

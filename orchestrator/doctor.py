@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from orchestrator.launch import NODE_SETTINGS
+from orchestrator.ray_session import NODE_SETTINGS
 from orchestrator.resources import this_machine
 from trials.amounts import gib
 from trials.cores import usable_cores

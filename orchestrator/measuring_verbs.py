@@ -230,9 +230,9 @@ def _plan(
     from orchestrator.duration import seconds_of
     from orchestrator.fit import device_memory, rooms, which_device, with_device, without_placement
     from orchestrator.forecast import START_SECONDS
-    from orchestrator.launch import prepare
     from orchestrator.plan import Planned, make_plan
     from orchestrator.predictions import SMALL, Predictions
+    from orchestrator.ray_session import prepare
     from orchestrator.sweep import load_sweep, parse_overrides
     from trials.host_memory import memory_asked_for
     from trials.store import Store

@@ -11,12 +11,13 @@ from orchestrator.estimate import Estimates
 from orchestrator.forecast import Forecast, forecast
 from orchestrator.gate import Gate
 from orchestrator.interrupt import endings_wait, grace_period
-from orchestrator.launch import launch, start_ray, stop_ray
+from orchestrator.launch import launch
 from orchestrator.order import in_order
 from orchestrator.pace import Pace
 from orchestrator.placement import side_by_side
 from orchestrator.plan import Action, Plan, Planned, PlannedTrial
 from orchestrator.progress import RunProgress
+from orchestrator.ray_session import start_ray, stop_ray
 from orchestrator.resources import Node
 from trials.attempt import Attempt
 from trials.outcome import Status

@@ -7,10 +7,11 @@ from dataclasses import asdict
 
 from orchestrator.estimate import Estimates
 from orchestrator.gate import Gate
-from orchestrator.launch import launch, start_ray, stop_ray
+from orchestrator.launch import launch
 from orchestrator.pace import Pace
 from orchestrator.placement import Placement
 from orchestrator.plan import PlannedTrial
+from orchestrator.ray_session import start_ray, stop_ray
 from orchestrator.resources import this_machine
 from trials.record import Row
 from trials.sizes import SIZES

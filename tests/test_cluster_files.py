@@ -8,7 +8,7 @@ import pytest
 import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 
-from orchestrator.launch import NODE_SETTINGS
+from orchestrator.ray_session import NODE_SETTINGS
 from tests.command import ROOT
 
 FILES = ("cluster.yaml", "cluster-local.yaml")

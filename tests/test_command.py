@@ -16,7 +16,7 @@ import pytest
 
 from orchestrator import launch
 from orchestrator.interrupt import ctrl_c_waits
-from orchestrator.launch import folder_for_sockets
+from orchestrator.ray_session import folder_for_sockets
 from tests.command import (
     COMMAND,
     PYTHONPATH,

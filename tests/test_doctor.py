@@ -15,7 +15,7 @@ import pytest
 
 from orchestrator import doctor
 from orchestrator.doctor import Finding
-from orchestrator.launch import NODE_SETTINGS
+from orchestrator.ray_session import NODE_SETTINGS
 from tests.command import lmsweep
 from trials.gpu_state import GpuState, gpu_states
 

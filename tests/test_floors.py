@@ -57,7 +57,7 @@ def test_analysis_knows_neither_torch_nor_ray_and_of_trials_only_the_vocabulary(
 @pytest.mark.parametrize("path", files("orchestrator"), ids=lambda path: path.name)
 def test_only_launch_and_the_file_of_private_names_import_tune_and_nobody_imports_torch(path):
     assert not touches(path, "torch")
-    assert path.name in ("launch.py", "ray_private.py") or not [
+    assert path.name in ("launch.py", "ray_session.py", "ray_private.py") or not [
         name for name in imports(path) if name.startswith("ray.tune")
     ]
 

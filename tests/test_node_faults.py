@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.launch import NODE_SETTINGS
+from orchestrator.ray_session import NODE_SETTINGS
 from tests import hosts
 from tests.command import ROOT, write_sweep
 from tests.hosts import Hosts

@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from orchestrator.crew import free_port
-from orchestrator.launch import NODE_SETTINGS
 from orchestrator.placement import able_nodes, place, side_by_side
+from orchestrator.ray_session import NODE_SETTINGS
 from orchestrator.resources import Node, missing_environment, this_machine
 from tests.command import lmsweep, start
 from trials.cores import usable_cores
