@@ -7,11 +7,14 @@ BIN := .venv/bin
 quick: .venv/bytecode
 	$(BIN)/lmsweep run quick
 
+# A file of tests stays in one process, as its tests share what it sets up. A process that dies ends the run.
+PYTEST := $(BIN)/pytest --numprocesses=2 --dist=loadfile --max-worker-restart=0
+
 test: lint types
-	$(BIN)/pytest -m "not slow" --durations=20
+	$(PYTEST) -m "not slow" --durations=20
 
 test-all: lint types
-	$(BIN)/pytest
+	$(PYTEST)
 
 lint: .venv/test
 	$(BIN)/ruff check .

@@ -144,6 +144,7 @@ def test_the_causal_block_mask_is_the_one_that_pytorch_finds_by_looking_at_every
         assert mask.full_kv_num_blocks.tolist() == found.full_kv_num_blocks.tolist()
 
 
+@pytest.mark.slow
 def test_flex_runs_compiled_on_a_cpu_without_gradients_and_gives_the_logits_of_naive() -> None:
     reset_compiler()
     logits = {}

@@ -6,6 +6,7 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -14,8 +15,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from orchestrator import launch
-from orchestrator.interrupt import ctrl_c_waits
+from orchestrator import ray_session
 from orchestrator.ray_session import folder_for_sockets
 from tests.command import (
     COMMAND,
@@ -185,21 +185,31 @@ def test_ctrl_c_while_ray_is_imported_ends_the_run(tmp_path):
 
 
 def test_what_cannot_be_left_halfway_is_interrupted_at_its_end_or_by_a_second_ctrl_c():
-    done = []
+    script = """
+import signal
+from orchestrator.interrupt import ctrl_c_waits
 
-    @ctrl_c_waits("this")
-    def press(times: int) -> None:
-        for _ in range(times):
-            signal.raise_signal(signal.SIGINT)
-        done.append(times)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    for times in (1, 2):
-        with pytest.raises(KeyboardInterrupt):
-            press(times)
-    assert done == [1]
-    press(0)
-    with pytest.raises(KeyboardInterrupt):
+@ctrl_c_waits("this")
+def press(times):
+    for _ in range(times):
         signal.raise_signal(signal.SIGINT)
+    print("done", times)
+
+def attempt(what, *arguments):
+    try:
+        what(*arguments)
+    except KeyboardInterrupt:
+        print("interrupted")
+
+attempt(press, 1)
+attempt(press, 2)
+attempt(press, 0)
+attempt(signal.raise_signal, signal.SIGINT)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines() == ["done 1", "interrupted", "interrupted", "done 0", "interrupted"]
 
 
 def test_ctrl_c_at_the_very_end_is_no_traceback():
@@ -257,7 +267,7 @@ def test_ray_is_given_a_folder_whose_path_is_short_and_that_can_be_written_to(tm
     if "path" not in folder and os.access(there, os.W_OK):
         pytest.skip("root may write everywhere")
     assert folder_for_sockets() == Path("/tmp")
-    monkeypatch.setattr(launch, "LONGEST_FOLDER", 3)
+    monkeypatch.setattr(ray_session, "LONGEST_FOLDER", 3)
     with pytest.raises(RequestError, match="path has at most 3 bytes"):
         folder_for_sockets()
 

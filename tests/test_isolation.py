@@ -114,7 +114,10 @@ def test_each_workload_of_a_trial_has_its_rows_and_what_cannot_be_known_has_a_re
     assert "NVIDIA" in (energy.reason or "")
 
 
-@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "sign",
+    [signal.SIGKILL, *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGSEGV, signal.SIGTERM))],
+)
 def test_a_process_that_is_ended_by_a_signal_is_lost_and_the_next_trial_is_not(runner, environment, sign):
     thread = signal_later(sign)
     rows = run(runner, environment, ENDLESS)

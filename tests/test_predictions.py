@@ -103,6 +103,7 @@ def test_a_plan_that_is_ended_leaves_nothing_predicting(how: signal.Signals, tmp
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_a_sweep_that_nothing_here_can_run_ends(tmp_path: Path):
     done = lmsweep("run", "local-gpu", "--store", tmp_path / "store", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0 and "40 unsupported" in done.stdout, done.stdout + done.stderr

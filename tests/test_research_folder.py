@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -22,6 +24,13 @@ START = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli import m
 """The command as it is installed: a script in a folder of its own."""
 PATHS = (str(ROOT), f"{ROOT}:.", f"{ROOT}:", f"{ROOT}:../research")
 """What users have in PYTHONPATH; ours stands for an installation, and `import orchestrator` finds what comes first."""
+
+FAST = ("random", "trials", "signal", PATHS[1])
+"""Those that CI tries one by one; it tries all of them together."""
+
+
+def some_fast(values: Sequence[str]) -> list[Any]:
+    return [value if value in FAST else pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
 @pytest.fixture
@@ -54,7 +63,7 @@ def run_there(folder: Path, *words: str | Path, path: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some_fast(NAMES))
 def test_the_command_and_a_process_that_it_starts_take_no_file_of_the_folder_for_a_module(folder: Path, name: str):
     put(folder, name)
     for path in PATHS[:2]:
@@ -62,7 +71,7 @@ def test_the_command_and_a_process_that_it_starts_take_no_file_of_the_folder_for
     run_there(folder, *command("trials.store"), path=str(ROOT))
 
 
-@pytest.mark.parametrize("name", OF_THE_LIBRARY)
+@pytest.mark.parametrize("name", some_fast(OF_THE_LIBRARY))
 def test_a_script_and_a_notebook_in_the_folder_load_results(folder: Path, name: str):
     put(folder, name)
     for first in (folder, ""):  # of a script, and of a notebook's kernel
@@ -74,7 +83,7 @@ def test_a_script_and_a_notebook_in_the_folder_load_results(folder: Path, name: 
         run_there(folder, sys.executable, "script.py", path=str(ROOT))
 
 
-@pytest.mark.parametrize("path", PATHS[1:])
+@pytest.mark.parametrize("path", some_fast(PATHS[1:]))
 def test_all_that_a_trial_needs_starts_in_a_folder_of_such_files(folder: Path, path: str):
     put(folder, *NAMES)
     settings = ("model=tiny", "vocab_size=100", "context_length=16", "mode=forward", "measure_steps=3")
