@@ -27,6 +27,8 @@ NODE_SETTINGS = {
 # Read by Ray when it is imported or started.
 SETTINGS = {
     **NODE_SETTINGS,
+    # Workers that Ray starts before anybody asks take the cores while the machine is looked at: a second on two cores.
+    "RAY_prestart_worker_first_driver": "0",
     # Tune's own logs and snapshots: the store replaces them, and they cost more than a short trial.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",

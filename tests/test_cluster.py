@@ -28,6 +28,10 @@ grids:
 """
 
 
+pytestmark = pytest.mark.slow
+"""Two raylets of one machine (test_nodes.py) are what CI has of a cluster."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
     hosts: Hosts

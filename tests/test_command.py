@@ -350,6 +350,7 @@ def test_a_trial_that_is_killed_is_lost_and_the_sweep_goes_on(tmp_path):
     assert rows.loc[rows["status"] == "lost", "error"].str.contains("SIGKILL").all()
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_keeps_what_had_ended_and_the_next_run_goes_on(tmp_path):
     sweep = write_sweep(tmp_path, context_length=[16, 1024], batch_size=4, measure_steps=200)
     store = tmp_path / "store"

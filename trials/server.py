@@ -102,12 +102,15 @@ class Server:
         fingerprint("cpu")  # what it has found out once of the host and the software, it knows in every child
         gc.collect()
         gc.freeze()  # else every child's first collection goes through all of PyTorch's objects, and copies their pages
-        use_huge_pages()
+        is_in_huge_pages = False
         with suppress(EOFError, ConnectionResetError):
             while True:
                 request: Request | PrecompileRequest = self.client.recv()
                 if isinstance(request, Request):
                     self.client.send(self.run(request))
+                    if not is_in_huge_pages:  # it takes most of a second: not while somebody waits for a first result
+                        use_huge_pages()
+                        is_in_huge_pages = True
                     # While the client is busy with the rows: a fork takes as long as a short trial.
                     if not (self.idle or self.spare):
                         self.spare = Child(inherited_fd=self.client.fileno())
