@@ -1,8 +1,9 @@
-# make quick: a first result. make test: everything CI checks. Both set up .venv by themselves.
+# make quick: a first result. make test: everything CI checks. make docs: links, commands and blocks of the pages. Each
+# sets up .venv by itself.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: quick test test-all lint types clean
+.PHONY: quick test test-all docs lint types clean
 
 quick: .venv/bytecode
 	$(BIN)/lmsweep run quick
@@ -15,6 +16,9 @@ test: lint types
 
 test-all: lint types
 	$(PYTEST)
+
+docs: .venv/test
+	$(BIN)/pytest -q tests/test_docs.py tests/test_notebooks.py
 
 lint: .venv/test
 	$(BIN)/ruff check .
