@@ -21,6 +21,8 @@ from tabulate import tabulate
 
 from orchestrator.answers import Answers
 from orchestrator.fit import CUDA_RESERVE
+from trials.outcome import Status
+from trials.run import status_of
 from trials.sizes import SIZES
 from trials.spec import TrialConfig
 from trials.workbench import Workbench
@@ -73,7 +75,9 @@ def _steps(config: TrialConfig) -> None:
                     phase.run()
                 bench.step.drop()
             torch.cuda.synchronize()
-    except torch.cuda.OutOfMemoryError:
+    except (RuntimeError, MemoryError) as error:  # cuBLAS, too, finds no memory
+        if status_of(error) != Status.OOM:
+            raise
         status = OUT_OF_MEMORY
     os._exit(status)
 
