@@ -24,6 +24,12 @@ _ended_by: signal.Signals | None = None
 """The signal that ends this process: one of ENDINGS, of which the first counts."""
 
 
+class Ended(KeyboardInterrupt):  # noqa: N818 - no error
+    """One of ENDINGS. Python ends itself by SIGINT, whatever exit code is asked for, where a plain KeyboardInterrupt has
+    left a string that `exec` runs, as every dataclass is made by one.
+    """
+
+
 def heed_endings() -> None:
     """From now on ENDINGS are heard, unless whoever started this process has them ignored, as nohup does."""
     for number in ENDINGS:
@@ -53,16 +59,21 @@ def endings_wait() -> Iterator[None]:
     """
     noted: list[int] = []
     before: dict[int, Any] = {number: signal.getsignal(number) for number in ENDINGS}
-    for number in ENDINGS:
-        if before[number] != signal.SIG_IGN:
-            signal.signal(number, lambda number, frame: noted.append(number))
+
+    def note() -> None:
+        for number in ENDINGS:
+            if before[number] != signal.SIG_IGN:
+                signal.signal(number, lambda number, frame: noted.append(number))
+
+    note()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     try:
         yield
     finally:
+        note()  # Ray has set its own for SIGTERM, which must not hear what has waited
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number in ENDINGS:
-            signal.signal(number, before[number])  # Ray sets its own for SIGTERM
+            signal.signal(number, before[number])
     for heard in noted:
         signal.raise_signal(heard)
 
@@ -123,7 +134,7 @@ def _end(number: int, frame: FrameType | None) -> None:
     if _ended_by is None:  # what comes later must not disturb the end
         _ended_by = signal.Signals(number)
         _leave_terminal(number)
-        raise KeyboardInterrupt
+        raise Ended
 
 
 def _leave_terminal(number: int) -> None:

@@ -23,7 +23,7 @@ MOST = 2000
 SOME = 200
 """So many, or two of each family of configurations that can be compared."""
 
-BOUND_SECONDS = 15.0
+BOUND_SECONDS = 5.0
 """That a plan of more than MOST may take for its bounds: what is not bounded by then runs, and may be out of memory."""
 
 SMALL = 2 * 10**9
@@ -116,6 +116,8 @@ class Predictions:
         """Has the allocator simulated, for all at once, where its order of blocks decides whether a trial fits into a
         budget on a device of that name; `verdict` then knows.
         """
+        if self._is_bounding:
+            return  # of so many, what is not decided runs
         kept = self._cache.read()
         open_: dict[str, tuple[TrialConfig, Subject, int, str]] = {}
         for trial, device_name, room in asked:

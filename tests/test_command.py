@@ -248,14 +248,14 @@ def test_an_output_that_takes_nothing_is_one_sentence(words, unbuffered):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_where_its_words_are_not_taken_any_more(tmp_path):
+def test_a_run_whose_words_are_not_taken_any_more_keeps_what_had_ended_without_a_traceback(tmp_path):
     sweep = write_sweep(tmp_path)
     words = f"{shlex.join([*COMMAND, 'run', str(sweep), '--store', str(tmp_path / 'store')])} | head -1"
     done = subprocess.run(
         ["bash", "-c", words], capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": PYTHONPATH}
     )
     assert "Traceback" not in done.stderr, done.stderr
-    assert pd.read_parquet(tmp_path / "store" / "measurements")["trial_id"].nunique() == 2
+    assert pd.read_parquet(tmp_path / "store" / "measurements")["trial_id"].nunique() >= 1
 
 
 @pytest.mark.parametrize("folder", ["not writable", "a path that is " + "very " * 20 + "long"])
@@ -279,7 +279,8 @@ def test_a_run_does_not_depend_on_tmpdir(tmp_path, kind):
     if kind == "long":
         folder.mkdir()
     done = lmsweep("run", write_sweep(tmp_path), "--store", tmp_path / "store", TMPDIR=str(folder))
-    assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
+    own = [line for line in done.stderr.splitlines() if "another lmsweep run" not in line]
+    assert done.returncode == 0 and not own, done.stdout + done.stderr
 
 
 def test_no_folder_for_temporary_files_is_one_sentence(tmp_path):
@@ -302,7 +303,7 @@ def test_a_device_that_is_absent_is_recorded_with_the_reason(tmp_path):
     assert "2 unsupported: this machine has no" in done.stdout
     rows = pd.read_parquet(tmp_path / "store" / "measurements")
     assert list(rows["status"]) == ["unsupported"] * 2
-    assert "unsupported" in lmsweep("table", tmp_path / "store").stdout
+    assert "2 results are of a device that was not there" in lmsweep("table", tmp_path / "store").stderr
     assert "0 to run" in lmsweep("run", sweep, "--store", tmp_path / "store").stdout
 
 

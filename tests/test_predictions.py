@@ -16,9 +16,11 @@ import pytest
 import yaml
 
 from orchestrator import answers, predictions
+from orchestrator.fit import CUDA_RESERVE
 from orchestrator.predictions import Predictions
 from orchestrator.sweep import load_sweep
 from tests.command import lmsweep, lmsweep_here, start
+from trials.amounts import gib
 from trials.bounds import bounds_of
 from trials.cores import usable_cores
 from trials.predict import _frontiers, predict, side_by_side
@@ -150,15 +152,16 @@ def test_of_very_many_trials_some_are_predicted_and_no_other_is_said_to_fit_or_n
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(predictions, "MOST", 5)
+    monkeypatch.setattr(predictions, "BOUND_SECONDS", 120.0)
     axes = {"model": ["tiny", "small"], "context_length": [64, 256, 1024], "batch_size": [1, 4, 16, 64]}
     fixed = {"device": "cuda", "mode": "train_step"}
     sweep = tmp_path / "sweep.yaml"
     sweep.write_text(yaml.safe_dump({"name": "s", "grids": [{"workloads": ["timing"], "axes": axes, "fixed": fixed}]}))
     command = ["plan", sweep, "--for", "4GB", "--store", tmp_path / "none", "--format", "json"]
     found = json.loads(lmsweep_here(*command))["trials"]
-    room = 4 * 10**9 - 600_000_000
+    room = 4 * 10**9 - CUDA_RESERVE
     reasons = {one["predicted_peak_reason"] for one in found}
-    assert "it needs less than 3.17 GiB" in reasons
+    assert f"it needs less than {gib(room)}" in reasons
     assert any("by those predicted of smaller and larger trials" in (reason or "") for reason in reasons)
     actions = set()
     for one in found:
