@@ -24,9 +24,9 @@ _ended_by: signal.Signals | None = None
 """The signal that ends this process: one of ENDINGS, of which the first counts."""
 
 
-class Ended(KeyboardInterrupt):  # noqa: N818 - no error
-    """One of ENDINGS. Python ends itself by SIGINT, whatever exit code is asked for, where a plain KeyboardInterrupt has
-    left a string that `exec` runs, as every dataclass is made by one.
+class Ended(KeyboardInterrupt):
+    """One of ENDINGS. Python ends itself by SIGINT, whatever exit code is asked for, where a plain KeyboardInterrupt
+    has left a string that `exec` runs, as every dataclass is made by one.
     """
 
 
