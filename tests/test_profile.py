@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+import torch._dynamo
 from torch.profiler import ProfilerActivity, profile
 
 from analysis import load
@@ -108,6 +109,7 @@ def test_what_a_checkpoint_computes_again_is_told_apart():
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_what_is_compiled_belongs_to_its_graph(backend: str):
+    torch._dynamo.reset()  # of what tests before have compiled in this process
     trial = config("tiny", vocab_size=50, context_length=8, compile="block")
     step = TrainingStep(trial, set_math_mode("fp32", "cpu"), backend=backend)
 
