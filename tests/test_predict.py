@@ -496,6 +496,7 @@ def write(folder: Path, *grids: dict[str, Any]) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_plan_for_another_gpu_shows_peaks_and_leaves_out_what_does_not_fit(tmp_path: Path) -> None:
     sweep = write(
         tmp_path,
@@ -576,6 +577,7 @@ def test_the_frontier_is_shown_for_each_configuration_and_holds(tmp_path: Path) 
     assert f"predicted peaks of at most {room}" in text
 
 
+@pytest.mark.slow
 def test_a_trial_that_is_predicted_not_to_fit_is_a_result_until_it_is_asked_for_again(tmp_path: Path) -> None:
     larger_than_any = {"d_model": 16384, "d_ff": 65536, "num_layers": 100, "num_heads": 128}
     grid = {"workloads": ["timing", "energy"], "fixed": {"model": larger_than_any, "device": "cpu"}}
