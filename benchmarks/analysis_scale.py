@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from trials.environment import Fingerprint, environment_id
-from trials.record import Record
-from trials.sizes import SIZES
-from trials.spec import TrialConfig, measurement_id, trial_id
-from trials.store import Store
+from lmsweep.trials.results.environment import Fingerprint, environment_id
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.spec.config import TrialConfig, measurement_id, trial_id
+from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.store.store import Store
 
 MODELS = ("small", "medium", "large", "xl", "2.7b")
 PHASES = ("forward", "backward", "optimizer", "step")
@@ -67,8 +67,8 @@ def generate(folder: str) -> None:
 
 
 def measure(folder: str) -> None:
-    import analysis
-    from analysis.compare import compare, select_sides
+    from lmsweep import analysis
+    from lmsweep.analysis.comparison.compare import compare, select_sides
 
     def timed(what: str, work: Callable[[], object]) -> None:
         start = time.perf_counter()

@@ -10,8 +10,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from triton.testing import do_bench
 
-from trials.clock import CudaClock, Phase, time_iteration
-from trials.device_time import TracedClock, trace_device
+from lmsweep.trials.profiling.device_time import TracedClock, trace_device
+from lmsweep.trials.timing.clock import CudaClock, Phase, time_iteration
 
 ITERATIONS = 30
 PAIRS = 15

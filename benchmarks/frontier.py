@@ -19,13 +19,13 @@ import torch
 import torch._dynamo
 from tabulate import tabulate
 
-from orchestrator.answers import Answers
-from orchestrator.fit import CUDA_RESERVE
-from trials.outcome import Status
-from trials.run import status_of
-from trials.sizes import SIZES
-from trials.spec import TrialConfig
-from trials.workbench import Workbench
+from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
+from lmsweep.orchestrator.planning.prediction_process import Answers
+from lmsweep.trials.bench.run import status_of
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.model_sizes import SIZES
 
 STEPS = 3
 OUT_OF_MEMORY = 3

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trials.store import ROW_TYPES, Store
+from lmsweep.trials.store.store import ROW_TYPES, Store
 
 
 def main() -> None:

@@ -15,11 +15,11 @@ from typing import Any
 import pandas as pd
 from tabulate import tabulate
 
-from analysis import load
-from trials.on_meta import UnpredictableError
-from trials.predict import predict
-from trials.prediction import Subject
-from trials.spec import CONFIG_FIELDS, TrialConfig
+from lmsweep.analysis import load
+from lmsweep.trials.analytic.memory_prediction import Subject
+from lmsweep.trials.prediction.meta_run import UnpredictableError
+from lmsweep.trials.prediction.predict import predict
+from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 
 MOST = 0.02
 """Deviation of a peak that is too much."""

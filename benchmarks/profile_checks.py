@@ -7,8 +7,8 @@ import sys
 
 import pandas as pd
 
-from analysis import load
-from trials.attribution import UNATTRIBUTED
+from lmsweep.analysis import load
+from lmsweep.trials.profiling.attribution import UNATTRIBUTED
 
 MOST_UNATTRIBUTED = 0.01
 """Of the time of all kernels."""

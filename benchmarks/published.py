@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analysis.reference.reports import CAVEATS
-from trials.devices import find_device
-from trials.formulas import PASSES, PHASE_PASSES, forward_flops
-from trials.sizes import SIZES
+from lmsweep.analysis.reference.reports import CAVEATS
+from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.analytic.formulas import PASSES, PHASE_PASSES, forward_flops
+from lmsweep.trials.spec.model_sizes import SIZES
 
 TARGET = Path(__file__).parents[1] / "analysis" / "reference" / "published.parquet"
 

@@ -12,8 +12,8 @@ import sys
 import pandas as pd
 from tabulate import tabulate
 
-from analysis import load
-from analysis.reference import published
+from lmsweep.analysis import load
+from lmsweep.analysis.reference import published
 
 MOST = {"train_forward": 0.3e9, "train_step": 0.5e9}
 """Bytes by which a peak may differ."""

@@ -13,17 +13,19 @@ from tempfile import TemporaryDirectory
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from orchestrator.sweep import single_trial
-from trials.events import STEP
-from trials.ranges import Range, ranges_on
-from trials.trace import launch_shapes
-from trials.workbench import Workbench
+from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.model.annotations import Range, ranges_on
+from lmsweep.trials.profiling.events import STEP
+from lmsweep.trials.profiling.torch_trace import launch_shapes
 
 FIELDS = (
     *("duration_ns", "device_resource_id", "start_thread_id", "fwd_thread_id", "sequence_nr"),
     *("correlation_id", "linked_correlation_id", "is_user_annotation"),
 )
-"""Methods of a raw event: with its name, its start and the type of its device those that `trials.trace` calls."""
+"""Methods of a raw event: with its name, its start and the type of its device those that
+`lmsweep.trials.profiling.torch_trace` calls.
+"""
 
 
 def main() -> None:

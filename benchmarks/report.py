@@ -18,13 +18,13 @@ from statistics import median
 
 import numpy as np
 
-from tests.browser import chromium
-from trials.attempt import Attempt
-from trials.environment import Fingerprint
-from trials.measurement import Measurement
-from trials.sizes import SIZES
-from trials.spec import Trial, TrialConfig
-from trials.store import Store
+from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.spec.config import Trial, TrialConfig
+from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.store.store import Store
+from tests.support.browser import chromium
 
 MODELS = ("small", "medium", "large", "xl", "2.7b")
 TIMED = ("forward", "backward", "optimizer", "step")
@@ -102,7 +102,7 @@ def main(counts: list[int]) -> None:
             samples = write_store(store, count)
             began, cpu_before = time.perf_counter(), cpu_seconds()
             subprocess.run(
-                [sys.executable, "-m", "orchestrator.cli", "report", store, "-o", page],
+                [sys.executable, "-m", "lmsweep.orchestrator.cli", "report", store, "-o", page],
                 check=True,
                 stdout=subprocess.DEVNULL,
             )

@@ -25,17 +25,17 @@ import pandas as pd
 import psutil
 import yaml
 
-from orchestrator.delivery import Delivery
-from orchestrator.estimate import Estimates
-from orchestrator.forecast import forecast
-from orchestrator.plan import Plan, PlannedTrial, make_plan
-from orchestrator.resources import Node, this_machine
-from orchestrator.sweep import load_sweep
-from trials.attempt import Attempt
-from trials.isolation import IsolatedRunner
-from trials.measurement import Measurement
-from trials.record import Row
-from trials.store import Store
+from lmsweep.orchestrator.cluster.nodes import Node, this_machine
+from lmsweep.orchestrator.planning.forecast import forecast
+from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial, make_plan
+from lmsweep.orchestrator.planning.time_estimate import Estimates
+from lmsweep.orchestrator.running.store_writer import Delivery
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.isolation.client import IsolatedRunner
+from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.results.record import Row
+from lmsweep.trials.store.store import Store
 
 WITHOUT_TUNE = 1000
 PERIOD = 2.0
@@ -84,9 +84,11 @@ def _kind(one: psutil.Process, driver: psutil.Process) -> str | None:
     if one.pid == driver.pid:
         return "driver"
     command = " ".join(one.cmdline())
-    if "trials.server" in command:
+    if "lmsweep.trials.isolation.server" in command:
         # Children are forks of the server: they count when they have ended.
-        return "server and children" if "trials.server" not in " ".join(one.parent().cmdline()) else None
+        return (
+            "server and children" if "lmsweep.trials.isolation.server" not in " ".join(one.parent().cmdline()) else None
+        )
     if "ray::" in command and "IDLE" not in command:
         return "actor"
     return "Ray's daemons"
@@ -105,7 +107,7 @@ def through_tune(count: int) -> str:
     """One row of the table."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        command = [sys.executable, "-m", "orchestrator.cli", "run", str(write_sweep(folder, count))]
+        command = [sys.executable, "-m", "lmsweep.orchestrator.cli", "run", str(write_sweep(folder, count))]
         began = time.monotonic()
         with (folder / "out").open("w") as out:
             process = subprocess.Popen([*command, "--store", str(folder / "store")], stdout=out, stderr=out)

@@ -20,8 +20,8 @@ from pathlib import Path
 import pandas as pd
 from tabulate import tabulate
 
-from analysis import load
-from trials import interpreter
+from lmsweep.analysis import load
+from lmsweep.trials.machine import interpreter
 
 ROOT = Path(__file__).parent.parent
 FOREIGN = """
@@ -82,7 +82,7 @@ def run(store: Path, gpus: int, arguments: Sequence[str]) -> Run:
         "CUDA_VISIBLE_DEVICES": visible,
         "TORCHINDUCTOR_CACHE_DIR": str(store.parent / "compile-cache"),
     }
-    command = interpreter.command("orchestrator.cli", "run", *arguments, "--store", str(store))
+    command = interpreter.command("lmsweep.orchestrator.cli", "run", *arguments, "--store", str(store))
     began = time.monotonic()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     seconds = time.monotonic() - began

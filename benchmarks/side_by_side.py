@@ -15,15 +15,15 @@ from statistics import median
 
 from tabulate import tabulate
 
-from orchestrator.sweep import single_trial
-from trials.cores import cores_of, find_cores, find_gpus
-from trials.cuda_driver import ReadyCudaDriver
-from trials.fingerprint import fingerprint
-from trials.interval import median_interval
-from trials.isolation import IsolatedRunner
-from trials.outcome import Flag
-from trials.record import Record
-from trials.spec import Trial
+from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.analytic.median_interval import median_interval
+from lmsweep.trials.bench.fingerprint import fingerprint
+from lmsweep.trials.isolation.client import IsolatedRunner
+from lmsweep.trials.machine.cpu_affinity import cores_of, find_cores, find_gpus
+from lmsweep.trials.machine.cuda_keepalive import ReadyCudaDriver
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.spec.config import Trial
 
 CELLS = [
     ["model=large", "precision=tf32", "context_length=1024"],

@@ -11,10 +11,10 @@ def main() -> None:
     if hears_ctrl_c:
         # Nothing has begun that would have to be ended.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from orchestrator.interrupt import ended, exit_code, heed_endings, words
-    from orchestrator.terminal import Output, OutputError, say, say_warnings
-    from orchestrator.verbs import app
-    from trials.spec import RequestError
+    from lmsweep.orchestrator.commands.app import app
+    from lmsweep.orchestrator.interrupt import ended, exit_code, heed_endings, words
+    from lmsweep.orchestrator.terminal import Output, OutputError, say, say_warnings
+    from lmsweep.trials.spec.config import RequestError
 
     say_warnings()
     Output.replace()

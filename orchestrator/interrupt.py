@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from orchestrator.terminal import say
+from lmsweep.orchestrator.terminal import say
 
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 

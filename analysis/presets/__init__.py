@@ -6,18 +6,18 @@ To add one: a function from `Results` to a table, and a line in PRESETS.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from analysis.listing import Listing
-from analysis.presets import ddp, numbers, operators, profile
-from analysis.presets.attention import attention_compiled, attention_grid
-from analysis.presets.limits import cost_table, frontier_table, roofline_table, scaling_table
-from analysis.presets.memory import allocations, parts, peaks
-from analysis.presets.results import Results
-from analysis.presets.timing import compiled, end_to_end, precisions, warm_up, warm_up_series
-from analysis.tables import Table
-from trials.prices import Price
-from trials.spec import RequestError
-from trials.store import Store
-from trials.words import choices
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.presets import ddp, numbers, operators, profile
+from lmsweep.analysis.presets.attention import attention_compiled, attention_grid
+from lmsweep.analysis.presets.limits import cost_table, frontier_table, roofline_table, scaling_table
+from lmsweep.analysis.presets.memory import allocations, parts, peaks
+from lmsweep.analysis.presets.timing import compiled, end_to_end, precisions, warm_up, warm_up_series
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.pivot import Table
+from lmsweep.trials.analytic.prices import Price
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.suggestions import choices
+from lmsweep.trials.store.store import Store
 
 
 @dataclass(frozen=True, kw_only=True)

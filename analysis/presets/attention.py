@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from analysis.presets.layout import arrange_against, devices, layout
-from analysis.presets.results import Results, nothing
-from analysis.tables import Table
+from lmsweep.analysis.data.results import Results, nothing
+from lmsweep.analysis.presets.layout import arrange_against, devices, layout
+from lmsweep.analysis.tables.pivot import Table
 
 _VALUES = (
     *("forward.time", "backward.time"),

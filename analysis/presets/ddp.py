@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from analysis.cells import values_in
-from analysis.keys import DDP_TIMES
-from analysis.presets.layout import devices, layout, layout_parts
-from analysis.presets.results import Results, nothing
-from analysis.tables import Table
+from lmsweep.analysis.data.columns import DDP_TIMES
+from lmsweep.analysis.data.results import Results, nothing
+from lmsweep.analysis.data.selection import values_in
+from lmsweep.analysis.presets.layout import devices, layout, layout_parts
+from lmsweep.analysis.tables.pivot import Table
 
 _LINKS = ("gradients.size", "all_reduce.time", "all_reduce.algorithm_bandwidth", "all_reduce.bus_bandwidth")
 _TITLE = "Data-parallel steps (local_step: without synchronisation"

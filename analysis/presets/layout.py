@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from analysis.cells import cells_of
-from analysis.keys import natural_ranks
-from analysis.ratios import Kind, with_ratios
-from analysis.tables import Table, arrange, default_layout, pivot, varying_keys
-from trials.outcome import Status
-from trials.spec import RequestError
+from lmsweep.analysis.data.columns import natural_ranks
+from lmsweep.analysis.data.selection import cells_of
+from lmsweep.analysis.tables.pivot import Table, arrange, default_layout, pivot, varying_keys
+from lmsweep.analysis.tables.ratios import Kind, with_ratios
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.config import RequestError
 
 
 def layout(frame: pd.DataFrame, *, values: list[str], cols: list[str], title: str) -> Table:

@@ -2,14 +2,14 @@
 
 import pandas as pd
 
-from analysis.cost import cost
-from analysis.listing import Listing
-from analysis.presets.layout import in_order, with_doubts
-from analysis.presets.results import Results, nothing
-from analysis.roofline import roofline
-from analysis.scaling import frontier, scaling
-from analysis.tables import common_conditions, varying_keys
-from trials.spec import RequestError
+from lmsweep.analysis.data.results import Results, nothing
+from lmsweep.analysis.metrics.cost import cost
+from lmsweep.analysis.metrics.roofline import roofline
+from lmsweep.analysis.metrics.scaling import frontier, scaling
+from lmsweep.analysis.presets.layout import in_order, with_doubts
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
+from lmsweep.trials.spec.config import RequestError
 
 
 def roofline_table(results: Results) -> Listing:

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analysis.cells import values_in
-from analysis.listing import Listing
-from analysis.presets.layout import devices, in_order, layout
-from analysis.presets.results import Results, nothing
-from analysis.tables import Table, common_conditions, varying_keys
+from lmsweep.analysis.data.results import Results, nothing
+from lmsweep.analysis.data.selection import values_in
+from lmsweep.analysis.presets.layout import devices, in_order, layout
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.pivot import Table, common_conditions, varying_keys
 
 _MEASUREMENT = ["measurement_id", "environment_id"]
 _LARGEST = 10

@@ -2,13 +2,13 @@
 
 import pandas as pd
 
-from analysis.keys import natural_ranks
-from analysis.listing import Listing
-from analysis.precision import accumulation_table, dtype_table, error_table, reciprocal_rms_table
-from analysis.presets.results import Results
-from analysis.tables import Table
-from trials.formulas import forward_flops, parameter_count
-from trials.spec import RequestError
+from lmsweep.analysis.data.columns import natural_ranks
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.metrics.precision import accumulation_table, dtype_table, error_table, reciprocal_rms_table
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.pivot import Table
+from lmsweep.trials.analytic.formulas import forward_flops, parameter_count
+from lmsweep.trials.spec.config import RequestError
 
 _DIMENSIONS = ["d_model", "d_ff", "num_layers", "vocab_size"]
 

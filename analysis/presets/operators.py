@@ -2,11 +2,11 @@
 
 import pandas as pd
 
-from analysis.kernels import short_name
-from analysis.listing import Listing
-from analysis.presets.layout import in_order
-from analysis.presets.results import Results
-from analysis.tables import common_conditions, varying_keys
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.metrics.kernels import short_name
+from lmsweep.analysis.presets.layout import in_order
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 
 _TIMES = ("self_cpu", "total_cpu", "self_device", "total_device")
 

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analysis.kernels import KINDS, STRETCHES, classified, short_name
-from analysis.keys import natural_ranks
-from analysis.listing import Listing
-from analysis.presets.layout import ok_rows
-from analysis.presets.results import Results
-from analysis.tables import common_conditions, varying_keys
-from trials.formulas import attention_flops, softmax_flops
-from trials.spec import RequestError
+from lmsweep.analysis.data.columns import natural_ranks
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.metrics.kernels import KINDS, STRETCHES, classified, short_name
+from lmsweep.analysis.presets.layout import ok_rows
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
+from lmsweep.trials.analytic.formulas import attention_flops, softmax_flops
+from lmsweep.trials.spec.config import RequestError
 
 _PROFILE = ["measurement_id", "environment_id"]
 _PHASES = ("forward", "backward", "optimizer", "step")

@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.keys import PARTS
-from analysis.listing import Listing
-from analysis.presets.layout import arrange_against, devices, in_order, layout, ok_rows, with_doubts
-from analysis.presets.results import Results, nothing
-from analysis.processes import pool_statistics
-from analysis.stats import describe
-from analysis.tables import Table, common_conditions, varying_keys
-from trials.outcome import Status
+from lmsweep.analysis.data.columns import PARTS
+from lmsweep.analysis.data.processes import pool_statistics
+from lmsweep.analysis.data.results import Results, nothing
+from lmsweep.analysis.data.sample_stats import describe
+from lmsweep.analysis.presets.layout import arrange_against, devices, in_order, layout, ok_rows, with_doubts
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.pivot import Table, common_conditions, varying_keys
+from lmsweep.trials.results.outcome import Status
 
 _SOURCES: dict[str, tuple[tuple[str, str], ...]] = {
     "inference": (("forward", "forward"),),
@@ -31,7 +31,7 @@ _SAME_BUT_FOR_MODE = ["trial_id", "environment_id", "warmup_steps", "measure_ste
 
 
 def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows of `analysis.load` as `forward.time`, `backward.time`, ... of a training step, whatever the mode.
+    """Rows of `lmsweep.load` as `forward.time`, `backward.time`, ... of a training step, whatever the mode.
 
     The reports' forward is that of training, alone; where only longer modes were measured, it is theirs.
     `backward_optimizer` is the sum of both in each iteration. The column `mode` is null: it no longer tells rows apart.

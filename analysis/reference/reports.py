@@ -32,5 +32,5 @@ def published() -> pd.DataFrame:
     source, table: which report, and which table of it. A field that the document does not state is null. value is null
     where status is not ok, and for metric dtype, whose answer is the column dtype. The caveats are those of CAVEATS.
     """
-    with files("analysis.reference").joinpath("published.parquet").open("rb") as file:
+    with files("lmsweep.analysis.reference").joinpath("published.parquet").open("rb") as file:
         return pd.read_parquet(file)

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.kernels import KINDS, STRETCHES, classified, short_name
-from analysis.keys import label, natural_ranks
-from analysis.numbers import choose_unit, number_text
-from analysis.presets.layout import in_order
-from analysis.presets.results import Results
-from analysis.roofline import roofline
-from analysis.tables import varying_keys
-from analysis.timeline import CATEGORIES, PHASES, load_timelines, memory_timeline
-from trials.store import Store
+from lmsweep.analysis.data.columns import label, natural_ranks
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.metrics.kernels import KINDS, STRETCHES, classified, short_name
+from lmsweep.analysis.metrics.roofline import roofline
+from lmsweep.analysis.metrics.timeline import CATEGORIES, PHASES, load_timelines, memory_timeline
+from lmsweep.analysis.presets.layout import in_order
+from lmsweep.analysis.tables.number_format import choose_unit, number_text
+from lmsweep.analysis.tables.pivot import varying_keys
+from lmsweep.trials.store.store import Store
 
 MOST_FIGURES = 60
 """Of one section; the first of the store's trials in natural order."""
@@ -98,7 +98,7 @@ def kernels(results: Results) -> Iterator[Figure]:
 
 
 def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
-    """The steps of each device under its limits, where the bytes that they move are known; of `analysis.load`."""
+    """The steps of each device under its limits, where the bytes that they move are known; of `lmsweep.load`."""
     steps = roofline(frame)
     steps = steps[steps[["rate", "intensity", "roof"]].notna().all(axis=1)]
     for device, on_device in steps.groupby("device_name"):

@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.cells import cells_of, unit_of, values_in
-from analysis.keys import DISTINGUISHING_COLUMNS, KEY_COLUMNS, label, natural_ranks
-from analysis.load import SPEED_UNITS
-from analysis.numbers import UNITS
-from analysis.tables import CONDITIONS, DIMENSIONS, FOLLOWS, PROTOCOL, USUAL, default_layout
-from trials.outcome import Flag, Status
-from trials.spec import PROTOCOL_FIELDS
+from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, KEY_COLUMNS, label, natural_ranks
+from lmsweep.analysis.data.load import SPEED_UNITS
+from lmsweep.analysis.data.selection import cells_of, unit_of, values_in
+from lmsweep.analysis.tables.number_format import UNITS
+from lmsweep.analysis.tables.pivot import CONDITIONS, DIMENSIONS, FOLLOWS, PROTOCOL, USUAL, default_layout
+from lmsweep.trials.results.outcome import Flag, Status
+from lmsweep.trials.spec.config import PROTOCOL_FIELDS
 
 _NO_AXES = (
     "trial_id",
@@ -48,7 +48,7 @@ _READ_BY_CELLS += [*SPEED_UNITS, "energy_per_token"]
 
 
 def page_data(frame: pd.DataFrame) -> dict[str, Any]:
-    """The results of `analysis.load` as JSON can hold them; what `report.js` reads as `data`.
+    """The results of `lmsweep.load` as JSON can hold them; what `report.js` reads as `data`.
 
     A result is a workload of a trial in one environment. `keys` are AXES: the labels of each key's values in natural
     order, as a table and as CSV has them, and which of them each result has. `values` are the phases and metrics: which

@@ -13,16 +13,16 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-import trials
-from analysis.presets.results import Results
-from analysis.report.data import page_data
-from analysis.report.sections import sections_of
-from analysis.report.summary import summarize
-from trials.spec import RequestError
-from trials.store import Store
+from lmsweep import trials
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.report.data import page_data
+from lmsweep.analysis.report.sections import sections_of
+from lmsweep.analysis.report.summary import summarize
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store.store import Store
 
 _SCRIPTS = ("numbers", "results", "csv", "matrix", "charts", "series", "controls", "explore", "report")
-_HERE = files("analysis.report")
+_HERE = files("lmsweep.analysis.report")
 
 
 def write_report(location: str, output: Path, others: Sequence[str] = ()) -> int:
@@ -33,8 +33,8 @@ def write_report(location: str, output: Path, others: Sequence[str] = ()) -> int
 def page_of(location: str, others: Sequence[str] = ()) -> Iterator[str]:
     """The page of the store at this location, piece by piece.
 
-    others: names for `analysis.beside`, whose numbers stand beside the store's. Raises RequestError where there is no
-    store, it holds no results, or nothing of it has a counterpart there.
+    others: names for `lmsweep.analysis.comparison.side_by_side`, whose numbers stand beside the store's. Raises
+    RequestError where there is no store, it holds no results, or nothing of it has a counterpart there.
     """
     results = Results(Store(location), {})
     frame = results.measurements

@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from analysis.beside import beside
-from analysis.listing import Listing
-from analysis.presets import PRESETS
-from analysis.presets.results import Results
-from analysis.render import render
-from analysis.report import charts
-from analysis.report.charts import Figure
-from analysis.sheet import Markup, sheet_of
-from analysis.tables import Table
-from trials.spec import RequestError
+from lmsweep.analysis.comparison.side_by_side import beside
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.presets import PRESETS
+from lmsweep.analysis.report import charts
+from lmsweep.analysis.report.charts import Figure
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.pivot import Table
+from lmsweep.analysis.tables.render import render
+from lmsweep.analysis.tables.text_table import Markup, sheet_of
+from lmsweep.trials.spec.config import RequestError
 
 T = TypeVar("T")
 
@@ -48,8 +48,8 @@ class Section:
 def sections_of(results: Results, others: Sequence[str] = ()) -> list[Section]:
     """The sections for which this store holds data, in the order of the page.
 
-    others: names for `analysis.beside`, whose numbers stand beside the store's. Raises RequestError for one that is not
-    known or has no counterpart.
+    others: names for `lmsweep.analysis.comparison.side_by_side`, whose numbers stand beside the store's. Raises
+    RequestError for one that is not known or has no counterpart.
     """
     found = [
         Section(

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analysis.keys import NO_VALUE, label, natural_ranks
-from analysis.numbers import choose_unit, number_text
-from analysis.status import flag_counts
-from trials.outcome import Status
+from lmsweep.analysis.data.columns import NO_VALUE, label, natural_ranks
+from lmsweep.analysis.metrics.status import flag_counts
+from lmsweep.analysis.tables.number_format import choose_unit, number_text
+from lmsweep.trials.results.outcome import Status
 
 MOST_FAILURES = 50
 """Lines of the table of failures; those of most results come first."""
@@ -53,7 +53,7 @@ class Summary:
 
 
 def summarize(frame: pd.DataFrame) -> Summary:
-    """The summary of results loaded by `analysis.load`; the frame has at least one row."""
+    """The summary of results loaded by `lmsweep.load`; the frame has at least one row."""
     results = frame.drop_duplicates(["measurement_id", "environment_id", "workload"])
     names = [name for name in _ENVIRONMENT if frame[name].notna().any()]
     environments = results.groupby("environment_id", sort=False)

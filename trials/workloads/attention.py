@@ -7,21 +7,21 @@ from statistics import median
 import numpy as np
 import torch
 
-from trials.attention_step import AttentionStep
-from trials.attention_support import check_attention
-from trials.clock import Clock, Iteration, Phase, clock_for, time_iteration
-from trials.compilation import check_compiled
-from trials.device_time import DeviceTime, device_row, is_host_bound, trace_device
-from trials.devices import Device, find_device, peak_flops
-from trials.fingerprint import fingerprint
-from trials.formulas import attention_flops
-from trials.interval import count_outliers
-from trials.iterations import Series, take_series
-from trials.measurement import Measurement
-from trials.outcome import Flag
-from trials.spec import TrialConfig, UnsupportedError
-from trials.telemetry import Watch, doubts
-from trials.workbench import Workbench
+from lmsweep.trials.analytic.datasheets import Device, find_device, peak_flops
+from lmsweep.trials.analytic.formulas import attention_flops
+from lmsweep.trials.analytic.median_interval import count_outliers
+from lmsweep.trials.bench.fingerprint import fingerprint
+from lmsweep.trials.bench.iterations import Series, take_series
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.machine.telemetry import Watch, doubts
+from lmsweep.trials.model.attention_step import AttentionStep
+from lmsweep.trials.model.attention_support import check_attention
+from lmsweep.trials.model.compiler import check_compiled
+from lmsweep.trials.profiling.device_time import DeviceTime, device_row, is_host_bound, trace_device
+from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.timing.clock import Clock, Iteration, Phase, clock_for, time_iteration
 
 PHASES = ("forward", "backward")
 MEMORY_REPETITIONS = 3

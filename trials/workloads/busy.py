@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from trials.clock import Clock, clock_for, time_iteration
-from trials.device_time import device_row, trace_device
-from trials.measurement import Measurement
-from trials.workbench import Workbench
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.profiling.device_time import device_row, trace_device
+from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.timing.clock import Clock, clock_for, time_iteration
 
 WARMUP_ITERATIONS = 3
 

@@ -5,13 +5,13 @@ from statistics import median
 
 import torch
 
-from trials.clock import Iteration, Phase, clock_for, time_iteration
-from trials.devices import find_device, peak_flops
-from trials.iterations import take_series
-from trials.measurement import Measurement
-from trials.outcome import Flag
-from trials.telemetry import Watch, doubts
-from trials.workbench import Workbench
+from lmsweep.trials.analytic.datasheets import find_device, peak_flops
+from lmsweep.trials.bench.iterations import take_series
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.machine.telemetry import Watch, doubts
+from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.timing.clock import Iteration, Phase, clock_for, time_iteration
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:

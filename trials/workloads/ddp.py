@@ -8,23 +8,23 @@ from operator import attrgetter
 
 import numpy as np
 
-from trials.attention_support import check_attention
-from trials.clock import Iteration
-from trials.collectives import bus_factor
-from trials.communication import Communication
-from trials.compilation import check_compiled, uses_cuda_graphs
-from trials.data_parallel_step import SYNCHRONIZATION, DataParallelStep, gradient_count
-from trials.device_time import device_row, is_host_bound
-from trials.devices import find_device
-from trials.flags import flags_of_times
-from trials.interval import count_outliers, median_interval
-from trials.iterations import Series, take_series
-from trials.measurement import Measurement
-from trials.outcome import Flag
-from trials.pairs import Pair, in_pairs
-from trials.spec import Precision, TrialConfig, UnsupportedError
-from trials.team import Team
-from trials.workbench import Workbench
+from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.analytic.median_interval import count_outliers, median_interval
+from lmsweep.trials.bench.iterations import Series, take_series
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.distributed.comm_trace import Communication
+from lmsweep.trials.distributed.coordinator import Team
+from lmsweep.trials.distributed.data_parallel_step import SYNCHRONIZATION, DataParallelStep, gradient_count
+from lmsweep.trials.distributed.process_group import bus_factor
+from lmsweep.trials.distributed.step_pairs import Pair, in_pairs
+from lmsweep.trials.model.attention_support import check_attention
+from lmsweep.trials.model.compiler import check_compiled, uses_cuda_graphs
+from lmsweep.trials.profiling.device_time import device_row, is_host_bound
+from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.spec.config import Precision, TrialConfig, UnsupportedError
+from lmsweep.trials.timing.clock import Iteration
+from lmsweep.trials.timing.validity_flags import flags_of_times
 
 ALL_REDUCE_WARMUP = 3
 ALL_REDUCES = 10

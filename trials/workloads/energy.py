@@ -3,10 +3,10 @@
 import time
 from collections.abc import Iterator
 
-from trials.clock import clock_for, time_iteration
-from trials.measurement import Measurement
-from trials.telemetry import ENERGY_SECONDS, Watch, energy_row
-from trials.workbench import Workbench
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.machine.telemetry import ENERGY_SECONDS, Watch, energy_row
+from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.timing.clock import clock_for, time_iteration
 
 WARMUP_ITERATIONS = 3
 

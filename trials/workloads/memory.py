@@ -4,19 +4,19 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from trials.clock import synchronize
-from trials.compilation import check_compiled
-from trials.measurement import Yielded
-from trials.memory_labels import activations_noted, lasting_labels
-from trials.memory_ledger import END, Label
-from trials.memory_meter import CudaMeter, Meter, TensorMeter, resident_bytes
-from trials.memory_rows import Readings, breakdown_rows, history_rows, resident_rows, unknown_rows, value_rows
-from trials.spec import TrialConfig
-from trials.storage_tracker import StorageTracker, storage_key
-from trials.traced_memory import TracedHistory
-from trials.tracked_memory import TrackedHistory
-from trials.training_step import TrainingStep
-from trials.workbench import Workbench
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.memory.cuda_history import TracedHistory
+from lmsweep.trials.memory.dispatch_history import TrackedHistory
+from lmsweep.trials.memory.labels import activations_noted, lasting_labels
+from lmsweep.trials.memory.ledger import END, Label
+from lmsweep.trials.memory.meter import CudaMeter, Meter, TensorMeter, resident_bytes
+from lmsweep.trials.memory.rows import Readings, breakdown_rows, history_rows, resident_rows, unknown_rows, value_rows
+from lmsweep.trials.memory.storage_tracker import StorageTracker, storage_key
+from lmsweep.trials.model.compiler import check_compiled
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.results.measurement import Yielded
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.timing.clock import synchronize
 
 REPETITIONS = 3
 """Iterations in which memory is read; where what they asked for does not agree exactly they are flagged `unsteady`. The

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from trials.measurement import Measurement
-from trials.workbench import Workbench
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.results.measurement import Measurement
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:

@@ -8,7 +8,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from trials.accumulation import (
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.model.attention_support import check_attention
+from lmsweep.trials.model.compiler import check_compiled
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.numerics.accumulation import (
     PUBLISHED_ACTIVATION,
     PUBLISHED_ADDEND,
     PUBLISHED_COUNT,
@@ -16,10 +20,7 @@ from trials.accumulation import (
     accumulations,
     reciprocal_rms,
 )
-from trials.attention_support import check_attention
-from trials.compilation import check_compiled
-from trials.measurement import Measurement, TensorDtype
-from trials.reference_pass import (
+from lmsweep.trials.numerics.reference_pass import (
     ReferencePass,
     by_part,
     make_reference,
@@ -28,17 +29,16 @@ from trials.reference_pass import (
     underflow,
     unscaled_gradients,
 )
-from trials.tensor_dtypes import dtypes_of, emulated_dtypes, toy_dtypes, watch_outputs
-from trials.training_step import TrainingStep
-from trials.workbench import Workbench
+from lmsweep.trials.numerics.tensor_dtypes import dtypes_of, emulated_dtypes, toy_dtypes, watch_outputs
+from lmsweep.trials.results.measurement import Measurement, TensorDtype
 
 NARROW = (torch.float16, torch.bfloat16)
 
 
 def measure(bench: Workbench) -> Iterator[Measurement | TensorDtype]:
-    """The sums and norms of `trials.accumulation`, whatever the trial's precision; then, in that precision, the type
-    of each tensor of one forward and backward, and how far its results are from the same in float64. All are numbers
-    without a unit.
+    """The sums and norms of `lmsweep.trials.numerics.accumulation`, whatever the trial's precision; then, in that
+    precision, the type of each tensor of one forward and backward, and how far its results are from the same in
+    float64. All are numbers without a unit.
 
     Raises UnsupportedError where this machine cannot run the combination, and RuntimeError where a model that should be
     compiled ran without a compiled graph.

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Iterator
 
-from trials.attribution import device_pieces, host_pieces, surroundings
-from trials.clock import clock_for, time_iteration
-from trials.events import STEP, Trace
-from trials.kernel_table import kernel_rows, operator_rows, range_rows, step_starts
-from trials.measurement import Artifact, Measurement, Yielded
-from trials.nsys import profile_with_nsys
-from trials.ranges import Range
-from trials.spec import UnsupportedError
-from trials.trace import take_trace
-from trials.workbench import Workbench
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.model.annotations import Range
+from lmsweep.trials.profiling.attribution import device_pieces, host_pieces, surroundings
+from lmsweep.trials.profiling.events import STEP, Trace
+from lmsweep.trials.profiling.kernel_table import kernel_rows, operator_rows, range_rows, step_starts
+from lmsweep.trials.profiling.nsys import profile_with_nsys
+from lmsweep.trials.profiling.torch_trace import take_trace
+from lmsweep.trials.results.measurement import Artifact, Measurement, Yielded
+from lmsweep.trials.spec.config import UnsupportedError
+from lmsweep.trials.timing.clock import clock_for, time_iteration
 
 PROFILED_STEPS = 3
 WARMUP_ITERATIONS = 3

@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 
-from trials.clock import Clock, Iteration, Phase, clock_for, time_iteration
-from trials.compilation import check_compiled, compile_counts
-from trials.device_time import DeviceTime, device_rows, is_host_bound, trace_device
-from trials.devices import find_device
-from trials.flags import flags_of_times
-from trials.iterations import Series, take_series
-from trials.measurement import Measurement
-from trials.outcome import Flag
-from trials.telemetry import Watch, doubts, gauge_rows
-from trials.workbench import Workbench
+from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.bench.iterations import Series, take_series
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.machine.telemetry import Watch, doubts, gauge_rows
+from lmsweep.trials.model.compiler import check_compiled, compile_counts
+from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, is_host_bound, trace_device
+from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.timing.clock import Clock, Iteration, Phase, clock_for, time_iteration
+from lmsweep.trials.timing.validity_flags import flags_of_times
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:

@@ -1,4 +1,4 @@
-// Numbers as people read them: the rules of analysis/numbers.py, so that page and command print the same digits.
+// Numbers as people read them: the rules of analysis/tables/number_format.py, so that page and command print the same digits.
 
 function chooseUnit(units, stored, values) {
   const choices = units[stored] ?? [[stored, 1]];

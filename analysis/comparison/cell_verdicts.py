@@ -1,0 +1,92 @@
+"""The numbers and the verdict of each cell of a comparison."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lmsweep.analysis.comparison.tests import direction, holm, p_values, ratio_of_medians
+from lmsweep.analysis.data.processes import pool_statistics
+from lmsweep.analysis.tables.listing import HIGH, LOW
+from lmsweep.trials.analytic.median_interval import Floats
+
+SIDES = ("baseline", "contrast")
+
+
+def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Floats) -> pd.DataFrame:
+    """The columns of `Comparison.frame` beside the keys, for the cells in this order."""
+    count = len(order)
+    place = pd.Series(np.arange(count), index=order)
+    row = cells.assign(place=place.loc[cells["cell"]].to_numpy())
+    numbers = {name: np.full(count, np.nan) for name in ("ratio", "ratio_low", "ratio_high", "p")}
+    medians = {f"{side}{end}": np.full(count, np.nan) for side in SIDES for end in ("", LOW, HIGH)}
+    have = np.zeros((count, 2), dtype=bool)
+    processes, spreads = np.zeros((2, count)), np.full((2, count), np.nan)
+    for places, sides in _batches(row):
+        have[places] = True
+        ratio = ratio_of_medians(*sides)
+        for name, of_ratio in zip(("ratio", "ratio_low", "ratio_high"), ratio, strict=True):
+            numbers[name][places] = of_ratio
+        numbers["p"][places] = p_values(*sides)
+    for side, name in enumerate(SIDES):
+        of_side = row[row["side"] == side]
+        pooled = pool_statistics(of_side, of_side["place"].to_numpy()).reindex(range(count))
+        for end, column in (("", "median"), (LOW, "low"), (HIGH, "high")):
+            medians[f"{name}{end}"] = pooled[column].to_numpy()
+        processes[side], spreads[side] = pooled["processes"].fillna(0), pooled["spread"]
+        have[of_side["place"][of_side["median"].notna()], side] = True
+    numbers["p"] = holm(numbers["p"])
+    found = direction(numbers["ratio"], numbers["ratio_low"], numbers["ratio_high"], numbers["p"], least)
+    # Of zeros there is no ratio.
+    ends = [medians[f"{name}{end}"] for name in SIDES for end in ("", LOW, HIGH)]
+    found[np.isnan(found) & (np.ptp(ends, axis=0) == 0)] = 0
+    larger, smaller = ("slower", "faster") if unit == "s" else ("more", "less")
+    verdict = np.select(
+        [~have.any(axis=1), have[:, 0] & ~have[:, 1], have[:, 1] & ~have[:, 0], found == 1, found == -1, found == 0],
+        ["no result", "failed", "mended", larger, smaller, "same"],
+        "ambiguous",
+    )
+    told = {}
+    if processes.max(initial=0) > 1:
+        told["processes"] = [_told(*each) for each in zip(*processes, *spreads, strict=True)]
+    flags = row.groupby("place")["flags"].agg(_together)
+    return pd.DataFrame(
+        {**medians, **numbers, **told, "verdict": verdict, "flags": flags.reindex(range(count)).to_list()}
+    )
+
+
+def _told(baseline: float, contrast: float, of_baseline: float, of_contrast: float) -> str:
+    """How many processes each side has, and how far apart their medians lie."""
+    sides = ((baseline, of_baseline), (contrast, of_contrast))
+    return ", ".join(f"{k:.0f}" + (f" ({100 * spread:.2g} %)" if k > 1 else "") for k, spread in sides)
+
+
+def _together(flags: pd.Series) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word for words in flags for word in words))
+
+
+def _batches(row: pd.DataFrame) -> Iterator[tuple[NDArray[np.int64], list[Floats]]]:
+    """Cells that have samples on both sides, those of one shape together: their places, and (pairs, processes, samples)
+    of either side. Processes of one side are taken to the length of the shortest.
+    """
+    held = row[row["median"].gt(0)].sort_values(["place", "side"], kind="stable")
+    if held["side"].nunique() < 2:
+        return
+    values = pc.list_flatten(pa.array(held["samples"].array)).to_numpy(zero_copy_only=False)
+    lengths = held["n"].to_numpy()
+    held = held.assign(start=np.cumsum(lengths) - lengths)
+    groups = held.groupby(["place", "side"])
+    shapes = groups["n"].agg(["size", "min"]).unstack("side").dropna().astype(int)
+    begins = groups["start"].agg(list)
+    codes = shapes.groupby(list(shapes)).ngroup()
+    for code in codes.unique():
+        places = codes.index[codes == code].to_numpy(dtype=np.int64)
+        sides = []
+        for side in (0, 1):
+            k, n = (int(shapes.loc[places[0], (what, side)]) for what in ("size", "min"))  # type: ignore[arg-type]
+            first = np.array(begins.loc[[(place, side) for place in places]].to_list()).reshape(len(places), k)
+            sides.append(values[first[:, :, None] + np.arange(n)])
+        yield places, sides

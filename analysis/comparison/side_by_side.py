@@ -1,0 +1,151 @@
+"""A store's times beside those of others: the published reports, the reference stores, another store.
+
+Nothing is joined that is not named: each line says in what its two numbers were measured differently.
+"""
+
+import pandas as pd
+
+from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, label
+from lmsweep.analysis.data.load import load
+from lmsweep.analysis.presets.layout import in_order, ok_rows
+from lmsweep.analysis.presets.timing import parts_of_step
+from lmsweep.analysis.reference import CAVEATS, published, stores
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.suggestions import choices
+from lmsweep.trials.store.store import Store
+
+PUBLISHED = "published"
+
+_SAME = ["workload", "part", "model", "d_model", "context_length"]
+"""What two numbers must share to stand on one line; d_model where there is no whole model."""
+
+_TOLD = ("device_name", "device", "device_memory", "d_ff", "num_layers", "num_heads", "workload", "mode", *_SAME)
+"""What a line tells in columns of its own, or follows from them."""
+
+_OTHER_KERNELS = (
+    "kernels: the 2025 course's model, which these reports are about, computes the same, but not by the same kernels: "
+    "its linear layers are einsums (285 operations in a forward pass of two layers, 225 here), and each weight "
+    "gradient is copied once more"
+)
+
+_QUIET = ("repeated", "derived")
+"""Caveats of rows that are left out."""
+
+
+def reference_names() -> list[str]:
+    """What `beside` knows by name: `published`, and the folders of stores in `lmsweep.analysis.reference`."""
+    return [PUBLISHED, *stores()]
+
+
+def beside(frame: pd.DataFrame, name: str) -> Listing:
+    """Each time of a training step's parts, and of attention alone, that has a counterpart under this name.
+
+    frame: of `lmsweep.load`. name: one of `reference_names`, or the location of a store. A line for each pair of the
+    same part of the same model, or the same attention, at the same context: columns the keys of mine; `mine`; `source`
+    and `hardware` of the other; `theirs`; `ratio`, theirs / mine; `differs`, every other condition that is not the same
+    or that the other does not state; `caveats`, words of `lmsweep.analysis.reference.CAVEATS`. Both times in seconds.
+
+    Raises RequestError where there is no such store, and where nothing has a counterpart.
+    """
+    mine = _times(frame)
+    theirs = _published() if name == PUBLISHED else _of_store(name)
+    pairs = mine.merge(theirs, on=["workload", "part", "place"], suffixes=("", "_there"))
+    pairs = pairs[_compatible(pairs)]
+    if pairs.empty:
+        raise RequestError(
+            f"nothing of {name} is of the same model, context, precision, compilation and attention as a time of the "
+            f"store, which has: {', '.join(sorted(mine['place'].str.replace('/', ' at ').unique()))}"
+        )
+    pairs["differs"] = [_differences(line, published=name == PUBLISHED) for _, line in pairs.iterrows()]
+    pairs["ratio"] = pairs["theirs"] / pairs["median"]
+    keys = varying_keys(pairs, ["model" if pairs["model"].notna().any() else "d_model", "context_length", "part"], [])
+    pairs = in_order(pairs, [*keys, "source"])
+    pairs = pairs.rename(columns={"median": "mine", "low": "mine_low", "high": "mine_high"})
+    shown = ["mine", "mine_low", "mine_high", "source", "hardware", "theirs", "theirs_low", "theirs_high", "ratio"]
+    notes = [f"{word}: {text}" for word, text in CAVEATS.items() if pairs["caveats"].str.contains(word).any()]
+    if name == PUBLISHED and (pairs["workload"] == "timing").any():
+        notes.append(_OTHER_KERNELS)
+    return Listing(
+        title=f"Times beside those of {name}; ratio: theirs / mine",
+        frame=pairs[[*keys, *shown, "differs", "caveats"]],
+        keys=keys,
+        units={"mine": "s", "theirs": "s", "ratio": "1"},
+        together=("mine", "theirs"),
+        conditions=common_conditions(pairs, keys),
+        notes=notes,
+    )
+
+
+def _times(frame: pd.DataFrame) -> pd.DataFrame:
+    """Ok times of the parts of steps and of attention alone; `place` is the model and the context."""
+    alone = frame[(frame["workload"] == "attention") & (frame["metric"] == "time")]
+    parts = parts_of_step(frame).drop_duplicates([*DISTINGUISHING_COLUMNS, "phase"], keep="last")
+    both = ok_rows(pd.concat([parts, alone], ignore_index=True))
+    both = both[both["median"].notna()]
+    if both.empty:
+        raise RequestError("the store has no times of the workloads timing or attention")
+    return both.assign(part=both["phase"], place=_place(both))
+
+
+def _place(rows: pd.DataFrame) -> pd.Series:
+    size = rows["model"].astype(object).where(rows["workload"] == "timing", "d_model " + rows["d_model"].map(label))
+    return size.astype(str) + "/" + rows["context_length"].map(label)
+
+
+def _of_store(name: str) -> pd.DataFrame:
+    location = stores().get(name, name)
+    if location == name and not Store(name).exists():
+        raise RequestError(
+            f"--with {name}: no store is there, and nothing is called so{choices(name, reference_names())}"
+        )
+    rows = _times(load(location))
+    rows = rows.assign(source=name, hardware=rows["device_name"], caveats="")
+    return rows.rename(columns={"median": "theirs", "low": "theirs_low", "high": "theirs_high"})
+
+
+def _published() -> pd.DataFrame:
+    rows = published()
+    rows = rows[(rows["metric"] == "time") & (rows["unit"] == "s") & (rows["status"] == "ok")]
+    rows = rows[~rows[list(_QUIET)].any(axis="columns") & rows["workload"].isin(["timing", "attention"])]
+    rows = rows[~rows["table"].str.endswith("prose")]  # times of all iterations together, of some kernels, and the like
+    rows = rows.assign(part=rows["phase"], place=_place(rows), theirs=rows["value"])
+    rows = rows.assign(theirs_low=float("nan"), theirs_high=float("nan"))
+    words = [", ".join(word for word in CAVEATS if getattr(row, word)) for row in rows.itertuples()]
+    return rows.assign(
+        source=rows["source"] + " " + rows["table"],
+        hardware=rows["hardware"].fillna("not stated") + (", " + rows["device"]).fillna(""),
+        caveats=words,
+        attention=rows["workload"].map({"timing": "naive", "attention": "naive_softmax"}),
+    )
+
+
+def _compatible(pairs: pd.DataFrame) -> pd.Series:
+    """Whether precision, compilation and attention can be the same; where they are not stated, those of a plain run."""
+    there = {name: pairs[f"{name}_there"] for name in ("precision", "compile", "attention")}
+    full = pairs["precision"].isin(["fp32", "tf32"])
+    same = (there["precision"].isna() & full) | (there["precision"] == pairs["precision"])
+    same |= (there["precision"] == "mixed") & pairs["precision"].isin(["bf16", "fp16"])
+    if "suspected_tf32" in pairs:
+        same |= pairs["suspected_tf32"] & (pairs["precision"] == "tf32")
+    same &= (there["compile"] == pairs["compile"]) | (there["compile"].isna() & (pairs["compile"] == "none"))
+    written_out = ("naive", "naive_softmax")
+    both_plain = there["attention"].isin(written_out) & pairs["attention"].isin(written_out)
+    return same & (both_plain | (there["attention"] == pairs["attention"]))
+
+
+def _differences(line: pd.Series, *, published: bool) -> str:
+    """What is not the same there, with what it is there, and what is not stated."""
+    stated = ("batch_size", "precision", "compile", "attention", "warmup_steps", "measure_steps")
+    names = stated if published else [name for name in DISTINGUISHING_COLUMNS if name not in _TOLD]
+    there = {name: line[f"{name}_there"] for name in names}
+    silent = [name for name in names if published and pd.isna(there[name])] + ["software"] * published
+    words = [f"{name} {label(there[name])}" for name in names if name not in silent and _differs(line, name)]
+    if silent:
+        words.append(f"not stated: {', '.join(silent)}")
+    return "; ".join(words) or ("nothing" if line["hardware"] == line["device_name"] else "only the device")
+
+
+def _differs(line: pd.Series, name: str) -> bool:
+    return label(line[f"{name}_there"]) != label(line[name])

@@ -1,0 +1,95 @@
+"""The columns by which results are told apart: which there are, how their values read, and in which order they go."""
+
+import re
+from collections.abc import Hashable
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from lmsweep.trials.analytic.formulas import parameter_count
+from lmsweep.trials.results.arrow_schema import schema_of
+from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.spec.config import CONFIG_FIELDS, PROTOCOL_FIELDS, RequestError, TrialConfig
+from lmsweep.trials.spec.suggestions import choices
+
+_CONTENTS = ("phase", "metric", "unit", "samples", "warmup_samples", "status", "flags", "error", "reason", "artifact")
+
+KEY_COLUMNS: tuple[str, ...] = tuple(name for name in schema_of(Record).names if name not in _CONTENTS)
+"""Columns that can be rows or columns of a table, or be chosen by."""
+
+DISTINGUISHING_COLUMNS: tuple[str, ...] = (
+    *(name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] != "limit"),
+    *ENVIRONMENT_FIELDS,
+    "workload",
+)
+"""Two results that agree in all of these measure the same thing in the same environment."""
+
+NO_VALUE = "-"
+"""How a null reads, and a cell for which the store holds nothing."""
+
+PARTS = ("inference", "forward", "backward", "forward_backward", "optimizer", "backward_optimizer", "step")
+"""What a training step is taken to in `lmsweep.analysis.presets`."""
+DDP_TIMES = (
+    *("step.time", "local_step.time", "communication.exposed_time"),
+    *("communication.busy_time", "communication.overlap_time"),
+)
+"""What a data-parallel step is taken to there."""
+
+_VALUE_ORDER: dict[str, tuple[Any, ...]] = {
+    name: get_args(hint) for name, hint in get_type_hints(TrialConfig).items() if get_origin(hint) is Literal
+} | {"workload": tuple(PROTOCOL_FIELDS), "part": (*PARTS, *(value.removesuffix(".time") for value in DDP_TIMES))}
+
+
+def check_key(name: str, option: str) -> None:
+    """Raises RequestError where no column has this name."""
+    if name in KEY_COLUMNS:
+        return
+    if name in _CONTENTS:
+        raise RequestError(f"{option} {name}: that is what the cells hold; choose it with --value PHASE.METRIC")
+    raise RequestError(f"{option} {name}: no such column{choices(name, KEY_COLUMNS)}")
+
+
+def label(value: Any) -> str:
+    """How a key's value reads in a table and on the command line."""
+    if pd.isna(value):
+        return NO_VALUE
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"  # as a sweep file has it
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def natural_ranks(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
+    """A rank for each row by its value of one key: models by their number of parameters, numbers as numbers, words in
+    the order in which the vocabulary lists them, other text with the numbers in it as numbers; nulls first.
+    """
+    codes, values = pd.factorize(frame[name], use_na_sentinel=False)
+    order = _VALUE_ORDER.get(name, ())
+    parameters = _parameters_of_models(frame) if name == "model" else {}
+
+    def sort_key(value: Any) -> tuple[Any, ...]:
+        if pd.isna(value):
+            return (0,)
+        if value in parameters:
+            return 1, parameters[value], value
+        if value in order:
+            return 1, order.index(value)
+        return (2, *_text_key(value)) if isinstance(value, str) else (2, (0, value))
+
+    ranks = np.empty(len(values), dtype=np.int64)
+    ranks[sorted(range(len(values)), key=lambda i: sort_key(values[i]))] = np.arange(len(values))
+    return ranks[codes]
+
+
+def _text_key(text: str) -> list[tuple[int, Any]]:
+    pieces = re.findall(r"\d+|\D+", text)
+    return [(0, int(piece)) if piece.isdecimal() else (1, piece) for piece in pieces]
+
+
+def _parameters_of_models(frame: pd.DataFrame) -> dict[Hashable, int]:
+    dimensions = ["d_model", "d_ff", "num_layers", "vocab_size"]
+    models = frame[["model", *dimensions]].dropna().drop_duplicates("model")
+    counts = parameter_count(**{name: models[name] for name in dimensions})
+    return dict(zip(models["model"], counts, strict=True))

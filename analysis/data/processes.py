@@ -1,0 +1,169 @@
+"""Several processes that measured the same: which of them count, and what they tell together.
+
+The rule, for tables, comparisons and the page alike (docs/measuring.md): every ok attempt of a measurement in one
+environment is one process; a failure counts only where there is none. The median of several is the median of theirs.
+Its interval covers what differs between processes: Student's, with one degree of freedom less than there are
+processes, and nowhere less than what differs within them.
+"""
+
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from lmsweep.trials.analytic.median_interval import CONFIDENCE, Floats
+from lmsweep.trials.results.outcome import Status
+
+RESULT = ("measurement_id", "environment_id")
+_VALUE = [*RESULT, "phase", "metric"]
+_POOLED = ("n", "median", "low", "high", "mean", "std", "min", "max", "outliers", "processes", "spread")
+
+
+def newest_rows(frame: pd.DataFrame, *, prefer: Collection[Status] = (Status.OK,)) -> pd.DataFrame:
+    """The rows of one attempt of each measurement in each environment: the newest that ended so, else the newest."""
+    attempts = frame[[*RESULT, "attempt_id", "started_at"]].assign(preferred=frame["status"].isin([*prefer]))
+    attempts = attempts.drop_duplicates([*RESULT, "attempt_id"])
+    kept = attempts.sort_values(["preferred", "started_at", "attempt_id"]).drop_duplicates([*RESULT], keep="last")
+    if len(kept) == len(attempts):
+        return frame
+    key = [*RESULT, "attempt_id"]
+    chosen = pd.MultiIndex.from_frame(frame[key]).isin(pd.MultiIndex.from_frame(kept[key]))
+    return frame[chosen].reset_index(drop=True)
+
+
+def rows_that_count(frame: pd.DataFrame, *, within: Sequence[str] = ()) -> pd.DataFrame:
+    """The rows of every ok attempt; of a measurement without one in its environment, those of the newest failure.
+
+    within: columns that tell measurements apart besides.
+    """
+    ok = (frame["status"] == Status.OK).to_numpy()
+    if ok.all():
+        return frame
+    key = [*within, *RESULT]
+    measured = pd.MultiIndex.from_frame(frame[key]).isin(pd.MultiIndex.from_frame(frame.loc[ok, key]))
+    failed = frame[~measured].sort_values(["started_at", "attempt_id"], kind="stable")
+    newest = failed.drop_duplicates(key, keep="last")[[*key, "attempt_id"]]
+    last = pd.MultiIndex.from_frame(frame[[*key, "attempt_id"]]).isin(pd.MultiIndex.from_frame(newest))
+    return frame[ok | (~measured & last)].reset_index(drop=True)
+
+
+def pool(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row for each value of each measurement in each environment, of rows that have the columns of `describe`.
+
+    Statistics and `samples` are those of all processes, in order of time; `flags` are of any of them; what else there
+    is (warm-up, load, artifacts) is of the newest.
+    """
+    rows = rows_that_count(frame)
+    codes = np.asarray(rows.groupby(_VALUE, dropna=False, sort=False).ngroup(), dtype=np.int64)
+    if len(codes) == len(set(codes)):
+        return rows
+    order = np.lexsort((rows["attempt_id"], rows["started_at"], codes))
+    newest = order[np.append(np.flatnonzero(np.diff(codes[order])), len(order) - 1)]
+    statistics = pool_statistics(rows, codes)
+    begins = np.flatnonzero(np.append(True, np.diff(codes[order]) > 0))
+    pooled = rows.iloc[newest].assign(**{name: statistics[name].to_numpy() for name in _POOLED})
+    for name in ("samples", "process_lengths", "flags"):
+        pooled[name] = _together(rows[name].iloc[order], begins, different=name == "flags").array
+    return pooled.iloc[np.argsort(newest)].reset_index(drop=True)
+
+
+def pool_statistics(rows: pd.DataFrame, codes: NDArray[np.int64]) -> pd.DataFrame:
+    """The statistics of all processes of each code, a row for each; `processes` is how many have samples, `spread` the
+    distance between their lowest and their highest median as a share of the median.
+    """
+    count = int(codes.max()) + 1 if len(codes) else 0
+    found = {name: np.full(count, np.nan) for name in _POOLED}
+    found["n"], found["processes"] = np.zeros(count), np.zeros(count)
+    known = np.flatnonzero(rows["median"].notna())
+    known = known[np.argsort(codes[known], kind="stable")]
+    of, begins, sizes = np.unique(codes[known], return_index=True, return_counts=True)
+    columns = {name: rows[name].to_numpy(dtype=np.float64, na_value=np.nan)[known] for name in _POOLED[:-2]}
+    for size in np.unique(sizes):
+        places, first = of[sizes == size], begins[sizes == size]
+        each = {name: column[first[:, None] + np.arange(size)] for name, column in columns.items()}
+        for name, column in _of_equally_many(each).items():
+            found[name][places] = column
+    table = pd.DataFrame(found)
+    whole = ["n", "processes"]
+    return table.assign(**{name: table[name].astype(np.int64) for name in whole})
+
+
+def as_lists(numbers: NDArray[np.int64]) -> pd.Series:
+    """Each number as a list of one."""
+    lists = pa.ListArray.from_arrays(
+        pa.array(np.arange(len(numbers) + 1, dtype=np.int32)), pa.array(numbers, pa.int64())
+    )
+    return pd.Series(pd.arrays.ArrowExtensionArray(lists))
+
+
+def spread_of_medians(k: int) -> float:
+    """Standard error of the median of k processes, for a standard deviation of 1 between processes."""
+    return float(np.sqrt(1 / k if k < 3 else np.pi / 2 / k))
+
+
+def student(freedom: int) -> float:
+    """How many standard errors to either side 95 % lie."""
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+
+
+def within_processes(distances: Floats) -> Floats:
+    """How far the median of processes is uncertain by what differs within each; a column for each process.
+
+    Of their distances the median, as the wild samples of one do not move the median of several.
+    """
+    return np.median(distances, axis=1) * spread_of_medians(distances.shape[1])
+
+
+def _of_equally_many(each: dict[str, Floats]) -> dict[str, Floats]:
+    k = each["median"].shape[1]
+    if k == 1:
+        alone = {name: column[:, 0] for name, column in each.items()}
+        return {**alone, "processes": np.ones(len(each["n"])), "spread": np.full(len(each["n"]), np.nan)}
+    n, medians = each["n"], each["median"]
+    total, median = n.sum(axis=1), np.median(medians, axis=1)
+    mean = (n * each["mean"]).sum(axis=1) / total
+    squares = (np.nan_to_num(each["std"]) ** 2 * (n - 1) + n * (each["mean"] - mean[:, None]) ** 2).sum(axis=1)
+    low, high = _between_processes(medians, each["low"], each["high"])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = np.ptp(medians, axis=1) / np.abs(median)
+    return {
+        "n": total, "median": median, "low": low, "high": high, "mean": mean, "std": np.sqrt(squares / (total - 1)),
+        "min": each["min"].min(axis=1), "max": each["max"].max(axis=1), "outliers": each["outliers"].sum(axis=1),
+        "processes": np.full(len(n), k), "spread": np.where(np.ptp(medians, axis=1) == 0, 0.0, spread),
+    }  # fmt: skip
+
+
+def _between_processes(medians: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """The interval of the median of processes; on the scale of logarithms where all are positive, as times are."""
+    k = medians.shape[1]
+    positive = np.asarray((np.nan_to_num(low, nan=1.0) > 0).all(axis=1) & (medians > 0).all(axis=1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = [np.where(positive[:, None], np.log(column), column) for column in (medians, low, high)]
+    centre = np.median(scale[0], axis=1)
+    between = student(k - 1) * spread_of_medians(k) * np.std(scale[0], axis=1, ddof=1)
+    # A process of one sample has no interval of its own.
+    below, above = (np.maximum(between, within_processes(np.nan_to_num(np.abs(end - scale[0])))) for end in scale[1:])
+    ends = centre - below, centre + above
+    return tuple(np.where(positive, np.exp(np.where(positive, end, 0)), end) for end in ends)  # type: ignore[return-value]
+
+
+def _together(column: pd.Series, begins: NDArray[np.int64], *, different: bool) -> pd.Series:
+    """Lists that belong together, one after the other, as one list each; null where all of them are."""
+    lists = pa.array(column.array)
+    lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    ends = np.append(np.cumsum(lengths) - lengths, lengths.sum())[np.append(begins, len(lengths))]
+    known = np.maximum.reduceat(column.notna().to_numpy().astype(int), begins).astype(bool)
+    values = pc.list_flatten(lists)
+    if different:
+        words = values.to_pylist()
+        made = pa.array([list(dict.fromkeys(words[a:b])) for a, b in pairwise(ends)], lists.type)
+    else:
+        made = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values).cast(lists.type)
+    made = pc.if_else(pa.array(known), made, pa.scalar(None, lists.type))
+    return pd.Series(pd.arrays.ArrowExtensionArray(made))

@@ -1,0 +1,51 @@
+"""Statistics of many samples at once: one row of numbers per measurement, however many iterations each has."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from lmsweep.trials.analytic.median_interval import Floats, count_outliers, intervals
+
+STATISTICS = ("n", "median", "low", "high", "mean", "std", "min", "max", "outliers")
+
+
+def describe(values: Floats, offsets: NDArray[np.int64]) -> pd.DataFrame:
+    """The statistics of ragged rows, in the unit of the values; row i is values[offsets[i]:offsets[i + 1]].
+
+    Columns: n; median; low and high, its 95 % interval (see `lmsweep.trials.analytic.median_interval`); mean; std, the
+    sample standard deviation (n - 1); min; max; outliers, how many samples lie more than three interquartile ranges
+    outside the quartiles. What a row is too short for is NaN: all but n where it is empty, interval and std where it
+    holds one sample. A row that holds a NaN is NaN throughout.
+    """
+    lengths = np.diff(offsets)
+    columns = {name: np.full(len(lengths), np.nan) for name in STATISTICS if name != "n"}
+    for n in np.unique(lengths[lengths > 0]):  # rows of one length make a matrix
+        rows = np.flatnonzero(lengths == n)
+        samples = values[offsets[rows][:, None] + np.arange(n)]
+        for name, column in _describe_equal(samples).items():
+            columns[name][rows] = column
+    return pd.DataFrame({"n": lengths, **columns})
+
+
+def describe_samples(samples: Sequence[float]) -> tuple[float, float, float]:
+    """Median of one series and the low and high end of its interval, as `describe` has them."""
+    row = describe(np.asarray(samples, dtype=np.float64), np.array([0, len(samples)])).iloc[0]
+    return row["median"], row["low"], row["high"]
+
+
+def _describe_equal(samples: Floats) -> dict[str, Floats]:
+    n = samples.shape[1]
+    mean = samples.mean(axis=1)
+    median, low, high = intervals(samples)
+    statistics = {
+        "median": median,
+        "mean": mean,
+        "min": samples.min(axis=1),
+        "max": samples.max(axis=1),
+        "outliers": count_outliers(samples),
+    }
+    if n > 1:
+        statistics |= {"low": low, "high": high, "std": samples.std(axis=1, ddof=1)}
+    return {name: np.where(np.isnan(mean), np.nan, column) for name, column in statistics.items()}

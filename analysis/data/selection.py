@@ -1,0 +1,100 @@
+"""Which rows of the results a table or a comparison is made from, and the numbers of one value."""
+
+import numpy as np
+import pandas as pd
+
+from lmsweep.analysis.data.columns import check_key, label
+from lmsweep.analysis.data.load import DERIVED_FROM, SPEED_UNITS
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.suggestions import choices
+
+
+def select(frame: pd.DataFrame, where: dict[str, str], *, option: str = "--where") -> pd.DataFrame:
+    """The rows whose keys read so; for `where` see `analysis.pivot`. Raises RequestError, which names the option, for
+    what no row reads.
+    """
+    chosen = np.ones(len(frame), dtype=bool)
+    for name, text in where.items():
+        check_key(name, option)
+        codes, stored = pd.factorize(frame[name], use_na_sentinel=False)
+        labels = [label(value) for value in stored]
+        wanted = [text] if text in labels else text.split(",")
+        for word in wanted:
+            if word not in labels:
+                raise RequestError(f"{option} {name}={word}: the store has no such result{choices(word, labels)}")
+        chosen &= np.isin(codes, [labels.index(word) for word in wanted])
+    return frame[chosen]
+
+
+def usual_values(frame: pd.DataFrame) -> list[str]:
+    """The values to show where none were asked for."""
+    known = values_in(frame)
+    if "step.time" in known or not known:
+        return ["step.time"]
+    for usual in (["forward.time", "backward.time"], ["gradients.relative_error"]):
+        if shown := [name for name in usual if name in known]:
+            return shown
+    numbers = values_in(frame[frame["median"].notna()])
+    for peak in ("step.peak_allocated", "step.peak_tensors", "step.peak_resident"):
+        if peak in numbers:
+            return [peak]
+    return [name for name in ("matmul.flops_rate", "copy.bandwidth") if name in known] or known[:1]
+
+
+def workloads_beside(chosen: pd.DataFrame, values: list[str]) -> list[str]:
+    """The workloads among the chosen rows that have results, and none of these values."""
+    shown = chosen["workload"][(chosen["phase"] + "." + chosen["metric"]).isin(values)]
+    return sorted(set(chosen["workload"][chosen["status"] == Status.OK]) - set(shown))
+
+
+def values_in(frame: pd.DataFrame) -> list[str]:
+    """Every value that a row of the frame has, or that follows from one."""
+    stored = frame[["phase", "metric"]].dropna().drop_duplicates()
+    timed = frame["phase"][frame["tokens_per_second"].notna()].unique()
+    names = [f"{phase}.{metric}" for phase, metric in stored.itertuples(index=False)]
+    names += [f"{phase}.energy_per_token" for phase in stored["phase"][stored["metric"] == "energy"]]
+    return sorted([*names, *(f"{phase}.{metric}" for phase in timed for metric in SPEED_UNITS)])
+
+
+def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFrame:
+    """The chosen rows that hold the value, and those of trials that failed where others of the frame have it, with its
+    numbers as median, low and high. Raises RequestError where no row of the frame has the value.
+    """
+    if frame.empty:
+        raise RequestError("the store holds no results yet")
+    known = values_in(frame)
+    if known and value not in known:
+        raise RequestError(f"--value {value}: the store has no such value{choices(value, known)}")
+    phase, _, metric = value.partition(".")
+    holding = (frame["phase"] == phase) & (frame["metric"] == DERIVED_FROM.get(metric, metric))
+    workloads = frame["workload"][holding if known else frame["metric"].isna()].unique()
+    failed = (chosen["status"] != Status.OK) & chosen["workload"].isin(workloads) & chosen["phase"].isna()
+    cells = chosen[holding[chosen.index] | failed]
+    numbers = {name: cells[name].to_numpy() for name in ("median", "low", "high")}
+    reason = cells["reason"].astype(object).where(cells["reason"].notna(), "no samples were stored")
+    if metric in SPEED_UNITS:
+        speed = cells[metric].to_numpy()
+        numbers = {
+            "median": speed,
+            "low": speed * numbers["median"] / numbers["high"],
+            "high": speed * numbers["median"] / numbers["low"],
+        }
+        reason = reason.where(
+            cells["median"].isna(), f"{metric}: the peak of this device in this arithmetic is not known"
+        )
+    elif metric in DERIVED_FROM:
+        share = cells[metric].to_numpy() / numbers["median"]
+        numbers = {name: share * number for name, number in numbers.items()}
+    unknown = np.isnan(numbers["median"]) & (cells["status"] == Status.OK)
+    flags = [() if words is pd.NA else tuple(words) for words in cells["flags"].to_list()]
+    return cells.assign(value=value, flags=pd.Series(flags, cells.index), reason=reason.where(unknown, ""), **numbers)
+
+
+def unit_of(cells: pd.DataFrame, value: str) -> str | None:
+    metric = value.partition(".")[2]
+    if metric in SPEED_UNITS:
+        return SPEED_UNITS[metric]
+    units = cells["unit"][cells["value"] == value].dropna().unique()
+    assert len(units) <= 1, f"{value} has one unit"
+    return units[0] if len(units) else None

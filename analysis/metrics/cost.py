@@ -1,0 +1,46 @@
+"""What a million tokens cost: in dollars, where a price is known, and in joules, where energy was measured."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from lmsweep.trials.analytic.prices import Price, hourly_dollars
+from lmsweep.trials.results.outcome import Status
+
+MILLION = 1e6
+HOUR = 3600.0
+
+
+def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
+    """The steps of the workload `timing` of `lmsweep.load` that ended ok, with what a million tokens cost.
+
+    Added columns: `tokens_per_second`; `dollars`, NaN without a price; `joules`, of the workload `energy` on the same
+    trial, mode and environment, NaN where it was not measured; each with `_low` and `_high` where the time's interval
+    is known.
+
+    Raises RequestError for a price of a device that the frame does not have, or two for one.
+    """
+    ok = frame["status"] == Status.OK
+    step = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "time")]
+    hourly = _hourly(step, prices)
+    tokens = step["tokens_per_second"].to_numpy()
+    found = {}
+    for end, seconds in (("", "median"), ("_low", "low"), ("_high", "high")):
+        per_token = step[seconds].to_numpy() / (tokens * step["median"].to_numpy())
+        found[f"dollars{end}"] = hourly / HOUR * per_token * MILLION
+        other = {"": "", "_low": "_high", "_high": "_low"}[end]
+        found[f"tokens_per_second{other}"] = 1 / per_token
+    energy = frame[ok & (frame["workload"] == "energy") & (frame["metric"] == "energy")]
+    of_trial = ["trial_id", "environment_id", "mode"]
+    joules = energy.drop_duplicates(of_trial, keep="last").set_index(of_trial)["energy_per_token"]
+    found["joules"] = MILLION * joules.reindex(pd.MultiIndex.from_frame(step[of_trial])).to_numpy()
+    return step.drop(columns="tokens_per_second").assign(**found)
+
+
+def _hourly(step: pd.DataFrame, prices: Sequence[Price]) -> np.ndarray:
+    """Dollars per hour of each row's device, NaN without a price."""
+    types = step["accelerator_type"].astype(object).where(step["accelerator_type"].notna(), None)
+    devices = list(zip(step["device_name"], types, strict=True))
+    known = hourly_dollars(prices, devices)
+    return np.array([known.get(device, np.nan) for device in devices], dtype=np.float64)

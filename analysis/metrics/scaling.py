@@ -1,0 +1,95 @@
+"""How times grow with the context and with the model, and where memory ends."""
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+from lmsweep.analysis.tables.pivot import varying_keys
+from lmsweep.trials.analytic.formulas import parameter_count
+from lmsweep.trials.results.outcome import Status
+
+ALONG = ("context_length", "parameters")
+
+_DIMENSIONS = ["model", "d_model", "d_ff", "num_layers", "num_heads"]
+
+
+def with_parameters(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the number of their model's parameters; NaN where there is no whole model."""
+    names = ("d_model", "d_ff", "num_layers", "vocab_size")
+    sizes = {name: frame[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in names}
+    return frame.assign(parameters=parameter_count(**sizes))
+
+
+def scaling(times: pd.DataFrame) -> pd.DataFrame:
+    """Exponents of growth: time ~ along^exponent, for each series of at least three points that differ in nothing else.
+
+    times: rows of one value of `lmsweep.load` that ended ok. Columns: the keys that tell the series apart; `along`,
+    one of ALONG; `least` and `most` of it and `points`; `exponent` with `exponent_low` and `exponent_high`, its 95 %
+    interval, from least squares on logarithms and Student's t: it holds what a straight line misses, not the noise of
+    the single points alone; `flops_exponent`, how the FLOPs of matrix products grow over the same points.
+    """
+    ok = with_parameters(times[(times["status"] == Status.OK) & (times["median"] > 0)])
+    lines = []
+    for along in ALONG:
+        differ = ["context_length"] if along == "context_length" else _DIMENSIONS
+        keys = [name for name in varying_keys(ok, ["model", "context_length"], []) if name not in differ]
+        for key, series in ok.dropna(subset=[along]).groupby(keys, dropna=False, sort=False):
+            if series[along].nunique() < 3:
+                continue
+            x, y = (np.log(series[name].to_numpy(dtype=np.float64)) for name in (along, "median"))
+            exponent, error = _slope(x, y)
+            work = series["flops"].to_numpy(dtype=np.float64)
+            lines.append(
+                dict(zip(keys, key, strict=True))
+                | {
+                    "along": along,
+                    "least": series[along].min(),
+                    "most": series[along].max(),
+                    "points": len(series),
+                    "exponent": exponent,
+                    "exponent_low": exponent - error,
+                    "exponent_high": exponent + error,
+                    "flops_exponent": _slope(x, np.log(work))[0] if np.isfinite(work).all() else np.nan,
+                }
+            )
+    return pd.DataFrame(lines)
+
+
+def frontier(results: pd.DataFrame) -> pd.DataFrame:
+    """What fitted in memory: for each series that differs in nothing but the context, or the batch, the largest that
+    ended ok and the smallest that did not fit (oom, predicted_oom); null where there is none.
+
+    results: rows of `lmsweep.load` of one workload. Columns: the keys that tell the series apart; `along`,
+    context_length or batch_size; `largest_ok`, `smallest_oom`. Series in which everything fitted at one size are left
+    out.
+    """
+    lines = []
+    fits = results["status"] == Status.OK
+    fails = results["status"].isin([Status.OOM, Status.PREDICTED_OOM])
+    trials = results[fits | fails].assign(fits=fits[fits | fails]).drop_duplicates(["measurement_id", "environment_id"])
+    for along in ("context_length", "batch_size"):
+        keys = [name for name in varying_keys(trials, ["model", "context_length", "batch_size"], []) if name != along]
+        for key, series in trials.groupby(keys, dropna=False, sort=False):
+            if series[along].nunique() < 2 and series["fits"].all():
+                continue
+            lines.append(
+                dict(zip(keys, key, strict=True))
+                | {
+                    "along": along,
+                    "largest_ok": series.loc[series["fits"], along].max(),
+                    "smallest_oom": series.loc[~series["fits"], along].min(),
+                }
+            )
+    found = pd.DataFrame(lines)
+    numbers = [name for name in ("largest_ok", "smallest_oom") if name in found]
+    return found.astype(dict.fromkeys(numbers, "Int64"))
+
+
+def _slope(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """The slope of a line through the points, and the half width of its 95 % interval."""
+    centred = x - x.mean()
+    slope = float((centred * y).sum() / (centred**2).sum())
+    left = y - y.mean() - slope * centred
+    freedom = len(x) - 2
+    error = np.sqrt((left**2).sum() / freedom / (centred**2).sum())
+    return slope, float(stdtrit(freedom, 0.975) * error)

@@ -1,0 +1,144 @@
+"""A table as text: for the terminal, for Markdown, LaTeX, Typst and HTML, and as CSV for machines."""
+
+import html
+import re
+from collections.abc import Callable
+from textwrap import indent
+
+import pandas as pd
+from pandas.io.formats.style import Styler
+from tabulate import tabulate
+
+from lmsweep.analysis.data.columns import NO_VALUE
+from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
+from lmsweep.analysis.tables.pivot import Table
+from lmsweep.analysis.tables.text_table import Markup, Sheet, axis_names, sheet_of
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.suggestions import choices
+
+
+def render(table: Table | Listing, output_format: str) -> str:
+    """The table as `text`, `markdown`, `latex` (needs the package booktabs), `typst`, `html` (a fragment) or `csv`.
+
+    CSV has one line per result, in SI units, and leaves out what the store does not hold. The other formats choose
+    one unit per value and write the median with its 95 % interval (`interval_texts`); trials that failed show
+    their status, doubts and unknown values a letter that is explained below. Raises RequestError for another format.
+    """
+    if output_format not in FORMATS:
+        raise RequestError(f"--format {output_format}: no such format{choices(output_format, list(FORMATS))}")
+    return FORMATS[output_format](table)
+
+
+def _text(table: Table | Listing) -> str:
+    sheet = sheet_of(table, Markup())
+    names, columns = axis_names(sheet.cells.index), sheet.cells.columns
+    # The names of the column keys stand in the corner, beside what they name, above the name of the last row key.
+    blank = "\n" * columns.nlevels
+    corner = [blank + name for name in names[:-1]] + ["\n".join([*axis_names(columns), names[-1]])]
+    return (
+        "\n\n".join(
+            [
+                "\n".join(filter(None, [sheet.caption, sheet.conditions])),
+                _plain_table(sheet, [*corner, *("\n".join([*column, ""]) for column in columns)], "simple"),
+                *filter(None, ["\n".join(sheet.notes)]),
+            ]
+        )
+        + "\n"
+    )
+
+
+def _markdown(table: Table | Listing) -> str:
+    # Underscores inside words and brackets without a link are literal.
+    sheet = sheet_of(table, Markup(escape=lambda text: re.sub(r"([\\`*<>|])", r"\\\1", text)))
+    headers = [*axis_names(sheet.cells.index), *(" / ".join(column) for column in sheet.cells.columns)]
+    title = [f"**{sheet.caption}**", sheet.conditions]
+    return "\n\n".join(filter(None, [*title, _plain_table(sheet, headers, "pipe"), *sheet.notes])) + "\n"
+
+
+def _latex(table: Table | Listing) -> str:
+    sheet = sheet_of(table, Markup(escape=_escape_latex, interval=_latex_interval, mark=r"\textsuperscript{{{}}}"))
+    tabular = _styled(sheet).to_latex(
+        hrules=True,
+        column_format="l" * sheet.cells.index.nlevels + "r" * sheet.cells.shape[1],
+        multicol_align="c",
+        multirow_align="naive",  # the others need a package more
+    )
+    caption = ". ".join(filter(None, [sheet.caption, sheet.conditions]))
+    notes = [f"\\par\\smallskip\\footnotesize {note}" for note in sheet.notes]
+    lines = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}", tabular.rstrip(), *notes, r"\end{table}"]
+    return "\n".join(lines) + "\n"
+
+
+def _typst(table: Table | Listing) -> str:
+    sheet = sheet_of(table, Markup(escape=_escape_typst, interval=_escape_typst, mark="#super[{}]"))
+    body = indent(_styled(sheet).to_typst().strip().removeprefix("#"), "  ")
+    caption = ". ".join(filter(None, [sheet.caption, sheet.conditions]))
+    figure = f"#figure(\n{body},\n  caption: [{caption}],\n)\n"
+    return figure + "".join(f"\n#text(size: 0.8em)[{note}]\n" for note in sheet.notes)
+
+
+def _html(table: Table | Listing) -> str:
+    sheet = sheet_of(table, Markup(escape=html.escape, mark="<sup>{}</sup>"))
+    styler = _styled(sheet).set_caption("<br>".join(filter(None, [sheet.caption, sheet.conditions])))
+    notes = "".join(f"<p>{note}</p>\n" for note in sheet.notes)
+    return styler.to_html(exclude_styles=True).rstrip() + "\n" + notes
+
+
+def _csv(table: Table | Listing) -> str:
+    if isinstance(table, Listing):
+        return _csv_of_listing(table)
+    contents = {name: getattr(table, name) for name in ("status", "median", "low", "high", "flags", "reason")}
+    keys = [*table.status.index.names, *table.status.columns.names]
+    levels = list(range(table.status.columns.nlevels))
+    long = pd.DataFrame({name: wide.stack(levels) for name, wide in contents.items()}).reset_index()
+    long = long[long["status"] != NO_VALUE]
+    long.insert(len(keys), "unit", long["value"].map(table.units))
+    long["flags"] = long["flags"].map(" ".join)
+    return long.to_csv(index=False, lineterminator="\n")
+
+
+def _csv_of_listing(listing: Listing) -> str:
+    frame = listing.frame
+    if "flags" in frame:
+        frame = frame.assign(flags=frame["flags"].map(" ".join))
+    units = {f"{name}{end}": f"{name}{end} ({unit})" for name, unit in listing.units.items() for end in ("", LOW, HIGH)}
+    return frame.rename(columns=units).to_csv(index=False, lineterminator="\n")
+
+
+FORMATS: dict[str, Callable[[Table | Listing], str]] = {
+    "text": _text,
+    "markdown": _markdown,
+    "latex": _latex,
+    "typst": _typst,
+    "csv": _csv,
+    "html": _html,
+}
+"""To add one: a function and a line."""
+
+
+def _styled(sheet: Sheet) -> Styler:
+    """The cells for pandas' own formats, which would print the tuples of column labels that have one level."""
+    cells = sheet.cells
+    if cells.columns.nlevels == 1:
+        cells = cells.set_axis(cells.columns.get_level_values(0), axis="columns")
+    return cells.style
+
+
+def _plain_table(sheet: Sheet, headers: list[str], style: str) -> str:
+    keys = sheet.cells.index.nlevels
+    body = [[*key, *texts] for key, texts in zip(sheet.cells.index, sheet.cells.to_numpy(), strict=True)]
+    alignment = ["left"] * keys + ["right"] * sheet.cells.shape[1]
+    return tabulate(body, headers, tablefmt=style, disable_numparse=True, colalign=alignment)
+
+
+def _escape_latex(text: str) -> str:
+    words = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    return re.sub(r"[\\~^&%$#_{}]", lambda found: words.get(found[0], "\\" + found[0]), text)
+
+
+def _latex_interval(text: str) -> str:
+    return text.replace("±", r"$\pm$")
+
+
+def _escape_typst(text: str) -> str:
+    return re.sub(r"([\\#$*_`<>@~\[\]/=+\-])", r"\\\1", text)

@@ -1,0 +1,191 @@
+"""A table in words, whatever markup writes them: of a pivot, or of a listing."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lmsweep.analysis.data.columns import NO_VALUE, label
+from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
+from lmsweep.analysis.tables.number_format import Unit, choose_unit, interval_texts
+from lmsweep.analysis.tables.pivot import Table
+from lmsweep.trials.results.outcome import Flag, Status
+
+UNKNOWN = "n/a"
+"""A cell whose trial is ok but whose value is not known; a note says why."""
+
+_ADVICE = {flag.value: flag.advice for flag in Flag}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Markup:
+    """How a format writes what is not plain text."""
+
+    escape: Callable[[str], str] = str
+    interval: Callable[[str], str] = str
+    """For ± and for brackets around two numbers."""
+    mark: str = " [{}]"
+    """Around the letters that point from a cell to its notes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sheet:
+    """A table in words, escaped for its format."""
+
+    caption: str
+    """What the cells show."""
+    conditions: str
+    """What all of them have in common; may be empty."""
+    cells: pd.DataFrame
+    """Texts; so are the labels of both axes, MultiIndexes both."""
+    notes: list[str]
+    """What the letters in the cells stand for, each beginning with its letter."""
+
+
+def sheet_of(table: Table | Listing, markup: Markup) -> Sheet:
+    """The table in words."""
+    return _of_pivot(table, markup) if isinstance(table, Table) else _of_listing(table, markup)
+
+
+def _of_pivot(table: Table, markup: Markup) -> Sheet:
+    escape = markup.escape
+    units = {value: choose_unit(unit, _numbers(table, value)) for value, unit in table.units.items() if unit}
+    letters = _letters(
+        [*(word for row in table.flags.to_numpy() for words in row for word in words), *table.reason.to_numpy().ravel()]
+    )
+    names = {value: f"{value} ({units[value].name})" if value in units else value for value in table.units}
+    keys: list[Any] = table.median.columns.to_list()
+    columns, levels = [(*key[:-1], names[key[-1]]) for key in keys], axis_names(table.median.columns)
+    shows = "median and 95 % interval"
+    # How much of a training step a `step` is: its name does not say.
+    with_mode = "mode" in table.conditions and any(value.startswith("step.") for value in table.units)
+    said = [f"mode {table.conditions['mode']}"] if with_mode else []
+    if len(names) == 1 and len(levels) > 1:  # one value for all: it goes into the caption
+        said.insert(0, names[keys[0][-1]])
+        columns, levels = [key[:-1] for key in columns], levels[:-1]
+    shows = f"{', '.join(said)}: {shows}" if said else shows
+    conditions = ", ".join(f"{name} {text}" for name, text in table.conditions.items() if f"{name} {text}" not in said)
+    differing = ", ".join(f"{name} ({some})" for name, some in table.differing.items())
+    contents = [getattr(table, name).to_numpy() for name in ("status", "median", "low", "high", "flags", "reason")]
+    cells = [
+        [
+            _cell(*(grid[row, column] for grid in contents), unit=units.get(key[-1]), letters=letters, markup=markup)
+            for column, key in enumerate(keys)
+        ]
+        for row in range(len(table.median))
+    ]
+    return Sheet(
+        caption=escape(f"{table.title}; {shows}" if table.title else shows),
+        conditions=escape("; ".join(filter(None, [conditions, differing and f"cells differ in {differing}"]))),
+        cells=pd.DataFrame(
+            cells,
+            index=_labels(table.median.index, axis_names(table.median.index), escape),
+            columns=_labels(columns, levels, escape),
+            dtype=object,
+        ),
+        notes=_explained(letters, markup) + [escape(note) for note in table.notes],
+    )
+
+
+def _of_listing(listing: Listing, markup: Markup) -> Sheet:
+    frame, escape = listing.frame, markup.escape
+    apart = ("status", "flags", "reason", *(f"{name}{end}" for name in listing.units for end in (LOW, HIGH)))
+    shown = [name for name in frame.columns if name not in (*listing.keys, *apart)]
+    units = {}
+    for name, unit in listing.units.items():
+        columns = listing.together if name in listing.together else (name,)
+        units[name] = choose_unit(unit, frame[list(columns)].to_numpy(float, na_value=np.nan).ravel())
+    missing = pd.Series([None] * len(frame), frame.index, dtype=object)
+    statuses, flags, reasons = (frame.get(name, missing).to_list() for name in ("status", "flags", "reason"))
+    doubts = [[*(words or ()), *filter(None, [reason])] for words, reason in zip(flags, reasons, strict=True)]
+    letters = _letters(word for words in doubts for word in words)
+    texts: list[list[str]] = []
+    for name in shown:
+        if name in listing.decimals:
+            texts.append([f"{number:.{listing.decimals[name]}f}" for number in frame[name] / units[name].size])
+        elif name in units:
+            ends = [frame.get(f"{name}{end}", frame[name] * np.nan).to_numpy(float) for end in (LOW, HIGH)]
+            texts.append(
+                [
+                    NO_VALUE if np.isnan(number) else _number(number, low, high, unit=units[name], markup=markup)
+                    for number, low, high in zip(frame[name].to_numpy(float), *ends, strict=True)
+                ]
+            )
+        else:
+            texts.append([escape(label(value)) for value in frame[name]])
+    marked = shown.index(listing.marked) if listing.marked else 0
+    for line, (status, words) in enumerate(zip(statuses, doubts, strict=True)):
+        if status not in (None, Status.OK):
+            texts[0][line] = escape(status)
+        if words:
+            texts[marked][line] += markup.mark.format(",".join(letters[word] for word in words))
+    cells = pd.DataFrame(dict(enumerate(texts)), dtype=object)
+    names = [f"{name} ({units[name].name})" if name in units and units[name].name != "1" else name for name in shown]
+    return Sheet(
+        caption=escape(listing.title),
+        conditions=escape(", ".join(f"{name} {text}" for name, text in listing.conditions.items())),
+        cells=cells.set_axis(_labels(frame[listing.keys].itertuples(index=False), listing.keys, escape)).set_axis(
+            _labels([(name,) for name in names], [""], escape), axis="columns"
+        ),
+        notes=_explained(letters, markup) + [escape(note) for note in listing.notes],
+    )
+
+
+def _letters(doubts: Iterable[str]) -> dict[str, str]:
+    """Every flag and every reason, in order of appearance, and the letter that stands for it."""
+    noted = dict.fromkeys(filter(None, doubts))
+    return {what: chr(ord("a") + i) if i < 26 else str(i) for i, what in enumerate(noted)}
+
+
+def _explained(letters: dict[str, str], markup: Markup) -> list[str]:
+    return [
+        markup.mark.format(letter).strip()
+        + " "
+        + markup.escape(f"{what}: {_ADVICE[what]}" if what in _ADVICE else what)
+        for what, letter in letters.items()
+    ]
+
+
+def _cell(
+    status: str,
+    median: float,
+    low: float,
+    high: float,
+    flags: tuple[str, ...],
+    reason: str,
+    *,
+    unit: Unit | None,
+    letters: dict[str, str],
+    markup: Markup,
+) -> str:
+    notes = [letters[word] for word in (*flags, *filter(None, [reason]))]
+    if status != Status.OK:
+        text = markup.escape(status)
+    elif reason:
+        text = markup.escape(UNKNOWN)
+    else:
+        assert unit is not None, "a value with a number has a unit"
+        text = _number(median, low, high, unit=unit, markup=markup)
+    return text + (markup.mark.format(",".join(notes)) if notes else "")
+
+
+def _number(median: float, low: float, high: float, *, unit: Unit, markup: Markup) -> str:
+    number, interval = interval_texts(median / unit.size, low / unit.size, high / unit.size)
+    return number if interval is None else f"{number} {markup.interval(interval)}"
+
+
+def _numbers(table: Table, value: str) -> np.ndarray:
+    """The numbers of which one unit is chosen."""
+    values = table.together if value in table.together else (value,)
+    return table.median.loc[:, table.median.columns.get_level_values("value").isin(values)].to_numpy().ravel()
+
+
+def axis_names(axis: pd.Index) -> list[str]:
+    return [str(name) for name in axis.names]
+
+
+def _labels(keys: Iterable[tuple[Any, ...]], names: list[str], escape: Callable[[str], str]) -> pd.MultiIndex:
+    texts = [tuple(escape(label(value)) for value in key) for key in keys]
+    return pd.MultiIndex.from_tuples(texts, names=[escape(name) for name in names])

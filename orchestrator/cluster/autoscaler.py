@@ -1,0 +1,130 @@
+"""Node types: the nodes that an autoscaler would start for a trial that asks for them."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import pyarrow.compute as pc
+import yaml
+
+from lmsweep.orchestrator.cluster.nodes import Node, accelerator_names
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store.store import Store
+
+ON_THE_HEAD = Path("~/ray_bootstrap_config.yaml")
+"""Where `ray up` leaves the cluster file for the autoscaler, as JSON."""
+
+SOFTWARE_FIELDS = ("torch_version", "python_version", "measuring_version")
+"""Fields of an environment that are known before a node is there: all nodes have the same software."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeType:
+    """A kind of node that the cluster file describes."""
+
+    resources: dict[str, float]
+    """As the file has them, or as the cloud says."""
+    most: int
+    """How many of them there may be."""
+
+
+def startable_nodes(started: Sequence[Node], some: Fingerprint, cluster_file: str | None = None) -> list[Node]:
+    """For each node type of which there could be more, what a trial would meet there as far as that can be known.
+
+    `some` is what a trial meets on the CPU of a node that is there. Raises RequestError as `node_types` does.
+    """
+    found = []
+    for kind in node_types(cluster_file):
+        cpus, gpus = int(kind.resources.get("CPU", 0)), int(kind.resources.get("GPU", 0))
+        names = accelerator_names(kind.resources) if gpus else []
+        more = kind.most - sum(node.cpus == cpus and names == [*node.names] for node in started)
+        if cpus and more > 0:
+            environments = {"cpu": _unseen(some, f"a node of {cpus} cores that is not started", cpus, None)}
+            if gpus:
+                name = names[-1] if names else "GPU"
+                environments["cuda"] = _unseen(some, f"{name} that is not started", cpus, name)
+            found.append(
+                Node(
+                    cpus=cpus,
+                    gpus=gpus,
+                    accelerator_type=names[-1] if names else None,
+                    also_called=tuple(names[:-1]),
+                    environments=environments,
+                    started=False,
+                    count=more,
+                )
+            )
+    return found
+
+
+def node_types(cluster_file: str | None = None) -> list[NodeType]:
+    """Those of this file or, on the head, of the one that `ray up` was given; none of a cluster without such a file.
+
+    Raises RequestError where the file cannot be read.
+    """
+    path = Path(cluster_file) if cluster_file else ON_THE_HEAD.expanduser()
+    return _types_in(path) if cluster_file or path.exists() else []
+
+
+def _types_in(path: Path) -> list[NodeType]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise RequestError(f"cannot read the cluster file {path}: {error}") from error
+    if not isinstance(content, dict):
+        raise RequestError(f"{path} is no cluster file: it has no keys")
+    kinds = content.get("available_node_types") or {}
+    most = content.get("max_workers", 0)
+    head = content.get("head_node_type")
+    return [
+        NodeType(resources=kind.get("resources") or {}, most=kind.get("max_workers", 0 if name == head else most))
+        for name, kind in kinds.items()
+    ]
+
+
+def recall(nodes: Sequence[Node], store: Store) -> list[Node]:
+    """The nodes; those that are not started with the newest environment of their kind that the store has met.
+
+    So a sweep that was measured on nodes which have been given back since is not measured again. What is compared is
+    the device and the software; a driver that has changed meanwhile shows only once a node is there.
+    """
+    if all(node.started for node in nodes):
+        return list(nodes)
+    met = _met(store)
+    return [node if node.started else _as_met(node, met) for node in nodes]
+
+
+def _as_met(node: Node, met: Sequence[Fingerprint]) -> Node:
+    environments = dict(node.environments)
+    for device, unseen in node.environments.items():
+        alike = (
+            one
+            for one in met
+            if all(getattr(one, name) == getattr(unseen, name) for name in SOFTWARE_FIELDS)
+            and (_is_gpu_of(node, one) if device == "cuda" else one.device_name.endswith(f" ({node.cpus} cores)"))
+        )
+        environments[device] = next(alike, unseen)
+    return replace(node, environments=environments)
+
+
+def _is_gpu_of(node: Node, met: Fingerprint) -> bool:
+    if met.accelerator_type not in node.names:
+        return False
+    size = re.search(r"-(\d+)G$", node.accelerator_type or "")  # Ray's names where one product has two sizes: A100-80G
+    return size is None or met.device_memory is None or abs(met.device_memory / 2**30 / int(size[1]) - 1) < 0.1
+
+
+def _met(store: Store) -> list[Fingerprint]:
+    """The environments of the store, newest first."""
+    names = [f.name for f in fields(Fingerprint)]
+    table, _ = store.read(columns=["environment_id", "started_at", "status", *names])
+    rows = table.filter(pc.field("status") == "ok").sort_by([("started_at", "descending")]).to_pylist()
+    newest = {row["environment_id"]: row for row in reversed(rows)}
+    return [Fingerprint(**{name: row[name] for name in names}) for row in reversed(newest.values())]
+
+
+def _unseen(some: Fingerprint, name: str, cores: int, accelerator: str | None) -> Fingerprint:
+    known = {field: getattr(some, field) for field in (*SOFTWARE_FIELDS, "lmsweep_version", "lmsweep_commit")}
+    return Fingerprint(**known, device_name=name, accelerator_type=accelerator, host_cores=cores)

@@ -1,0 +1,44 @@
+"""The verbs of the command: they parse, call and print. What one needs it imports itself, so that --help is quick."""
+
+from typing import Annotated
+
+import typer
+
+from lmsweep.orchestrator.commands import measure, read
+from lmsweep.orchestrator.terminal import say
+from lmsweep.trials import __version__
+
+app = typer.Typer(
+    name="lmsweep",
+    help="Benchmark sweeps for language-model training. Start with: lmsweep run quick",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        say(f"lmsweep {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    pass
+
+
+for verb in (
+    measure.plan,
+    measure.run,
+    measure.trial,
+    read.status,
+    read.table,
+    read.compare,
+    read.report,
+    measure.doctor,
+):
+    app.command()(verb)

@@ -1,0 +1,99 @@
+"""What a run tells at its end: the results as a table, where the time went, and what to do next."""
+
+import math
+import shlex
+from collections.abc import Sequence
+
+from tabulate import tabulate
+
+from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
+from lmsweep.orchestrator.running.out_of_memory import in_short
+from lmsweep.orchestrator.running.progress import describe, varying_fields
+from lmsweep.orchestrator.running.run import Account
+from lmsweep.orchestrator.terminal import format_seconds
+from lmsweep.trials.results.environment import is_absent
+from lmsweep.trials.results.outcome import Flag, Status
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.spec.config import measurement_id
+from lmsweep.trials.store.store import Store
+
+MOST_ROWS = 40
+"""A longer table is left to `lmsweep table`."""
+
+MOST_LEFT_OUT = 10
+"""Of more trials that did not run only the number is told."""
+
+
+def closing_words(plan: Plan, store: Store, account: Account) -> str:
+    """The table of this sweep's results, what is in doubt, the account of the run, and a hint."""
+    parts = _results(plan, store)
+    if sum(account.seconds.values()):
+        parts.append(where_the_time_went(account))
+    if account.statuses:
+        counts = ", ".join(f"{count} {status}" for status, count in account.statuses.most_common())
+        parts.append(f"workloads ended: {counts}")
+    parts.append(f"results in {store.location}; see them again with: lmsweep table {shlex.quote(store.location)}")
+    return "\n\n".join(part for part in parts if part)
+
+
+def left_out(trials: Sequence[PlannedTrial], plan: Plan) -> str:
+    """How many trials and, of few, which."""
+    count = "1 trial" if len(trials) == 1 else f"{len(trials)} trials"
+    if len(trials) > MOST_LEFT_OUT:
+        return count
+    names = varying_fields(planned.trial.config for planned in plan.trials)
+    return f"{count} ({'; '.join(describe(planned.trial.config, names) for planned in trials)})"
+
+
+def where_the_time_went(account: Account) -> str:
+    """Shares of the run's wall time, times the trials that could run at once."""
+    shares = account.shares()
+    whole = sum(shares.values()) or 1.0
+    words = ", ".join(f"{name} {format_seconds(s)} ({s / whole:.0%})" for name, s in shares.items())
+    side_by_side = f" on each of {account.slots} slots" if account.slots > 1 else ""
+    return f"{format_seconds(whole / account.slots)}{side_by_side}: {words}"
+
+
+def trial_words(rows: Sequence[Record]) -> str:
+    """The rows of one trial as a table."""
+    from lmsweep.analysis.data.sample_stats import describe_samples
+
+    lines: list[list[object]] = []
+    for row in rows:
+        numbers = ["", "", ""] if row.samples is None else map(_number, describe_samples(row.samples))
+        error = in_short(row.error) if row.status == Status.OOM and row.error else row.error
+        notes = [row.status, *row.flags, error or row.reason]
+        lines.append([row.workload, row.phase, row.metric, *numbers, row.unit, ", ".join(filter(None, notes))])
+    headers = ["workload", "phase", "metric", "median", "low", "high", "unit", "status"]
+    advice = [f"{flag.value}: {flag.advice}" for flag in Flag if any(flag.value in row.flags for row in rows)]
+    alignment = ["left"] * 3 + ["right"] * 3 + ["left"] * 2
+    return "\n\n".join([tabulate(lines, headers=headers, disable_numparse=True, colalign=alignment), *advice])
+
+
+def _number(value: float) -> str:
+    """Six digits, whole numbers in full, nothing for NaN."""
+    if math.isnan(value):
+        return ""
+    return f"{value:.0f}" if value.is_integer() else f"{value:.6g}"
+
+
+def _results(plan: Plan, store: Store) -> list[str]:
+    from lmsweep.analysis import load
+    from lmsweep.analysis.metrics.status import flag_words
+    from lmsweep.analysis.tables.pivot import default_layout, pivot
+    from lmsweep.analysis.tables.render import render
+
+    if not store.exists():  # nothing began
+        return []
+    wanted = {measurement_id(one.trial.config, name) for one in plan.trials for name in one.trial.workloads}
+    frame = load(store)
+    frame = frame[frame["measurement_id"].isin(wanted)]
+    if frame.empty:
+        return []
+    if (frame["status"] == Status.UNSUPPORTED.value).all():
+        return ["None of it can run here: `lmsweep doctor` says what can. `lmsweep run quick` needs no GPU."]
+    frame = frame[~frame["device_name"].map(is_absent)]  # the summary has counted them
+    rows, cols, values = default_layout(frame)
+    table = pivot(frame, rows=rows, cols=cols, values=values, where={})
+    text = render(table, "text") if len(table.median) <= MOST_ROWS else ""
+    return [text, flag_words(frame, told=text)]

@@ -1,0 +1,93 @@
+"""How long an iteration should take, from FLOPs and bytes, and how long its graph takes to compile.
+
+An iteration takes as long as the device computes and moves bytes, or as long as the host launches, whichever is longer.
+The constants are of runs on one NVIDIA H200 with 16 cores (docs/performance.md); on other devices they are a first
+guess, which results correct (`lmsweep.orchestrator.planning.time_estimate`).
+"""
+
+from dataclasses import replace
+
+from lmsweep.trials.analytic.datasheets import DEVICES, Device, device_named, find_device, peak_flops
+from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, parameter_count, saved_bytes
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.spec.config import TrialConfig
+
+SHARE_OF_PEAK = 0.4
+"""Of a datasheet's FLOP/s, what the products of a step reach."""
+TRAFFIC = {False: 4, True: 2}
+"""Whether it is compiled -> how often each byte that is kept for backward moves."""
+LAUNCH_SECONDS = {False: 0.65e-3, True: 0.3e-3}
+"""Whether it is compiled -> seconds in which a host launches the forward pass of one layer; backward takes two."""
+GRAPH_SECONDS = {"none": (6.0, 0.0), "block": (12.0, 0.0), "model": (6.0, 1.8)}
+"""What is compiled -> seconds of one core for its graph, and for each layer in it; none is FlexAttention alone."""
+
+AUTO_WARMUP_STEPS = 10
+AUTO_MEASURE_STEPS = 60
+"""Iterations that `auto` usually takes."""
+ITERATIONS = {"noop": 0, "energy": 10, "busy": 6, "memory": 9, "profile": 30, "precision": 6}
+"""Iterations, in number or as long, of the workloads that are not asked for one."""
+LEAST_SECONDS = {"energy": 2.0, "busy": 1.5, "memory": 1.5, "profile": 5.0}
+"""What a workload takes however short its iterations are."""
+
+_A100 = next(device for device in DEVICES if device.name == "A100 SXM 80GB")
+NOMINAL = {
+    "cuda": _A100,
+    "mps": _A100,
+    "cpu": replace(_A100, name="CPU", bytes_per_second=2e10, fp32=1e11, tf32=1e11, bf16=1e11, fp16=1e11),
+}
+"""Kind of device -> what stands in for one without a datasheet, where only the proportions of trials matter."""
+
+
+def datasheet_of(environment: Fingerprint) -> Device | None:
+    """The row of the device that a trial would run on, also where it is only planned for by the row's own name."""
+    found = find_device(environment.device_name, environment.device_memory)
+    return found or device_named(environment.device_name)
+
+
+def iterations_seconds(config: TrialConfig, workload: str, device: Device) -> float:
+    """Seconds of all the iterations of a workload."""
+    once = _attention_seconds(config, device) if workload == "attention" else _step_seconds(config, device)
+    if workload in ITERATIONS:
+        return max(ITERATIONS[workload] * once, LEAST_SECONDS.get(workload, 0.0))
+    warmup = AUTO_WARMUP_STEPS if config.warmup_steps == "auto" else config.warmup_steps
+    measure = AUTO_MEASURE_STEPS if config.measure_steps == "auto" else config.measure_steps
+    pair = 2 if workload == "ddp" else 1
+    series = (warmup * once, measure * pair * once)
+    return sum(series if config.max_seconds is None else (min(one, config.max_seconds + once) for one in series))
+
+
+def graph_seconds(config: TrialConfig) -> float:
+    """Seconds that one core takes to compile what the trial runs."""
+    if not config.compiles:
+        return 0.0
+    fixed, per_layer = GRAPH_SECONDS[config.compile]
+    return fixed + per_layer * (config.num_layers or 0)
+
+
+def _step_seconds(config: TrialConfig, device: Device) -> float:
+    if not (config.d_ff and config.num_layers and config.num_heads):
+        return 0.0
+    size = {"d_model": config.d_model, "d_ff": config.d_ff, "num_layers": config.num_layers}
+    shape = {"context_length": config.context_length, "batch_size": config.batch_size}
+    vocab_size, passes = config.vocab_size, PASSES[config.mode]
+    narrow = config.precision in ("bf16", "fp16", "bf16_pure")
+    kept = saved_bytes(**size, **shape, num_heads=config.num_heads, vocab_size=vocab_size, autocast=narrow)
+    # Weights are read in each pass; gradients are written; AdamW reads and writes them and its two moments.
+    weights = 4 * parameter_count(**size, vocab_size=vocab_size) * (passes + 1 + 7 * (config.mode == "train_step"))
+    moved = kept * TRAFFIC[config.compiles] * passes / 3 + weights
+    flops = passes * forward_flops(**size, **shape, vocab_size=vocab_size)
+    launching = 0.0 if config.device_type == "cpu" else LAUNCH_SECONDS[config.compiles] * config.num_layers * passes
+    return max(_rate_seconds(flops, moved, config, device), launching)
+
+
+def _attention_seconds(config: TrialConfig, device: Device) -> float:
+    shape = {"context_length": config.context_length, "batch_size": config.batch_size}
+    flops = 3 * attention_flops(phase="forward", d_model=config.d_model, **shape)
+    scores = config.batch_size * (config.num_heads or 1) * config.context_length**2
+    written_out = config.attention in ("naive", "naive_softmax", "sdpa_math")
+    return max(_rate_seconds(flops, 30 * scores * written_out, config, device), 3 * LAUNCH_SECONDS[config.compiles])
+
+
+def _rate_seconds(flops: float, moved: float, config: TrialConfig, device: Device) -> float:
+    peak = peak_flops(device, config.precision) or device.fp32
+    return flops / (SHARE_OF_PEAK * peak) + moved / device.bytes_per_second

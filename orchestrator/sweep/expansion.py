@@ -1,0 +1,134 @@
+"""Values for the fields of a configuration -> the configurations that they combine to."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import product
+from operator import attrgetter
+from typing import Any
+
+from lmsweep.orchestrator.sweep.located_yaml import KeyPath, Problem
+from lmsweep.orchestrator.sweep.schema import DIMENSIONS
+from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, PROTOCOL_FIELDS, RequestError, TrialConfig
+from lmsweep.trials.spec.model_sizes import SIZES, ModelSize, size_name
+
+# The dimensions that a workload needs where it needs less than a whole model's.
+_NEEDS: dict[str, tuple[str, ...]] = dict.fromkeys(("noop", "attention", "ceiling"), ("d_model",))
+
+_DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items()}
+
+# What tells two measurements apart: the fields that measurement_id hashes and, other than there, the device as it was
+# asked for (cuda:A100 and cuda:H200 are two requests). Comparing them as they are is faster than hashing them.
+_ASKED = {
+    workload: attrgetter(*COMBINATION_FIELDS, *protocol_fields) for workload, protocol_fields in PROTOCOL_FIELDS.items()
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Values for some fields, all combinations of which are wanted: a grid's axes, or one of its include rows."""
+
+    path: KeyPath
+    """Where it stands in the data of the file."""
+    line: int
+    """Where it stands in the text of the file."""
+    workloads: list[str]
+    """Names from PROTOCOL_FIELDS."""
+    values: dict[str, list[Any]]
+    """Field -> its values; one for a fixed field."""
+    together: list[dict[str, Any]] = field(default_factory=list)
+    """Values of fields that vary together, row by row; every row is combined with the values above."""
+    exclude: list[dict[str, Any]] = field(default_factory=list)
+    """Fields of a configuration, with a model as its dimensions, whose combination is not wanted."""
+
+    @property
+    def count(self) -> int:
+        """Combinations, the excluded ones among them."""
+        return math.prod(len(values) for values in self.values.values()) * max(1, len(self.together))
+
+    def problem(self, message: str) -> Problem:
+        """What is wrong with one or all of its combinations."""
+        return Problem(line=self.line, path=self.path, message=message)
+
+
+def expand(blocks: list[Block]) -> tuple[dict[TrialConfig, list[str]], list[Problem], list[KeyPath]]:
+    """Each configuration with its workloads, none of which was asked for before; what cannot be; and the places of the
+    rows that exclude nothing.
+    """
+    wanted: dict[TrialConfig, list[str]] = {}
+    problems: dict[Problem, None] = {}
+    asked = set()
+    idle: list[KeyPath] = []
+    for block in blocks:
+        everything_excluded = True
+        met = [False] * len(block.exclude)
+        for arguments in _combinations(block, met):
+            everything_excluded = False
+            lacking = _lacking(block.workloads, arguments)
+            if lacking:
+                problems[block.problem(lacking)] = None
+                continue
+            try:
+                config = TrialConfig(**arguments)
+            except RequestError as error:
+                problems[block.problem(str(error))] = None
+                continue
+            for workload in block.workloads:
+                question = (workload, _ASKED[workload](config))
+                if question not in asked:
+                    asked.add(question)
+                    wanted.setdefault(config, []).append(workload)
+        if everything_excluded:
+            problems[block.problem("every combination is excluded")] = None
+        idle += [(*block.path, "exclude", index) for index, one in enumerate(met) if not one]
+    return wanted, list(problems), idle
+
+
+def _combinations(block: Block, met: list[bool]) -> Iterator[dict[str, Any]]:
+    """The arguments of each TrialConfig, less what is excluded. Notes in `met` which rows exclude something."""
+    names = list(block.values)
+    for *values, row in product(*block.values.values(), block.together or [{}]):
+        arguments = by_dimensions(dict(zip(names, values, strict=True)) | row)
+        excluded = False
+        for index, unwanted in enumerate(block.exclude):
+            if all(arguments.get(name, _DEFAULTS[name]) == value for name, value in unwanted.items()):
+                excluded = met[index] = True
+        if excluded:
+            continue
+        dimensions = [arguments.get(name) for name in DIMENSIONS]
+        if None not in dimensions:
+            arguments["model"] = _label(*dimensions)
+        yield arguments
+
+
+def on_top(values: dict[str, list[Any]], more: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Values, and others that replace them. A model replaces the dimensions that were given without it."""
+    replaced = DIMENSIONS if "model" in more else ()
+    return {name: listed for name, listed in values.items() if name not in replaced} | more
+
+
+def by_dimensions(row: dict[str, Any]) -> dict[str, Any]:
+    """A model as its dimensions; one that is given beside it has the last word."""
+    size = row.pop("model", None)
+    return row if size is None else vars(size) | row
+
+
+@cache
+def _label(d_model: int, d_ff: int, num_layers: int, num_heads: int) -> str:
+    return size_name(ModelSize(d_model=d_model, d_ff=d_ff, num_layers=num_layers, num_heads=num_heads))
+
+
+def _lacking(workloads: list[str], arguments: dict[str, Any]) -> str | None:
+    """What is wrong where a workload needs a dimension that is not given."""
+    for workload in workloads:
+        needed = _NEEDS.get(workload, DIMENSIONS)
+        missing = [name for name in needed if arguments.get(name) is None]
+        if missing:
+            either = "" if needed == DIMENSIONS else f"{', '.join(needed)} or "
+            return (
+                f"the workload {workload} needs {either}a model, and {', '.join(missing)} "
+                f"{'is' if len(missing) == 1 else 'are'} not given; "
+                f"give {either}model (one of: {', '.join(SIZES)}, or a mapping of its dimensions)"
+            )
+    return None

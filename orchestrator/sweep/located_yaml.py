@@ -1,0 +1,233 @@
+"""YAML text -> plain data that remembers its lines, so that an error can say where it is.
+
+Scalars are read by the rules of YAML 1.2: `no` and `on` are words, only `true` and `false` are booleans, `010` is no
+octal number. Only data is read: a tag is refused, and so is a text that grows without bound once its aliases are
+followed.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from lmsweep.trials.spec.config import RequestError
+
+KeyPath = tuple[str | int, ...]
+"""The way from the top of a document to a value: keys and indices."""
+
+MAX_NODES = 50_000
+MAX_DEPTH = 16
+
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*(_[0-9]+)*)")
+_FLOAT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_LONGEST_INTEGER = 60  # int() refuses a number of more than 4300 digits; nothing here needs even 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One thing that is wrong in a file."""
+
+    line: int | None
+    """Counted from 1; None for what stands in no file."""
+    path: KeyPath = ()
+    """Where in the data."""
+    message: str
+
+    def text(self, source: str) -> str:
+        """`FILE:LINE: key path: what is wrong`, on one line."""
+        place = source if self.line is None else f"{source}:{self.line}"
+        return ": ".join([place, *([path_text(self.path)] if self.path else []), self.message])
+
+
+@dataclass(kw_only=True)
+class Document:
+    """The data of a YAML text."""
+
+    data: Any = None
+    """dict (with str keys), list, str, int, float, bool or None."""
+    problems: list[Problem] = field(default_factory=list)
+    """What was wrong and could be passed over: keys given twice, keys that are no words."""
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    """Line of each key and of each item of a list."""
+
+    def line(self, path: KeyPath) -> int:
+        """Line of a value, or of the nearest thing around it that was written down."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+
+def path_text(path: KeyPath) -> str:
+    """`grids[0].axes.precision`."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            text += ("." if text else "") + (step if re.fullmatch(r"[\w.-]{1,60}", step) else shown(step))
+    return text
+
+
+def shown(value: object) -> str:
+    """A value as an error quotes it: short, on one line, as it would be written in YAML."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, str) and len(value) > 60:
+        value = value[:57] + "..."
+    return repr(value)
+
+
+def refusal(source: str, problems: Iterable[Problem], advice: str = "") -> RequestError:
+    """All problems, a line each, in the order of the file, and advice below. What is wrong with one word on several
+    lines is said of the first.
+    """
+    most = 50
+    places: dict[tuple[object, str], list[Problem]] = {}
+    for problem in sorted(problems, key=lambda one: one.line or 0):
+        named = bool(problem.path) and isinstance(problem.path[-1], str)
+        places.setdefault((problem.path[-1] if named else problem.path, problem.message), []).append(problem)
+    lines = [first.text(source) + _elsewhere(first, others) for first, *others in places.values()]
+    rest = [f"{source}: and {len(lines) - most} more"] if len(lines) > most else []
+    return RequestError("\n".join([*lines[:most], *rest, *filter(None, [advice])]))
+
+
+def _elsewhere(first: Problem, others: list[Problem]) -> str:
+    lines = list(dict.fromkeys(str(one.line) for one in others if one.line not in (None, first.line)))
+    return f" (and on line{'s' * (len(lines) > 1)} {', '.join(lines)})" if lines else ""
+
+
+def parse(text: str, source: str) -> Document:
+    """Reads one YAML document. Raises RequestError where the text is no YAML, or not YAML as this module allows."""
+    try:
+        return _Conversion().document(_compose(text))
+    except _Refused as error:
+        problem = Problem(line=_line(error), message=str(error.problem))
+    except yaml.MarkedYAMLError as error:
+        said = ", ".join(part for part in (error.context, error.problem) if part)
+        if "character '\\t' that cannot start any token" in said:
+            said = "a tab; lines are indented with spaces"
+        problem = Problem(line=_line(error), message=f"not valid YAML: {said}")
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        problem = Problem(line=line, message=f"not valid YAML: the character U+{code:04X} is not allowed")
+    raise refusal(source, [problem])
+
+
+class _Refused(yaml.MarkedYAMLError):
+    """Valid YAML that is not read here."""
+
+
+def _compose(text: str) -> yaml.Node | None:
+    composer = _Composer(text)
+    try:
+        return composer.get_single_node()
+    except (ValueError, OverflowError) as error:
+        # PyYAML hands escapes (\U with eight digits) and the version in %YAML to chr() and int() unchecked.
+        raise _Refused(None, None, f"not valid YAML: {error}", composer.get_mark()) from error
+
+
+def _line(error: yaml.MarkedYAMLError) -> int:
+    mark = error.problem_mark or error.context_mark
+    return mark.line + 1 if mark else 1
+
+
+class _Composer(yaml.SafeLoader):
+    """PyYAML's composer, which recurses, with a bound on depth and number of nodes, and without tags."""
+
+    _depth = 0
+    _nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event: Any = self.peek_event()
+        if getattr(event, "tag", None):
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            raise _Refused(None, None, f"the tag {shown(tag)} is not allowed; a sweep is plain data", event.start_mark)
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise _Refused(None, None, f"more than {MAX_NODES} values", event.start_mark)
+        if self._depth >= MAX_DEPTH:
+            raise _Refused(None, None, f"nested more than {MAX_DEPTH} deep", event.start_mark)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
+class _Conversion:
+    """Nodes -> data. Aliases are followed, so the bounds count again."""
+
+    def __init__(self) -> None:
+        self._result = Document()
+        self._nodes = 0
+
+    def document(self, root: yaml.Node | None) -> Document:
+        if root is not None:
+            self._result.lines[()] = root.start_mark.line + 1
+            self._result.data = self._value(root, ())
+        return self._result
+
+    def _value(self, node: yaml.Node, path: KeyPath) -> Any:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise _Refused(None, None, f"more than {MAX_NODES} values once aliases are followed", node.start_mark)
+        if len(path) > MAX_DEPTH:
+            raise _Refused(None, None, f"nested more than {MAX_DEPTH} deep once aliases are followed", node.start_mark)
+        if isinstance(node, yaml.SequenceNode):
+            items = []
+            for index, item in enumerate(node.value):
+                self._result.lines[*path, index] = item.start_mark.line + 1
+                items.append(self._value(item, (*path, index)))
+            return items
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        return _scalar(node)
+
+    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
+        data: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._problem(line, path, "a key is a word, not a list or a mapping")
+                continue
+            key = _text(key_node)
+            if key in data:
+                first = self._result.lines[*path, key]
+                self._problem(line, (*path, key), f"the key is given twice, first on line {first}")
+                continue
+            self._result.lines[*path, key] = line
+            data[key] = self._value(value_node, (*path, key))
+        return data
+
+    def _problem(self, line: int, path: KeyPath, message: str) -> None:
+        self._result.problems.append(Problem(line=line, path=path, message=message))
+
+
+def _text(node: yaml.Node) -> str:
+    text: str = node.value
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise _Refused(None, None, "not valid Unicode: half of a surrogate pair", node.start_mark)
+    return text
+
+
+def _scalar(node: yaml.Node) -> str | int | float | bool | None:
+    text = _text(node)
+    if getattr(node, "style", None) is not None:  # quoted
+        return text
+    if text in ("", "~", "null", "Null", "NULL"):
+        return None
+    if text in ("true", "True", "TRUE", "false", "False", "FALSE"):
+        return text.lower() == "true"
+    if _INTEGER.fullmatch(text):
+        return int(text) if len(text) <= _LONGEST_INTEGER else text
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return text

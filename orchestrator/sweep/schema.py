@@ -1,0 +1,245 @@
+"""What a sweep file may hold, and what is said where it holds something else.
+
+The fields and their types are TrialConfig's: a field added there is an axis here.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    create_model,
+)
+
+from lmsweep.orchestrator.sweep.duration import seconds_of
+from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, shown
+from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, PROTOCOL_FIELDS, TrialConfig
+from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
+from lmsweep.trials.spec.suggestions import choices, known_elsewhere
+
+VARYING = ("axes", "zip")
+"""The keys of a grid whose fields have lists of values."""
+
+DIMENSIONS: tuple[str, ...] = tuple(ModelSize.__dataclass_fields__)
+"""The fields of a configuration that a model's name stands for."""
+
+DEVICES = ("cpu", "mps", "cuda", "cuda:*", "cuda:TYPE")
+"""The forms of a device; TYPE is an accelerator type as Ray calls it (H200, A100, ...)."""
+
+SKELETON = """\
+name: my-sweep
+grids:
+  - workloads: [timing]
+    axes: {model: [small, medium], context_length: [256, 512], precision: [fp32, bf16]}
+    fixed: {device: cuda, batch_size: 4}"""
+"""What is shown to whoever wrote something else."""
+
+_DEVICE = re.compile(r"cpu|mps|cuda(:(\*|[A-Za-z0-9-]+))?")
+_STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+_HINTS = get_type_hints(TrialConfig)
+
+
+def is_not(value: object, noun: str, words: Iterable[str]) -> str:
+    """`'bf61' is not a precision; did you mean bf16? (one of: fp32, bf16)`."""
+    article = "an" if noun[0] in "aeiou" else "a"
+    return f"{shown(value)} is not {article} {noun}{choices(value, words)}"
+
+
+def _device(value: str) -> str:
+    if re.fullmatch(r"cuda:\d+", value):
+        raise ValueError(
+            f"{value} is how PyTorch numbers GPUs; write cuda (each trial is given a GPU of its own; "
+            "CUDA_VISIBLE_DEVICES says of which)"
+        )
+    if not _DEVICE.fullmatch(value):
+        raise ValueError(is_not(value, "device", DEVICES))
+    return value
+
+
+def _workload(value: object) -> object:
+    if not isinstance(value, str) or value not in PROTOCOL_FIELDS:
+        raise ValueError(is_not(value, "workload", PROTOCOL_FIELDS))
+    return value
+
+
+def _auto_or_number(value: object, number: ValidatorFunctionWrapHandler) -> object:
+    return value if value == "auto" else number(value)
+
+
+def _one_line(value: str) -> str:
+    if not value.strip() or not value.isprintable():
+        raise ValueError(f"{shown(value)} is not a name; give one line of text")
+    return value
+
+
+def _duration(value: str) -> str:
+    seconds_of(value)
+    return value
+
+
+def _within_limits(name: str) -> AfterValidator:
+    """What TrialConfig itself says of this value, tried where nothing else can be wrong."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, int) and value >= 2**63:
+            raise ValueError(f"{name} is {value}; it must be less than 2**63")
+        width = 2 * max(1, value or 1) if name == "num_heads" else 2
+        ranks = max(1, value or 1) if name == "nodes" else 1
+        TrialConfig(**{"d_model": width, "world_size": ranks, name: value})
+        return value
+
+    return AfterValidator(check)
+
+
+def _dimensions_of(value: object) -> object:
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, str) and value in SIZES:
+        return asdict(SIZES[value])
+    raise ValueError(is_not(value, "model", SIZES) + ", or a mapping of its dimensions")
+
+
+def _size(value: BaseModel) -> ModelSize:
+    size = ModelSize(**value.model_dump())
+    TrialConfig(**asdict(size))
+    return size
+
+
+_dimension_types: dict[str, Any] = {name: (Annotated[int, _within_limits(name)], ...) for name in DIMENSIONS}
+_Dimensions = create_model("_Dimensions", __config__=_STRICT, **_dimension_types)
+
+
+def _type_of(name: str) -> Any:
+    if name == "model":
+        return Annotated[_Dimensions, BeforeValidator(_dimensions_of), AfterValidator(_size)]
+    if name == "device":
+        return Annotated[str, AfterValidator(_device)]
+    if name in AUTO_FIELDS:
+        return Annotated[int, _within_limits(name), WrapValidator(_auto_or_number)]
+    return Annotated[_HINTS[name], _within_limits(name)]
+
+
+_row_types: dict[str, Any] = {name: (_type_of(name), None) for name in CONFIG_FIELDS}
+_axis_types: dict[str, Any] = {
+    name: (Annotated[list[_type_of(name)], Field(min_length=1)], None)  # type: ignore[misc]
+    for name in CONFIG_FIELDS
+}
+Row = create_model("Row", __config__=_STRICT, **_row_types)
+"""Fields and one value each; read with `given`."""
+Axes = create_model("Axes", __config__=_STRICT, **_axis_types)
+"""Fields and a list of values each; read with `given`."""
+
+
+class GridFile(BaseModel):
+    """One grid as it is written."""
+
+    model_config = _STRICT
+    workloads: Annotated[list[Annotated[str, BeforeValidator(_workload)]], Field(min_length=1)]
+    axes: Axes = None  # type: ignore[valid-type]
+    zip: Axes = None  # type: ignore[valid-type]
+    fixed: Row = None  # type: ignore[valid-type]
+    exclude: list[Row] = []  # type: ignore[valid-type]
+    include: list[Row] = []  # type: ignore[valid-type]
+
+
+class SweepFile(BaseModel):
+    """A sweep file as it is written; the grids are validated one by one."""
+
+    model_config = _STRICT
+    name: Annotated[str, AfterValidator(_one_line)]
+    description: str = ""
+    budget: Annotated[str, AfterValidator(_duration)] = None  # type: ignore[assignment]
+    grids: Annotated[list[Any], Field(min_length=1)]
+
+
+def given(row: BaseModel | None, written: dict[str, Any] | None) -> dict[str, Any]:
+    """The fields that were given and their validated values, in the order in which they were written."""
+    return {name: getattr(row, name) for name in written or {}}
+
+
+Validated = TypeVar("Validated", bound=BaseModel)
+
+
+def validate(
+    kind: type[Validated], data: object, path: KeyPath = (), document: Document | None = None
+) -> tuple[Validated | None, list[Problem]]:
+    """The data as this kind of thing, or all that is wrong with it."""
+    try:
+        return kind.model_validate(data), []
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+    problems = []
+    for item in found:
+        loc: KeyPath = (*path, *item["loc"])
+        line = document.line(loc) if document else None
+        problems.append(Problem(line=line, path=_where(item["type"], loc), message=_message(item, loc)))
+    return None, problems
+
+
+def _where(kind: str, path: KeyPath) -> KeyPath:
+    if kind == "missing":
+        return path[:-1]
+    # A value in a list of values is quoted in the message; its number says nothing more to a reader.
+    if len(path) > 1 and isinstance(path[-1], int) and path[-2] not in ("grids", "exclude", "include"):
+        return path[:-1]
+    return path
+
+
+def _legal_keys(path: KeyPath) -> tuple[str, Iterable[str]]:
+    """What the keys of the mapping at this place are called, and which there are."""
+    names = [step for step in path if isinstance(step, str)]
+    if not names:
+        return "key", SweepFile.model_fields
+    if names[-1] == "grids":
+        return "key", GridFile.model_fields
+    if names[-1] == "model":
+        return "dimension", DIMENSIONS
+    return ("axis" if names[-1] in VARYING else "field"), CONFIG_FIELDS
+
+
+def _is_of_a_grid(key: object) -> bool:
+    return key in GridFile.model_fields or key in CONFIG_FIELDS or bool(known_elsewhere(key, CONFIG_FIELDS))
+
+
+def _message(error: Any, path: KeyPath) -> str:
+    kind, value = error["type"], error["input"]
+    name = next(step for step in reversed(path) if isinstance(step, str)) if path else ""
+    if kind == "extra_forbidden":
+        noun, words = _legal_keys(path[:-1])
+        if len(path) == 1 and _is_of_a_grid(path[-1]):
+            return "belongs in a grid"
+        ours = known_elsewhere(path[-1], words)
+        return f"unknown {noun}; it is called {ours} here" if ours else f"unknown {noun}{choices(path[-1], words)}"
+    if kind == "missing":
+        return f"{name} is missing"
+    if isinstance(value, list) and name in CONFIG_FIELDS and not set(VARYING) & set(path):
+        return "is a list; several values belong in axes"
+    if kind == "value_error":
+        return str(error["ctx"]["error"])
+    if kind == "literal_error":
+        return is_not(value, name, get_args(_HINTS[name]))
+    if kind == "too_short" or (kind == "list_type" and value is None):
+        return "is empty; give at least one"
+    if kind == "list_type" and isinstance(value, dict) and {"value", "values"} & set(value):
+        return "is a mapping; write the values themselves, in brackets"
+    if kind == "list_type" and name in CONFIG_FIELDS:
+        return f"{shown(value)} is one value, and an axis is a list; write it in brackets, or give it in fixed"
+    expected = {
+        "list_type": "a list",
+        "model_type": "a mapping of keys to values",
+        "string_type": "text",
+        "int_type": "a whole number or auto" if name in AUTO_FIELDS else "a whole number",
+        "float_type": "a number",
+        "bool_type": "true or false",
+        "finite_number": "a number",
+    }
+    return f"{shown(value)} is not {expected[kind]}"

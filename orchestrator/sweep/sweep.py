@@ -1,0 +1,288 @@
+"""A sweep: a YAML file, or a packaged one by its name -> the trials that it asks for.
+
+What the file may hold is in docs/sweeps.md and sweep_schema.py. Everything that is wrong in it is said at once, before
+anything runs.
+"""
+
+import tomllib
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from lmsweep.orchestrator.sweep.expansion import Block, by_dimensions, expand, on_top
+from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, parse, refusal
+from lmsweep.orchestrator.sweep.ranges import written_out
+from lmsweep.orchestrator.sweep.schema import DIMENSIONS, SKELETON, VARYING, Axes, GridFile, SweepFile, given, validate
+from lmsweep.trials.spec.config import PROTOCOL_FIELDS, RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.suggestions import nearest
+
+MAX_COMBINATIONS = 1_000_000
+"""More than this in one file is a slip: at a second each they would take twelve days."""
+
+MAX_BYTES = 1_000_000
+"""A longer file is no sweep."""
+
+
+AS_IN = f"a sweep is a YAML file, as in\n{SKELETON}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """What a sweep file asks for."""
+
+    name: str
+    """Stored with every result."""
+    description: str
+    """One sentence for people; may be empty."""
+    budget: str | None = None
+    """How long a run of it may take where the command does not say: 50s, 30m, ..."""
+    trials: tuple[Trial, ...]
+    """Each configuration once, with all its workloads, in the order of the file; the last axis varies fastest."""
+
+
+def packaged_sweeps() -> dict[str, str]:
+    """Name -> YAML text of the sweeps that come with lmsweep."""
+    folder = files("lmsweep.orchestrator.sweeps")
+    found = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
+    return {name.removesuffix(".yaml"): found[name].read_text("utf-8") for name in sorted(found)}
+
+
+def parse_override(text: str, option: str = "--set") -> tuple[str, list[Any]]:
+    """`context_length=128,256` -> ("context_length", [128, 256]); each value is read as in a file.
+
+    Raises RequestError where it has no `=` or a value is no single value. `load_sweep` checks the rest.
+    """
+    source = f"{option} {text}"
+    name, equals, listed = text.partition("=")
+    if not equals or not name.strip():
+        raise RequestError(f"{source}: write axis=value, or axis=value,value")
+    values = []
+    for part in listed.split(","):
+        value = parse(part, source).data
+        if not part.strip() or isinstance(value, (list, dict)):
+            raise RequestError(f"{source}: {part!r} is not a value; write axis=value, or axis=value,value")
+        values.append(value)
+    return name.strip(), values
+
+
+def parse_overrides(texts: Iterable[str], option: str = "--set") -> dict[str, list[Any]]:
+    """All of them by their fields. Raises RequestError as `parse_override` does, and where a field is given twice."""
+    found: dict[str, list[Any]] = {}
+    for text in texts:
+        name, values = parse_override(text, option)
+        if name in found:
+            raise RequestError(f"{option} {text}: {name} is given twice; several values are {name}=value,value")
+        found[name] = values
+    return found
+
+
+def load_sweep(name_or_path: str, overrides: Mapping[str, Sequence[Any]] | None = None) -> Sweep:
+    """The sweep of that packaged name or in that file, expanded.
+
+    `overrides` gives fields the values that they take in every trial, whatever the file says; `exclude` still holds.
+    Raises RequestError, with one line for each thing that is wrong: `FILE:LINE: key path: what, and what was meant`.
+    """
+    source, text = _text(name_or_path)
+    return _read(text, source, _overrides(overrides or {}))
+
+
+def single_trial(settings: Iterable[str]) -> Trial:
+    """The one trial that `field=value` words describe; `workloads` is a field too, and is timing where it is not given.
+
+    Raises RequestError as `load_sweep` does, and where a field has several values.
+    """
+    fixed = parse_overrides(settings, "trial")
+    workloads = fixed.pop("workloads", ["timing"])
+    for name, values in fixed.items():
+        if len(values) > 1:
+            raise RequestError(f"{name} has {len(values)} values; a trial has one (for more, write a sweep)")
+    written = {"workloads": workloads, "fixed": {name: values[0] for name, values in fixed.items()}}
+    grid, problems = validate(GridFile, written)
+    wanted: dict[TrialConfig, list[str]] = {}
+    if grid:
+        wanted, problems, _ = expand(_blocks(grid, written, (), Document()))
+    if problems:
+        said = [
+            replace(problem, line=None, path=problem.path[problem.path[:1] == ("fixed",) :]) for problem in problems
+        ]
+        raise refusal("trial", said)
+    (trial,) = _trials(wanted, "trial")
+    return trial
+
+
+def _read(text: str, source: str, forced: dict[str, list[Any]]) -> Sweep:
+    document = _document(text, source)
+    if document.data is None:
+        raise RequestError(
+            f"{source}:1: the file is empty; a sweep has the keys {', '.join(SweepFile.model_fields)}\n{AS_IN}"
+        )
+    sweep, problems = validate(SweepFile, document.data, (), document)
+    problems += document.problems
+    blocks: list[Block] = []
+    for index, written in enumerate(_written_grids(document.data)):
+        path: KeyPath = ("grids", index)
+        problems += _write_out_ranges(written, path, document)
+        grid, wrong = validate(GridFile, written, path, document)
+        problems += wrong or _contradictions(written, path, document)
+        blocks += _blocks(grid, written, path, document) if grid is not None else []
+    blocks = [_forced(block, forced) for block in blocks]
+    count = sum(block.count for block in blocks)
+    if count > MAX_COMBINATIONS:
+        problems.append(Problem(line=1, message=f"{count} combinations are too many; the most is {MAX_COMBINATIONS}"))
+        raise refusal(source, problems)
+    wanted, wrong, idle = expand(blocks)
+    problems += wrong
+    if problems:
+        raise refusal(source, problems, advice="" if _written_grids(document.data) else AS_IN)
+    for place in idle:
+        _say_idle(place, forced, document, source)
+    assert sweep is not None, "it was valid"
+    trials = _trials(wanted, sweep.name)
+    return Sweep(name=sweep.name, description=sweep.description, budget=sweep.budget, trials=trials)
+
+
+def _document(text: str, source: str) -> Document:
+    try:
+        document = parse(text, source)
+    except RequestError:
+        if _is_toml(text):
+            raise RequestError(f"{source}:1: this is TOML\n{AS_IN}") from None
+        raise
+    if not isinstance(document.data, dict) and document.data is not None and _is_toml(text):
+        raise RequestError(f"{source}:1: this is TOML\n{AS_IN}")
+    return document
+
+
+def _is_toml(text: str) -> bool:
+    try:
+        return bool(tomllib.loads(text))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _write_out_ranges(grid: Any, path: KeyPath, document: Document) -> list[Problem]:
+    """Puts numbers in the place of the ranges in a grid's axes."""
+    problems: list[Problem] = []
+    for key in VARYING:
+        axes = grid.get(key) if isinstance(grid, dict) else None
+        if not isinstance(axes, dict):
+            continue
+        for name in axes:
+            axes[name], wrong = written_out(axes[name], (*path, key, name), document.lines)
+            problems += wrong
+    return problems
+
+
+def _forced(block: Block, forced: dict[str, list[Any]]) -> Block:
+    """The block with these values, whatever it had."""
+    gone = {*forced, *(DIMENSIONS if "model" in forced else ())}
+    together = [{name: value for name, value in row.items() if name not in gone} for row in block.together]
+    return replace(block, values=on_top(block.values, forced), together=together)
+
+
+def _say_idle(place: KeyPath, forced: dict[str, list[Any]], document: Document, source: str) -> None:
+    """Says that a row of exclude excludes nothing, unless --set may be the reason."""
+    row = document.data
+    for step in place:
+        row = row[step]
+    if not set(row) & set(forced):
+        line = document.line(place)
+        warnings.warn(Problem(line=line, path=place, message="no combination is like this").text(source), stacklevel=2)
+
+
+def _trials(wanted: dict[TrialConfig, list[str]], sweep: str) -> tuple[Trial, ...]:
+    return tuple(
+        Trial(config=config, workloads=tuple(name for name in PROTOCOL_FIELDS if name in workloads), sweep=sweep)
+        for config, workloads in wanted.items()
+    )
+
+
+def _text(name_or_path: str) -> tuple[str, str]:
+    """What to call the file in messages, and its text."""
+    packaged = packaged_sweeps()
+    if name_or_path in packaged:
+        return f"{name_or_path}.yaml", packaged[name_or_path]
+    try:
+        with Path(name_or_path).open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        near = nearest(Path(name_or_path).stem, packaged)
+        raise RequestError(
+            f"there is no sweep file {name_or_path}, nor a packaged sweep of that name"
+            f"{f'; did you mean {near}?' if near else ''} (packaged: {', '.join(packaged)})"
+        ) from None
+    except OSError as error:
+        raise RequestError(f"cannot read the sweep file {name_or_path}: {error.strerror}") from error
+    if len(content) > MAX_BYTES:
+        raise RequestError(f"{name_or_path}: too long for a sweep file (more than {MAX_BYTES} bytes)")
+    try:
+        return name_or_path, content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise RequestError(f"{name_or_path}:{line}: not UTF-8 text") from error
+
+
+def _overrides(overrides: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    values = {name: list(listed) for name, listed in overrides.items()}
+    problems: list[Problem] = []
+    for name, listed in values.items():
+        values[name], wrong = written_out(listed, ("axes", name), {})
+        problems += [replace(one, line=None) for one in wrong]
+    axes, more = validate(Axes, values, ("axes",))
+    problems += more
+    if problems:
+        raise refusal("--set", [replace(problem, path=problem.path[1:]) for problem in problems])
+    return given(axes, values)
+
+
+def _written_grids(data: Any) -> list[Any]:
+    grids = data.get("grids") if isinstance(data, dict) else None
+    return grids if isinstance(grids, list) else []
+
+
+def _contradictions(written: dict[str, Any], path: KeyPath, document: Document) -> list[Problem]:
+    """What is right by itself and wrong beside the rest of its grid."""
+    axes, fixed = written.get("axes"), written.get("fixed") or {}
+    together = written.get("zip")
+    already = "is an axis of this grid already"
+    wrong = {(*path, "fixed", name): already for name in fixed if name in (axes or {}) or name in (together or {})}
+    wrong |= {(*path, "zip", name): already for name in together or {} if name in (axes or {})}
+    for key, varying in (("axes", axes), ("zip", together)):
+        if varying == {}:
+            wrong[*path, key] = "is empty; give at least one axis, or leave it out"
+    counts = {name: len(values) for name, values in (together or {}).items()}
+    if len(set(counts.values())) > 1:
+        words = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        wrong[*path, "zip"] = f"what varies together needs as many values each: {words}"
+    if written.get("exclude") and written.get("include") and axes is None and together is None:
+        wrong[*path, "exclude"] = "excludes nothing: this grid has no axes, and what include adds is not excluded"
+    return [Problem(line=document.line(place), path=place, message=message) for place, message in wrong.items()]
+
+
+def _blocks(grid: GridFile, written: dict[str, Any], path: KeyPath, document: Document) -> list[Block]:
+    fixed = {name: [value] for name, value in given(grid.fixed, written.get("fixed")).items()}
+    rows = [given(row, written["include"][index]) for index, row in enumerate(grid.include)]
+    blocks = []
+    if grid.axes is not None or grid.zip is not None or not rows:
+        exclude = [by_dimensions(given(row, written["exclude"][index])) for index, row in enumerate(grid.exclude)]
+        values = fixed | given(grid.axes, written.get("axes"))
+        columns = given(grid.zip, written.get("zip"))
+        together = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=False)]
+        blocks.append(
+            Block(
+                path=path,
+                line=document.line(path),
+                workloads=grid.workloads,
+                values=values,
+                together=together,
+                exclude=exclude,
+            )
+        )
+    for index, row in enumerate(rows):
+        place = (*path, "include", index)
+        values = on_top(fixed, {name: [value] for name, value in row.items()})
+        blocks.append(Block(path=place, line=document.line(place), workloads=grid.workloads, values=values))
+    return blocks

@@ -1,0 +1,167 @@
+"""The table of datasheets: each name that a driver reports finds its own row, and no other."""
+
+import re
+from typing import get_args
+
+import pytest
+
+from lmsweep.orchestrator.planning.memory_budget import device_memory, devices_meant
+from lmsweep.trials.analytic.datasheets import DEVICES, GIB, device_named, find_device, peak_flops
+from lmsweep.trials.machine.host_memory import VARIABLE, memory_asked_for
+from lmsweep.trials.spec.config import Precision, RequestError
+
+# What drivers report: full name, bytes of memory (to a per cent), and the row that is meant.
+REPORTED = [
+    ("NVIDIA A100-SXM4-40GB", 42_298_834_944, "A100 SXM 40GB"),
+    ("A100-SXM4-40GB", 42_506_321_920, "A100 SXM 40GB"),
+    ("NVIDIA A100-SXM4-80GB", 85_100_068_864, "A100 SXM 80GB"),
+    ("NVIDIA A100-PCIE-40GB", 42_298_834_944, "A100 PCIe 40GB"),
+    ("NVIDIA A100 80GB PCIe", 85_100_068_864, "A100 PCIe 80GB"),
+    ("NVIDIA H100 80GB HBM3", 85_029_158_912, "H100 SXM"),
+    ("NVIDIA H100 PCIe", 85_028_765_696, "H100 PCIe"),
+    ("NVIDIA H100 NVL", 100_000_000_000, "H100 NVL"),
+    ("NVIDIA H200", 150_109_880_320, "H200 SXM"),
+    ("NVIDIA H200 NVL", 150_109_880_320, "H200 NVL"),
+    ("NVIDIA H20", 102_000_000_000, "H20"),
+    ("NVIDIA GH200 480GB", 101_900_000_000, "GH200 96GB"),
+    ("NVIDIA GH200 144G HBM3e", 151_000_000_000, "GH200 144GB"),
+    ("NVIDIA GB200", 197_900_000_000, "GB200"),
+    ("NVIDIA B300 SXM6 AC", 287_400_000_000, "B300 SXM"),
+    ("NVIDIA A10", 23_609_475_072, "A10"),
+    ("NVIDIA A10G", 23_944_000_000, "A10G"),
+    ("Tesla V100-SXM2-16GB", 16_944_000_000, "V100 SXM 16GB"),
+    ("Tesla V100-SXM2-32GB", 34_080_000_000, "V100 SXM 32GB"),
+    ("Tesla V100-PCIE-16GB", 16_944_000_000, "V100 PCIe 16GB"),
+    ("Tesla V100-PCIE-32GB", 34_080_000_000, "V100 PCIe 32GB"),
+    ("NVIDIA GeForce RTX 3090", 25_286_672_384, "RTX 3090"),
+    ("NVIDIA RTX A6000", 51_040_000_000, "RTX A6000"),
+    ("AMD Instinct MI325X", 274_800_000_000, "MI325X"),
+    ("NVIDIA B200", 191_500_000_000, "B200 SXM"),
+    ("NVIDIA GeForce RTX 4090", 25_386_352_640, "RTX 4090"),
+    ("NVIDIA GeForce RTX 5090", 33_660_000_000, "RTX 5090"),
+    ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 101_900_000_000, "RTX PRO 6000 Blackwell Workstation"),
+    ("NVIDIA L40S", 47_800_000_000, "L40S"),
+    ("NVIDIA L4", 23_700_000_000, "L4"),
+    ("Tesla T4", 15_835_660_288, "T4"),
+    ("AMD Instinct MI300X", 206_141_652_992, "MI300X"),
+]
+
+
+@pytest.mark.parametrize(("full_name", "memory", "row"), REPORTED)
+def test_a_reported_name_finds_its_row_with_and_without_its_memory(full_name: str, memory: int, row: str) -> None:
+    assert [found.name for found in (find_device(full_name), find_device(full_name, memory)) if found] == [row, row]
+
+
+def test_every_row_is_found_by_a_reported_name() -> None:
+    assert {row for _, _, row in REPORTED} == {device.name for device in DEVICES}
+
+
+@pytest.mark.parametrize(("full_name", "_memory", "row"), REPORTED)
+def test_no_name_fits_two_rows(full_name: str, _memory: int, row: str) -> None:
+    assert [d.name for d in DEVICES if re.fullmatch(d.pattern, full_name)] == [row]
+
+
+@pytest.mark.parametrize(
+    "full_name",
+    [
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA GeForce RTX 5090 Laptop GPU",
+        "NVIDIA GeForce RTX 3090 Ti",
+        "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+        "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+        "GRID A100-10C",
+        "NVIDIA A100",
+        "NVIDIA H100",
+        "NVIDIA H20-3e",
+        "NVIDIA GB10",
+        "NVIDIA A10-24Q",
+        "NVIDIA RTX 6000 Ada Generation",
+        "Tesla V100-FHHL-16GB",
+        "NVIDIA L40",
+        "AMD Instinct MI300A",
+        "Intel(R) Xeon(R) CPU, 16 cores",
+        "",
+    ],
+)
+def test_an_unknown_device_has_no_row(full_name: str) -> None:
+    assert find_device(full_name) is None
+
+
+# What CUDA was seen to have on a device, in bytes; whoever plans for it must not count on more.
+READ = {
+    "H100 SXM": 85_017_493_504,
+    "H200 SXM": 150_109_880_320,
+    "A10": 23_609_475_072,
+    "RTX 3090": 25_286_672_384,
+    "MI300X": 201_310_208 * 1024,
+}
+
+
+@pytest.mark.parametrize(("name", "read"), READ.items())
+def test_a_device_has_the_memory_that_its_driver_gives_and_no_more(name: str, read: int) -> None:
+    device = device_named(name)
+    assert device and read * 0.999 < device.memory <= read
+
+
+def test_what_is_printed_on_the_box_is_never_what_there_is() -> None:
+    for device in DEVICES:
+        assert 0.9 < device.memory / device.sold_memory < 1, device.name
+    guessed = {device.name for device in DEVICES if device.memory_source is None}
+    assert guessed == {"H200 NVL", "H20", "GH200 144GB", "MI325X"}, "no driver's figure for these has been found"
+
+
+def test_a_slice_of_a_device_has_no_row() -> None:
+    assert find_device("AMD Instinct MI300X", 24 * GIB) is None
+    assert find_device("NVIDIA GeForce RTX 4090", 48 * GIB) is None
+
+
+def test_each_precision_has_the_peak_of_its_own_arithmetic() -> None:
+    a100 = find_device("NVIDIA A100-SXM4-80GB")
+    assert a100 is not None
+    peaks = {precision: peak_flops(a100, precision) for precision in get_args(Precision)}
+    assert peaks == {"fp32": 19.5e12, "tf32": 156e12, "bf16": 312e12, "fp16": 312e12, "bf16_pure": 312e12}
+
+
+def test_arithmetic_that_a_device_lacks_has_no_peak() -> None:
+    t4 = find_device("Tesla T4")
+    assert t4 is not None
+    peaks = {precision: peak_flops(t4, precision) for precision in get_args(Precision)}
+    assert peaks == {"fp32": 8.1e12, "tf32": None, "bf16": None, "fp16": 65e12, "bf16_pure": None}
+
+
+def test_rates_are_in_si_units_and_rise_as_numbers_get_narrower() -> None:
+    for device in DEVICES:
+        assert 1e11 < device.bytes_per_second < 1e13, device.name
+        assert 5e12 < device.fp32 <= (device.tf32 or device.fp32) < device.fp16 < 5e15, device.name
+
+
+@pytest.mark.parametrize(
+    ("text", "meant", "also"),
+    [
+        ("L4", "L4", []),
+        ("nvidia a100", "A100 SXM 40GB", ["A100 SXM 80GB", "A100 PCIe 40GB", "A100 PCIe 80GB"]),
+        ("A100-80G", "A100 SXM 80GB", ["A100 PCIe 80GB"]),
+        ("H100 SXM", "H100 SXM", []),
+    ],
+)
+def test_a_name_that_several_devices_have_is_the_first_and_the_others_are_known(
+    text: str, meant: str, also: list[str]
+) -> None:
+    first, *others = devices_meant(text)
+    assert (first.name, [other.name for other in others]) == (meant, also)
+
+
+@pytest.mark.parametrize(("text", "size"), [("24GB", 24e9), ("1.5 GiB", 1.5 * 2**30), ("800mb", 8e8), (".5MiB", 2**19)])
+def test_a_size_of_memory_is_a_number_and_a_unit(text: str, size: float) -> None:
+    assert device_memory(text) == (f"a device of {text}", size)
+
+
+@pytest.mark.parametrize("text", ["1.2.3GB", ".GB", "GB", "24", "24 TB", "-1GB"])
+def test_what_is_no_size_of_memory_is_a_wrong_request(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RequestError, match=r"--for .*: no such device; .*give a size"):
+        device_memory(text)
+    monkeypatch.setenv(VARIABLE, text)
+    with pytest.raises(RequestError, match=f"{VARIABLE}={text}: give a size"):
+        memory_asked_for()

@@ -1,0 +1,275 @@
+"""The closed forms against PyTorch's own count of FLOPs, and against the tensors that are really in memory."""
+
+import contextlib
+import weakref
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+from lmsweep.trials.analytic import formulas
+from lmsweep.trials.model.attention import ATTENTION
+from lmsweep.trials.model.emulated_autocast import EmulatedCudaAutocast
+from lmsweep.trials.model.transformer import Transformer, cross_entropy
+from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
+
+ODD = ModelSize(d_model=48, d_ff=80, num_layers=3, num_heads=4)
+WIDE = ModelSize(d_model=2560, d_ff=10240, num_layers=3, num_heads=32)  # more weights than activations
+PUBLISHED = ("small", "medium", "large", "xl", "2.7b")
+
+
+def dimensions(
+    size: ModelSize, *, vocab_size: int = 10_000, context_length: int, batch_size: int = 4
+) -> dict[str, int]:
+    return {
+        "d_model": size.d_model,
+        "d_ff": size.d_ff,
+        "num_layers": size.num_layers,
+        "num_heads": size.num_heads,
+        "vocab_size": vocab_size,
+        "context_length": context_length,
+        "batch_size": batch_size,
+    }
+
+
+def without_heads(dimensions: dict[str, int]) -> dict[str, int]:
+    return {name: value for name, value in dimensions.items() if name != "num_heads"}
+
+
+def make_model(
+    size: ModelSize, dimensions: dict[str, int], *, device: str, attention: str = "naive"
+) -> tuple[Transformer, list[Tensor]]:
+    """The model, and its tokens and targets, each (batch, context)."""
+    model = Transformer(
+        size,
+        vocab_size=dimensions["vocab_size"],
+        context_length=dimensions["context_length"],
+        attention=ATTENTION[attention],
+        device=device,
+        dtype=torch.float32,
+    )
+    shape = (dimensions["batch_size"], dimensions["context_length"])
+    return model, [torch.zeros(shape, dtype=torch.int64, device=device) for _ in range(2)]
+
+
+def autocast_on(device: str, dtype: torch.dtype = torch.bfloat16) -> contextlib.AbstractContextManager[Any]:
+    return torch.autocast("cuda", dtype=dtype) if device == "cuda" else EmulatedCudaAutocast(dtype)
+
+
+def bytes_kept(model: Transformer, batch: list[Tensor], context: contextlib.AbstractContextManager[Any]) -> int:
+    """Bytes of the storages that autograd keeps after forward and loss; those of weights and tables do not count."""
+    resident = {t.untyped_storage()._cdata for t in [*model.parameters(), *model.buffers()]}
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in resident:
+            kept[storage._cdata] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), context:
+        cross_entropy(model(batch[0]), batch[1])
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+class LiveBytes(TorchDispatchMode):
+    """Bytes of the storages made inside that are still alive, and the most there were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._sizes: dict[int, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in self._sizes:
+                storage = tensor.untyped_storage()
+                self._sizes[storage._cdata] = storage.nbytes()
+                weakref.finalize(storage, self._free, storage._cdata)
+                self.now += storage.nbytes()
+                self.peak = max(self.peak, self.now)
+        return result
+
+    def _free(self, key: int) -> None:
+        self.now -= self._sizes.pop(key)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("small", 128_625_408),
+        ("medium", 423_183_360),
+        ("large", 969_411_840),
+        ("xl", 1_998_235_200),
+        ("2.7b", 3_406_809_600),
+        ("tiny", None),
+        ("10b-2026", None),
+    ],
+)
+def test_parameters_are_as_many_as_published_and_as_the_model_has(name: str, count: int | None) -> None:
+    size = SIZES[name]
+    shape = dimensions(size, context_length=2, batch_size=1)
+    model, _ = make_model(size, shape, device="meta")
+    in_model = sum(p.numel() for p in model.parameters())
+    dims = {key: shape[key] for key in ("d_model", "d_ff", "num_layers", "vocab_size")}
+    assert formulas.parameter_count(**dims) == in_model
+    assert count in (in_model, None)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_forward_flops_are_what_pytorch_counts(name: str) -> None:
+    model, (tokens, _) = make_model(SIZES[name], dimensions(SIZES[name], context_length=1024), device="meta")
+    for context_length in (128, 256, 512, 1024):
+        shape = dimensions(SIZES[name], context_length=context_length)
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            model(tokens[:, :context_length])
+        assert formulas.forward_flops(**without_heads(shape)) == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("mode", ["train_forward", "forward_backward"])
+def test_flops_of_a_step_are_what_pytorch_counts_with_the_backward_pass(mode: str) -> None:
+    shape = dimensions(SIZES["small"], context_length=256)
+    model, (tokens, targets) = make_model(SIZES["small"], shape, device="meta")
+    with FlopCounterMode(display=False) as counter:
+        loss = cross_entropy(model(tokens), targets)
+        if mode == "forward_backward":
+            loss.backward()
+    assert formulas.PASSES[mode] * formulas.forward_flops(**without_heads(shape)) == counter.get_total_flops()
+
+
+def test_flops_of_attention_alone_are_what_pytorch_counts() -> None:
+    batch_size, heads, context_length, d_head = 3, 4, 32, 16
+    q, k, v = (torch.empty(batch_size, heads, context_length, d_head, device="meta").requires_grad_() for _ in "qkv")
+    with FlopCounterMode(display=False) as forward:
+        output = ATTENTION["naive"](q, k, v)
+    with FlopCounterMode(display=False) as backward:
+        output.sum().backward()
+    shape = {"d_model": heads * d_head, "context_length": context_length, "batch_size": batch_size}
+    assert formulas.attention_flops(phase="forward", **shape) == forward.get_total_flops()
+    assert formulas.attention_flops(phase="backward", **shape) == backward.get_total_flops()
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("device", ["cpu", "meta", "cuda"])
+def test_bytes_kept_for_backward_are_exactly_the_closed_form(device: str, autocast: bool) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    for size, shape in (
+        (ODD, dimensions(ODD, vocab_size=97, context_length=13, batch_size=3)),
+        (SIZES["tiny"], dimensions(SIZES["tiny"], context_length=64)),
+    ):
+        model, batch = make_model(size, shape, device=device)
+        context = autocast_on(device) if autocast else contextlib.nullcontext()
+        assert bytes_kept(model, batch, context) == formulas.saved_bytes(autocast=autocast, **shape)
+
+
+def test_emulated_autocast_keeps_what_pytorchs_own_keeps_where_the_cpu_has_the_same_list() -> None:
+    # Attention by sdpa: written out it has an exp, which PyTorch's autocast for the CPU does not cast.
+    shape = dimensions(ODD, vocab_size=97, context_length=13, batch_size=3)
+    model, batch = make_model(ODD, shape, device="cpu", attention="sdpa")
+    emulated = bytes_kept(model, batch, EmulatedCudaAutocast(torch.bfloat16))
+    assert emulated == bytes_kept(model, batch, torch.autocast("cpu", dtype=torch.bfloat16))
+    assert emulated != bytes_kept(model, batch, contextlib.nullcontext())
+
+
+def bytes_in_use(size: ModelSize, shape: dict[str, int], *, mode: str, autocast: bool) -> tuple[int, int, int]:
+    """Live bytes on meta tensors: before backward, at the peak of forward, at the peak of backward."""
+    with LiveBytes() as live:
+        model, (tokens, targets) = make_model(size, shape, device="meta")
+        moments = [torch.empty_like(p) for p in model.parameters() for _ in range(2 if mode == "train_step" else 0)]
+        with autocast_on("meta") if autocast else contextlib.nullcontext():
+            logits = model(tokens)
+            loss = cross_entropy(logits, targets)
+        before_backward, forward_peak = live.now, live.peak
+        live.peak = live.now
+        if mode != "train_forward":
+            loss.backward()
+        del moments, logits
+        return before_backward, forward_peak, live.peak
+
+
+@pytest.mark.parametrize("mode", ["train_forward", "train_step"])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_bytes_before_backward_and_at_the_peak_of_forward_are_exactly_the_closed_forms(
+    autocast: bool, mode: str
+) -> None:
+    shape = dimensions(SIZES["small"], context_length=256)
+    before_backward, forward_peak, _ = bytes_in_use(SIZES["small"], shape, mode=mode, autocast=autocast)
+    loss = 4
+    assert before_backward == formulas.before_backward_bytes(mode=mode, autocast=autocast, **shape) + loss
+    assert forward_peak == formulas.forward_peak_bytes(mode=mode, autocast=autocast, **shape) + loss
+
+
+@pytest.mark.parametrize("mode", ["forward_backward", "train_step"])
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize(
+    ("size", "shape"),
+    [
+        (SIZES["small"], dimensions(SIZES["small"], context_length=512)),
+        # Few tokens and a small vocabulary: the gradients outweigh what autograd keeps.
+        (WIDE, dimensions(WIDE, context_length=16, vocab_size=500)),
+    ],
+    ids=["small", "wide"],
+)
+def test_peak_of_a_step_is_within_two_per_cent_of_the_closed_form(
+    size: ModelSize, shape: dict[str, int], autocast: bool, mode: str
+) -> None:
+    _, _, backward_peak = bytes_in_use(size, shape, mode=mode, autocast=autocast)
+    assert backward_peak == pytest.approx(formulas.step_peak_bytes(mode=mode, autocast=autocast, **shape), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("context_length", "autocast", "gigabytes"),
+    [
+        (128, False, 19.3),
+        (256, False, 26.0),
+        (512, False, 42.8),
+        (128, True, 24.0),
+        (256, True, 28.3),
+        (512, True, 39.6),
+    ],
+)
+def test_forward_peaks_are_the_published_ones(context_length: int, autocast: bool, gigabytes: float) -> None:
+    shape = dimensions(SIZES["2.7b"], context_length=context_length)
+    peak = formulas.forward_peak_bytes(mode="train_forward", autocast=autocast, **shape)
+    assert peak / 1e9 == pytest.approx(gigabytes, abs=0.1)
+
+
+def test_a_step_that_ends_with_all_gradients_peaks_there() -> None:
+    shape = dimensions(SIZES["2.7b"], context_length=128)
+    gradients = 16 * 3_406_809_600 + 4 * 128 * 2560 // 32
+    assert formulas.step_peak_bytes(mode="train_step", **shape) == gradients
+    assert formulas.step_peak_bytes(mode="train_step", **{**shape, "context_length": 1024}) > gradients
+
+
+def test_numbers_arrays_and_columns_give_the_same() -> None:
+    shapes = [dimensions(SIZES[name], context_length=256) for name in PUBLISHED]
+    frame = pd.DataFrame(shapes)
+    frame["mode"] = ["train_forward", "forward_backward", "train_step", "train_step", "forward_backward"]
+    frame["autocast"] = [True, False, True, False, True]
+    columns = {name: frame[name] for name in shapes[0]}
+    arrays = {name: frame[name].to_numpy() for name in shapes[0]}
+    modes, autocasts = list(frame["mode"]), list(frame["autocast"])
+
+    flops = [formulas.forward_flops(**without_heads(s)) for s in shapes]
+    assert list(formulas.forward_flops(**without_heads(columns))) == flops
+
+    saved = [formulas.saved_bytes(autocast=a, **s) for a, s in zip(autocasts, shapes, strict=True)]
+    assert list(formulas.saved_bytes(autocast=frame["autocast"], **columns)) == saved
+    assert list(formulas.saved_bytes(autocast=np.array(autocasts), **arrays)) == saved
+
+    peaks = [
+        formulas.step_peak_bytes(mode=mode, autocast=a, **s)
+        for mode, a, s in zip(modes, autocasts, shapes, strict=True)
+    ]
+    assert list(formulas.step_peak_bytes(mode=frame["mode"], autocast=frame["autocast"], **columns)) == peaks
+
+    tokens = formulas.tokens_per_step(context_length=frame["context_length"], batch_size=frame["batch_size"])
+    assert list(tokens) == [1024] * 5

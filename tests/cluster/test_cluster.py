@@ -1,0 +1,167 @@
+"""A cluster of machines one already has, as docs/clusters.md describes it: a head and two workers, each a host of its
+own on this machine, and cluster-local.yaml with the lines changed that are marked EDIT.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from tests.support import hosts
+from tests.support.command import ROOT
+from tests.support.hosts import Hosts
+
+SWEEP = """
+name: everywhere
+grids:
+  - workloads: [timing]
+    axes: {device: [cpu, "cuda:H200"], context_length: [16, 24, 32, 40]}
+    fixed: {model: tiny, vocab_size: 100, batch_size: 1, measure_steps: 3, mode: forward}
+"""
+
+
+pytestmark = pytest.mark.slow
+"""Two raylets of one machine (test_nodes.py) are what CI has of a cluster."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    hosts: Hosts
+    file: Path
+    environment: dict[str, str]
+
+    def ray(self, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Ray's command, on the machine from which the cluster is started."""
+        done = subprocess.run(
+            [Path(sys.executable).parent / "ray", *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    def on_head(self, command: str, *, check: bool = True) -> str:
+        """A command on the head, as `ray exec` gives it."""
+        done = self.ray("exec", self.file, command, check=check)
+        return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if reason := hosts.why_not():
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("cluster")
+    home = folder / "home"
+    home.mkdir()
+    # There is no network to install from: the hosts use this environment, and the project that was brought to them.
+    base = f"export PATH={Path(sys.executable).parent}:$PATH PYTHONPATH=$HOME/lmsweep AUTOSCALER_UPDATE_INTERVAL_S=1"
+    profiles = [
+        f"{base} RAY_OVERRIDE_RESOURCES='{resources}'"
+        for resources in ('{"CPU": 0}', '{"CPU": 1, "accelerator_type:A": 1}', '{"CPU": 1, "accelerator_type:B": 1}')
+    ]
+    with Hosts(folder / "hosts", profiles, keep=[Path(sys.prefix), Path(sys.base_prefix)]) as made:
+        content = yaml.safe_load((ROOT / "cluster-local.yaml").read_text())
+        content["provider"] |= {"head_ip": made.addresses[0], "worker_ips": made.addresses[1:]}
+        content["auth"] = {"ssh_user": "root", "ssh_private_key": str(made.key)}
+        content["setup_commands"] = [
+            one for one in content["setup_commands"] if "lmsweep-venv" not in one or "RAY" in one
+        ]
+        file = folder / "cluster-local.yaml"
+        file.write_text(yaml.safe_dump(content))
+        environment = os.environ | {"HOME": str(home), "RAY_TMPDIR": str(home), "RAY_UP_enable_autoscaler_v2": "0"}
+        started = Cluster(hosts=made, file=file, environment=environment | {"RAY_USAGE_STATS_ENABLED": "0"})
+        started.ray("get-auth-token", "--generate")
+        started.ray("up", "--yes", file)
+        wait_for_nodes(started, 3)
+        yield started
+
+
+@pytest.fixture(scope="module")
+def refused(cluster: Cluster) -> subprocess.Popen[str]:
+    """A command on a node whose user has no token; Ray tries for some twenty seconds."""
+    return cluster.hosts.start(
+        0, "source ~/.bashrc; unset RAY_AUTH_MODE; HOME=/nowhere lmsweep plan quick --address auto"
+    )
+
+
+def wait_for_nodes(cluster: Cluster, count: int) -> None:
+    script = (
+        f"import ray, time; ray.init('auto', log_to_driver=False)\nwhile len(ray.nodes()) < {count}: time.sleep(0.3)\n"
+    )
+    (cluster.hosts.home(0) / "wait.py").write_text(script)
+    done = cluster.hosts.ssh(0, "source ~/.bashrc; timeout 90 python ~/wait.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_nodes_with_other_code_are_named_before_anything_runs(cluster, refused):
+    file = cluster.hosts.home(2) / "lmsweep" / "trials" / "clock.py"
+    content = file.read_text()
+    file.write_text(content + "# another time\n")
+    try:
+        said = cluster.on_head("lmsweep plan quick --address auto", check=False)
+    finally:
+        file.write_text(content)
+    assert f"{cluster.hosts.addresses[2]}: other code in trials/timing/clock.py" in said, said
+    assert f"{cluster.hosts.addresses[1]}: " not in said
+
+
+def test_a_sweep_runs_on_every_node_into_one_store(cluster):
+    (cluster.hosts.home(0) / "sweep.yaml").write_text(SWEEP)
+    said = cluster.on_head("lmsweep run ~/sweep.yaml --address auto --store ~/results")
+    assert "8 trials, 4 to run" in said
+    assert "4 unsupported: none of the 2 nodes has a cuda device" in said
+    rows = pd.read_parquet(cluster.hosts.home(0) / "results" / "measurements")
+    assert rows[rows["device"] == "cuda"]["status"].eq("unsupported").all()
+    ran = rows[rows["device"] == "cpu"]
+    assert set(ran["status"]) == {"ok"} and ran["trial_id"].nunique() == 4
+    assert ran["host_name"].nunique() == 2, "both workers took part, and not the head, which has no cores to give"
+    assert "0 to run" in cluster.on_head("lmsweep plan ~/sweep.yaml --address auto --store ~/results")
+
+
+@pytest.mark.slow
+def test_a_trial_runs_on_the_node_that_has_the_accelerator_it_asks_for(cluster):
+    # No host has a GPU, so the trials are CPU trials that ask Ray for what a trial on such a GPU would ask for.
+    shutil.copy(ROOT / "tests" / "routed_trials.py", cluster.hosts.home(0))
+    done = cluster.hosts.ssh(0, "source ~/.bashrc; python ~/routed_trials.py A:3 B:3 ~/routed")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = pd.read_parquet(cluster.hosts.home(0) / "routed" / "measurements")
+    assert set(rows["status"]) == {"ok"}
+    assert rows.groupby("sweep")["trial_id"].nunique().to_dict() == {"A": 3, "B": 3}
+    names = rows.groupby("sweep")["host_name"].agg(set).to_dict()
+    assert names == {"A": {cluster.hosts.name(1)}, "B": {cluster.hosts.name(2)}}
+    assert starts_overlap(rows), "while one node has much to do the other is not idle"
+
+
+def starts_overlap(rows: pd.DataFrame) -> bool:
+    starts = rows.groupby(["sweep", "trial_id"])["started_at"].first()
+    return bool(starts["A"].min() < starts["B"].max() and starts["B"].min() < starts["A"].max())
+
+
+def test_who_has_no_token_is_not_answered(refused):
+    out, err = refused.communicate(timeout=120)
+    assert refused.returncode == 2, out + err
+    assert "no Ray cluster answers" in err and "token" in err
+    assert "Traceback" not in err
+
+
+def test_when_the_cluster_is_down_nothing_is_left_running(cluster):
+    cluster.ray("down", "--yes", cluster.file)
+    for worker in (1, 2):  # Ray's launcher stops the head only
+        done = cluster.hosts.ssh(worker, "source ~/.bashrc; ray stop")
+        assert done.returncode == 0, done.stdout + done.stderr
+    deadline = time.monotonic() + 20
+    while (left := cluster.hosts.processes()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not left

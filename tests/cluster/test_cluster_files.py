@@ -1,0 +1,108 @@
+"""The cluster files: what Ray makes of them, and that they open nothing to who has no token."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ray.autoscaler._private.util import prepare_config, validate_config
+
+from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
+from tests.support.command import ROOT
+
+FILES = ("cluster.yaml", "cluster-local.yaml")
+
+
+def content_of(name: str) -> dict[str, Any]:
+    return yaml.safe_load((ROOT / name).read_text())
+
+
+@pytest.mark.parametrize(("name", "at_first", "at_most"), [("cluster.yaml", 0, 8), ("cluster-local.yaml", 2, 2)])
+def test_ray_accepts_the_file_and_reads_from_it_how_many_workers_there_are(name, at_first, at_most):
+    prepared = prepare_config(content_of(name))
+    validate_config(prepared)
+    workers = [kind["min_workers"] for kind in prepared["available_node_types"].values()]
+    assert (sum(workers), prepared["max_workers"]) == (at_first, at_most)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_ray_would_not_accept_just_anything(name):
+    with pytest.raises(Exception, match="max_wrokers"):
+        validate_config(prepare_config(content_of(name) | {"max_wrokers": 3}))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_node_has_the_token_and_asks_for_it(name):
+    content = content_of(name)
+    assert content["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
+    assert any("RAY_AUTH_MODE=token" in command for command in content["setup_commands"])
+    for kind in ("head_start_ray_commands", "worker_start_ray_commands"):
+        (start,) = (command for command in content[kind] if "ray start" in command)
+        assert "RAY_AUTH_MODE=token" in start
+        assert "dashboard-host" not in start, "Ray's default is the loopback interface"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_secret_is_in_the_file(name):
+    assert not re.search(r"(?i)aws_secret|password|[0-9a-f]{32}", (ROOT / name).read_text())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_nodes_are_started_with_the_settings_that_one_machine_gives_itself(name):
+    for kind in ("head_start_ray_commands", "worker_start_ray_commands"):
+        (start,) = (command for command in content_of(name)[kind] if "ray start" in command)
+        assert [f"{key}={value}" for key, value in NODE_SETTINGS.items() if f"{key}={value}" not in start] == []
+        assert "unset OMP_NUM_THREADS" in start, "Ray's launcher sets it to 1, and a trial on the CPU would inherit it"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_project_is_installed_with_its_constraints(name):
+    content = content_of(name)
+    assert content["file_mounts"]["~/lmsweep"] == "."
+    (install,) = (command for command in content["setup_commands"] if "pip install" in command)
+    assert "-c ~/lmsweep/constraints.txt -e ~/lmsweep" in install
+
+
+def test_the_aws_cluster_opens_no_port_but_ssh():
+    # To its own two rules (all ports within the group, and ssh) Ray adds what stands under IpPermissions.
+    assert content_of("cluster.yaml")["provider"]["security_group"] == {"GroupName": "lmsweep"}
+
+
+def test_the_aws_cluster_grows_from_its_head_alone_and_shrinks_to_it():
+    content = prepare_config(content_of("cluster.yaml"))
+    workers = {name: kind for name, kind in content["available_node_types"].items() if name != "head"}
+    assert content["available_node_types"]["head"]["resources"]["CPU"] == 0, "no trial runs beside the driver"
+    assert {kind["min_workers"] for kind in workers.values()} == {0}
+    assert content["idle_timeout_minutes"] <= 10
+    assert content["provider"]["cache_stopped_nodes"] is False
+
+
+def test_the_aws_cluster_has_a_type_for_every_accelerator():
+    kinds = content_of("cluster.yaml")["available_node_types"]
+    named = {
+        resource.removeprefix("accelerator_type:"): (kind["node_config"]["InstanceType"].split(".")[0])
+        for kind in kinds.values()
+        for resource in kind["resources"]
+        if resource.startswith("accelerator_type:")
+    }
+    named.pop("A100")
+    assert named == {
+        "A10G": "g5",
+        "L4": "g6",
+        "A100-40G": "p4d",
+        "A100-80G": "p4de",
+        "H100": "p5",
+        "H200": "p5en",
+        "B200": "p6-b200",
+    }
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_to_be_edited_is_marked(name):
+    assert (ROOT / name).read_text().count("# EDIT") >= 2
+
+
+def test_the_page_about_clusters_names_both_files():
+    page = Path(ROOT / "docs" / "clusters.md").read_text()
+    assert all(name in page for name in FILES)

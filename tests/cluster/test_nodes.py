@@ -1,0 +1,249 @@
+"""Ranks on several nodes: a part of them on each, one measurement, and what becomes of it when a part is lost.
+
+The nodes are two of Ray's on one machine.
+"""
+
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+import yaml
+
+from lmsweep.orchestrator.cluster.nodes import Node, missing_environment, this_machine
+from lmsweep.orchestrator.cluster.placement import able_nodes, place, side_by_side
+from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
+from lmsweep.orchestrator.running.multi_node import free_port
+from lmsweep.trials.distributed.ranks import LOOPBACK, parts_of
+from lmsweep.trials.isolation.client import IsolatedRunner
+from lmsweep.trials.isolation.precompile import graphs_of
+from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record import Record, Row
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, trial_id
+from tests.support.command import lmsweep, start
+
+FIELDS: dict[str, Any] = {
+    "d_model": 32,
+    "d_ff": 64,
+    "num_layers": 2,
+    "num_heads": 2,
+    "vocab_size": 50,
+    "context_length": 8,
+    "batch_size": 2,
+    "warmup_steps": 1,
+    "measure_steps": 3,
+    "world_size": 2,
+    "nodes": 2,
+    "ddp": "flat",
+    "timeout_seconds": 150.0,
+}
+CONFIG = TrialConfig(**FIELDS)
+ENDLESS = 10**7
+
+
+def node(gpus: int = 0, name: str = "H200", **changes: Any) -> Node:
+    there = Fingerprint(device_name=name, torch_version="2", python_version="3.12")
+    environments = {"cuda": there, "cpu": there} if gpus else {"cpu": there}
+    return replace(Node(cpus=32, gpus=gpus, accelerator_type=name, environments=environments), **changes)
+
+
+# What is asked for
+
+
+def test_ranks_are_spread_evenly_and_one_node_is_the_default():
+    parts = parts_of(replace(CONFIG, world_size=6, nodes=3))
+    assert [(part.first, part.count, part.world_size) for part in parts] == [(0, 2, 6), (2, 2, 6), (4, 2, 6)]
+    with pytest.raises(RequestError, match="nodes 2 does not divide world_size 3"):
+        replace(CONFIG, world_size=3)
+    without = {name: value for name, value in FIELDS.items() if name != "nodes"}
+    assert trial_id(TrialConfig(**without)) == trial_id(replace(CONFIG, nodes=1)) != trial_id(CONFIG)
+
+
+def test_the_graph_that_is_compiled_ahead_for_a_trial_of_several_nodes_is_that_of_one_rank():
+    config = replace(CONFIG, compile="block")
+    (graph,) = graphs_of([config])
+    assert (graph.world_size, graph.nodes) == (1, 1)
+    assert graphs_of([replace(config, world_size=1, nodes=1)]) == [graph]
+
+
+def test_a_trial_of_several_nodes_asks_for_its_share_of_gpus_on_each_of_so_many_alike():
+    config = replace(CONFIG, world_size=8, device="cuda")
+    nodes = [node(4, "A100"), node(4), node(2), node(4)]
+    able = able_nodes(config, nodes)
+    assert able == [nodes[1], nodes[3]]
+    placed = place(config, able, nodes)
+    assert (dict(placed.bundle), placed.nodes, placed.slots) == ({"CPU": 32, "GPU": 4}, 2, 1)
+    assert (
+        able_nodes(replace(config, nodes=4), nodes)
+        == "nodes 4 needs as many alike, of 2 GPUs or more each; the most alike here: 2"
+    )
+    assert able_nodes(replace(config, world_size=16), nodes) == (
+        "world_size 16 on 2 nodes needs 8 GPUs on each, and the most that one has is 4"
+    )
+    alone = "nodes 2 needs as many alike, of 1 core or more each; the most alike here: 1"
+    assert able_nodes(CONFIG, [node()]) == alone
+    assert missing_environment(CONFIG, [node()]).device_name == "no cpu device for 2 ranks on 2 nodes"
+
+
+def test_a_node_holds_one_part_of_a_trial_at_most():
+    config = replace(CONFIG, device="cuda")
+    assert side_by_side(config, [node(8), node(1)]) == 1
+    assert side_by_side(config, [node(8), node(8)]) == 8
+    assert side_by_side(config, [node(2), node(1), node(1)]) == 2
+    assert side_by_side(config, [node(4, count=3)]) == 6
+
+
+def test_a_machine_by_itself_does_not_take_the_trial(tmp_path):
+    words = [f"{name}={value}" for name, value in FIELDS.items()]
+    done = lmsweep("trial", "workloads=ddp", *words, "--store", tmp_path / "results")
+    assert "nodes is 2, and this is one machine" in done.stdout + done.stderr
+
+
+# Two parts, each with a trial server of its own, without Ray
+
+
+@pytest.fixture(scope="module")
+def environment() -> Fingerprint:
+    return this_machine().environments["cpu"]
+
+
+def run_parts(config: TrialConfig, environment: Fingerprint) -> tuple[list[Row], list[Row]]:
+    trial = Trial(config=config, workloads=("ddp",), sweep="test")
+    parts = parts_of(config, LOOPBACK, free_port(LOOPBACK))
+    here, there = ((core,) for core in usable_cores()[:2])
+    with IsolatedRunner(cores=here) as first, IsolatedRunner(cores=there) as second, ThreadPoolExecutor(2) as threads:
+        both = [
+            threads.submit(runner.run, trial, fallback=environment, part=part)
+            for runner, part in zip((first, second), parts, strict=True)
+        ]
+        rows, none = (one.result() for one in both)
+        return rows, none
+
+
+def kinds(rows: list[Row]) -> set[tuple[Any, ...]]:
+    assert {row.status for row in rows if isinstance(row, Record)} == {Status.OK}, rows
+    return {(row.phase, row.metric, row.unit) for row in rows if isinstance(row, Record)}
+
+
+@pytest.mark.slow
+def test_the_part_with_rank_0_has_the_rows_of_a_trial_on_one_node_and_the_other_has_none(environment):
+    rows, none = run_parts(CONFIG, environment)
+    assert none == []
+    with IsolatedRunner() as runner:
+        alone = runner.run(
+            Trial(config=replace(CONFIG, nodes=1), workloads=("ddp",), sweep="test"), fallback=environment
+        )
+    assert kinds(rows) == kinds(alone)
+
+
+def test_a_trial_that_is_run_in_vain_ends_at_once(environment):
+    began = time.monotonic()
+    with IsolatedRunner() as runner:
+        trial = Trial(config=replace(CONFIG, nodes=1, measure_steps=ENDLESS), workloads=("ddp",), sweep="test")
+        rows = runner.run(trial, fallback=environment, in_vain=lambda: time.monotonic() - began > 1)
+    assert rows == [] and time.monotonic() - began < 20
+    assert not servers()
+
+
+# The command, on a cluster
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, setting in {**NODE_SETTINGS, "RAY_AUTH_MODE": "disabled"}.items():
+            patch.setenv(name, setting)
+        own = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 100_000_000}
+        cluster = Cluster(initialize_head=True, head_node_args={**own, "include_dashboard": False})
+        try:
+            cluster.add_node(**own)
+            yield cluster.address
+        finally:
+            cluster.shutdown()
+
+
+def write(folder: Path, *rows: dict[str, Any], workloads: Sequence[str] = ("ddp",)) -> Path:
+    path = folder / "nodes.yaml"
+    fields = {name: value for name, value in FIELDS.items() if name not in rows[0]}
+    grid = {"workloads": list(workloads), "fixed": fields, "include": list(rows)}
+    path.write_text(yaml.safe_dump({"name": "nodes", "grids": [grid]}))
+    return path
+
+
+def servers() -> list[psutil.Process]:
+    """The trial servers that this test has started by any way, and what they have forked."""
+    found = []
+    for one in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "lmsweep.trials.isolation.server" in one.cmdline() and one.status() != psutil.STATUS_ZOMBIE:
+                found.append(one)
+    return found
+
+
+def member_and_rank(seconds: float = 150) -> tuple[psutil.Process, psutil.Process]:
+    """The actor that does not lead, and its rank at work."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with suppress(psutil.NoSuchProcess):
+            for one in servers():
+                above = one.parents()[:3]
+                if len(above) == 3 and "_Member" in " ".join(above[2].cmdline()):
+                    return above[2], one
+        time.sleep(0.1)
+    raise AssertionError("no rank began on the second node")
+
+
+@pytest.mark.slow
+def test_two_nodes_run_one_trial_and_three_are_unsupported_before_anything_runs(address, tmp_path):
+    rows = [{"world_size": 2, "nodes": 2}, {"world_size": 3, "nodes": 3}]
+    sweep = write(tmp_path, *rows, workloads=["timing", "ddp"])
+    done = lmsweep("run", sweep, "--address", address, "--store", tmp_path / "results")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 trials, 1 to run" in done.stdout + done.stderr
+    found = pd.read_parquet(tmp_path / "results" / "measurements")
+    statuses = found.groupby(["nodes", "workload"])["status"].agg(set).to_dict()
+    assert statuses == {
+        (2, "ddp"): {"ok"},
+        (2, "timing"): {"unsupported"},  # it runs in one process, and is no failure of the ranks'
+        (3, "ddp"): {"unsupported"},
+        (3, "timing"): {"unsupported"},
+    }
+    assert found[found["nodes"] == 2]["phase"].isin(["rank0", "rank1"]).any()
+
+
+@pytest.mark.slow
+def test_what_dies_on_the_other_node_makes_the_trial_lost_and_the_next_one_runs(address, tmp_path):
+    rows = [{"measure_steps": ENDLESS}, {"measure_steps": ENDLESS + 1}]
+    process = start("run", write(tmp_path, *rows), "--address", address, "--store", tmp_path / "results")
+    began = time.monotonic()
+    _, rank = member_and_rank()
+    time.sleep(1)
+    rank.send_signal(signal.SIGKILL)
+    psutil.wait_procs([rank], timeout=10)
+    member, second = member_and_rank()
+    time.sleep(1)
+    assert second.pid != rank.pid
+    member.kill()
+    out, err = process.communicate(timeout=150)
+    assert process.returncode == 1, out + err
+    assert time.monotonic() - began < 2 * FIELDS["timeout_seconds"]
+    found = pd.read_parquet(tmp_path / "results" / "measurements")
+    assert set(found["status"]) == {"lost"}
+    errors = "\n".join(found["error"])
+    assert "node 1: rank 1 of 2 was ended by SIGKILL" in errors
+    assert "node 1: the worker or its node died" in errors
+    deadline = time.monotonic() + 10
+    while servers() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not servers()

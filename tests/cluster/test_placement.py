@@ -1,0 +1,246 @@
+"""Placement: which nodes a trial may go to, on clusters of several kinds of nodes, some of which are not started."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lmsweep.orchestrator.cluster.autoscaler import startable_nodes
+from lmsweep.orchestrator.cluster.discovery import find_nodes
+from lmsweep.orchestrator.cluster.nodes import Node
+from lmsweep.orchestrator.cluster.placement import Placement, can_hold
+from lmsweep.orchestrator.cluster.software import differences, software
+from lmsweep.orchestrator.planning.memory_predictions import Predictions
+from lmsweep.orchestrator.planning.plan import Plan, make_plan
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store.store import Store
+from tests.support.command import ROOT
+from tests.support.made_up_results import H200, Attempts
+
+CPU = Fingerprint(device_name="Xeon (64 cores)", torch_version="2.11.0", python_version="3.12", host_cores=64)
+SMALL_CPU = replace(CPU, device_name="Xeon (8 cores)", host_cores=8)
+
+
+def gpu_node(name: str, accelerator: str, *also_called: str, gib: int = 80, gpus: int = 8, **fields: object) -> Node:
+    """A node of 64 cores with GPUs of this type; its product is the shortest name."""
+    product = (also_called or (accelerator,))[0]
+    gpu = replace(H200, device_name=f"NVIDIA {product}", device_memory=gib * 2**30, accelerator_type=product)
+    node = Node(
+        cpus=64,
+        gpus=gpus,
+        accelerator_type=accelerator,
+        also_called=also_called,
+        environments={"cpu": CPU, "cuda": gpu},
+        node_id=name,
+    )
+    return replace(node, **fields)
+
+
+def cpu_node(name: str, cpus: int = 8) -> Node:
+    return Node(cpus=cpus, gpus=0, accelerator_type=None, environments={"cpu": SMALL_CPU}, node_id=name)
+
+
+H200S = [gpu_node(f"h200-{index}", "H200", gib=140) for index in (1, 2)]
+A100S = [gpu_node("a100-40", "A100-40G", "A100", gib=40), gpu_node("a100-80", "A100-80G", "A100", gib=80)]
+CLUSTER = [*H200S, *A100S, cpu_node("cpu-1"), cpu_node("cpu-2")]
+STARTABLE = replace(gpu_node("", "B200", gib=180), node_id=None, started=False, count=4)
+
+
+@pytest.fixture
+def plan_of(tmp_path):
+    """Plans one grid of timing on these nodes."""
+
+    def plan(nodes: list[Node], *devices: str, store: Path | None = None) -> Plan:
+        sweep = tmp_path / "sweep.yaml"
+        listed = ", ".join(f"'{device}'" for device in devices)
+        sweep.write_text(
+            f"name: s\ngrids: [{{workloads: [timing], axes: {{device: [{listed}]}}, fixed: {{model: tiny}}}}]"
+        )
+        return make_plan(load_sweep(str(sweep)), nodes, Store(str(store or tmp_path / "store")))
+
+    return plan
+
+
+def only(plan: Plan) -> Placement:
+    (trial,) = plan.trials
+    assert trial.placement, trial.reason
+    return trial.placement
+
+
+def devices(plan: Plan) -> list[str]:
+    return [one.trial.config.device for one in plan.trials]
+
+
+def test_any_gpu_will_do_for_cuda_and_the_nodes_without_one_are_left_out(plan_of):
+    placed = only(plan_of(CLUSTER, "cuda"))
+    assert dict(placed.bundle) == {"CPU": 8, "GPU": 1}
+    assert set(placed.node_ids) == {"h200-1", "h200-2", "a100-40", "a100-80"}
+    assert placed.slots == 32
+
+
+def test_a_type_is_asked_for_by_any_name_that_ray_has_for_it(plan_of):
+    placed = only(plan_of(CLUSTER, "cuda:H200"))
+    assert dict(placed.bundle) == {"CPU": 8, "GPU": 1, "accelerator_type:H200": 0.001}
+    assert placed.node_ids == ("h200-1", "h200-2")
+    assert only(plan_of(CLUSTER, "cuda:A100")).node_ids == ("a100-40", "a100-80")
+    assert only(plan_of(CLUSTER, "cuda:A100-80G")).node_ids == ("a100-80",)
+
+
+def test_every_accelerator_is_one_trial_per_type_present_or_startable(plan_of):
+    assert devices(plan_of(CLUSTER, "cuda:*")) == ["cuda:A100-40G", "cuda:A100-80G", "cuda:H200"]
+    assert devices(plan_of([*H200S, STARTABLE], "cuda:*")) == ["cuda:B200", "cuda:H200"]
+
+
+def test_what_every_accelerator_and_a_type_both_ask_for_is_one_trial(plan_of):
+    assert devices(plan_of(CLUSTER, "cuda:H200", "cuda:*")) == ["cuda:H200", "cuda:A100-40G", "cuda:A100-80G"]
+    assert devices(plan_of(CLUSTER, "cuda:*", "cuda:H200")) == ["cuda:A100-40G", "cuda:A100-80G", "cuda:H200"]
+    assert devices(plan_of(H200S, "cuda:*", "cuda", "cuda:H200")) == ["cuda:H200"]
+
+
+def test_what_is_asked_of_any_gpu_is_not_taken_for_an_answer_about_one_type(plan_of):
+    assert devices(plan_of(CLUSTER, "cuda", "cuda:H200")) == ["cuda", "cuda:H200"]
+
+
+def test_what_one_type_cannot_hold_is_left_to_what_can(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    axes = "{device: ['cuda:A100-40G', cuda, 'cuda:A100-80G']}"
+    sweep = tmp_path / "sweep.yaml"
+    fixed = "{model: 2.7b, context_length: 512, batch_size: 1}"  # 57 GB
+    sweep.write_text(f"name: s\ngrids: [{{workloads: [timing], axes: {axes}, fixed: {fixed}}}]")
+    asked = load_sweep(str(sweep))
+    predictions = Predictions(asked.trials)
+    plan = make_plan(asked, A100S, Store(str(tmp_path / "store")), predictions=predictions)
+    # The last one is not measured again: of the two types of A100 `cuda` can only have met the larger.
+    assert [(one.trial.config.device, one.action) for one in plan.trials] == [
+        ("cuda:A100-40G", "predicted_oom"),
+        ("cuda", "run"),
+    ]
+    assert plan.trials[1].placement.node_ids == ("a100-80",)
+
+
+def test_what_any_of_the_able_nodes_has_measured_is_stored(plan_of, tmp_path):
+    store = tmp_path / "store"
+    config = plan_of(CLUSTER, "cuda").trials[0].trial.config
+    Attempts(store).ok(config, {"step.time": (1.0,)}, fingerprint=A100S[1].environments["cuda"])
+    actions = {
+        device: plan_of(CLUSTER, device).trials[0].action
+        for device in ("cuda", "cuda:A100", "cuda:A100-40G", "cuda:H200")
+    }
+    assert actions == {"cuda": "stored", "cuda:A100": "stored", "cuda:A100-40G": "run", "cuda:H200": "run"}
+
+
+def test_a_cpu_trial_has_a_whole_node_of_one_kind_and_leaves_the_nodes_with_gpus_alone(plan_of):
+    placed = only(plan_of(CLUSTER, "cpu"))
+    assert dict(placed.bundle) == {"CPU": 8}
+    assert (placed.node_ids, placed.slots) == (("cpu-1", "cpu-2"), 2)
+    unequal = [cpu_node("cpu-1"), replace(cpu_node("cpu-3", cpus=4))]
+    assert only(plan_of(unequal, "cpu")).node_ids == ("cpu-1",)
+
+
+def test_on_nodes_of_one_kind_no_trial_is_kept_to_any(plan_of):
+    assert only(plan_of(H200S, "cuda")).node_ids == ()
+    assert only(plan_of(H200S[:1], "cpu")).node_ids == ()
+
+
+def test_a_node_that_can_be_started_can_hold_a_trial_and_no_running_node_keeps_it(plan_of):
+    nodes = [*H200S, STARTABLE]
+    assert only(plan_of(nodes, "cuda:B200")).slots == 32
+    assert only(plan_of(nodes, "cuda")).node_ids == ()
+    (refused,) = plan_of(nodes, "cuda:L4").trials
+    assert (refused.action, refused.reason) == ("unsupported", "no L4 here; there is B200, H200")
+    (too_many,) = plan_of([STARTABLE], "mps").trials
+    assert too_many.action == "unsupported"
+
+
+def test_what_was_measured_on_a_node_that_is_gone_is_stored_as_long_as_the_software_is_the_same(plan_of, tmp_path):
+    gone = replace(STARTABLE, environments={kind: _unseen(one) for kind, one in STARTABLE.environments.items()})
+    config = plan_of([gone], "cuda:B200").trials[0].trial.config
+    met = STARTABLE.environments["cuda"]
+    Attempts(tmp_path / "older").ok(config, {"step.time": (1.0,)}, fingerprint=replace(met, torch_version="2.10.0"))
+    Attempts(tmp_path / "same").ok(config, {"step.time": (1.0,)}, fingerprint=met)
+    assert plan_of([gone], "cuda:B200", store=tmp_path / "older").trials[0].action == "run"
+    assert plan_of([gone], "cuda:B200", store=tmp_path / "same").trials[0].action == "stored"
+
+
+def test_of_two_sizes_of_a_product_only_the_one_that_was_measured_is_stored(plan_of, tmp_path):
+    gone = [replace(node, node_id=None, started=False) for node in A100S]
+    unseen = [replace(node, environments={k: _unseen(one) for k, one in node.environments.items()}) for node in gone]
+    config = plan_of(unseen, "cuda:A100").trials[0].trial.config
+    Attempts(tmp_path / "store").ok(config, {"step.time": (1.0,)}, fingerprint=A100S[1].environments["cuda"])
+    actions = {device: plan_of(unseen, device).trials[0].action for device in ("cuda:A100-40G", "cuda:A100-80G")}
+    assert actions == {"cuda:A100-40G": "run", "cuda:A100-80G": "stored"}
+
+
+def _unseen(known: Fingerprint) -> Fingerprint:
+    return Fingerprint(
+        device_name="not started", torch_version=known.torch_version, python_version=known.python_version
+    )
+
+
+# Software
+
+
+def test_the_software_of_a_machine_names_its_libraries_and_every_file_of_the_project():
+    here = software()
+    assert {"Python", "torch", "ray", "pyarrow", "trials/timing/clock.py", "orchestrator/cli.py"} <= here.keys()
+    assert differences(here, dict(here)) == []
+
+
+def test_differences_are_said_in_words():
+    here = {
+        "Python": "3.12",
+        "torch": "2.13.0",
+        "triton": "3.6.0",
+        "trials/timing/clock.py": "a",
+        "trials/bench/run.py": "b",
+    }
+    there = {"Python": "3.11", "torch": "2.12.0", "trials/timing/clock.py": "c", "analysis/new.py": "d"}
+    assert differences(here, there) == [
+        "Python 3.11 instead of 3.12",
+        "torch 2.12.0 instead of 2.13.0",
+        "other code in analysis/new.py, trials/timing/clock.py, trials/bench/run.py",
+    ]
+
+
+# Node types
+
+
+def test_the_types_of_the_cluster_file_are_nodes_that_could_be_started_less_those_that_are(monkeypatch):
+    monkeypatch.setenv("HOME", "/nowhere")
+    assert startable_nodes([], CPU) == []
+    found = {node.accelerator_type: node for node in startable_nodes(H200S, CPU, str(ROOT / "cluster.yaml"))}
+    assert set(found) == {None, "A10G", "L4", "A100-40G", "A100-80G", "H100", "H200", "B200"}
+    assert (found["H100"].gpus, found["H100"].cpus, found["H100"].count, found["H100"].started) == (8, 192, 1, False)
+    assert found["A100-80G"].names == ("A100", "A100-80G")
+    assert found["L4"].count == 2
+    running = replace(gpu_node("h100", "H100"), cpus=192)
+    assert "H100" not in {node.accelerator_type for node in startable_nodes([running], CPU, str(ROOT / "cluster.yaml"))}
+
+
+@pytest.mark.parametrize("content", ["just text", "[1, 2", None])
+def test_a_file_that_is_no_cluster_file_is_a_wrong_request(tmp_path, content):
+    path = tmp_path / "cluster.yaml"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(RequestError, match=r"cluster\.yaml"):
+        startable_nodes([], CPU, str(path))
+
+
+def test_a_cluster_file_without_a_cluster_is_a_wrong_request():
+    with pytest.raises(RequestError, match="give its --address too"):
+        find_nodes(None, str(ROOT / "cluster.yaml"))
+
+
+def test_nodes_that_died_hold_nothing_and_others_only_what_may_go_there(plan_of):
+    resources = {"CPU": 64.0, "GPU": 8.0, "accelerator_type:H200": 1.0}
+    kept = only(plan_of(CLUSTER, "cuda:H200"))
+    free = only(plan_of(H200S, "cuda"))
+    assert can_hold(replace(kept, node_ids=("h200-1",)), {"h200-1": resources})
+    assert not can_hold(replace(kept, node_ids=("h200-1",)), {"h200-2": resources})
+    assert can_hold(free, {"another": resources})
+    assert not can_hold(free, {"another": {"CPU": 64.0}})
+    assert not can_hold(replace(free, nodes=2), {"another": resources})
+    assert not can_hold(free, {})
+    assert can_hold(only(plan_of([*H200S, STARTABLE], "cuda")), {}), "an autoscaler could start another"

@@ -1,0 +1,22 @@
+"""Names of Ray that are not its promise: one that is gone is named."""
+
+import pytest
+from ray.job_config import JobConfig
+from ray.tune import registry
+
+from lmsweep.orchestrator.cluster import ray_private
+from lmsweep.trials.spec.config import RequestError
+
+
+def test_what_ray_has_renamed_is_named_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    says = r"Ray \d.* has no {}, which lmsweep rests on; .* pip install 'ray\[tune\]=="
+    with pytest.raises(RequestError, match=says.format("object._actor_cache")):
+        ray_private.FreeActors(object())
+    with pytest.raises(RequestError, match=says.format("object.run_metadata")):
+        ray_private.forget_metrics(object())
+    monkeypatch.delattr(registry, "_internal_kv_put")
+    with pytest.raises(RequestError, match=says.format("ray.tune.registry._internal_kv_put")):
+        ray_private.registry_asked_once().__enter__()
+    monkeypatch.delattr(JobConfig, "_runtime_env_has_working_dir")
+    with pytest.raises(RequestError, match=says.format("JobConfig._runtime_env_has_working_dir")):
+        ray_private.job_config()

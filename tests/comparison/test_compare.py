@@ -1,0 +1,390 @@
+"""Comparing: what is paired with what, what is refused, how often a verdict is wrong, and the gate."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lmsweep import analysis
+from lmsweep.analysis.comparison.compare import Comparison, compare, select_sides
+from lmsweep.analysis.comparison.side_by_side import beside
+from lmsweep.analysis.comparison.tests import direction, holm, p_values, ratio_of_medians
+from lmsweep.analysis.reference import published
+from lmsweep.analysis.tables.ratios import ratio_interval
+from lmsweep.orchestrator.cli import main
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.spec.config import RequestError
+from tests.support.command import ROOT
+from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
+
+A100 = replace(H200, device_name="NVIDIA A100-SXM4-80GB", device_memory=85_000_000_000)
+STEADY = 1e-5
+"""Half an interval, of 1, too small to matter."""
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Attempts:
+    return Attempts(tmp_path / "results")
+
+
+def of(attempts: Attempts, baseline: dict[str, str], contrast: dict[str, str], **options: Any) -> Comparison:
+    sides = select_sides(analysis.load(attempts.store, pooled=False), baseline, contrast)
+    return compare(sides[0], sides[1], between=sides[2], **options)
+
+
+def gpu(**fields: Any) -> Any:
+    return config(device="cuda", **fields)
+
+
+def noise(random: np.random.Generator, pairs: int, processes: int, n: int, *, rho: float, spread: float) -> Any:
+    """exp(spread x AR(1) noise of variance 1): (pairs, processes, n) samples around 1."""
+    fresh = random.standard_normal((pairs, processes, n))
+    series = np.empty_like(fresh)
+    series[..., 0] = fresh[..., 0]
+    for i in range(1, n):
+        series[..., i] = rho * series[..., i - 1] + np.sqrt(1 - rho**2) * fresh[..., i]
+    return np.exp(spread * series)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def lmsweep(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """The command, in this process: starting one takes longer than what it does here."""
+
+    def run(*arguments: str | Path) -> Done:
+        monkeypatch.setattr("sys.argv", ["lmsweep", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        output = capsys.readouterr()
+        return Done(returncode=int(end.value.code or 0), stdout=output.out, stderr=output.err)
+
+    return run
+
+
+Command = Callable[..., Done]
+
+
+def judged(baseline: Any, contrast: Any, *, sweep: int) -> Any:
+    """The directions found where so many pairs at a time are one comparison."""
+    ratio, low, high = ratio_of_medians(baseline, contrast)
+    p = np.concatenate([holm(part) for part in np.split(p_values(baseline, contrast), len(ratio) // sweep)])
+    return direction(ratio, low, high, p, np.full(len(ratio), 0.02))
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.3, 0.7])
+@pytest.mark.parametrize("n", [10, 30])
+@pytest.mark.parametrize("sweep", [1, 20])
+def test_equal_things_are_called_different_in_at_most_5_percent_of_cells(rho: float, n: int, sweep: int) -> None:
+    random = np.random.default_rng(1)
+    for spread in (0.01, 0.03, 0.1):
+        sides = [noise(random, 2000, 1, n, rho=rho, spread=spread) for _ in range(2)]
+        assert np.mean(np.abs(judged(*sides, sweep=sweep)) == 1) <= 0.05
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.3, 0.7])
+@pytest.mark.parametrize("n", [10, 30])
+@pytest.mark.parametrize("sweep", [1, 20])
+def test_a_planted_slowdown_of_10_percent_is_found_in_at_least_95_percent(rho: float, n: int, sweep: int) -> None:
+    random = np.random.default_rng(2)
+    for spread in (0.005, 0.01, 0.02):
+        baseline, contrast = (noise(random, 1000, 1, n, rho=rho, spread=spread) for _ in range(2))
+        assert np.mean(judged(baseline, 1.1 * contrast, sweep=sweep) == 1) >= 0.95
+        assert np.mean(judged(1.1 * baseline, contrast, sweep=sweep) == -1) >= 0.95
+
+
+def test_processes_that_differ_from_run_to_run_are_not_called_different() -> None:
+    random = np.random.default_rng(3)
+    sides = []
+    for _ in range(2):
+        of_process = np.exp(0.03 * random.standard_normal((300, 3, 1)))
+        sides.append(of_process * noise(random, 300, 3, 10, rho=0.5, spread=0.01))
+    assert np.mean(np.abs(judged(*sides, sweep=1)) == 1) <= 0.05
+    first_alone = [side[:, :1] for side in sides]
+    assert np.mean(np.abs(judged(*first_alone, sweep=1)) == 1) > 0.3  # one process cannot know
+
+
+def test_the_interval_of_a_ratio_adds_the_distances_of_both_in_quadrature() -> None:
+    one = [np.array([x]) for x in (200.0, 190.0, 220.0)]
+    base = [np.array([x]) for x in (100.0, 98.0, 103.0)]
+    ratio, low, high = ratio_interval(*one, *base)
+    assert ratio[0] == 2.0
+    below = np.sqrt(np.log(200 / 190) ** 2 + np.log(103 / 100) ** 2)
+    above = np.sqrt(np.log(220 / 200) ** 2 + np.log(100 / 98) ** 2)
+    assert (low[0], high[0]) == pytest.approx((2 * np.exp(-below), 2 * np.exp(above)))
+
+
+def test_a_difference_is_called_where_medians_test_and_interval_all_say_so() -> None:
+    cases = {
+        (1.10, 1.05, 1.15, 0.01): 1,
+        (1.10, 1.05, 1.15, 0.06): np.nan,  # the ranks could be chance
+        (1.10, 0.99, 1.21, 0.01): np.nan,  # the interval holds 1
+        (1.01, 1.005, 1.03, 0.01): np.nan,  # too little to matter, but perhaps more
+        (1.01, 1.005, 1.015, 0.01): 0,
+    }
+    numbers = [np.array(column) for column in zip(*cases, strict=True)]
+    least = np.full(len(cases), 0.02)
+    np.testing.assert_array_equal(direction(*numbers, least), [*cases.values()])
+    ratio, low, high, p = numbers
+    np.testing.assert_array_equal(direction(1 / ratio, 1 / high, 1 / low, p, least), [-one for one in cases.values()])
+
+
+def test_probabilities_are_adjusted_for_their_number_as_holm_has_it() -> None:
+    assert holm(np.array([0.01, 0.04, 0.03, 0.005, np.nan])) == pytest.approx(
+        [0.03, 0.06, 0.06, 0.02, np.nan], nan_ok=True
+    )
+
+
+def test_each_verdict(attempts: Attempts) -> None:
+    def both(context: int, before: Any, after: Any, half: float = 0.0005) -> None:
+        for compiled, median in (("none", before), ("block", after)):
+            trial = gpu(context_length=context, compile=compiled)
+            if isinstance(median, str):
+                attempts.failed(trial, median)
+            else:
+                attempts.ok(trial, {"step.time": samples(median, half)})
+
+    both(1, 0.1, 0.12)
+    both(2, 0.1, 0.08)
+    both(3, 0.1, 0.1003, half=0.0001)
+    both(4, 0.1, 0.103, half=0.02)
+    both(5, 0.1, "oom")
+    both(6, "oom", 0.1)
+    both(7, "oom", "timeout")
+    both(8, 0.1, 0.1015, half=0.00001)  # certain, but less than 2 %
+    found = of(attempts, {"compile": "none"}, {"compile": "block"}).frame
+    assert list(found["context_length"]) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert list(found["verdict"]) == [
+        *("slower", "faster", "same", "ambiguous", "failed", "mended", "no result", "same")
+    ]
+    assert found["ratio"][0] == pytest.approx(1.2) and found["baseline"][0] == pytest.approx(0.1)
+    assert found["ratio_low"][0] < 1.2 < found["ratio_high"][0]
+    assert found["ratio"][4:7].isna().all()
+
+
+def test_a_difference_counts_from_2_percent_on_a_gpu_and_5_on_a_cpu_or_from_what_is_asked_for(
+    attempts: Attempts,
+) -> None:
+    for device, fingerprint in (("cuda", H200), ("cpu", LAPTOP)):
+        for compiled, median in (("none", 0.1), ("block", 0.103)):
+            trial = config(device=device, compile=compiled)
+            attempts.ok(trial, {"step.time": samples(median, STEADY)}, fingerprint=fingerprint)
+    sides = {"compile": "none"}, {"compile": "block"}
+    verdicts = of(attempts, *sides).frame.set_index("device_name")["verdict"].to_dict()
+    assert verdicts == {"NVIDIA H200": "slower", LAPTOP.device_name: "same"}
+    assert set(of(attempts, *sides, least=0.04).frame["verdict"]) == {"same"}
+    assert set(of(attempts, *sides, least=0.01).frame["verdict"]) == {"slower"}
+
+
+def test_bytes_that_never_vary_differ_where_they_differ(attempts: Attempts) -> None:
+    for compiled, peak in (("none", 1000.0), ("block", 800.0)):
+        trial = gpu(compile=compiled)
+        attempts.ok(trial, {"step.peak": (peak,) * 3}, units={"step.peak": "B"})
+    found = of(attempts, {"compile": "none"}, {"compile": "block"}, values=["step.peak"])
+    assert list(found.frame["verdict"]) == ["less"] and found.unit == "B"
+
+
+def test_zeros_that_never_vary_are_the_same(attempts: Attempts) -> None:
+    for compiled in ("none", "block"):
+        attempts.ok(gpu(compile=compiled), {"trial.breaks": (0.0, 0.0)}, units={"trial.breaks": "1"})
+    found = of(attempts, {"compile": "none"}, {"compile": "block"}, values=["trial.breaks"])
+    assert list(found.frame["verdict"]) == ["same"] and found.doubts == ()
+
+
+def test_several_attempts_of_one_measurement_are_so_many_processes(attempts: Attempts) -> None:
+    for compiled, medians in (("none", (0.1, 0.09, 0.11)), ("block", (0.101, 0.092, 0.108))):
+        for median in medians:
+            attempts.ok(gpu(compile=compiled), {"step.time": samples(median, STEADY)})
+    (row,) = of(attempts, {"compile": "none"}, {"compile": "block"}).frame.itertuples()
+    assert (row.baseline, row.contrast) == pytest.approx((0.1, 0.101))
+    assert row.verdict == "ambiguous" and row.ratio_low < 0.9 and row.ratio_high > 1.1
+
+
+def test_what_the_samples_leave_open_is_said(attempts: Attempts) -> None:
+    five = (0.1, 0.101, 0.099, 0.1005, 0.0995)
+    for compiled in ("none", "block"):
+        for context_length in range(1, 7):
+            attempts.ok(gpu(compile=compiled, context_length=context_length), {"step.time": five})
+    sides = {"compile": "none"}, {"compile": "block"}
+    one_process, too_many = of(attempts, *sides).doubts
+    assert one_process.startswith("Cells with one process on a side")
+    assert too_many.startswith("6 cells of 5 samples a side")
+    for compiled in ("none", "block"):
+        attempts.ok(gpu(compile=compiled, context_length=1), {"step.time": five})
+    assert of(attempts, *({**side, "context_length": "1"} for side in sides)).doubts == ()
+
+
+def test_what_differs_besides_is_named_and_refused(attempts: Attempts) -> None:
+    other = replace(H200, driver_version="580.2")
+    attempts.ok(gpu(), {"step.time": samples(0.1, STEADY)})
+    attempts.ok(gpu(compile="block"), {"step.time": samples(0.2, STEADY)}, fingerprint=other)
+    sides = {"compile": "none"}, {"compile": "block"}
+    with pytest.raises(RequestError, match=r"differ in more .*driver_version \(570.1 against 580.2\).*--across"):
+        of(attempts, *sides)
+    assert list(of(attempts, *sides, across=("driver_version",)).frame["verdict"]) == ["slower"]
+
+
+def test_nothing_in_common_is_refused_with_what_differs(attempts: Attempts) -> None:
+    attempts.ok(gpu(), {"step.time": samples(0.1, STEADY)})
+    attempts.ok(gpu(compile="block", batch_size=8), {"step.time": samples(0.2, STEADY)})
+    with pytest.raises(RequestError, match=r"nothing can be compared: they differ in batch_size \(4 against 8\)"):
+        of(attempts, {"compile": "none"}, {"compile": "block"})
+
+
+def test_a_side_of_several_results_is_refused_with_what_to_choose(attempts: Attempts) -> None:
+    for compiled in ("none", "block"):
+        for precision in ("fp32", "bf16"):
+            attempts.ok(gpu(compile=compiled, precision=precision), {"step.time": samples(0.1, STEADY)})
+    with pytest.raises(RequestError, match=r"the contrast has several results .* compile \(block, none\).*--contrast"):
+        of(attempts, {"compile": "none", "precision": "fp32"}, {"precision": "bf16"})
+    with pytest.raises(RequestError, match="the same"):
+        of(attempts, {"compile": "none"}, {"compile": "none"})
+    with pytest.raises(RequestError, match=r"step\.mfu: it follows from a stored one"):
+        of(attempts, {"compile": "none"}, {"compile": "block"}, values=["step.mfu"])
+
+
+def test_devices_compare_by_name_with_what_follows_from_it(attempts: Attempts) -> None:
+    for fingerprint, median in ((A100, 0.2), (H200, 0.1)):
+        attempts.ok(gpu(), {"step.time": samples(median, STEADY)}, fingerprint=fingerprint)
+    found = of(attempts, {"device_name": A100.device_name}, {"device_name": H200.device_name})
+    assert list(found.frame["verdict"]) == ["faster"] and found.frame["ratio"][0] == pytest.approx(0.5)
+
+
+def test_two_stores_with_other_hardware_under_one_device_label_are_kept_apart(lmsweep: Command, tmp_path: Path) -> None:
+    for name, fingerprint in (("before", A100), ("after", H200)):
+        attempts = Attempts(tmp_path / name)
+        attempts.ok(gpu(), {"step.time": samples(0.1, STEADY)}, fingerprint=fingerprint)
+    done = lmsweep("compare", tmp_path / "before", tmp_path / "after")
+    assert done.returncode == 2 and done.stdout == ""
+    assert "device_name (NVIDIA A100-SXM4-80GB against NVIDIA H200)" in done.stderr
+
+
+@pytest.fixture
+def two_stores(tmp_path: Path) -> tuple[Path, Path]:
+    for name, median in (("before", 0.1), ("after", 0.12)):
+        attempts = Attempts(tmp_path / name)
+        attempts.ok(gpu(), {"step.time": samples(median, STEADY)})
+        attempts.ok(gpu(context_length=512), {"step.time": samples(0.3, STEADY)})
+    attempts.ok(gpu(context_length=1024), {"step.time": samples(0.3, STEADY)})
+    return tmp_path / "before", tmp_path / "after"
+
+
+def test_the_gate_exits_with_1_where_something_became_slower(lmsweep: Command, two_stores: tuple[Path, Path]) -> None:
+    before, after = two_stores
+    done = lmsweep("compare", before, after, "--fail-on", "slower", "--min-effect", "2%")
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"{after} against {before}: ratio of medians")
+    assert "2 cells: 1 slower, 1 same. A difference counts from 2 % on." in done.stdout
+    assert "Without a counterpart: 0 of the baseline, 1 of the contrast." in done.stdout
+    assert lmsweep("compare", after, before, "--fail-on", "slower").returncode == 0
+    assert lmsweep("compare", before, after, "--fail-on", "slower", "--min-effect", "30%").returncode == 0
+
+
+def test_a_doubt_about_either_side_stands_at_the_verdict(lmsweep: Command, tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    attempts.ok(gpu(batch_size=4), {"step.time": samples(0.1, STEADY)})
+    attempts.ok(gpu(batch_size=8), {"step.time": samples(0.2, STEADY)}, flags=(Flag.HOST_BOUND,))
+    done = lmsweep("compare", attempts.store.location, "--baseline", "batch_size=4", "--contrast", "batch_size=8")
+    assert "slower [a]\n" in done.stdout and "[a] host_bound: " in done.stdout
+
+
+def test_the_gate_exits_with_1_where_something_no_longer_runs(lmsweep: Command, tmp_path: Path) -> None:
+    Attempts(tmp_path / "before").ok(gpu(), {"step.time": samples(0.1, STEADY)})
+    Attempts(tmp_path / "after").failed(gpu(), "oom")
+    done = lmsweep("compare", tmp_path / "before", tmp_path / "after", "--fail-on", "slower")
+    assert done.returncode == 1 and "1 failed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--baseline key=value --contrast key=value, or a second store"),
+        (
+            ["--baseline", "compile=none", "--contrast", "compile=model"],
+            "--contrast compile=model: the store has no such",
+        ),
+        (
+            ["--baseline", "compil=none", "--contrast", "compile=block"],
+            "--baseline compil: no such column; did you mean compile?",
+        ),
+        (["--baseline", "compile"], "--baseline compile: write field=value"),
+        (["--where", "batch_size=4", "--where", "batch_size=8"], "given twice; write batch_size=4,8 for either"),
+        (["--fail-on", "slow"], "no such verdict; there are: slower"),
+        (["--min-effect", "two", "--baseline", "batch_size=4", "--contrast", "batch_size=8"], "--min-effect two"),
+        (["--with", "published", "--fail-on", "slower"], "judges nothing"),
+        (["--with", "published", "--min-effect", "5%"], "judges nothing"),
+        (
+            ["--min-effect", "200%", "--baseline", "batch_size=4", "--contrast", "batch_size=8"],
+            "--min-effect 200%: give",
+        ),
+    ],
+)
+def test_a_wrong_comparison_is_refused(lmsweep: Command, tmp_path: Path, arguments: list[str], message: str) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for batch_size in (4, 8):
+        attempts.ok(gpu(batch_size=batch_size), {"step.time": samples(0.1, STEADY)})
+    done = lmsweep("compare", tmp_path / "results", *arguments)
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_beside_the_published_numbers_stands_what_differs(attempts: Attempts) -> None:
+    values = {"forward.time": samples(0.01, STEADY), "backward.time": samples(0.02, STEADY)}
+    attempts.ok(gpu(mode="forward_backward", precision="bf16", attention="naive"), values)
+    listing = beside(analysis.load(attempts.store), "published")
+    assert "einsums" in listing.notes[-1] and "weight gradient is copied once more" in listing.notes[-1]
+    lines = listing.frame.set_index(["part", "source"])
+    row = lines.loc[("forward", "seed2 e2e_bf16")]
+    stored = published()
+    printed = stored[
+        (stored["table"] == "e2e_bf16")
+        & (stored["model"] == "small")
+        & (stored["phase"] == "forward")
+        & (stored["metric"] == "time")
+    ]
+    assert row["theirs"] == printed["value"].item() and row["mine"] == pytest.approx(0.01)
+    assert row["ratio"] == pytest.approx(printed["value"].item() / 0.01)
+    assert row["hardware"] == "RTX PRO 6000 WK, cuda"
+    assert row["differs"] == "not stated: warmup_steps, measure_steps, software"
+    assert lines.loc[("backward", "seed2 e2e_bf16"), "caveats"] == "backward_by_subtraction"
+    log = lines.loc[("forward", "seed3 run_log_small")]
+    assert log["differs"].startswith("batch_size 64; ")
+
+
+def test_beside_a_reference_store_every_other_condition_is_named(lmsweep: Command, attempts: Attempts) -> None:
+    attempts.ok(gpu(mode="forward_backward", precision="bf16", compile="block"), {"forward.time": samples(1, STEADY)})
+    done = lmsweep("compare", attempts.store.location, "--with", "h200-end-to-end")
+    assert done.returncode == 0, done.stderr
+    assert "driver_version 580.159.04; cuda_version 13.0; torch_version 2.11.0+cu130" in done.stdout
+    reference = analysis.load(str(ROOT / "analysis/reference/h200-end-to-end"))
+    theirs = reference[
+        (reference["model"] == "small")
+        & (reference["precision"] == "bf16")
+        & (reference["compile"] == "block")
+        & (reference["phase"] == "forward")
+        & (reference["metric"] == "time")
+    ]["median"].item()
+    assert f"{1000 * theirs:.2f} ±" in done.stdout
+
+
+def test_numbers_without_a_counterpart_are_refused(attempts: Attempts) -> None:
+    attempts.ok(gpu(context_length=333), {"step.time": samples(1, STEADY)})
+    with pytest.raises(RequestError, match="small at 333"):
+        beside(analysis.load(attempts.store), "published")
+    assert isinstance(published(), pd.DataFrame)
+
+
+def test_a_published_float32_stands_beside_tf32_only_where_it_was_probably_tf32() -> None:
+    frame = analysis.load(str(ROOT / "analysis" / "reference" / "h200-end-to-end"))
+    found = beside(frame[frame["precision"] == "tf32"], "published").frame
+    called_fp32 = found["differs"].str.contains("precision fp32")
+    assert called_fp32.any() and found["caveats"][called_fp32].str.contains("suspected_tf32").all()
+    assert found["differs"][~called_fp32].str.contains("not stated: .*precision").all()

@@ -1,0 +1,268 @@
+"""The numbers of the published reports: all of them, in SI units, and marked where they are not what they seem."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lmsweep.analysis.reference import CAVEATS, published
+
+ROOT = Path(__file__).parents[2]
+
+ROWS = {
+    "seed0": {
+        "nsys_prose": 4,
+        "mixed_precision_accumulation": 11,
+        "toy_dtypes": 6,
+        "rmsnorm_rsqrt": 2,
+        "benchmarking_mixed_precision": 20,
+        "memory_full": 6,
+        "memory_mixed": 6,
+        "activation_size": 3,
+        "pytorch_attention": 60,
+    },
+    "seed1": {
+        "e2e_warmup5": 4,
+        "e2e_no_warmup": 4,
+        "e2e_warmup1": 4,
+        "e2e_nsys_section": 48,
+        "nsys_kernels": 3,
+        "toy_dtypes": 11,
+        "e2e_mixed_bf16": 48,
+    },
+    "seed2": {
+        "e2e_mbair": 72,
+        "e2e_fp32": 30,
+        "e2e_no_warmup": 30,
+        "e2e_warmup1": 30,
+        "e2e_bf16": 30,
+        "e2e_compiled": 30,
+        "e2e_bf16_compiled": 30,
+        "mixed_precision_accumulation": 4,
+        "attention_m4": 44,
+        "attention_m4_compiled": 44,
+    },
+    "seed3": {
+        "nsys_prose": 20,
+        "run_log_small": 81,
+        "run_log_large": 62,
+        "performance_comparison_small": 13,
+        "performance_comparison_large": 9,
+        "memory_efficiency": 6,
+        "attention_vanilla": 80,
+        "attention_compiled": 80,
+        "attention_prose": 1,
+        "transformer_compile": 15,
+        "ddp_flat": 10,
+    },
+    "seed4": {
+        "model_table": 55,
+        "warmup_with": 20,
+        "warmup_without": 20,
+        "params_context": 2,
+        "torch_profiler_forward": 252,
+        "torch_profiler_forward_backward": 252,
+        "nsys_prose": 6,
+        "nsys_kernels_forward": 56,
+        "nsys_kernels_backward": 48,
+        "nsys_attention_trace": 5,
+        "mixed_precision": 124,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    return published()
+
+
+def one(frame: pd.DataFrame, **fields: Any) -> pd.Series:
+    for name, value in fields.items():
+        frame = frame[frame[name] == value]
+    assert len(frame) == 1, frame
+    return frame.iloc[0]
+
+
+def tables_of(frame: pd.DataFrame, caveat: str) -> set[tuple[str, str]]:
+    return set(zip(frame["source"][frame[caveat]], frame["table"][frame[caveat]], strict=True))
+
+
+def test_every_number_of_every_table_is_there(frame: pd.DataFrame):
+    counted = frame.groupby(["source", "table"], sort=False).size()
+    assert {source: counted[source].to_dict() for source in ROWS} == ROWS
+    assert len(frame) == sum(sum(tables.values()) for tables in ROWS.values()) == 1801
+
+
+@pytest.mark.parametrize(
+    ("fields", "value", "unit"),
+    [
+        ({"source": "seed0", "table": "memory_full", "context_length": 512, "phase": "forward"}, 42.8e9, "B"),
+        ({"table": "activation_size", "context_length": 128}, 4 * 128 * 2560 * 4, "B"),
+        ({"table": "e2e_fp32", "model": "xl", "phase": "forward_backward", "metric": "time"}, 0.161069, "s"),
+        ({"table": "mixed_precision", "model": "large", "context_length": 256, "phase": "forward", "metric": "time",
+          "precision": "bf16"}, 0.0965, "s"),
+        ({"table": "run_log_small", "precision": "fp32", "phase": "forward", "metric": "mem_reserved"}, 47.73e9, "B"),
+        ({"table": "run_log_small", "precision": "bf16", "phase": "forward", "metric": "time_cv"}, 0.025, "1"),
+        ({"table": "run_log_small", "precision": "fp32", "phase": "forward", "metric": "tokens_per_second"},
+         139487, "tokens/s"),
+        ({"source": "seed2", "table": "mixed_precision_accumulation", "label": "float16"}, 9.9531, "1"),
+        ({"table": "transformer_compile", "phase": "step", "label": "vanilla / compiled"}, 1.13, "1"),
+    ],
+)  # fmt: skip
+def test_numbers_are_in_si_units(frame: pd.DataFrame, fields: dict[str, Any], value: float, unit: str):
+    row = one(frame, **fields)
+    assert row["value"] == pytest.approx(value, rel=1e-9) and row["unit"] == unit
+
+
+def test_words_are_ours_and_what_is_not_stated_is_null(frame: pd.DataFrame):
+    assert set(frame["precision"].dropna()) == {"fp32", "bf16", "mixed"}
+    assert set(frame["compile"].dropna()) == {"none", "model"}
+    assert set(frame["unit"].dropna()) == {"s", "B", "1", "tokens/s"}
+    assert not frame[["hardware", "device", "model", "phase", "unit", "note"]].eq("").any(axis=None)
+    assert not frame["metric"].str.contains("_ms|_pct").any()
+    assert frame.loc[frame["source"] == "seed1", "hardware"].isna().all()
+    types = frame[frame["metric"] == "dtype"]
+    assert types["value"].isna().all() and types["dtype"].value_counts().to_dict() == {
+        "float32": 13,
+        "float16": 2,
+        "bfloat16": 2,
+    }
+
+
+def test_a_cell_without_a_number_says_what_became_of_it(frame: pd.DataFrame):
+    without = frame[frame["value"].isna() & (frame["metric"] != "dtype")]
+    assert without["status"].value_counts().to_dict() == {"empty": 5, "failed": 4, "oom": 2}
+    assert (frame["status"] != "ok").sum() == len(without)
+
+
+def test_every_caveat_is_a_column_that_holds_somewhere_and_not_everywhere(frame: pd.DataFrame):
+    for caveat in CAVEATS:
+        assert frame[caveat].dtype == bool and 0 < frame[caveat].sum() < len(frame) / 2
+    page = (ROOT / "analysis" / "reference" / "SOURCES.md").read_text("utf-8")
+    # All there is to say of a derived number stands in its label and its note.
+    assert [caveat for caveat in CAVEATS if f"`{caveat}`" not in page] == ["derived"]
+    assert [source for source in ROWS if f"### {source}" not in page] == []
+
+
+def test_float32_that_is_faster_than_float32_is_suspected_to_be_tf32(frame: pd.DataFrame):
+    times = frame[(frame["metric"] == "time") & ~frame["backward_by_subtraction"] & (frame["workload"] == "timing")]
+    small = one(times, table="run_log_small", precision="fp32", phase="forward")
+    tokens = 64 * 256
+    # Two FLOPs for each weight that a token meets (all but the embedding's), and attention's.
+    needed = tokens * (2 * (128_625_408 - 768 * 10_000) + 12 * 4 * 256 * 768)
+    assert needed / small["value"] > 1.7 * 19.5e12 and small["suspected_tf32"]
+    assert tables_of(frame, "suspected_tf32") == {
+        *(("seed2", name) for name in ("e2e_fp32", "e2e_no_warmup", "e2e_warmup1", "e2e_compiled")),
+        *(("seed3", f"{kind}_{size}") for kind in ("run_log", "performance_comparison") for size in ("small", "large")),
+    }
+    assert set(frame["precision"][frame["suspected_tf32"]]) == {"fp32"}
+    assert not frame.loc[frame["table"] == "mixed_precision", "suspected_tf32"].any(), "an A100 can do that"
+
+
+def test_backward_by_subtraction_is_just_that(frame: pd.DataFrame):
+    keys = ["source", "table", "device", "model", "d_model", "context_length", "compile"]
+    cells = frame[frame["metric"].isin(["time", "time_std"]) & (frame["source"] == "seed2")]
+    wide = cells.pivot_table(index=keys, columns=["metric", "phase"], values="value", dropna=False, observed=True)
+    wide = wide.dropna(subset=[("time", "forward")])
+    marked = frame[frame["backward_by_subtraction"]]
+    assert set(marked["phase"]) == {"backward"} and len(marked) == 2 * 42
+    mine = wide.loc[[table.startswith("e2e_") for table in wide.index.get_level_values("table")]]
+    assert len(mine) == 42
+    time, std = mine["time"], mine["time_std"]
+    np.testing.assert_allclose(time["backward"], time["forward_backward"] - time["forward"], atol=2e-6, rtol=1e-4)
+    np.testing.assert_allclose(std["backward"], np.hypot(std["forward_backward"], std["forward"]), rtol=1e-3, atol=1e-7)
+    assert marked["value"].min() == pytest.approx(-0.00274821)
+
+
+def test_what_the_document_gives_no_unit_for_is_marked(frame: pd.DataFrame):
+    assert tables_of(frame, "unit_unknown") == {
+        ("seed0", "pytorch_attention"),
+        ("seed2", "attention_m4"),
+        ("seed2", "attention_m4_compiled"),
+        ("seed4", "warmup_with"),
+        ("seed4", "warmup_without"),
+    }
+    no_unit = frame["unit"].isna() & (frame["metric"] != "dtype")
+    assert frame.loc[no_unit, "unit_unknown"].all() and no_unit.sum() == 60 + 40
+    assert frame["zero_for_unknown"].sum() == 40 and (frame.loc[frame["zero_for_unknown"], "value"] == 0).all()
+
+
+def test_forward_runs_that_keep_their_graphs_reserve_more_than_training(frame: pd.DataFrame):
+    logs = frame[frame["table"].str.startswith("run_log_") & (frame["metric"] == "mem_reserved")]
+    wide = logs.pivot_table(index=["table", "precision"], columns="phase", values="value")
+    assert (wide["forward"].dropna() > 1.7 * wide["forward_backward"][wide["forward"].notna()]).all()
+    marked = frame[frame["forward_keeps_graph"]]
+    assert set(marked["phase"]) == {"forward"} and set(marked["source"]) == {"seed3"}
+    assert set(frame.loc[frame["status"] == "oom", "forward_keeps_graph"]) == {True}
+
+
+def test_one_slow_iteration_among_ten_shows_as_a_wide_spread(frame: pd.DataFrame):
+    marked = frame[frame["wide_spread"] & (frame["metric"] == "time")]
+    first = marked[marked["source"] == "seed1"]
+    assert set(first["table"][first["phase"] == "backward"]) == {"e2e_warmup5", "e2e_no_warmup", "e2e_warmup1"}
+    second = marked[marked["table"].str.startswith("e2e_") & (marked["source"] == "seed2")]
+    assert set(zip(second["table"], second["model"], strict=True)) == {
+        ("e2e_no_warmup", "small"),
+        ("e2e_no_warmup", "medium"),
+        ("e2e_warmup1", "medium"),
+        ("e2e_compiled", "medium"),
+    }
+
+
+def test_times_that_do_not_grow_with_the_context_are_the_hosts(frame: pd.DataFrame):
+    marked = frame[frame["host_bound"]]
+    assert set(marked["source"]) == {"seed1", "seed4"}
+    four = marked[(marked["source"] == "seed4") & (marked["precision"] == "bf16") & (marked["phase"] == "forward")]
+    assert set(four["model"]) == {"small", "medium", "large", "xl"}
+    assert (four.groupby("model")["context_length"].agg(tuple) == (128, 256, 512)).all()
+    assert not marked["context_length"].eq(1024)[marked["source"] == "seed4"].any()
+
+
+def test_the_other_caveats_are_where_the_page_says(frame: pd.DataFrame):
+    assert tables_of(frame, "not_synchronized") == {
+        ("seed0", "benchmarking_mixed_precision"),
+        ("seed0", "pytorch_attention"),
+    }
+    assert tables_of(frame, "each_or_total_unknown") == tables_of(frame, "not_synchronized") | {("seed3", "nsys_prose")}
+    assert tables_of(frame, "includes_optimizer") == {
+        ("seed4", "model_table"),
+        ("seed4", "torch_profiler_forward_backward"),
+    }
+    assert set(frame.loc[frame["includes_optimizer"], "phase"]) == {"forward_backward"}
+    assert tables_of(frame, "axes_swapped") == {("seed2", "attention_m4"), ("seed2", "attention_m4_compiled")}
+    compiler = frame[frame["compiled_while_timed"]]
+    assert set(compiler["table"]) == {"e2e_compiled"} and set(compiler["model"]) == {"medium"}
+    fallen = frame[frame["fell_back_to_eager"]]
+    shape = {"d_model": 128, "context_length": 16384, "metric": "peak_mem"}
+    assert one(fallen, **shape)["value"] == one(frame, table="attention_vanilla", **shape)["value"]
+    assert len(fallen) == 4
+    assert tables_of(frame, "repeated") >= {
+        ("seed3", f"{name}")
+        for name in ("performance_comparison_small", "performance_comparison_large", "memory_efficiency")
+    }
+    assert frame.loc[frame["metric"].isin(["speedup_share", "time_diff", "comm_share"]), "derived"].all()
+    assert not frame.loc[frame["metric"] == "iteration_time", "derived"].any()
+
+
+def test_the_table_is_made_of_a_list_of_facts(tmp_path: Path):
+    facts = tmp_path / "facts.csv"
+    facts.write_text(
+        "source_id,table,hardware,device,workload,model_size,d_model,context_length,batch_size,precision,compile,"
+        "warmup_steps,measure_steps,phase,metric,value,unit,status,label,note\n"
+        # 31 and 1.6 TFLOP/s on a chip with 19.5; then the one that only the note places on it.
+        "mine,fast,A100,cuda,timing,small,768,256,4,float32,false,5,10,forward,time_ms,8.3,ms,ok,,\n"
+        "yours,slow,A100,cuda,timing,small,768,256,4,float32,false,5,10,forward,time_ms,160,ms,ok,,\n"
+        "mine,again,,cuda,timing,small,,,,float32,,,,forward,time_ms,160,ms,ok,,inferred[hardware]=A100 (a heading)\n"
+        "mine,cells,,,memory,,,,,,,,,forward,peak_mem,,GB,,,cell is blank\n"
+    )
+    target = tmp_path / "published.parquet"
+    subprocess.run([sys.executable, ROOT / "benchmarks" / "published.py", facts, target], cwd=ROOT, check=True)
+    made = pd.read_parquet(target)
+    assert list(made["suspected_tf32"]) == [True, False, True, False]
+    assert list(made["value"].fillna(-1)) == [0.0083, 0.16, 0.16, -1] and list(made["status"]) == ["ok"] * 3 + ["empty"]
+    assert made["compile"][0] == "none" and made["precision"][0] == "fp32" and pd.isna(made["hardware"][2])
+    assert list(made.columns) == list(published().columns)

@@ -1,0 +1,288 @@
+"""Loading: every stored row and what follows from it."""
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lmsweep import analysis
+from lmsweep.analysis.data.processes import pool_statistics
+from lmsweep.analysis.data.sample_stats import describe
+from lmsweep.analysis.metrics.status import counts
+from lmsweep.trials.results.arrow_schema import rows_to_table, schema_of
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store.store import Store
+from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Attempts:
+    return Attempts(tmp_path / "results")
+
+
+def test_every_column_of_the_store_is_loaded_with_its_value(attempts: Attempts) -> None:
+    trial = config("medium", context_length=512, precision="bf16", device="cuda")
+    (row,) = attempts.ok(trial, {"step.time": (1.0, 2.0, 4.0)}, flags=(Flag.HOST_BOUND,))
+    frame = analysis.load(attempts.store)
+    assert len(frame) == 1
+    assert list(frame.columns)[: len(schema_of(Record).names)] == schema_of(Record).names
+    loaded = frame.iloc[0]
+    assert loaded["context_length"] == 512 and loaded["d_model"] == 1024 and loaded["device_memory"] == 150_000_000_000
+    assert loaded["device_name"] == "NVIDIA H200" and loaded["precision"] == "bf16"
+    assert list(loaded["samples"]) == [1.0, 2.0, 4.0] and list(loaded["flags"]) == ["host_bound"]
+    assert loaded["started_at"] == row.started_at
+    assert (loaded["n"], loaded["median"], loaded["low"], loaded["high"]) == (3, 2.0, 1.0, 4.0)
+    assert loaded["mean"] == pytest.approx(7 / 3) and loaded["std"] == pytest.approx(np.std([1, 2, 4], ddof=1))
+
+
+def test_a_column_has_the_same_type_whether_or_not_it_holds_nulls(attempts: Attempts) -> None:
+    attempts.ok(config(device="cuda"), {"step.time": samples(1, 0.1)})
+    without = analysis.load(attempts.store).dtypes
+    attempts.failed(config(context_length=512), "error", fingerprint=LAPTOP)
+    with_nulls = analysis.load(attempts.store)
+    assert with_nulls["device_memory"].isna().sum() == 1
+    assert (with_nulls.dtypes == without).all()
+
+
+def test_speed_follows_from_the_median_and_the_work_of_each_phase(attempts: Attempts) -> None:
+    # Small: 12 layers, d 768, f 3072, V 10 000; T = 4 * 256 = 1024 tokens; FLOPs by the published formula.
+    tokens, layers, d, f, vocabulary = 1024, 12, 768, 3072, 10_000
+    forward = layers * (8 * tokens * d**2 + 4 * tokens * 256 * d + 6 * tokens * d * f) + 2 * tokens * d * vocabulary
+    times = {"forward.time": (0.1,), "backward.time": (0.2,), "optimizer.time": (0.05,), "step.time": (0.4,)}
+    trial = config(device="cuda", precision="bf16")
+    bf16 = replace(H200, autocast_dtype="bfloat16")
+    attempts.ok(trial, {**times, "step.enqueue_time": (0.3,), "trial.setup_time": (3.0,)}, fingerprint=bf16)
+    frame = analysis.load(attempts.store).set_index(["phase", "metric"])
+    work = {"forward": forward, "backward": 2 * forward, "step": 3 * forward}
+    for phase, flops in work.items():
+        row = frame.loc[(phase, "time")]
+        seconds = times[f"{phase}.time"][0]
+        assert row["flops"] == flops
+        assert row["tokens_per_second"] == pytest.approx(1024 / seconds)
+        assert row["tflops"] == pytest.approx(flops / seconds / 1e12)
+        assert row["mfu"] == pytest.approx(flops / seconds / 989.4e12)
+    others = frame.drop([(phase, "time") for phase in work])
+    assert others[["tokens_per_second", "flops", "tflops", "mfu"]].isna().all(axis=None)
+
+
+def test_what_ran_no_model_has_no_speed(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": (1e-6,)}, workload="noop")
+    assert analysis.load(attempts.store)[["tokens_per_second", "flops", "tflops", "mfu"]].isna().all(axis=None)
+
+
+@pytest.mark.parametrize(
+    ("mode", "passes"), [("forward", 1), ("train_forward", 1), ("forward_backward", 3), ("train_step", 3)]
+)
+def test_the_work_of_a_step_depends_on_the_mode(attempts: Attempts, mode: str, passes: int) -> None:
+    attempts.ok(config(mode=mode), {"forward.time": (1.0,), "step.time": (1.0,)}, fingerprint=LAPTOP)
+    forward, step = analysis.load(attempts.store)["flops"]
+    assert step == passes * forward
+
+
+def test_mfu_is_null_where_the_peak_is_not_known(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": (1.0,)}, fingerprint=LAPTOP)
+    attempts.ok(config(device="cuda"), {"step.time": (1.0,)}, fingerprint=replace(H200, device_name="NVIDIA Z9"))
+    frame = analysis.load(attempts.store)
+    assert frame["mfu"].isna().all() and frame["tflops"].notna().all()
+
+
+@pytest.mark.parametrize(
+    ("arithmetic", "peak"),
+    [
+        ({"float32_matmul": "ieee"}, 66.9e12),
+        ({"float32_matmul": "tf32"}, 494.7e12),
+        ({"float32_matmul": "ieee", "autocast_dtype": "bfloat16"}, 989.4e12),
+        ({"float32_matmul": "ieee", "autocast_dtype": "float16"}, 989.4e12),
+        ({"float32_matmul": "ieee", "parameter_dtype": "bfloat16"}, 989.4e12),
+    ],
+)
+def test_mfu_goes_by_the_arithmetic_that_was_in_force(
+    attempts: Attempts, arithmetic: dict[str, str], peak: float
+) -> None:
+    fingerprint = replace(H200, **arithmetic)
+    attempts.ok(config(device="cuda"), {"step.time": (1.0,)}, fingerprint=fingerprint)
+    row = analysis.load(attempts.store).iloc[0]
+    assert row["mfu"] == pytest.approx(row["flops"] / peak)
+
+
+def test_every_ok_attempt_of_a_measurement_is_a_process_and_its_failures_do_not_count(attempts: Attempts) -> None:
+    trial = config()
+    attempts.failed(trial, "timeout")
+    attempts.ok(trial, {"forward.time": (1.0, 1.1), "step.time": (1.0, 1.2)}, flags=(Flag.COLD_CACHE,))
+    attempts.ok(trial, {"forward.time": (3.0,), "step.time": (2.0,), "backward.time": (2.0,)}, flags=(Flag.OUTLIERS,))
+    attempts.failed(trial, "timeout")
+    frame = analysis.load(attempts.store)
+    assert list(frame["phase"]) == ["forward", "step", "backward"] and list(frame.index) == [0, 1, 2]
+    forward, step, backward = frame.itertuples()
+    assert forward.median == pytest.approx((1.05 + 3.0) / 2) and (forward.n, forward.processes) == (3, 2)
+    assert step.spread == pytest.approx((2.0 - 1.1) / 1.55) and list(step.samples) == [1.0, 1.2, 2.0]
+    assert list(step.process_lengths) == [2, 1] and list(step.flags) == ["cold_cache", "outliers"]
+    assert (step.mean, step.std, step.min, step.max) == pytest.approx((1.4, np.std([1, 1.2, 2], ddof=1), 1, 2))
+    assert backward.processes == 1 and np.isnan(backward.spread) and backward.median == 2.0
+    assert len(analysis.load(attempts.store, pooled=False)) == 7
+
+
+def test_the_interval_of_several_processes_covers_what_differs_between_them(attempts: Attempts) -> None:
+    for median in (0.98, 1.0, 1.02):
+        attempts.ok(config(), {"step.time": samples(median, 1e-4)})
+    row = analysis.load(attempts.store).iloc[0]
+    # Student's quantile with 2 degrees of freedom, and the standard error of the median of three.
+    distance = 4.303 * np.std(np.log([0.98, 1.0, 1.02]), ddof=1) * np.sqrt(np.pi / 6)
+    assert (row["low"], row["high"]) == pytest.approx((np.exp(-distance), np.exp(distance)), rel=1e-3)
+    assert (row["processes"], row["spread"], row["median"]) == (3, pytest.approx(0.04), 1.0)
+
+
+def test_processes_that_agree_leave_what_differs_within_them(attempts: Attempts) -> None:
+    for _ in range(2):
+        attempts.ok(config(), {"step.time": samples(1.0, 0.1)})
+    row = analysis.load(attempts.store).iloc[0]
+    assert (row["low"], row["high"]) == pytest.approx((1 - 0.1 / np.sqrt(2), 1 + 0.1 / np.sqrt(2)), rel=5e-3)
+    assert row["spread"] == 0
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_intervals_of_several_processes_cover_the_median_in_at_least_94_percent(k: int) -> None:
+    rng = np.random.default_rng(5)
+    rows = 2000
+    series = np.exp(0.03 * rng.standard_normal((rows, k, 1)) + 0.01 * rng.standard_normal((rows, k, 10)))
+    each = describe(series.ravel(), np.arange(rows * k + 1) * 10)
+    pooled = pool_statistics(each, np.repeat(np.arange(rows), k))
+    assert ((pooled["low"] <= 1) & (pooled["high"] >= 1)).mean() >= 0.94
+
+
+def test_without_an_ok_attempt_the_newest_failure_is_kept(attempts: Attempts) -> None:
+    attempts.failed(config(), "error")
+    attempts.failed(config(), "oom")
+    assert list(analysis.load(attempts.store)["status"]) == ["oom"]
+
+
+def test_attempts_in_other_environments_or_of_other_measurements_are_all_kept(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": (1.0,)})
+    attempts.ok(config(), {"step.time": (2.0,)}, fingerprint=LAPTOP)
+    attempts.ok(config(mode="forward"), {"step.time": (3.0,)})
+    attempts.ok(config(), {"step.time": (4.0,)}, workload="noop")
+    assert sorted(analysis.load(attempts.store)["median"]) == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_value_that_could_not_be_known_is_null_and_has_its_reason(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": (1.0,), "step.peak": None}, reason="this device does not tell")
+    row = analysis.load(attempts.store).set_index("metric").loc["peak"]
+    assert row["n"] == 0 and np.isnan(row["median"]) and row["reason"] == "this device does not tell"
+
+
+def test_a_damaged_file_is_named_and_the_rest_is_loaded(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": (1.0,)})
+    whole = next(Path(attempts.store.location, "measurements").glob("*.parquet"))
+    half = whole.with_name("half.parquet")
+    half.write_bytes(whole.read_bytes()[:200])
+    with pytest.warns(UserWarning, match=r"measurements/half\.parquet.*cannot be read.*lmsweep run"):
+        assert len(analysis.load(attempts.store)) == 1
+
+
+def test_a_field_that_an_older_store_lacks_holds_its_default_and_an_observation_is_null(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    (row,) = attempts.ok(config(), {"step.time": samples(1.0, 0.1)})
+    older = rows_to_table([row], Record).drop_columns(["optimizer", "reason", "host_load", "flags"])
+    folder = tmp_path / "older" / "measurements"
+    folder.mkdir(parents=True)
+    pq.write_table(older, folder / "fragment.parquet")
+    frame = analysis.load(str(tmp_path / "older"))
+    assert frame["optimizer"][0] == "adamw_fused" and frame["host_load"].isna().all() and frame["median"][0] == 1.0
+    rows, cols, values = analysis.default_layout(frame)
+    table = analysis.pivot(frame, rows=rows, cols=cols, values=values, where={})
+    assert "1.00 ± 0.10" in analysis.render(table, "text")
+
+
+def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        RequestError, match=r"there is no store at .*nothing; make one with: lmsweep run quick --store .*nothing"
+    ):
+        analysis.load(str(tmp_path / "nothing"))
+
+
+def test_a_store_without_rows_loads_as_an_empty_table_with_all_columns(attempts: Attempts) -> None:
+    Path(attempts.store.location, "measurements").mkdir(parents=True)
+    frame = analysis.load(attempts.store)
+    assert frame.empty and {"median", "mfu", "samples"} <= set(frame.columns)
+
+
+def test_counts_are_of_what_a_plan_goes_by_for_each_workload_by_sweep_and_device(attempts: Attempts) -> None:
+    attempts.failed(config(), "error")
+    attempts.ok(config(), {"forward.time": (1.0,), "step.time": (1.0,)})
+    attempts.ok(config(context_length=512), {"step.time": (1.0,)})
+    attempts.failed(config(context_length=512), "timeout")
+    attempts.ok(config(context_length=1024), {"step.time": (1.0,)})
+    attempts.failed(config(context_length=1024), "oom")
+    attempts.failed(config(context_length=2048), "error")
+    attempts.failed(config(context_length=2048), "timeout")
+    attempts.ok(config(), {"step.time": (1.0,)}, workload="noop")
+    attempts.ok(config(), {"step.time": (1.0,)}, fingerprint=LAPTOP)
+    table = counts(analysis.load(attempts.store, pooled=False))
+    assert list(table.columns) == ["sweep", "device_name", "ok", "oom", "timeout"]
+    table = table.set_index(["sweep", "device_name"])
+    assert table.loc[("made-up", "NVIDIA H200")].to_dict() == {"ok": 3, "oom": 1, "timeout": 1}
+    assert table.loc[("made-up", "Laptop CPU (8 cores)")].to_dict() == {"ok": 1, "oom": 0, "timeout": 0}
+    assert table.sum().to_dict() == Counter(attempts.store.statuses().values())
+
+
+def test_counts_of_an_empty_store_are_empty(attempts: Attempts) -> None:
+    Path(attempts.store.location, "measurements").mkdir(parents=True)
+    assert counts(analysis.load(attempts.store)).empty
+
+
+def test_importing_analysis_loads_neither_torch_nor_ray_nor_matplotlib() -> None:
+    code = "import json, sys, analysis, lmsweep.analysis.metrics.status; print(json.dumps(sorted(sys.modules)))"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "ray", "matplotlib"} & set(json.loads(answer.stdout))
+
+
+def test_ten_thousand_trials_load_and_pivot_in_a_few_times_what_reading_them_takes(tmp_path: Path) -> None:
+    """The budget is 1.5 s on two cores; held against reading the same file, because machines differ."""
+    store = Store(str(tmp_path / "large"))
+    _write_large(store, trials=10_000)
+    started = time.perf_counter()
+    table, _ = store.read()
+    plain = table.to_pandas()
+    reading = time.perf_counter() - started
+    started = time.perf_counter()
+    frame = analysis.load(store)
+    rows, cols, values = analysis.default_layout(frame)
+    wide = analysis.pivot(frame, rows=rows, cols=cols, values=values, where={})
+    ours = time.perf_counter() - started
+    assert len(frame) == len(plain) == 80_000 and wide.status.eq("ok").to_numpy().sum() == 10_000
+    assert ours < max(4 * reading, 1.5)
+
+
+def _write_large(store: Store, *, trials: int) -> None:
+    """Copies one trial's eight rows, each time with another batch size and other identifiers."""
+    attempts = Attempts(Path(store.location))
+    names = ("forward.time", "backward.time", "optimizer.time", "step.time", "step.enqueue_time")
+    names += ("trial.setup_time", "trial.warmup_time", "trial.measured_time")
+    template = rows_to_table(attempts.ok(config(), {name: samples(1.0, 0.1) for name in names}), Record)
+    copies = pa.concat_tables([template] * trials)
+    number = np.repeat(np.arange(trials), template.num_rows)
+    ids = pa.array(pd.Series(number).map("{:016x}".format))
+    precisions = pa.array(np.array(["fp32", "bf16"])[number % 2])
+    for name, column in {
+        "trial_id": ids,
+        "measurement_id": ids,
+        "attempt_id": ids,
+        "batch_size": pa.array(number // 2 + 1),
+        "precision": precisions,
+    }.items():
+        copies = copies.set_column(copies.schema.get_field_index(name), name, column)
+    for fragment in Path(store.location, "measurements").iterdir():
+        fragment.unlink()
+    pq.write_table(copies.replace_schema_metadata(template.schema.metadata), fragment, compression="zstd")

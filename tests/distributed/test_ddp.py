@@ -1,0 +1,622 @@
+"""Data-parallel training on two CPU ranks: one gradient, six ways to it, and what becomes of ranks that fail."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from statistics import median
+from typing import Any, get_args
+
+import psutil
+import pytest
+import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from lmsweep.orchestrator.cluster.nodes import this_machine
+from lmsweep.trials.bench.run import run_trial, status_of
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.distributed.comm_trace import SETTLE_SECONDS, on_gpu
+from lmsweep.trials.distributed.coordinator import Team
+from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
+from lmsweep.trials.distributed.gradient_sync import SYNCHRONIZERS, Naive, fill_buckets
+from lmsweep.trials.distributed.process_group import bus_factor, leave
+from lmsweep.trials.distributed.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
+from lmsweep.trials.distributed.step_pairs import in_pairs
+from lmsweep.trials.isolation.client import IsolatedRunner
+from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.machine.nvml_sampler import Reading
+from lmsweep.trials.model.precision import set_math_mode
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.results.environment import Fingerprint, environment_id
+from lmsweep.trials.results.outcome import Flag, Status
+from lmsweep.trials.results.record import Record, Row
+from lmsweep.trials.spec.config import Ddp, RequestError, Trial, TrialConfig, trial_id
+from lmsweep.trials.workloads.ddp import RanksDisagreeError, exposed_flags, lead
+from tests.support.command import lmsweep
+
+VARIANTS: tuple[Ddp, ...] = tuple(word for word in get_args(Ddp) if word != "none")
+SMALL = TrialConfig(
+    d_model=32,
+    d_ff=64,
+    num_layers=2,
+    num_heads=2,
+    vocab_size=50,
+    context_length=8,
+    batch_size=2,
+    warmup_steps=1,
+    measure_steps=4,
+    world_size=2,
+    ddp="naive",
+    timeout_seconds=100.0,
+)
+PARAMETERS = 9 * 2 + 3
+"""Matrices and norms of its two layers, both embeddings, the last norm."""
+BUCKET_BYTES = 20_000
+ENDLESS = replace(SMALL, measure_steps=10**7)
+
+
+def with_buckets(kind: Ddp) -> TrialConfig:
+    return replace(SMALL, ddp=kind, bucket_bytes=BUCKET_BYTES if kind in ("bucketed", "torch", "zero1") else None)
+
+
+@pytest.fixture(scope="module")
+def environment() -> Fingerprint:
+    return this_machine().environments["cpu"]
+
+
+@pytest.fixture(scope="module")
+def runner():
+    with IsolatedRunner() as runner:
+        yield runner
+    assert not processes()
+
+
+@pytest.fixture(scope="module")
+def measured(runner, environment) -> dict[Ddp, dict[str, Record]]:
+    """The rows of a trial of each variant, by phase.metric."""
+    return {kind: by_name(run(runner, environment, with_buckets(kind))) for kind in VARIANTS}
+
+
+def run(runner: IsolatedRunner, environment: Fingerprint, config: TrialConfig, *workloads: str) -> list[Record]:
+    rows = runner.run(Trial(config=config, workloads=workloads or ("ddp",), sweep="test"), fallback=environment)
+    return [row for row in rows if isinstance(row, Record)]
+
+
+def by_name(rows: list[Record]) -> dict[str, Record]:
+    assert {row.status for row in rows} == {Status.OK}, rows[0].error
+    return {f"{row.phase}.{row.metric}": row for row in rows}
+
+
+def value(row: Record) -> float:
+    assert row.samples, row.reason
+    return median(row.samples)
+
+
+def in_ranks(body: Callable[[Workbench, int], Any]) -> Any:
+    """What rank 0 returns from `body`, which both ranks run as members of the group, on one core each."""
+    return run_ranks(parts_of(SMALL)[0], partial(_run_body, body), cores=tuple(usable_cores()[:2]), start="fork")
+
+
+def _run_body(body: Callable[[Workbench, int], Any], rank: Rank, emit: Emit) -> bool:
+    result = body(Workbench(SMALL, requested_at=time.monotonic(), rank=rank), rank.index)
+    if rank.index == 0:
+        emit(result)
+    leave()
+    return True
+
+
+def processes() -> list[psutil.Process]:
+    """The servers of this process, their children, and the ranks."""
+    found = []
+    for one in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "lmsweep.trials.isolation.server" in one.cmdline() or one.cmdline() == psutil.Process().cmdline():
+                found.append(one)
+    return found
+
+
+def no_process_left() -> bool:
+    """Whether all have gone but the server and the spare child that it has for the next trial."""
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        alive = [one for one in processes() if one.status() != psutil.STATUS_ZOMBIE]
+        with suppress(psutil.NoSuchProcess):
+            if len(alive) <= 2 and all(
+                "lmsweep.trials.isolation.server" in one.cmdline() and _depth(one) < 3 for one in alive
+            ):
+                return True
+        time.sleep(0.05)
+    return False
+
+
+def signal_later(sign: int, generation: str) -> threading.Thread:
+    """Signals a rank, or the child that started it, once both have begun to work."""
+
+    def send() -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            ours = {one.pid: one for one in processes()}
+            with suppress(psutil.NoSuchProcess):
+                ranks = [one for one in ours.values() if _depth(one) == 3]
+                if len(ranks) == 2:
+                    time.sleep(1.5)
+                    (ranks[1] if generation == "rank" else psutil.Process(ranks[1].ppid())).send_signal(sign)
+                    return
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    return thread
+
+
+def _depth(process: psutil.Process) -> int:
+    """1 for the server, 2 for its child, 3 for a rank."""
+    return [parent.pid for parent in process.parents()].index(os.getpid()) + 1
+
+
+# One gradient
+
+
+def collectives_begun_in_backward(member: DataParallelStep) -> int:
+    """Of one forward, backward and synchronisation, all of them traced: see `trace_communication`."""
+    with profile(activities=[ProfilerActivity.CPU]) as trace:
+        member.training.forward()
+        with record_function("backward"):
+            member.training.backward()
+        member.synchronizer.finish()
+        time.sleep(SETTLE_SECONDS)
+    events = trace.profiler.kineto_results.events()
+    (backward,) = (event for event in events if event.name() == "backward")
+    return sum(event.name().startswith("c10d::") and event.start_ns() < backward.end_ns() for event in events)
+
+
+def gradients_of_all_variants(bench: Workbench, rank: int) -> list[dict[str, Any]]:
+    found = []
+    for kind in VARIANTS:
+        member = DataParallelStep(with_buckets(kind), bench.math_mode)
+        member.build()
+        during = collectives_begun_in_backward(member)
+        synchronized = [one.grad.numpy().copy() for one in member.training.model.parameters() if one.grad is not None]
+        member.training.model.zero_grad(set_to_none=True)
+        alone = [one.numpy().copy() for one in member.gradients_alone()]
+        parameters = [one.detach().numpy().copy() for one in member.training.model.parameters()]
+        batches = [one.numpy() for one in member.batches]
+        found.append(
+            {
+                "parameters": parameters,
+                "synchronized": synchronized,
+                "alone": alone,
+                "batches": batches,
+                "during": during,
+            }
+        )
+    return found
+
+
+@pytest.fixture(scope="module")
+def gradients() -> dict[Ddp, dict[str, Any]]:
+    return dict(zip(VARIANTS, in_ranks(gradients_of_all_variants), strict=True))
+
+
+@pytest.mark.parametrize("kind", VARIANTS)
+def test_the_gradients_are_those_of_one_pass_over_the_whole_batch(gradients, kind):
+    of_ranks = gradients[kind]
+    alone = TrainingStep(replace(SMALL, batch_size=4, world_size=1, ddp="none"), set_math_mode("fp32", "cpu"))
+    for mine, theirs in zip(alone.model.parameters(), of_ranks["parameters"], strict=True):
+        mine.data = torch.from_numpy(theirs)
+    alone.inputs, alone.targets = (torch.from_numpy(batch).flatten(0, 1) for batch in of_ranks["batches"])
+    alone.forward()
+    alone.backward()
+    expected = [parameter.grad for parameter in alone.model.parameters()]
+    for found in (of_ranks["synchronized"], of_ranks["alone"]):  # what a trial compares, both
+        for mine, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(torch.from_numpy(mine), theirs, rtol=1e-4, atol=1e-7)
+
+
+def test_the_slices_differ_so_that_equal_gradients_mean_something(gradients):
+    first, second = gradients["naive"]["batches"][0]
+    assert (first != second).any()
+
+
+# Six ways
+
+
+def buckets_of(kind: Ddp) -> int:
+    parameters = list(TrainingStep(SMALL, set_math_mode("fp32", "cpu")).model.parameters())
+    return len(fill_buckets(list(parameters[::-1]), with_buckets(kind).bucket_bytes or 0))
+
+
+def test_each_variant_communicates_in_its_own_way(measured, gradients):
+    buckets = buckets_of("bucketed")
+    assert 2 < buckets < PARAMETERS - 2
+    counted = {kind: value(rows["communication.collectives"]) for kind, rows in measured.items()}
+    started_in_backward = {kind: found["during"] for kind, found in gradients.items()}
+    # DistributedDataParallel fills its own buckets, and zero1 ends with a broadcast of each rank's weights.
+    torch_buckets = counted.pop("torch")
+    assert counted == {
+        "naive": PARAMETERS,
+        "flat": 1,
+        "overlap": PARAMETERS,
+        "bucketed": buckets,
+        "zero1": buckets + 2,
+    }
+    assert 2 < torch_buckets < PARAMETERS - 2
+    assert started_in_backward.pop("torch") >= 1, "in its first backward it has other buckets"
+    assert started_in_backward == {
+        "naive": 0,
+        "flat": 0,
+        "overlap": PARAMETERS,
+        "bucketed": buckets,
+        "zero1": buckets,
+    }
+
+
+def test_the_size_of_buckets_changes_how_many_there_are(runner, environment):
+    for kind in ("bucketed", "torch"):
+        rows = by_name(run(runner, environment, replace(SMALL, ddp=kind, bucket_bytes=10**9)))
+        assert value(rows["communication.collectives"]) <= 2
+
+
+@pytest.mark.slow  # times of two ranks on two cores: a neighbour makes it fail
+def test_what_is_sent_after_backward_overlaps_with_nothing(measured):
+    for kind in ("naive", "flat"):
+        busy, overlap = (value(measured[kind][f"communication.{name}_time"]) for name in ("busy", "overlap"))
+        assert 0 <= overlap <= 0.2 * busy
+
+
+def test_a_sharded_optimizer_keeps_each_part_of_its_state_once(measured):
+    whole = [value(measured["bucketed"][f"rank{rank}.optimizer_state"]) for rank in (0, 1)]
+    shares = [value(measured["zero1"][f"rank{rank}.optimizer_state"]) for rank in (0, 1)]
+    assert whole[0] == whole[1] == sum(shares)
+    assert min(shares) > 0.4 * whole[0]
+
+
+@pytest.mark.parametrize("kind", VARIANTS)
+def test_a_trial_tells_what_the_step_and_its_communication_took(measured, environment, kind):
+    rows = measured[kind]
+    assert value(rows["gradients.relative_error"]) < 1e-5
+    assert {row.fingerprint.collective_library for row in rows.values()} == {"gloo"}
+    assert {row.environment_id for row in rows.values()} == {environment_id(environment)}, "each rank has one core"
+    for name in ("step.time", "local_step.time", "communication.exposed_time", "local_step.skew"):
+        samples, warmup = rows[name].samples, rows[name].warmup_samples
+        assert samples is not None and warmup is not None and (len(samples), len(warmup)) == (4, 1)
+    step, local, exposed = (
+        rows[name].samples or () for name in ("step.time", "local_step.time", "communication.exposed_time")
+    )
+    assert exposed == tuple(mine - other for mine, other in zip(step, local, strict=True))
+    by_rank = zip(*(rows[f"rank{rank}.local_step_time"].samples or () for rank in (0, 1)), strict=True)
+    assert local == tuple(map(max, by_rank))
+    phases = [rows[f"{name}.time"].samples or () for name in ("forward", "backward", "synchronization", "optimizer")]
+    for whole, *parts in zip(step, *phases, strict=True):
+        # Each is of its own slowest rank, so that they may add up to more, but to no more than both ranks' steps.
+        assert max(parts) <= whole * 1.001 <= sum(parts) * 1.002 <= 2 * whole * 1.003
+    size = value(rows["gradients.size"])
+    assert size == 4 * sum(
+        parameter.numel() for parameter in TrainingStep(SMALL, set_math_mode("fp32", "cpu")).model.parameters()
+    )
+    expected = [size / seconds for seconds in rows["all_reduce.time"].samples or ()]
+    assert list(rows["all_reduce.bus_bandwidth"].samples or ()) == pytest.approx(expected)
+    assert rows["step.peak_allocated"].samples is None and "does not count" in (
+        rows["step.peak_allocated"].reason or ""
+    )
+
+
+def test_bus_bandwidth_counts_what_a_link_carries():
+    assert [bus_factor(n) for n in (1, 2, 4)] == [0, 1, 1.5]
+
+
+def test_one_rank_by_itself_has_no_bus(runner, environment):
+    rows = by_name(run(runner, environment, replace(SMALL, world_size=1, ddp="flat")))
+    assert rows["all_reduce.bus_bandwidth"].samples is None
+    assert rows["all_reduce.bus_bandwidth"].reason == "one rank sends nothing"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedEvent:
+    """An event as the profiler has them."""
+
+    what: str
+    start: int
+    duration: int
+    device: DeviceType = DeviceType.CUDA
+    annotation: bool = False
+
+    def name(self) -> str:
+        return self.what
+
+    def start_ns(self) -> int:
+        return self.start
+
+    def duration_ns(self) -> int:
+        return self.duration
+
+    def device_type(self) -> DeviceType:
+        return self.device
+
+    def is_user_annotation(self) -> bool:
+        return self.annotation
+
+
+def test_overlap_is_the_time_in_which_a_gpu_both_computes_and_communicates():
+    reduce = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    found = on_gpu(
+        [
+            TracedEvent(what="gemm", start=0, duration=100),
+            TracedEvent(what=reduce, start=50, duration=100),  # 50..150, of which 50 beside the product
+            TracedEvent(what=reduce, start=140, duration=60),  # 140..200, together 50..200
+            TracedEvent(what="gemm", start=190, duration=20),
+            TracedEvent(what="nccl:all_reduce", start=0, duration=1000, annotation=True),
+            TracedEvent(what="ncclAllReduce", start=0, duration=1000, device=DeviceType.CPU),
+        ]
+    )
+    assert (found.collectives, round(found.busy * 1e9), round(found.overlap * 1e9)) == (2, 150, 60)
+    assert round(found.worked * 1e9) == 210
+
+
+# Differences
+
+
+def test_a_difference_that_may_be_nothing_says_so():
+    around_zero = [1e-3, -2e-3, 3e-3, -1e-3, 2e-3, 1e-3, -3e-3, 2e-3, 1e-3, -1e-3]
+    assert exposed_flags(around_zero) == (Flag.NOT_RESOLVED,)
+    assert exposed_flags([-one * 1e-3 for one in range(5, 15)]) == (Flag.NOT_RESOLVED,)
+    assert exposed_flags([one * 1e-3 for one in range(5, 15)]) == ()
+
+
+DELAY = 0.06
+
+
+def pairs_with_a_slow_rank(bench: Workbench, rank: int) -> list[Any]:
+    member = DataParallelStep(replace(SMALL, ddp="flat"), bench.math_mode)
+    member.build()
+    if rank == 1:
+        forward = member.training.forward
+        member.training.forward = lambda: (time.sleep(DELAY), forward())  # type: ignore[method-assign, assignment, func-returns-value]
+    team = Team(member)
+    if rank == 1:
+        team.follow()
+        return []
+    run = in_pairs(team)
+    found = [[run() for _ in range(4)], team.all("step", True), team.all("step", False)]
+    team.dismiss()
+    return found
+
+
+@pytest.mark.slow  # as above
+def test_a_slow_rank_shows_as_skew_and_the_others_wait_for_it():
+    pairs, together, alone = in_ranks(pairs_with_a_slow_rank)
+    for pair in pairs:
+        fast, slow = pair.local_by_rank
+        assert slow - fast > 0.8 * DELAY and pair.local.step == slow
+    assert min(iteration.step for iteration in together) > 0.9 * DELAY, "both end when the slow one does"
+    assert alone[0].step < 0.5 * DELAY
+    exposed = median(pair.synchronized.step - pair.local.step for pair in pairs)
+    assert exposed < 0.5 * DELAY, "waiting for a slow rank is no communication"
+
+
+# Ranks that disagree
+
+
+class Unsynchronized(DataParallelStep):
+    def build(self) -> None:
+        super().build()
+        self.synchronizer.finish = lambda: None  # type: ignore[method-assign]
+
+
+class Drifting(DataParallelStep):
+    def step(self, synchronized: bool) -> Any:
+        iteration = super().step(synchronized)
+        with torch.no_grad():
+            self.training.model.head.weight[0, 0] += torch.distributed.get_rank()
+        return iteration
+
+
+def words_of_disagreement(kind: type[DataParallelStep], bench: Workbench, rank: int) -> list[str]:
+    team = Team(kind(SMALL, bench.math_mode))
+    if rank == 1:
+        team.follow()
+        return []
+    try:
+        list(lead(bench, team))
+    except RanksDisagreeError as error:
+        team.dismiss()
+        return [str(error)]
+    return ["they agree"]
+
+
+class Forgetful(Naive):
+    """Never sends the last gradient."""
+
+    def gradients(self) -> list[torch.Tensor]:
+        return super().gradients()[:-1]
+
+
+def test_a_trial_whose_gradients_are_not_all_sent_is_an_error(monkeypatch, environment):
+    monkeypatch.setitem(SYNCHRONIZERS, "naive", lambda model, _: Forgetful(model))
+    attempt = Attempt.begin(Trial(config=SMALL, workloads=("ddp",), sweep="test"))
+    rows: list[Row] = []
+    assert not run_trial(attempt, environment, rows.extend, requested_at=time.monotonic())
+    (row,) = rows
+    assert isinstance(row, Record) and row.status == Status.ERROR
+    last = (row.error or "").strip().splitlines()[-1]
+    assert "RanksDisagreeError: gradients are off by" in last and "0.0001 is allowed" in last
+    assert no_process_left()
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [(Unsynchronized, "gradients are off by"), (Drifting, "the ranks have different weights")]
+)
+def test_ranks_that_disagree_are_an_error(kind, words):
+    (found,) = in_ranks(partial(words_of_disagreement, kind))
+    assert words in found
+    assert status_of(RanksDisagreeError(found)) == Status.ERROR
+
+
+# Ranks in doubt
+
+
+class Crowded(DataParallelStep):
+    """Finds a foreign process on the GPU of rank 1."""
+
+    def watch(self) -> None:
+        super().watch()
+        self._watch.reason = None
+        processes = 1 + torch.distributed.get_rank()
+        unknown = dict.fromkeys(("sm_clock", "memory_clock", "power", "temperature", "energy", "event_reasons"))
+        self._watch.readings.append(Reading(at=time.monotonic(), processes=processes, **unknown))
+
+    def doubts(self, since_ago: float, until_ago: float) -> tuple[Flag, ...]:
+        return super().doubts(time.monotonic(), until_ago)
+
+
+def flags_of_times(kind: type[DataParallelStep], bench: Workbench, rank: int) -> list[tuple[Flag, ...]]:
+    team = Team(kind(SMALL, bench.math_mode))
+    if rank == 1:
+        team.follow()
+        return []
+    found = [row.flags for row in lead(bench, team) if (row.phase, row.metric) == ("step", "time")]
+    team.dismiss()
+    return found
+
+
+@pytest.mark.parametrize(("kind", "crowded"), [(DataParallelStep, False), (Crowded, True)])
+def test_a_foreign_process_on_any_ranks_gpu_is_a_doubt_of_the_step(kind, crowded):
+    (flags,) = in_ranks(partial(flags_of_times, kind))
+    assert (Flag.SHARED_GPU in flags) == crowded
+
+
+# Ranks that die or hang
+
+
+def test_a_killed_rank_makes_the_trial_lost_and_the_next_one_runs(runner, environment):
+    thread = signal_later(signal.SIGKILL, "rank")
+    rows = run(runner, environment, ENDLESS)
+    thread.join()
+    assert [row.status for row in rows] == [Status.LOST]
+    assert rows[0].error == "rank 1 of 2 was ended by SIGKILL"
+    assert no_process_left()
+    by_name(run(runner, environment, SMALL))
+
+
+def test_a_rank_that_hangs_makes_the_trial_time_out_and_tell_where(runner, environment):
+    thread = signal_later(signal.SIGSTOP, "rank")
+    rows = run(runner, environment, replace(ENDLESS, timeout_seconds=5.0))
+    thread.join()
+    assert [row.status for row in rows] == [Status.TIMEOUT]
+    assert "trials/distributed/coordinator.py" in (rows[0].error or "") or "data_parallel_step.py" in (
+        rows[0].error or ""
+    )
+    assert no_process_left()
+
+
+def test_ranks_die_with_the_process_that_started_them(runner, environment):
+    thread = signal_later(signal.SIGKILL, "child")
+    rows = run(runner, environment, ENDLESS)
+    thread.join()
+    assert [row.status for row in rows] == [Status.LOST]
+    assert no_process_left()
+
+
+def fail_in_rank_1(environment: Fingerprint, rank: Rank, emit: Emit) -> bool:
+    if rank.index == 0:
+        time.sleep(600)
+    attempt = Attempt.begin(Trial(config=SMALL, workloads=("ddp",), sweep="test"))
+    emit([attempt.failure("ddp", Status.OOM, "no memory in rank 1", environment)])
+    return False
+
+
+def test_one_rank_that_fails_ends_the_others(environment):
+    began = time.monotonic()
+    (row,) = run_ranks(parts_of(SMALL)[0], partial(fail_in_rank_1, environment), cores=(0, 1), start="fork")
+    assert (row.status, row.error) == (Status.OOM, "no memory in rank 1")
+    assert time.monotonic() - began < 10
+    assert no_process_left()
+
+
+def die_in_rank_1(environment: Fingerprint, rank: Rank, emit: Emit) -> bool:
+    if rank.index == 1:
+        time.sleep(0.2)
+        os._exit(3)
+    attempt = Attempt.begin(Trial(config=SMALL, workloads=("ddp",), sweep="test"))
+    emit([attempt.failure("ddp", Status.ERROR, "connection closed by rank 1", environment)])
+    return False
+
+
+def test_what_follows_from_a_death_does_not_hide_it(environment):
+    with pytest.raises(RankDiedError, match="rank 1 of 2 exited with code 3"):
+        run_ranks(parts_of(SMALL)[0], partial(die_in_rank_1, environment), cores=(0, 1), start="fork")
+
+
+# What is asked for and cannot be
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"ddp": "none"}, "makes no gradient of the ranks'"),
+        ({"ddp": "flat", "bucket_bytes": 1}, "bucket_bytes changes nothing where ddp is flat"),
+        ({"mode": "train_forward"}, "makes no gradients"),
+        ({"ddp": "zero1", "mode": "forward_backward"}, "needs mode train_step"),
+        ({"ddp": "torch", "compile": "model", "bucket_bytes": 1000}, "1 MiB or more"),
+    ],
+)
+def test_what_would_change_nothing_is_unsupported_with_the_reason(runner, environment, changes, reason):
+    rows = run(runner, environment, replace(SMALL, **changes))
+    assert [row.status for row in rows] == [Status.UNSUPPORTED]
+    assert reason in (rows[0].error or "")
+
+
+def test_other_workloads_take_one_process(runner, environment):
+    rows = run(runner, environment, SMALL, "timing", "ddp")
+    statuses = {row.workload: row.status for row in rows}
+    assert statuses == {"timing": Status.UNSUPPORTED, "ddp": Status.OK}
+    assert "runs in one process" in (rows[0].error or "")
+
+
+def test_ddp_follows_another_workload_in_a_process_of_its_own(runner, environment):
+    rows = run(runner, environment, replace(SMALL, world_size=1, ddp="none"), "noop", "ddp")
+    assert {row.workload: row.status for row in rows} == {"noop": Status.OK, "ddp": Status.UNSUPPORTED}
+
+
+@pytest.mark.parametrize("name", ["world_size", "bucket_bytes"])
+def test_there_is_at_least_one_rank_and_one_byte(name):
+    with pytest.raises(RequestError, match=f"{name} is 0; it must be at least 1"):
+        replace(SMALL, **{name: 0})
+
+
+def test_a_trial_of_one_process_keeps_its_identifier():
+    plain = replace(SMALL, world_size=1, ddp="none")
+    assert trial_id(plain) == trial_id(TrialConfig(**{k: v for k, v in asdict(plain).items() if k != "world_size"}))
+    assert len({trial_id(with_buckets(kind)) for kind in VARIANTS}) == len(VARIANTS)
+
+
+# The command
+
+
+@pytest.mark.slow
+def test_one_trial_runs_without_ray(tmp_path):
+    words = [f"{name}={value}" for name, value in asdict(SMALL).items() if value is not None and name != "cold_l2"]
+    done = lmsweep("trial", "workloads=ddp", *words, "--store", tmp_path / "results")
+    assert done.returncode == 0, done.stderr
+    assert "exposed_time" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_sweep_of_variants_runs_through_ray_and_shows_in_a_table(tmp_path):
+    fields = ", ".join(f"{name}: {getattr(SMALL, name)}" for name in ("d_model", "d_ff", "num_layers", "num_heads"))
+    sweep = tmp_path / "ranks.yaml"
+    sweep.write_text(
+        "name: ranks\ngrids:\n  - workloads: [ddp]\n    axes: {ddp: [flat, bucketed]}\n"
+        f"    fixed: {{{fields}, vocab_size: 50, context_length: 8, batch_size: 2, world_size: 2, measure_steps: 3}}\n"
+    )
+    done = lmsweep("run", sweep, "--store", tmp_path / "results")
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = lmsweep("table", tmp_path / "results", "--rows", "ddp", "--value", "communication.exposed_time")
+    assert table.returncode == 0, table.stderr
+    assert "flat" in table.stdout and "bucketed" in table.stdout

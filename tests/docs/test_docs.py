@@ -1,0 +1,120 @@
+"""What the documentation says can be followed: links lead somewhere, commands are the command's, code is code."""
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import typer.main
+
+from lmsweep.orchestrator.commands.app import app
+from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+HOLES = {"FILE", "SWEEP", "STORE", "FOLDER", "..."}
+"""Words of a command that stand for the reader's own."""
+
+
+class Snippet(NamedTuple):
+    """A piece of a page, and where it begins."""
+
+    page: str
+    line: int
+    text: str
+    is_mention: bool = False
+    """Named in a sentence, where it may lack what it would need to run."""
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks(language: str) -> list[Snippet]:
+    """The fenced blocks of all pages in this language."""
+    found = []
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        for match in re.finditer(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL):
+            found.append(Snippet(page.name, text[: match.start()].count("\n") + 1, match[1]))
+    return found
+
+
+def commands(page: Path) -> Iterator[Snippet]:
+    """Every `lmsweep ...`: in a block, indented, or between backticks in the text."""
+    text = page.read_text("utf-8")
+    for number, line in enumerate(text.replace("\\\n", "  ").splitlines(), start=1):
+        for command in re.findall(r"^(?:    |\$ )?(?:\.venv/bin/)?(lmsweep [^│─]*)$", line):
+            yield Snippet(page.name, number, command.partition("  #")[0])
+        for command in re.findall(r"`(lmsweep [^`]+)`", line):
+            yield Snippet(page.name, number, command, is_mention=True)
+
+
+def prose(page: Path) -> str:
+    """The page without its blocks."""
+    return re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a code host gives the headings of a page."""
+    headings = re.findall(r"^#+ +(.+?)\s*$", prose(page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_to_a_file_and_a_heading_that_are_there(page):
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"(https?|mailto):", target):
+            continue
+        name, _, anchor = target.partition("#")
+        there = (page.parent / name).resolve() if name else page
+        if not there.exists() or (anchor and there.suffix == ".md" and anchor not in anchors(there)):
+            broken.append(target)
+    assert not broken
+
+
+@pytest.mark.parametrize("snippet", [one for page in PAGES for one in commands(page)], ids=str)
+def test_every_command_has_a_verb_and_options_that_exist(snippet):
+    words = shlex.split(snippet.text)[1:]
+    verbs = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    if not words or words[0].startswith("-"):
+        assert {*words} <= {"--help", "--version"}
+        return
+    verb = verbs.get(words[0])
+    assert verb is not None or words[0].isupper(), f"there is no verb {words[0]}"
+    if verb is None:
+        return
+    options = {name: option for option in verb.params for name in (*option.opts, *option.secondary_opts)}
+    named = [word.partition("=")[0] for word in words[1:] if re.match(r"-{1,2}[a-z]", word)]
+    assert not [name for name in named if name not in options and name != "--help"], snippet.text
+    if not snippet.is_mention and not HOLES & {*words}:
+        verb.make_context(words[0], words[1:])
+
+
+@pytest.mark.parametrize("snippet", blocks("python"), ids=str)
+def test_every_block_of_python_is_python_and_imports_what_there_is(snippet):
+    tree = ast.parse(snippet.text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            exec(compile(ast.Module([node], []), str(snippet), "exec"), {})
+
+
+@pytest.mark.parametrize("snippet", blocks("yaml"), ids=str)
+def test_every_sweep_in_the_pages_is_read(snippet, tmp_path):
+    if "grids:" not in snippet.text:
+        pytest.skip("no sweep")
+    path = tmp_path / "sweep.yaml"
+    path.write_text(snippet.text)
+    assert load_sweep(str(path)).trials
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_make_target_and_packaged_sweep_that_is_named_exists(page):
+    text = page.read_text("utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    assert {*re.findall(r"(?:`|^    )make ([a-z-]+)", text, flags=re.MULTILINE)} <= targets
+    named = re.findall(r"lmsweep (?:run|plan) ([a-z][a-z0-9-]*)(?=[`\s])", text)
+    assert {*named} <= packaged_sweeps().keys()

@@ -1,0 +1,159 @@
+"""SIGTERM and SIGHUP, by which a scheduler, a container or a closing terminal ends the command."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+
+from lmsweep.trials.machine.scratch import scratch_folder
+from tests.support.command import COMMAND, lmsweep, start, trial_children, wait_for_child, write_sweep
+
+
+def everything_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def run_until_one_is_stored(folder: Path, *options: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """A run of a short trial, which has ended, and a long one, which runs; and all that it has started."""
+    sweep = write_sweep(folder, context_length=[16, 1024], batch_size=4, measure_steps=200, mode="forward")
+    process = start("run", sweep, "--store", folder / "store", *options)
+    until = time.monotonic() + 200
+    while not list(folder.glob("store/measurements/*.parquet")) and time.monotonic() < until:
+        time.sleep(0.05)
+    wait_for_child(process)
+    assert trial_children(process), "nothing runs"
+    return process, everything_of(process)
+
+
+def words_of(err: str) -> list[str]:
+    """The lines on standard error, without that on other runs, which there may be on the machine of these tests."""
+    return [line for line in err.strip().splitlines() if line and "at work on this machine" not in line]
+
+
+def assert_ended(
+    process: subprocess.Popen[str], started: list[psutil.Process], name: str, code: int, store: Path
+) -> None:
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == code, out + err
+    (sentence,) = words_of(err)
+    assert sentence.startswith(f"ended by {name}; what had ended is in {store}. `lmsweep run"), err
+    assert not psutil.wait_procs(started, timeout=10)[1], "it left processes running"
+    kept = pd.read_parquet(store / "measurements")
+    assert set(kept["status"]) == {"ok"} and kept["trial_id"].nunique() == 1
+
+
+def test_sigterm_to_every_process_of_a_run_keeps_what_had_ended_and_leaves_nothing_running(tmp_path: Path):
+    # As scancel does: the harder case, for Ray's own processes are told to end too.
+    process, started = run_until_one_is_stored(tmp_path)
+    os.killpg(process.pid, signal.SIGTERM)
+    assert_ended(process, started, "SIGTERM", 143, tmp_path / "store")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "to_all"), [(signal.SIGTERM, False), (signal.SIGHUP, False), (signal.SIGHUP, True)])
+def test_sigterm_and_sighup_end_a_run_in_order(tmp_path: Path, number: signal.Signals, to_all: bool):
+    process, started = run_until_one_is_stored(tmp_path)
+    (os.killpg if to_all else os.kill)(process.pid, number)
+    assert_ended(process, started, number.name, 128 + number, tmp_path / "store")
+
+
+@pytest.mark.slow
+def test_a_trial_that_runs_may_end_within_the_grace_period_and_no_other_begins(tmp_path: Path):
+    sweep = write_sweep(tmp_path, context_length=[128, 160, 192], measure_steps=200)
+    process = start("run", sweep, "--store", tmp_path / "store", "--grace", "1m")
+    wait_for_child(process)
+    started = everything_of(process)
+    os.killpg(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 143 and "ended by SIGTERM" in err, out + err
+    assert "SIGTERM: what runs has 60 s to end" in out
+    assert not psutil.wait_procs(started, timeout=10)[1], "it left processes running"
+    kept = pd.read_parquet(tmp_path / "store" / "measurements")
+    assert set(kept["status"]) == {"ok"} and 1 <= kept["trial_id"].nunique() <= 2
+
+
+@pytest.mark.slow
+def test_a_trial_that_does_not_end_within_the_grace_period_is_ended(tmp_path: Path):
+    process, started = run_until_one_is_stored(tmp_path, "--grace", "2s")
+    begin = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    assert_ended(process, started, "SIGTERM", 143, tmp_path / "store")
+    assert 2 <= time.monotonic() - begin < 20
+
+
+@pytest.mark.slow
+def test_sigterm_at_any_moment_is_one_sentence_at_most(tmp_path: Path):
+    sweep = write_sweep(tmp_path)
+    for tenths in range(2, 60, 4):
+        process = start("run", sweep, "--store", tmp_path / str(tenths))
+        time.sleep(tenths / 10)
+        started = everything_of(process) if process.poll() is None else []
+        with_group = process.poll() is None
+        if with_group:
+            os.killpg(process.pid, signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+        # Before the first line of the command has run, the signal has its usual effect.
+        assert process.returncode in (143, -signal.SIGTERM, 0), f"after {tenths / 10} s: {out + err}"
+        assert len(words_of(err)) <= 1, f"after {tenths / 10} s: {err}"
+        assert not psutil.wait_procs(started, timeout=10)[1], f"after {tenths / 10} s it left processes running"
+
+
+def test_sigterm_while_a_plan_is_made_is_one_sentence(tmp_path: Path):
+    with start("plan", "quick", "--store", tmp_path, XDG_CACHE_HOME=str(tmp_path)) as process:
+        until = time.monotonic() + 30
+        while not everything_of(process) and time.monotonic() < until:
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (143, "", "lmsweep: ended by SIGTERM\n")
+
+
+def test_sighup_is_ignored_where_nohup_has_it_ignored(tmp_path: Path):
+    with subprocess.Popen(["nohup", *COMMAND, "plan", "quick", "--no-predict"], stdout=-1, stderr=-1) as process:
+        until = time.monotonic() + 30
+        while not psutil.Process(process.pid).children() and time.monotonic() < until:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(60) == 0
+
+
+def test_ctrl_c_in_the_first_moments_is_silent():
+    for delay in (0.06, 0.1, 0.15, 0.2, 0.3):
+        with start("plan", "quick") as process:
+            time.sleep(delay)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+        assert process.returncode in (130, -signal.SIGINT), out + err
+        assert "Traceback" not in err and len(err.strip().splitlines()) <= 1, f"after {delay} s: {err}"
+
+
+def test_what_a_killed_process_left_in_the_temporary_folder_is_deleted_by_the_next(tmp_path: Path, monkeypatch):
+    import tempfile
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "lmsweep-tune-killed").mkdir()
+    (tmp_path / "lmsweep-tune-killed" / "file").touch()
+    with scratch_folder() as first:
+        with scratch_folder() as second:
+            assert sorted(tmp_path.iterdir()) == sorted([first, second]), "one that is in use is kept"
+        assert list(tmp_path.iterdir()) == [first]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_leaves_nothing_in_the_temporary_folder_after_the_next(tmp_path: Path):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    sweep = write_sweep(tmp_path)
+    process = start("run", sweep, "--store", tmp_path / "store", TMPDIR=str(temporary))
+    wait_for_child(process)
+    process.kill()
+    process.communicate()
+    assert list(temporary.glob("lmsweep*"))
+    assert lmsweep("run", sweep, "--store", tmp_path / "store", TMPDIR=str(temporary)).returncode == 0
+    assert not list(temporary.glob("lmsweep*"))

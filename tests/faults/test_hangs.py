@@ -1,0 +1,127 @@
+"""Processes that hang: each is waited for a time that is known, and ends with whoever started it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lmsweep.orchestrator.cluster import nodes
+from lmsweep.orchestrator.cluster.nodes import this_machine
+from lmsweep.trials.isolation import client, precompile
+from lmsweep.trials.isolation.client import IsolatedRunner, PrecompileRequest
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.spec.config import RequestError, Trial
+from tests.isolation.test_isolation import TINY
+from tests.machine.test_cuda_keepalive import wait_until
+from tests.support.command import PYTHONPATH, ROOT, start
+from tests.support.made_up_results import LAPTOP
+
+FOR_EVER = 1000
+
+HangIn = Callable[[str, str], None]
+
+
+@pytest.fixture
+def hang_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HangIn:
+    """Makes every ``python -m MODULE`` run a statement as it starts, in which `hang()` does not return."""
+
+    def prepare(module: str, statement: str) -> None:
+        (tmp_path / "sitecustomize.py").write_text(
+            "import os, pathlib, signal, socket, sys, time\n"
+            "def hang():\n"
+            f"    pathlib.Path({str(tmp_path / 'hangs')!r}).touch()\n"
+            f"    time.sleep({FOR_EVER})\n"
+            f"if {module!r} in sys.orig_argv:\n"
+            f"    {statement}\n"
+        )
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), PYTHONPATH]))
+
+    return prepare
+
+
+def started(module: str) -> list[psutil.Process]:
+    """The processes that run this module for this one."""
+    return [one for one in psutil.Process().children(recursive=True) if module in one.cmdline()]
+
+
+def test_a_machine_that_does_not_say_what_it_is_ends_a_plan_with_a_sentence(hang_in: HangIn, monkeypatch):
+    hang_in("lmsweep.trials.bench.fingerprint", "hang()")
+    monkeypatch.setattr(nodes, "PATIENCE", 0.5)
+    with pytest.raises(RequestError, match="what this machine is: does"):
+        this_machine()
+    assert not started("lmsweep.trials.bench.fingerprint")
+
+
+def test_what_looks_at_the_machine_ends_with_whoever_asked(hang_in: HangIn, tmp_path: Path):
+    hang_in("lmsweep.trials.bench.fingerprint", "socket.gethostname = hang")
+    owner = [sys.executable, "-c", "from lmsweep.orchestrator.cluster.nodes import this_machine; this_machine()"]
+    with subprocess.Popen(owner, cwd=ROOT) as process:
+        wait_until((tmp_path / "hangs").exists)
+        (probe,) = started("lmsweep.trials.bench.fingerprint")
+        process.kill()
+    assert not psutil.wait_procs([probe], timeout=5)[1], "it outlives its owner"
+
+
+@pytest.mark.slow
+def test_a_graph_whose_compilation_hangs_is_given_up_when_the_time_of_its_trial_is_up(
+    hang_in: HangIn, monkeypatch, tmp_path: Path
+):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    hang_in("lmsweep.trials.isolation.server", "os.register_at_fork(after_in_child=hang)")
+    config = replace(TINY, compile="block", timeout_seconds=0.5)
+    with IsolatedRunner() as runner:
+        assert runner.precompile((config,), environment=LAPTOP).graphs == 1
+        assert len(started("lmsweep.trials.isolation.server")) == 1, "the server alone"
+
+
+def test_a_server_that_is_stopped_while_it_compiles_ahead_is_ended_and_the_next_trial_has_another(
+    hang_in: HangIn, monkeypatch, tmp_path: Path
+):
+    hang_in("lmsweep.trials.isolation.server", "os.kill(os.getpid(), signal.SIGSTOP)")
+    monkeypatch.setattr(client, "PATIENCE", 0.5)
+    config = replace(TINY, compile="block", timeout_seconds=0.5)
+    with IsolatedRunner() as runner:
+        assert runner.precompile((config,), environment=LAPTOP).graphs == 0
+        assert not started("lmsweep.trials.isolation.server")
+
+
+def test_a_graph_that_another_server_never_finishes_is_waited_for_while_its_trial_may_take(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    config = replace(TINY, compile="block", timeout_seconds=0.5)
+    ours, theirs = socket.socketpair()
+    request = PrecompileRequest(configs=(config,), environment_id="here", sharers=2)
+    mark = precompile._mark(precompile.graphs_of([config])[0], "here")
+    with ours, precompile._claim(mark) as claimed, Connection(theirs.detach()) as client:
+        assert claimed and precompile.compile_side_by_side(request, client) == 0
+
+
+def test_a_server_that_hangs_is_ended_and_its_trial_has_run_out_of_time(hang_in: HangIn, monkeypatch):
+    hang_in("lmsweep.trials.isolation.server", "hang()")
+    monkeypatch.setattr(client, "PATIENCE", 0.5)
+    trial = Trial(config=replace(TINY, timeout_seconds=0.5), workloads=("timing", "memory"), sweep="test")
+    with IsolatedRunner() as runner:
+        rows = runner.run(trial, fallback=LAPTOP)
+        assert not started("lmsweep.trials.isolation.server")
+    records = [row for row in rows if isinstance(row, Record)]
+    assert [(row.workload, row.status) for row in records] == [("timing", Status.TIMEOUT), ("memory", Status.TIMEOUT)]
+    assert {row.error for row in records} == {"the process that supervised it did not answer in time"}
+
+
+def test_ctrl_c_while_the_machine_is_looked_at_says_nothing_of_what_looks(hang_in: HangIn, tmp_path: Path):
+    hang_in("lmsweep.trials.bench.fingerprint", "hang()")
+    path = os.environ["PYTHONPATH"]
+    with start("plan", "quick", "--no-predict", "--store", tmp_path / "store", PYTHONPATH=path) as process:
+        wait_until((tmp_path / "hangs").exists)
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 130 and "Traceback" not in err, err
+    assert not started("lmsweep.trials.bench.fingerprint")

@@ -1,0 +1,233 @@
+"""A store that a server of S3's protocol keeps (moto): what is measured while it cannot be reached arrives later."""
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from lmsweep.orchestrator.running import store_writer
+from lmsweep.orchestrator.running.eta import Pace
+from lmsweep.orchestrator.running.progress import RunProgress
+from lmsweep.orchestrator.running.run import compact
+from lmsweep.orchestrator.running.store_writer import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    Delivery,
+    Post,
+    StoreError,
+    deliver_left_over,
+)
+from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.results.measurement import Artifact
+from lmsweep.trials.spec.config import RequestError, Trial
+from lmsweep.trials.store.store import Store
+from tests.store.test_store import CONFIG, MACHINE, rows
+from tests.support.command import lmsweep, start, wait_for_child, write_sweep
+
+
+class ObjectStore:
+    """A server with one bucket, which can be taken away: every request is then answered with an error."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port = probe.getsockname()[1]
+        self.log = folder / "requests"
+        command = [sys.executable, "-c", "from moto.server import main; main()", "-p", str(self.port)]
+        with self.log.open("w") as log:
+            self.process = psutil.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        self.uri = f"s3://bucket/results?scheme=http&region=us-east-1&endpoint_override=127.0.0.1:{self.port}"
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                return self.make_bucket()
+            except OSError:
+                assert time.monotonic() < deadline and self.process.poll() is None, self.log.read_text()
+                time.sleep(0.05)
+
+    def make_bucket(self) -> None:
+        self._ask("/bucket", "PUT")
+
+    def take_bucket_away(self) -> None:
+        self._ask("/moto-api/reset", "POST")
+
+    def requests(self, method: str, status: int) -> int:
+        """How many it has answered so."""
+        lines = self.log.read_text().splitlines()
+        return sum(f"{method} /bucket/results/measurements/" in line and f" {status} " in line for line in lines)
+
+    def _ask(self, path: str, method: str) -> None:
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", method=method)
+        urllib.request.urlopen(request, timeout=5).close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    server = ObjectStore(tmp_path_factory.mktemp("server"))
+    yield server
+    server.process.kill()
+    server.process.wait()
+
+
+@pytest.fixture
+def object_store(server: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    for name, value in {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    server.take_bucket_away()
+    server.make_bucket()
+    return server
+
+
+def waiting(folder: Path) -> list[Path]:
+    """The fragments that have not been delivered."""
+    return list((folder / "cache").glob("lmsweep/waiting/*/measurements/*.parquet"))
+
+
+def contexts(store: Store) -> list[int]:
+    return sorted(set(store.read()[0]["context_length"].to_pylist()))
+
+
+def test_a_small_file_takes_one_request_and_a_large_one_is_whole_too(object_store):
+    store = Store(object_store.uri)
+    before = object_store.requests("PUT", 200)
+    store.append(rows(16))
+    assert object_store.requests("PUT", 200) == before + 1
+    assert object_store.requests("POST", 200) == 0, "an upload in several steps"
+    large = bytes(range(256)) * 25_000
+    store.add_artifact("artifacts/large.bin", large)
+    assert store.read_artifact("artifacts/large.bin") == large
+    assert contexts(Store(object_store.uri)) == [16]
+
+
+def test_each_attempt_that_fails_doubles_the_pause_and_one_that_succeeds_ends_that(object_store, tmp_path):
+    post = Post(Store(object_store.uri))
+    post.kept_here.keep(rows(16))
+    object_store.take_bucket_away()
+    pauses = []
+    for _ in range(8):
+        assert "NO_SUCH_BUCKET" in str(post.deliver())
+        pauses.append(post.pause)
+    assert pauses == [min(FIRST_PAUSE * 2**count, LONGEST_PAUSE) for count in range(1, 9)]
+    assert pauses[-1] == LONGEST_PAUSE and len(waiting(tmp_path)) == 1
+    object_store.make_bucket()
+    assert post.deliver() is None
+    assert (post.pause, waiting(tmp_path), contexts(Store(object_store.uri))) == (FIRST_PAUSE, [], [16])
+
+
+def test_results_count_as_kept_while_the_store_is_out_of_reach_and_arrive_when_it_is_back(object_store, tmp_path):
+    kept = []
+    store = Store(object_store.uri)
+    under_way = Delivery(store, lambda planned, records: kept.append(records[0].config.context_length))
+    object_store.take_bucket_away()
+    refused = object_store.requests("PUT", 404)
+    for length in (16, 32, 64):
+        under_way.put(None, rows(length))
+    while object_store.requests("PUT", 404) < refused + 2:
+        time.sleep(0.05)
+    assert kept == [16, 32, 64], "they are durable on this machine"
+    assert len(waiting(tmp_path)) == 3
+    assert sum(pq.read_table(path).num_rows for path in waiting(tmp_path)) == 6
+    object_store.make_bucket()
+    under_way.close()
+    assert (contexts(store), waiting(tmp_path)) == ([16, 32, 64], [])
+
+
+def test_what_could_not_be_delivered_before_a_run_ended_goes_with_the_next(object_store, tmp_path, monkeypatch):
+    monkeypatch.setattr(store_writer, "PATIENCE", 0.0)
+    under_way = Delivery(Store(object_store.uri), lambda planned, records: None)
+    object_store.take_bucket_away()
+    under_way.put(None, rows(16))
+    with pytest.raises(StoreError, match=r"results wait in .*cache/lmsweep/waiting/\w+ and go with the next run"):
+        under_way.close()
+    with pytest.raises(RequestError, match="cannot reach the store"):
+        deliver_left_over(Store(object_store.uri))
+    assert len(waiting(tmp_path)) == 1
+    object_store.make_bucket()
+    deliver_left_over(Store(object_store.uri))
+    assert (contexts(Store(object_store.uri)), waiting(tmp_path)) == ([16], [])
+
+
+def test_results_are_kept_while_a_request_waits_for_its_answer(object_store, tmp_path):
+    kept = threading.Semaphore(0)
+    under_way = Delivery(Store(object_store.uri), lambda planned, records: kept.release())
+    object_store.process.suspend()
+    try:
+        under_way.put(None, rows(16))
+        time.sleep(2 * FIRST_PAUSE)  # by now it is on its way
+        for length in (32, 64):
+            under_way.put(None, rows(length))
+        assert all(kept.acquire(timeout=5.0) for _ in range(3)), "nothing is durable until the server answers"
+        assert len(waiting(tmp_path)) == 3
+    finally:
+        object_store.process.resume()
+    under_way.close()
+    assert (contexts(Store(object_store.uri)), waiting(tmp_path)) == ([16, 32, 64], [])
+
+
+def test_no_row_arrives_before_the_file_that_it_names(tmp_path):
+    here, there = Store(str(tmp_path / "here")), Store(str(tmp_path / "there"))
+    trial = Trial(config=CONFIG, workloads=("profile",), sweep="test")
+    trace = Artifact(name="trace.json", content=b"{}", phase="step", metric="trace")
+
+    def keep_many() -> None:
+        for _ in range(100):
+            here.keep(Attempt.begin(trial).rows("profile", [trace], MACHINE))
+
+    keeper = threading.Thread(target=keep_many)
+    keeper.start()
+    while keeper.is_alive() or here.count_fragments():
+        there.take_from(here)
+        for path in there.read(columns=["artifact"])[0]["artifact"].to_pylist():
+            assert there.read_artifact(path) == b"{}"
+    assert there.read()[0].num_rows == 100
+
+
+@pytest.mark.slow
+def test_files_that_cannot_be_merged_because_the_store_is_gone_are_a_sentence(object_store, tmp_path, capsys):
+    server = ObjectStore(tmp_path)
+    store = Store(server.uri)
+    server.process.kill()
+    server.process.wait()
+    compact(store, RunProgress([], Pace([], {}), Console(width=1000)))
+    assert "are not merged: cannot reach the store" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_while_the_server_does_not_answer_and_its_results_arrive_when_it_does(object_store, tmp_path):
+    sweep = write_sweep(tmp_path, context_length=[16, 32, 64])
+    process = start("run", sweep, "--no-predict", "--store", object_store.uri)
+    wait_for_child(process)
+    object_store.process.suspend()
+    try:
+        deadline = time.monotonic() + 120
+        while len(waiting(tmp_path)) < 3 and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.1)
+        arrived = waiting(tmp_path)
+        time.sleep(5.0)
+        assert len(arrived) == len(waiting(tmp_path)) == 3 and process.poll() is None
+    finally:
+        object_store.process.resume()
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, out + err
+    table = Store(object_store.uri).read()[0].to_pandas()
+    assert set(table["status"]) == {"ok"} and table["trial_id"].nunique() == 3
+    assert not table.duplicated(["attempt_id", "phase", "metric"]).any()
+    assert waiting(tmp_path) == []
+    assert "0 to run" in lmsweep("plan", sweep, "--no-predict", "--store", object_store.uri).stdout
+
+
+@pytest.mark.slow
+def test_a_run_into_an_object_store_that_does_not_answer_is_refused(tmp_path):
+    uri = "s3://bucket/results?scheme=http&region=us-east-1&endpoint_override=127.0.0.1:9"
+    done = lmsweep("run", write_sweep(tmp_path), "--store", uri, AWS_ACCESS_KEY_ID="x", AWS_SECRET_ACCESS_KEY="x")
+    assert done.returncode == 2
+    assert "cannot reach the store" in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,257 @@
+"""A trial's process may end in any way: each has its status, and none harms the next."""
+
+import contextlib
+import re
+import signal
+import threading
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from lmsweep.orchestrator.cluster.nodes import this_machine
+from lmsweep.orchestrator.running.progress import outcome
+from lmsweep.trials.isolation.client import IsolatedRunner
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.spec.config import Trial, TrialConfig
+from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.store.store import Store
+from tests.support.command import ROOT, lmsweep, start
+
+TINY = TrialConfig(
+    model="tiny",
+    **asdict(SIZES["tiny"]),
+    vocab_size=100,
+    context_length=16,
+    batch_size=1,
+    warmup_steps=1,
+    measure_steps=3,
+)
+ENDLESS = replace(TINY, measure_steps=10**7)
+CUDA_OUT_OF_MEMORY = """
+name: cuda-out-of-memory
+grids:
+  - workloads: [timing]
+    axes: {model: [tiny], context_length: [16, 32]}
+    fixed: {device: cuda, mode: train_step, batch_size: 1, warmup_steps: 1, measure_steps: 3}
+    include: [{model: 2.7b, context_length: 1024, batch_size: 512}]
+"""
+
+
+@pytest.fixture(scope="module")
+def environment() -> Fingerprint:
+    return this_machine().environments["cpu"]
+
+
+@pytest.fixture
+def runner():
+    with IsolatedRunner() as runner:
+        yield runner
+    assert not our_children()
+
+
+def run(
+    runner: IsolatedRunner, environment: Fingerprint, config: TrialConfig = TINY, **changes: object
+) -> list[Record]:
+    trial = Trial(config=replace(config, **changes), workloads=("timing",), sweep="test")
+    return runner.run(trial, fallback=environment)
+
+
+def our_children() -> list[psutil.Process]:
+    """The servers of this process, and their children."""
+    found = []
+    for one in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "lmsweep.trials.isolation.server" in one.cmdline():
+                found.append(one)
+    return found
+
+
+def signal_later(sign: int, *, to_server: bool = False) -> threading.Thread:
+    """Signals the trial's process as soon as it has run for a moment."""
+
+    def send() -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if len(our_children()) < 2:
+                time.sleep(0.02)
+                continue
+            time.sleep(1.0)
+            ours = our_children()
+            if len(ours) == 2:  # a server that asks git is two for a moment
+                parents = {one.ppid() for one in ours}
+                chosen = [one for one in ours if (one.pid in parents) == to_server]
+                chosen[0].send_signal(sign)
+                return
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    return thread
+
+
+def test_a_trial_that_ends_well_leaves_the_rows_of_its_phases_and_of_its_time(runner, environment):
+    rows = run(runner, environment)
+    assert {row.status for row in rows} == {Status.OK}
+    names = {f"{row.phase}.{row.metric}" for row in rows}
+    assert {"forward.time", "backward.time", "optimizer.time", "step.time"} <= names
+    assert {"trial.setup_time", "trial.warmup_time", "trial.measured_time"} <= names
+    assert {row.fingerprint.device_name for row in rows} == {environment.device_name}
+    assert type(rows[0].fingerprint.torch_version) is str, "to read torch's own type would take importing torch"
+
+
+def test_each_workload_of_a_trial_has_its_rows_and_what_cannot_be_known_has_a_reason(runner, environment):
+    trial = Trial(config=TINY, workloads=("timing", "energy"), sweep="test")
+    rows = runner.run(trial, fallback=environment)
+    assert {row.workload for row in rows} == {"timing", "energy"}
+    assert len({row.attempt_id for row in rows}) == 1
+    energy = next(row for row in rows if row.metric == "energy")
+    assert (energy.status, energy.samples) == (Status.OK, None)
+    assert "NVIDIA" in (energy.reason or "")
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [signal.SIGKILL, *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGSEGV, signal.SIGTERM))],
+)
+def test_a_process_that_is_ended_by_a_signal_is_lost_and_the_next_trial_is_not(runner, environment, sign):
+    thread = signal_later(sign)
+    rows = run(runner, environment, ENDLESS)
+    thread.join()
+    assert [row.status for row in rows] == [Status.LOST]
+    assert sign.name in (rows[0].error or "")
+    assert run(runner, environment)[0].status == Status.OK
+
+
+def test_a_process_that_exits_by_itself_is_lost_and_the_next_trial_is_not(environment, monkeypatch, tmp_path):
+    leave = "lambda: signal.signal(signal.SIGUSR2, lambda *_: os._exit(3))"
+    (tmp_path / "sitecustomize.py").write_text(f"import os, signal\nos.register_at_fork(after_in_child={leave})\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    with IsolatedRunner() as runner:
+        thread = signal_later(signal.SIGUSR2)
+        rows = run(runner, environment, ENDLESS)
+        thread.join()
+        assert [row.status for row in rows] == [Status.LOST]
+        assert rows[0].error == "its process exited with code 3"
+        assert run(runner, environment)[0].status == Status.OK
+
+
+def test_a_process_that_hangs_times_out_and_says_where_it_hung(runner, environment):
+    rows = run(runner, environment, ENDLESS, timeout_seconds=4.0)
+    assert [row.status for row in rows] == [Status.TIMEOUT]
+    assert "trials/workloads/timing.py" in (rows[0].error or "")
+    assert run(runner, environment)[0].status == Status.OK
+
+
+@pytest.mark.slow
+def test_a_stopped_process_times_out_too(runner, environment):
+    thread = signal_later(signal.SIGSTOP)
+    rows = run(runner, environment, ENDLESS, timeout_seconds=6.0)
+    thread.join()
+    assert [row.status for row in rows] == [Status.TIMEOUT]
+
+
+@pytest.mark.slow
+def test_the_death_of_the_server_takes_its_child_along_and_the_next_trial_has_a_new_one(runner, environment):
+    thread = signal_later(signal.SIGKILL, to_server=True)
+    rows = run(runner, environment, ENDLESS)
+    thread.join()
+    assert [row.status for row in rows] == [Status.LOST]
+    time.sleep(0.5)
+    assert not our_children()
+    assert run(runner, environment)[0].status == Status.OK
+
+
+def test_memory_that_is_not_there_is_oom(runner, environment):
+    rows = run(runner, environment, batch_size=10**10)
+    assert [row.status for row in rows] == [Status.OOM]
+    assert "allocate" in (rows[0].error or "")
+    assert re.fullmatch(r"oom: asked for \d+ GiB, which the host did not give", outcome(rows))
+    assert run(runner, environment)[0].status == Status.OK
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_trial_that_needs_more_than_cuda_has_is_oom_and_leaves_the_gpu_as_it_was(tmp_path):
+    pynvml = pytest.importorskip("pynvml")
+    pynvml.nvmlInit()
+    one_gpu = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0"}
+    gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+    used_before = pynvml.nvmlDeviceGetMemoryInfo(gpu).used
+    (tmp_path / "sweep.yaml").write_text(CUDA_OUT_OF_MEMORY)
+    command = ("run", tmp_path / "sweep.yaml", "--no-predict", "--store", tmp_path / "store")
+    process = start(*command, **one_gpu)
+    family: set[psutil.Process] = set()
+    while process.poll() is None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family |= {one for one in psutil.Process(process.pid).children(recursive=True) if is_ours(one)}
+        time.sleep(0.05)
+    out, err = process.communicate()
+    assert process.returncode == 0, out + err
+    table = Store(str(tmp_path / "store")).read()[0].to_pandas().drop_duplicates("trial_id").set_index("context_length")
+    assert table["status"].to_dict() == {1024: "oom", 16: "ok", 32: "ok"}
+    assert "out of memory" in table.loc[1024, "error"]
+    assert table["started_at"].idxmax() != 1024, "no trial came after it"
+    assert len(family) >= 3 and not psutil.wait_procs(family, timeout=30)[1], "it left processes running"
+    assert pynvml.nvmlDeviceGetMemoryInfo(gpu).used - used_before < 64e6
+    assert "0 to run" in lmsweep("plan", *command[1:], **one_gpu).stdout
+
+
+def is_ours(process: psutil.Process) -> bool:
+    """Whether it serves or runs trials; some helpers of Ray's own outlive their node by a minute."""
+    return "lmsweep.trials.isolation.server" in process.cmdline()
+
+
+def test_a_trial_that_takes_too_much_of_the_hosts_memory_is_ended_before_the_host_is(environment, monkeypatch):
+    monkeypatch.setenv("LMSWEEP_HOST_MEMORY", "1.5GB")
+    with IsolatedRunner() as runner:
+        rows = run(runner, environment, batch_size=4000, context_length=64, measure_steps=10**6)
+        assert [row.status for row in rows] == [Status.OOM]
+        assert re.fullmatch(r"host memory: it held [\d.]+ GiB, and may hold 1.37 GiB", rows[0].error or "")
+        assert run(runner, environment)[0].status == Status.OK
+
+
+def test_what_a_trial_raises_is_its_error_with_the_traceback(environment, monkeypatch, tmp_path):
+    compiler = tmp_path / "g++"
+    compiler.write_text("#!/bin/sh\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    with IsolatedRunner() as runner:
+        rows = run(runner, environment, compile="block")
+        assert [row.status for row in rows] == [Status.ERROR]
+        assert "Traceback" in (rows[0].error or "")
+        assert run(runner, environment)[0].status == Status.OK
+
+
+def test_without_a_compiler_compiling_is_unsupported(environment, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with IsolatedRunner() as runner:
+        rows = run(runner, environment, compile="block")
+    assert [row.status for row in rows] == [Status.UNSUPPORTED]
+    assert "C++ compiler" in (rows[0].error or "")
+
+
+@pytest.mark.slow
+def test_compiled_trials_find_what_was_compiled_ahead_and_share_a_process(environment, monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    configs = tuple(replace(TINY, compile="block", context_length=length) for length in (16, 32))
+    with IsolatedRunner() as runner:
+        runner.precompile(configs, environment=environment)
+        pids = []
+        for config in configs:
+            rows = run(runner, environment, config)
+            assert {row.status for row in rows} == {Status.OK}
+            compiled = [row for row in rows if row.metric == "compile_time" and row.phase == "forward"]
+            assert [row.flags for row in compiled] == [()], "it was compiled anew"
+            pids += [one.pid for one in our_children()]
+        assert len(set(pids)) == 2, "one server and one child served both"
+        again = runner.precompile(configs, environment=environment)
+        assert again.graphs == 0, "what was compiled is not compiled again"
+        cold = run(runner, environment, configs[0], context_length=24)
+        flags = [row.flags for row in cold if row.metric == "compile_time" and row.phase == "forward"]
+        assert flags == [("cold_cache",)]
+    assert (Path(tmp_path) / "cache").exists()

@@ -1,0 +1,85 @@
+"""How much of the host's memory a trial may hold: in a small container on a large host, and as planning sees it."""
+
+import json
+import os
+from collections import namedtuple
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lmsweep.orchestrator.cluster.nodes import this_machine
+from lmsweep.orchestrator.planning.memory_budget import HOST_RESERVE, budget
+from lmsweep.trials.machine.host_memory import VARIABLE, limits_of_groups, memory_for_a_trial, why_to_end
+from lmsweep.trials.spec.config import TrialConfig
+from tests.support.command import lmsweep, lmsweep_here, write_sweep
+
+LARGE_HOST = 2 * 10**12
+Memory = namedtuple("Memory", "total available")
+
+
+def test_the_reserve_is_a_share_of_the_limit_not_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "1.5GB")
+    assert memory_for_a_trial(LARGE_HOST) == memory_for_a_trial(2 * 10**9) == 1_470_000_000
+    monkeypatch.setenv(VARIABLE, "3000GB")
+    assert memory_for_a_trial(10**9) == 980_000_000
+
+
+def test_a_small_process_may_go_on_in_a_small_share_of_a_large_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "24GB")
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(LARGE_HOST, LARGE_HOST // 2))
+    assert why_to_end(os.getpid()) is None
+    # Others fill the host up to a few of its per cent: more than this trial could ask for.
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(LARGE_HOST, 30 * 10**9))
+    assert why_to_end(os.getpid()) is None
+    monkeypatch.setenv(VARIABLE, "10MB")
+    assert (why_to_end(os.getpid()) or "").endswith("and may hold 0.00913 GiB")
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "limits"),
+    [
+        ("0::/", {"memory.max": "24000000000"}, [24_000_000_000]),
+        ("0::/slurm/job_7/step_0", {"slurm/job_7/memory.max": "8000000000", "memory.max": "max"}, [8_000_000_000]),
+        ("4:memory:/docker/1\n1:cpu:/", {"memory/memory.limit_in_bytes": "7000000000"}, [7_000_000_000]),
+        ("5:cpu,memory:/job", {"memory/job/memory.limit_in_bytes": "6000000000"}, [6_000_000_000]),
+        ("0::/", {}, []),
+    ],
+)
+def test_the_limit_of_a_container_is_that_of_its_group_or_of_one_above_it(
+    tmp_path: Path, groups: str, files: dict[str, str], limits: list[int]
+) -> None:
+    (tmp_path / "groups").write_text(groups + "\n")
+    for name, text in files.items():
+        path = tmp_path / "mount" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    assert list(limits_of_groups(tmp_path / "groups", tmp_path / "mount")) == limits
+
+
+def test_a_plan_gives_a_trial_on_a_cpu_what_the_guard_will_let_it_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "2.5GB")
+    here = this_machine().environments["cpu"]
+    room = budget(TrialConfig(d_model=16, device="cpu"), here)
+    assert room and room.bytes == memory_for_a_trial(psutil.virtual_memory().total) - HOST_RESERVE == 1_450_000_000
+    assert room.words == "1.35 GiB of this host (2.28 GiB for a trial less 0.931 GiB for Python and the system)"
+
+
+def test_what_the_guard_would_end_is_predicted_not_to_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    sweep = write_sweep(tmp_path, batch_size=4000)  # some 6 GB
+
+    def actions() -> set[str]:
+        plan = json.loads(lmsweep_here("plan", sweep, "--store", tmp_path / "none", "--format", "json"))
+        return {one["action"] for one in plan["trials"]}
+
+    assert actions() == {"run"}
+    monkeypatch.setenv(VARIABLE, "2.5GB")
+    assert actions() == {"predicted_oom"}
+
+
+def test_what_is_no_amount_of_memory_is_said_once_before_anything_runs(tmp_path: Path) -> None:
+    done = lmsweep("run", write_sweep(tmp_path), "--store", tmp_path / "store", LMSWEEP_HOST_MEMORY="24")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "lmsweep: LMSWEEP_HOST_MEMORY=24: give a size, as in 24GB\n"
+    assert not (tmp_path / "store").exists()

@@ -1,0 +1,512 @@
+"""The workload `memory`: its bytes are those of closed forms, add up, name their lines, and are null where unknown."""
+
+import ast
+import gc
+import linecache
+import pickle
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from lmsweep.analysis import load, render
+from lmsweep.analysis.metrics.memory import largest_allocations, load_allocations
+from lmsweep.analysis.metrics.timeline import load_timelines, memory_timeline
+from lmsweep.analysis.presets import make_preset
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.analytic import formulas
+from lmsweep.trials.bench.run import run_here
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.memory.cuda_history import read_trace
+from lmsweep.trials.memory.ledger import CATEGORIES, MOST_POINTS, Label, Ledger, Piece
+from lmsweep.trials.memory.rows import breakdown_rows, unknown_rows, value_rows
+from lmsweep.trials.results.measurement import Allocation, Artifact, Measurement, Timeline, Yielded
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, Trial, TrialConfig
+from lmsweep.trials.store.store import Store
+from lmsweep.trials.workloads.memory import measure
+from tests.support.command import lmsweep_here
+
+ROOT = Path(__file__).parents[2]
+CONFIG = TrialConfig(
+    d_model=48, d_ff=80, num_layers=3, num_heads=4, vocab_size=97, context_length=13, batch_size=3, mode="train_step"
+)
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def imports_are_no_garbage() -> Iterator[None]:
+    """What has been imported need not be looked through before each iteration."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+class Found:
+    """What the workload yielded."""
+
+    def __init__(self, yielded: Sequence[Yielded]) -> None:
+        self.rows = {(row.phase, row.metric): row for row in yielded if isinstance(row, Measurement)}
+        self.allocations = [row for row in yielded if isinstance(row, Allocation)]
+        self.timeline = [row for row in yielded if isinstance(row, Timeline)]
+        self.artifacts = [row for row in yielded if isinstance(row, Artifact)]
+
+    def __getitem__(self, value: str) -> int:
+        """The bytes of phase.metric in the last repetition; that all agree is what no flag says."""
+        row = self.rows[value.split(".")[0], value.split(".")[1]]
+        assert row.samples is not None and not row.flags, row
+        return int(row.samples[-1])
+
+    def parts(self, phase: str) -> int:
+        return sum(self[f"{phase}.{name}"] for name in (*CATEGORIES, "rounding") if (phase, name) in self.rows)
+
+
+def total_at(timeline: Sequence[Timeline]) -> dict[int, int]:
+    """Position -> bytes held in all."""
+    totals: dict[int, int] = {}
+    for row in timeline:
+        for position, held in zip(row.positions, row.bytes, strict=True):
+            totals[position] = totals.get(position, 0) + held
+    return totals
+
+
+@cache
+def measured(config: TrialConfig) -> Found:
+    return Found(list(measure(Workbench(config, requested_at=time.monotonic()))))
+
+
+def dimensions(config: TrialConfig) -> dict[str, int]:
+    batch = {name: getattr(config, name) for name in ("vocab_size", "context_length", "batch_size")}
+    return asdict(config.size) | batch
+
+
+def parameters(config: TrialConfig) -> int:
+    sizes = {name: value for name, value in dimensions(config).items() if name in ("d_model", "d_ff", "num_layers")}
+    return int(formulas.parameter_count(vocab_size=config.vocab_size, **sizes))
+
+
+TENSORS = 2 + 1 + 3 * 9
+"""Weights of CONFIG's model: embedding and head, the last norm, and nine of each block."""
+LOSS = 4
+
+
+# Against closed forms
+
+
+def test_weights_gradients_and_adamws_state_are_4_4_and_8_bytes_per_parameter():
+    found = measured(replace(CONFIG, zero_grad="before_backward"))
+    # AdamW counts the steps of each weight, in four bytes.
+    assert found["before_backward.weights"] == 4 * parameters(CONFIG)
+    assert found["before_backward.gradients"] == 4 * parameters(CONFIG)
+    assert found["before_backward.optimizer_state"] == 8 * parameters(CONFIG) + 4 * TENSORS
+
+
+def test_adamw_over_lists_of_tensors_takes_four_bytes_per_parameter_more_while_it_runs():
+    fused, foreach = (measured(replace(CONFIG, optimizer=kind)) for kind in ("adamw_fused", "adamw_foreach"))
+    assert foreach["before_backward.optimizer_state"] == fused["before_backward.optimizer_state"]
+    more = foreach["optimizer.peak_tensors"] - fused["optimizer.peak_tensors"]
+    assert more == pytest.approx(4 * parameters(CONFIG), abs=4 * TENSORS)
+
+
+def test_what_is_kept_for_backward_is_the_closed_form_and_every_block_keeps_the_same():
+    found = measured(CONFIG)
+    assert found["before_backward.saved"] == formulas.saved_bytes(**dimensions(CONFIG))
+    batch = 16 * CONFIG.batch_size * CONFIG.context_length
+    assert found["before_backward.activations"] == found["before_backward.saved"] - batch
+    blocks = [found[f"block{number}.saved"] for number in range(3)]
+    assert len(set(blocks)) == 1 and sum(blocks) + found["outside_blocks.saved"] == found["before_backward.saved"]
+
+
+@pytest.mark.parametrize("mode", ["train_forward", "train_step"])
+def test_bytes_before_backward_and_at_the_peak_of_forward_are_the_closed_forms(mode: Any):
+    found = measured(replace(CONFIG, mode=mode))
+    more = LOSS + (4 * TENSORS if mode == "train_step" else 0)
+    expected = formulas.before_backward_bytes(mode=mode, **dimensions(CONFIG)) + more
+    assert found["before_backward.tensors"] == expected
+    assert found["forward.peak_tensors"] == formulas.forward_peak_bytes(mode=mode, **dimensions(CONFIG)) + more
+
+
+def test_mode_forward_holds_no_graph():
+    found = measured(replace(CONFIG, mode="forward"))
+    assert found["before_backward.saved"] == 0 == found["peak.activations"]
+    logits = 4 * CONFIG.batch_size * CONFIG.context_length * CONFIG.vocab_size
+    assert found["before_backward.tensors"] == found["init.tensors"] + logits + LOSS
+    assert ("block0", "saved") not in found.rows and ("backward", "peak_tensors") not in found.rows
+
+
+def test_checkpointing_keeps_the_inputs_of_the_blocks_and_nothing_else_of_them():
+    plain, checkpointed = measured(CONFIG), measured(replace(CONFIG, checkpointing="block"))
+    inputs = 3 * 4 * CONFIG.batch_size * CONFIG.context_length * CONFIG.d_model
+    # The last norm keeps the output of the last block, which is counted outside of them either way.
+    first = 4 * CONFIG.batch_size * CONFIG.context_length * CONFIG.d_model
+    kept = checkpointed["before_backward.saved"]
+    assert kept == plain["outside_blocks.saved"] + inputs
+    assert first < kept < plain["before_backward.saved"]
+    assert checkpointed["step.peak_tensors"] < plain["step.peak_tensors"]
+    row = checkpointed.rows["block0", "saved"]
+    assert row.samples is None and row.reason and "checkpointing" in row.reason
+
+
+# What holds of every trial
+
+
+def name_of(config: TrialConfig) -> str:
+    """What makes it another than CONFIG."""
+    changed = [str(value) for name, value in asdict(config).items() if value != getattr(CONFIG, name)]
+    return "-".join(changed) or "plain"
+
+
+VARIANTS = [
+    CONFIG,
+    replace(CONFIG, mode="train_forward"),
+    replace(CONFIG, mode="forward"),
+    replace(CONFIG, zero_grad="before_backward"),
+    replace(CONFIG, optimizer="adamw_foreach"),
+    replace(CONFIG, checkpointing="block"),
+    replace(CONFIG, mode="forward_backward", precision="bf16", attention="sdpa"),
+]
+
+
+@pytest.mark.parametrize("config", VARIANTS, ids=name_of)
+def test_three_repetitions_agree_and_the_parts_add_up_to_the_whole(config: TrialConfig):
+    found = measured(config)
+    assert len(found.rows["step", "peak_tensors"].samples or ()) == 3
+    assert not [row for row in found.rows.values() if row.flags]
+    assert found.parts("peak") == found["step.peak_tensors"]
+    assert found.parts("before_backward") == found["before_backward.tensors"]
+    phases = [name for name in ("forward", "backward", "optimizer") if (name, "peak_tensors") in found.rows]
+    assert found["step.peak_tensors"] == max(found[f"{name}.peak_tensors"] for name in phases)
+    assert all(value == int(value) for row in found.rows.values() for value in row.samples or () if row.unit == "B")
+
+
+@pytest.mark.parametrize("config", VARIANTS, ids=name_of)
+def test_the_timeline_begins_and_ends_with_what_lasts_and_reaches_every_phases_peak(config: TrialConfig):
+    found = measured(config)
+    totals = total_at(found.timeline)
+    assert totals[0] == found["step_end.tensors"] == totals[max(totals)]
+    assert max(totals.values()) == found["step.peak_tensors"]
+    for row in found.timeline:
+        if row.phase != "end":
+            # A phase begins with what the one before has left.
+            before = max((position for position in totals if position < row.positions[0]), default=0)
+            peak = max(totals[position] for position in (before, *row.positions))
+            assert peak == found[f"{row.phase}.peak_tensors"]
+
+
+def test_gradients_that_are_kept_are_there_during_forward():
+    freed, kept = (measured(replace(CONFIG, zero_grad=when)) for when in ("after_step", "before_backward"))
+    assert kept["forward.peak_tensors"] - freed["forward.peak_tensors"] == 4 * parameters(CONFIG)
+    assert kept["step_end.tensors"] - freed["step_end.tensors"] == 4 * parameters(CONFIG)
+
+
+def test_an_earlier_workload_of_the_same_trial_changes_nothing():
+    bench = Workbench(CONFIG, requested_at=time.monotonic())
+    for phase in bench.step.phases():
+        phase.run()
+    after = Found(list(measure(bench)))
+    for name in ("baseline.tensors", "init.tensors", "step.peak_tensors", "step_end.tensors"):
+        assert after[name] == measured(CONFIG)[name]
+
+
+def test_a_process_has_more_memory_than_its_tensors():
+    found = measured(CONFIG)
+    assert 50e6 < found["baseline.resident"] <= found["step.peak_resident"]
+    assert found["step.peak_resident"] % 1024 == 0
+
+
+# Lines of code
+
+
+def source_of(allocation: Allocation) -> str:
+    assert allocation.line, allocation
+    name, number = allocation.line.split(":")
+    return linecache.getline(str(ROOT / name), int(number)).strip()
+
+
+def test_the_largest_allocations_name_the_lines_that_asked_for_them():
+    found = measured(CONFIG)
+    assert [row.rank for row in found.allocations] == list(range(1, len(found.allocations) + 1))
+    assert [row.bytes for row in found.allocations] == sorted((row.bytes for row in found.allocations), reverse=True)
+    by_category = {row.category: row for row in reversed(found.allocations)}
+    # A weight of the feed-forward is the largest there is.
+    assert by_category["weights"].bytes == 4 * 48 * 97 and "torch.empty(" in source_of(by_category["weights"])
+    assert by_category["weights"].phase == "init" and by_category["optimizer_state"].phase == "optimizer"
+    assert "scaler.step(" in source_of(by_category["optimizer_state"])
+    logits = [row for row in found.allocations if row.bytes == 4 * 3 * 13 * 97 and row.phase == "forward"]
+    assert {source_of(row) for row in logits} >= {
+        "return x @ self.weight.T",
+        "logits = logits - logits.detach().max(dim=-1, keepdim=True).values",
+    }
+    scores = [row for row in found.allocations if row.bytes == 4 * 3 * 4 * 13 * 13]
+    kept = [row for row in scores if row.category == "activations"]
+    assert {(row.function, row.count, row.phase) for row in kept} == {("softmax", 3, "forward")}
+    assert {source_of(row).partition(" = ")[0] for row in kept} == {
+        "exponentials",
+        "return exponentials / exponentials.sum(dim=-1, keepdim=True)",
+    }
+
+
+def test_in_backward_the_line_is_that_of_the_operation_of_forward():
+    backward = [row for row in measured(CONFIG).allocations if row.phase == "backward"]
+    assert "return self.weight[tokens]" in {source_of(row) for row in backward if row.line}
+    assert all(row.reason for row in backward if row.line is None)
+    feed_forward = [row for row in backward if row.category == "gradients" and row.bytes == 4 * 48 * 80]
+    assert sum(row.count for row in feed_forward) == 9
+    assert {source_of(row) for row in feed_forward} == {"return x @ self.weight.T"}
+
+
+# What cannot be known
+
+
+def test_what_the_cpu_does_not_count_is_null_with_a_reason_and_never_zero():
+    found = measured(CONFIG)
+    for phase, metric in (("step", "peak_allocated"), ("init", "reserved"), ("trial", "memory_snapshot")):
+        row = found.rows[phase, metric]
+        assert row.samples is None and row.reason and "device cpu" in row.reason
+    assert not found.artifacts
+
+
+def test_mps_says_that_its_readings_are_lower_bounds():
+    rows = list(unknown_rows(replace(CONFIG, device="mps"), ["forward", "backward"]))
+    assert {(row.phase, row.metric) for row in rows} == {
+        (phase, metric) for phase in ("forward", "backward", "step") for metric in ("peak_allocated", "peak_reserved")
+    }
+    assert all(row.samples is None and "lower bounds" in (row.reason or "") for row in rows)
+
+
+@pytest.mark.slow
+def test_compiled_on_a_cpu_tells_what_is_kept_and_says_why_the_rest_is_unknown():
+    found, eager = measured(replace(CONFIG, compile="block")), measured(CONFIG)
+    assert 0 < found["block0.saved"] < eager["block0.saved"]
+    assert found["outside_blocks.saved"] == eager["outside_blocks.saved"]
+    for phase, metric in (("step", "peak_tensors"), ("peak", "activations"), ("before_backward", "other")):
+        row = found.rows[phase, metric]
+        assert row.samples is None and "compiled code allocates by itself" in (row.reason or "")
+    assert not found.allocations and not found.timeline
+
+
+def test_repetitions_that_do_not_agree_are_all_kept_and_flagged():
+    (row,) = value_rows([{("step", "peak_tensors"): held} for held in (7, 7, 8)])
+    assert row.samples == (7, 7, 8) and row.flags == (Flag.UNSTEADY,)
+
+
+def test_whole_blocks_that_differ_are_kept_and_raise_no_doubt_while_what_was_asked_for_is_the_same():
+    handed_out, cached = (2048, 2048, 2560), (4096, 8192, 8192)
+
+    def found(*asked: int) -> dict[str, Measurement]:
+        series = [
+            {("step", "peak_requested"): asked[i], ("step", "peak_allocated"): a, ("step", "peak_reserved"): r}
+            for i, (a, r) in enumerate(zip(handed_out, cached, strict=True))
+        ]
+        return {row.metric: row for row in value_rows(series)}
+
+    same = found(1900, 1900, 1900)
+    assert same["peak_allocated"].samples == handed_out and same["peak_reserved"].samples == cached
+    assert not any(row.flags for row in same.values())
+    assert all(row.flags == (Flag.UNSTEADY,) for row in found(1900, 1900, 1901).values())
+
+
+def test_a_history_that_does_not_come_to_the_peak_breaks_nothing_down():
+    ledger = Ledger()
+    ledger.begin()
+    ledger.allocate(1, piece(100))
+    read = {("step", "peak_tensors"): 160, ("before_backward", "tensors"): 100}
+    rows = list(breakdown_rows(replace(CONFIG, mode="forward"), read, {}, {}, ledger.course()))
+    at_peak = {(row.samples, row.reason) for row in rows if row.phase == "peak"}
+    assert at_peak == {(None, "the history of the iteration comes to 100 bytes, 160 were read")}
+    before = {row.metric: row.samples for row in rows if row.phase == "before_backward" and row.metric != "saved"}
+    assert before == {name: (100,) if name == "other" else (0,) for name in CATEGORIES}
+
+
+# The ledger
+
+
+def piece(size: int, phase: str = "forward") -> Piece:
+    return Piece(bytes=size, phase=phase, line=None, function=None, operator=None, reason="none")
+
+
+def test_a_long_timeline_is_thinned_and_keeps_its_peak():
+    ledger = Ledger()
+    ledger.begin()
+    for number in range(5000):
+        ledger.allocate(number, piece(1))
+        if number == 2345:
+            ledger.allocate(-1, piece(10_000))
+            ledger.free(-1, "forward")
+    course = ledger.course()
+    rows = list(course.timeline())
+    assert {row.phase for row in rows} == {"forward"} and len(rows[0].positions) <= MOST_POINTS + 2
+    assert max(map(sum, zip(*(row.bytes for row in rows), strict=True))) == 2346 + 10_000
+
+
+def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
+    def frames(*functions: tuple[str, str, int]) -> list[dict[str, Any]]:
+        return [{"filename": str(ROOT / "trials" / name), "line": n, "name": f} for name, f, n in functions]
+
+    model = ("model.py", "forward", 40)
+    forward, drop = (("training_step.py", name, 70) for name in ("forward", "drop"))
+    init = frames(("model.py", "__init__", 36), ("training_step.py", "__init__", 40))
+    live = [
+        {"address": 0, "requested_size": 1000, "size": 1024, "state": "active_allocated", "frames": init},
+        {"address": 4096, "requested_size": 64, "size": 512, "state": "active_allocated", "frames": []},
+    ]
+    entries: list[dict[str, Any]] = [
+        {"action": "segment_alloc", "addr": 8192, "size": 2**21, "frames": frames(model, forward)},
+        {"action": "alloc", "addr": 8192, "size": 100, "frames": frames(model, forward)},
+        {"action": "free_requested", "addr": 8192, "size": 100, "frames": frames(model, forward)},
+        {"action": "free_completed", "addr": 8192, "size": 100, "frames": frames(model, forward)},
+        {"action": "alloc", "addr": 8192, "size": 300, "frames": frames(model, forward)},
+        {"action": "alloc", "addr": 16384, "size": 1000, "frames": []},
+        {"action": "free_requested", "addr": 8192, "size": 300, "frames": []},
+        {"action": "free_completed", "addr": 8192, "size": 300, "frames": []},
+        {"action": "alloc", "addr": 8192, "size": 20, "frames": []},
+        {"action": "free_requested", "addr": 16384, "size": 1000, "frames": frames(drop)},
+    ]
+    # The address 8192 belongs to three pieces; what is there when forward ends is the second.
+    labels = {
+        "init": {0: Label("weights", 1000)},
+        "forward": {0: Label("weights", 1000), 8192: Label("activations", 300, 0)},
+        "backward": {0: Label("weights", 1000), 16384: Label("gradients", 1000)},
+    }
+    ledger = read_trace(live, entries, labels)
+    course = ledger.course()
+    assert [int(total) for total in course.totals] == [1064, 1164, 1064, 1364, 2364, 2064, 2084, 1084]
+    assert course.phases == [*["forward"] * 4, *["backward"] * 3, "end"]
+    assert {name: held for name, held in course.at_peak().items() if held} == {
+        "weights": 1000,
+        "gradients": 1000,
+        "activations": 300,
+        "workspace": 64,
+    }
+    table = {(row.category, row.bytes): row for row in course.largest()}
+    assert table["weights", 1000].line == "trials/model/transformer.py:36" and table["weights", 1000].phase == "init"
+    assert table["activations", 300].line == "trials/model/transformer.py:40"
+    gradient = table["gradients", 1000]
+    assert (gradient.line, gradient.phase, gradient.at_peak) == (None, "backward", 1)
+    assert gradient.reason == "autograd's thread, where no Python runs"
+    assert table["other", 100].at_peak == 0
+
+
+def test_what_a_piece_was_first_said_to_be_for_it_stays():
+    ledger, piece = Ledger(), Piece(8, "forward", None, None, None, None)
+    ledger.allocate(1, piece)
+    ledger.label({1: Label("activations", 8)})
+    ledger.label({1: Label("gradients", 8)})
+    assert piece.category == "activations"
+
+
+def test_nothing_here_ever_unpickles():
+    for package in ("trials", "orchestrator", "analysis"):
+        for path in (ROOT / package).rglob("*.py"):
+            calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
+            opened = [node.attr for node in calls if isinstance(node.value, ast.Name) and node.value.id == "pickle"]
+            assert not {"load", "loads", "Unpickler"} & set(opened), path
+
+
+# The command, the store and the tables
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two modes of one trial: a whole step by the command, forward in this process."""
+    folder = tmp_path_factory.mktemp("memory") / "results"
+    changed = {name: value for name, value in asdict(CONFIG).items() if value != CONFIG_FIELDS[name].default}
+    fields = [f"{name}={value}" for name, value in changed.items()]
+    lmsweep_here("trial", "workloads=memory", *fields, "--store", folder)
+    config = replace(CONFIG, model="d48-f80-l3-h4", mode="train_forward")
+    trial = Trial(config=config, workloads=("memory",), sweep="test")
+    Store(str(folder)).keep(run_here(trial))
+    return str(folder)
+
+
+def test_what_the_command_stores_is_what_was_measured(store: str):
+    frame = load(store)
+    step = frame[frame["mode"] == "train_step"]
+    for phase, metric in (("step", "peak_tensors"), ("peak", "activations"), ("block1", "saved")):
+        (row,) = step[(step["phase"] == phase) & (step["metric"] == metric)].to_dict("records")
+        assert set(row["samples"]) == {measured(CONFIG)[f"{phase}.{metric}"]} and row["unit"] == "B"
+    plain = pd.read_parquet(f"{store}/allocations")
+    assert {"bytes", "count", "at_peak", "category", "phase", "line", "operator", "d_model"} <= set(plain.columns)
+
+
+def test_the_timeline_and_the_largest_allocations_come_from_the_store_alone(store: str):
+    timelines = load_timelines(store)
+    with pytest.raises(RequestError, match="2 measurements of memory could be meant"):
+        memory_timeline(timelines)
+    with pytest.raises(RequestError, match="begins with 'zzz'"):
+        memory_timeline(timelines, "zzz")
+    step = timelines.loc[timelines["mode"] == "train_step", "measurement_id"].iloc[0]
+    timeline = memory_timeline(timelines, step[:8])
+    assert list(timeline.columns) == ["position", "phase", "category", "bytes"]
+    totals = timeline.groupby("position")["bytes"].sum()
+    assert totals.max() == measured(CONFIG)["step.peak_tensors"]
+    assert list(timeline["phase"].drop_duplicates()) == ["forward", "backward", "optimizer", "end"]
+    largest = largest_allocations(load_allocations(store), step, most=5)
+    assert list(largest["bytes"]) == [row.bytes for row in measured(CONFIG).allocations[:5]]
+
+
+def test_the_tables_by_name_show_peaks_parts_and_lines(store: str):
+    peaks = make_preset("memory", store)
+    assert [column[0] for column in peaks.median.columns] == ["train_forward", "train_step"]
+    modes = [replace(CONFIG, mode="train_forward"), CONFIG]
+    assert list(peaks.median.iloc[0]) == [measured(config)["step.peak_tensors"] for config in modes]
+    parts = make_preset("memory-parts", store).median
+    assert (parts.iloc[:, :-1].sum(axis=1) == parts.iloc[:, -1]).all()
+    assert "trials/model/transformer.py:" in render(make_preset("allocations", store), "text")
+
+
+def test_the_packaged_sweeps_hold_the_published_memory_tables():
+    published = {
+        (c.context_length, c.precision, c.mode, c.zero_grad)
+        for c in (t.config for t in load_sweep("cs336-2025").trials if "memory" in t.workloads)
+        if (c.model, c.batch_size, c.device) == ("2.7b", 4, "cuda")
+    }
+    assert published == {
+        (context, precision, *rest)
+        for context in (128, 256, 512)
+        for precision in ("fp32", "bf16")
+        for rest in (("train_forward", "after_step"), ("train_step", "before_backward"))
+    }
+    assert {t.workloads for t in load_sweep("memory").trials} == {("memory",)}
+
+
+# On a GPU
+
+LARGER = replace(CONFIG, device="cuda", d_model=256, d_ff=512, vocab_size=1000, context_length=128)
+
+
+@needs_cuda
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"precision": "bf16"}, {"compile": "block"}, {"checkpointing": "block"}, {"mode": "train_forward"}],
+    ids=str,
+)
+def test_on_cuda_the_recorded_history_comes_to_the_allocators_peak(changes: dict[str, Any]):
+    config = replace(LARGER, **changes)
+    found = measured(config)
+    assert found["before_backward.weights"] == 4 * parameters(config)
+    assert found.parts("peak") == found["step.peak_allocated"]
+    assert found.parts("before_backward") == found["before_backward.allocated"]
+    assert found["step.peak_requested"] <= found["step.peak_allocated"] <= found["step.peak_reserved"]
+    assert max(total_at(found.timeline).values()) == found["step.peak_requested"]
+    if config.compile == "none" and config.checkpointing == "none":
+        autocast = config.precision == "bf16"
+        assert found["before_backward.saved"] == formulas.saved_bytes(autocast=autocast, **dimensions(config))
+    weights = [row for row in found.allocations if row.category == "weights"]
+    assert weights and all("torch.empty(" in source_of(row) or "torch.ones(" in source_of(row) for row in weights)
+    assert {row.phase for row in found.allocations} <= {"init", "forward", "backward", "optimizer"}
+
+
+@needs_cuda
+def test_on_cuda_the_snapshot_is_a_pickle_of_protocol_4_as_the_viewer_expects():
+    (artifact,) = measured(LARGER).artifacts
+    assert artifact.content[:2] == b"\x80\x04"
+    snapshot = pickle.loads(artifact.content)
+    assert {"segments", "device_traces"} <= snapshot.keys() and snapshot["segments"]
+    assert {entry["action"] for entry in snapshot["device_traces"][0]} >= {"alloc", "free_completed"}

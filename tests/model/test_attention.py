@@ -1,0 +1,576 @@
+"""Attention: every implementation against the one written out, in a model and alone, timed and read for its memory."""
+
+import os
+import re
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+from torch._inductor.utils import fresh_cache
+from torch.nn.attention.flex_attention import create_block_mask
+
+from lmsweep import analysis
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.analytic.datasheets import Device, find_device
+from lmsweep.trials.analytic.formulas import attention_before_backward_bytes, attention_flops
+from lmsweep.trials.bench.run import run_here
+from lmsweep.trials.isolation.precompile import graphs_of, precompile
+from lmsweep.trials.memory.storage_tracker import StorageTracker
+from lmsweep.trials.model import attention_support
+from lmsweep.trials.model.attention import ATTENTION, _not_ahead, attention_for, causal_block_mask, kernel_chosen
+from lmsweep.trials.model.attention_step import AttentionStep
+from lmsweep.trials.model.attention_support import check_attention
+from lmsweep.trials.model.compiler import compile_counts, reset_compiler
+from lmsweep.trials.model.precision import MATH_MODES
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError, measurement_id, trial_id
+from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.timing.clock import Iteration
+from lmsweep.trials.workloads.attention import flags_of_phase
+from tests.support.command import lmsweep
+from tests.support.made_up_results import H200, Attempts
+
+ON_CPU = ("naive_softmax", "sdpa", "sdpa_math", "sdpa_flash")
+SHAPES = {"no heads": (2, 37, 16), "heads": (2, 3, 37, 16)}
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def alone(**fields: Any) -> TrialConfig:
+    """Attention alone, small."""
+    small = {"d_model": 16, "context_length": 32, "batch_size": 2, "warmup_steps": 1, "measure_steps": 3}
+    return TrialConfig(**(small | fields))
+
+
+def in_a_model(**fields: Any) -> TrialConfig:
+    return alone(**({"model": "tiny", "vocab_size": 50} | asdict(SIZES["tiny"]) | fields))
+
+
+def run(config: TrialConfig, *workloads: str) -> list[Record]:
+    reset_compiler()
+    return run_here(Trial(config=config, workloads=workloads or ("attention",), sweep="tests"))
+
+
+def samples(rows: list[Record]) -> dict[str, tuple[float, ...] | None]:
+    return {f"{row.phase}.{row.metric}": row.samples for row in rows}
+
+
+def random_inputs(
+    shape: tuple[int, ...], *, dtype: torch.dtype = torch.float64, device: str = "cpu", gradients: bool = True
+) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [
+        torch.randn(shape, generator=generator, dtype=torch.float64).to(device, dtype).requires_grad_(gradients)
+        for _ in "qkv"
+    ]
+
+
+def output_and_gradients(attend: Callable[..., Tensor], inputs: list[Tensor], **options: Any) -> list[Tensor]:
+    output = attend(*inputs, **options)
+    weights = torch.linspace(-1, 2, output.numel(), dtype=torch.float64).reshape(output.shape)
+    (output.double() * weights.to(output.device)).sum().backward()
+    gradients = [tensor.grad for tensor in inputs]
+    assert all(gradient is not None and gradient.abs().max() > 0 for gradient in gradients)
+    return [output.detach(), *(gradient for gradient in gradients if gradient is not None)]
+
+
+# Every implementation against the one written out
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_naive_is_the_weighted_mean_of_the_values_a_position_may_see(causal: bool) -> None:
+    q, k, v = (tensor.detach() for tensor in random_inputs((1, 9, 4)))
+    output = ATTENTION["naive"](q, k, v, causal=causal)
+    for i in range(9):
+        seen = i + 1 if causal else 9
+        shares = torch.softmax(k[0, :seen] @ q[0, i] / 4**0.5, dim=0)
+        torch.testing.assert_close(output[0, i], shares @ v[0, :seen], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", ON_CPU)
+def test_outputs_and_gradients_are_those_of_naive_in_float64(name: str, causal: bool, shape: tuple[int, ...]) -> None:
+    expected = output_and_gradients(ATTENTION["naive"], random_inputs(shape), causal=causal)
+    found = output_and_gradients(ATTENTION[name], random_inputs(shape), causal=causal)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+@needs_cuda
+@pytest.mark.parametrize("shape", [(2, 200, 64), (2, 3, 200, 64)], ids=SHAPES)
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", [*ATTENTION])
+def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
+    name: str, dtype: torch.dtype, causal: bool, shape: tuple[int, ...]
+) -> None:
+    reset_compiler()
+    heads = shape[1] if len(shape) == 4 else None
+    config = alone(
+        attention=name, device="cuda", causal=causal, context_length=200, num_heads=heads, d_model=64 * (heads or 1)
+    )
+    try:
+        check_attention(config, dtype, gradients=True)
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+    if name == "flex" and dtype == torch.float64:
+        pytest.skip("FlexAttention's kernels have no float64")
+    attend = attention_for(config, device="cuda")
+    expected = output_and_gradients(ATTENTION["naive"], random_inputs(shape), causal=causal)
+    found = output_and_gradients(attend, random_inputs(shape, dtype=dtype, device="cuda"))
+    tolerance = {torch.float64: 1e-10, torch.float32: 2e-3, torch.bfloat16: 4e-2, torch.float16: 5e-3}[dtype]
+    for one, other in zip(found, expected, strict=True):
+        scale = other.abs().max().item()
+        torch.testing.assert_close(one.double().cpu(), other, rtol=0, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("context_length", [1, 64, 128, 256, 300, 1000])
+def test_the_causal_block_mask_is_the_one_that_pytorch_finds_by_looking_at_every_position(context_length: int) -> None:
+    mask = causal_block_mask(context_length, "cpu")
+    found = create_block_mask(_not_ahead, None, None, context_length, context_length, device="cpu")
+    assert mask.shape == found.shape
+    assert torch.equal(mask.to_dense(), found.to_dense())
+    if context_length % 128 == 0:  # the blocks beyond the end that PyTorch counts as masked are never computed
+        assert mask.full_kv_num_blocks is not None and found.full_kv_num_blocks is not None
+        assert mask.full_kv_num_blocks.tolist() == found.full_kv_num_blocks.tolist()
+
+
+@pytest.mark.slow
+def test_flex_runs_compiled_on_a_cpu_without_gradients_and_gives_the_logits_of_naive() -> None:
+    reset_compiler()
+    logits = {}
+    for attention in ("naive", "flex"):
+        torch.manual_seed(0)
+        step = TrainingStep(in_a_model(attention=attention, mode="forward"), MATH_MODES["fp32"])
+        step.forward()
+        logits[attention] = step.logits
+    torch.testing.assert_close(logits["flex"], logits["naive"], rtol=1e-4, atol=1e-5)
+    assert compile_counts().graphs == 1, "it is compiled although compile is none, once for all layers"
+
+
+# What cannot run says why
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"attention": "sdpa_efficient"}, "sdpa_efficient needs an NVIDIA GPU"),
+        ({"attention": "sdpa_cudnn", "precision": "bf16"}, "sdpa_cudnn needs an NVIDIA GPU"),
+        ({"attention": "flex"}, "flex on a CPU has no backward"),
+        ({"compile": "block"}, "no block to compile; compile: model"),
+        ({"precision": "bf16_pure"}, "has no weights; with precision: bf16"),
+        ({"cold_l2": True}, "cold_l2 needs device: cuda"),
+        ({"compile_mode": "max-autotune"}, "changes nothing where compile is none"),
+    ],
+)
+def test_what_a_cpu_cannot_do_alone_is_unsupported_with_the_reason(fields: dict[str, Any], reason: str) -> None:
+    (row,) = run(alone(**fields))
+    assert row.status == "unsupported" and reason in str(row.error)
+
+
+@pytest.mark.parametrize("attention", ["sdpa_efficient", "sdpa_cudnn", "flex"])
+def test_what_a_cpu_cannot_do_in_a_model_is_unsupported_with_the_reason(attention: str) -> None:
+    (row,) = run(in_a_model(attention=attention), "timing")
+    assert row.status == "unsupported" and attention in str(row.error)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"attention": "sdpa_flash", "device": "mps"}, "needs an NVIDIA GPU (device: cuda) or device: cpu"),
+        ({"attention": "flex", "device": "mps"}, "MPS"),
+        ({"attention": "flex", "device": "cuda", "d_model": 32, "num_heads": 4}, "these are 8 wide"),
+    ],
+)
+def test_what_other_devices_cannot_do_is_told_without_them(fields: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UnsupportedError, match=re.escape(reason)):
+        check_attention(alone(**fields), torch.float32, gradients=True)
+
+
+@pytest.mark.parametrize("attention", ["naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash"])
+def test_what_a_cpu_can_do_is_not_refused(attention: str) -> None:
+    assert {row.status for row in run(alone(attention=attention))} == {"ok"}
+
+
+def test_pytorchs_own_reason_is_given_without_the_place_in_its_source(capfd: pytest.CaptureFixture[str]) -> None:
+    def cannot(params: Any, debug: bool) -> bool:
+        warnings.warn("Kernel not used because: (Triggered internally at /a/b.cpp:1.)", stacklevel=1)
+        warnings.warn("Expected dtype Half. Got float (Triggered internally at /a/b.cpp:2.)", stacklevel=1)
+        return False
+
+    def ask(usable: Callable[[Any, bool], bool]) -> str | None:
+        return attention_support._reason_not(usable, alone(), torch.float32, gradients=True)
+
+    def logs(params: Any, debug: bool) -> bool:
+        os.write(2, b"[W1121 10:17:31.216 sdp.h:91] Warning: Expected dtype Half. (function check_tensor_dtype)\n")
+        os.write(2, b"words of another thread\n")
+        return False
+
+    assert ask(cannot) == "Kernel not used because: Expected dtype Half. Got float"
+    assert ask(logs) == "Expected dtype Half." and "another thread" in capfd.readouterr().err
+    assert ask(lambda params, debug: False) == "PyTorch would not use this kernel, and does not say why"
+    assert ask(lambda params, debug: bool(params.is_causal)) is None
+
+
+@needs_cuda
+def test_flash_in_float32_is_unsupported_on_cuda_in_pytorchs_words() -> None:
+    (row,) = run(alone(attention="sdpa_flash", device="cuda", d_model=64))
+    assert row.status == "unsupported" and "dtype" in str(row.error)
+
+
+# The axes change the work
+
+
+def operations(config: TrialConfig) -> set[str]:
+    step = AttentionStep(config, MATH_MODES[config.precision])
+    step.give_gradient()
+    with torch.profiler.profile() as profile:
+        step.forward()
+        step.backward()
+    return {event.key for event in profile.key_averages()}
+
+
+def test_each_implementation_runs_operations_of_its_own() -> None:
+    found = {name: operations(alone(attention=name)) for name in ("naive", *ON_CPU)}
+    assert {"aten::exp", "aten::where"} <= found["naive"] and "aten::_softmax" not in found["naive"]
+    assert "aten::_softmax" in found["naive_softmax"] and "aten::exp" not in found["naive_softmax"]
+    assert "aten::_scaled_dot_product_attention_math" in found["sdpa_math"]
+    assert "aten::_scaled_dot_product_flash_attention_for_cpu_backward" in found["sdpa_flash"]
+    assert not any("scaled_dot_product" in name for name in found["naive"] | found["naive_softmax"])
+
+
+@pytest.mark.parametrize("chosen", ["naive", "sdpa_math", "sdpa_flash"])
+def test_the_kernel_is_the_one_that_is_named_whichever_was_chosen_before(chosen: str) -> None:
+    with kernel_chosen(chosen):
+        assert "aten::_scaled_dot_product_attention_math" in operations(alone(attention="sdpa_math"))
+        assert "aten::_scaled_dot_product_flash_attention_for_cpu" in operations(alone(attention="sdpa_flash"))
+
+
+def test_causal_changes_the_operations_and_in_a_model_what_a_position_sees() -> None:
+    assert "aten::where" not in operations(alone(causal=False))
+
+    tokens = torch.randint(50, (1, 32))
+    changed = tokens.clone()
+    changed[0, 20] = (tokens[0, 20] + 1) % 50
+    for causal in (True, False):
+        torch.manual_seed(0)
+        model = TrainingStep(in_a_model(causal=causal), MATH_MODES["fp32"]).model
+        with torch.no_grad():
+            moved = (model(changed) - model(tokens))[0, :20].abs().max().item()
+        assert (moved < 1e-6) is causal
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)]
+)
+def test_precision_is_the_type_of_the_tensors_and_autocast_is_off(precision: Any, dtype: torch.dtype) -> None:
+    config = alone(precision=precision)
+    step = AttentionStep(config, MATH_MODES[precision])
+    step.forward()
+    assert step.output is not None and {tensor.dtype for tensor in (*step.inputs, step.output)} == {dtype}
+    (met,) = {row.fingerprint for row in run(config)}
+    assert (met.autocast_dtype, met.parameter_dtype) == (None, str(dtype).removeprefix("torch."))
+
+
+def test_heads_are_a_dimension_of_the_tensors_and_absent_where_there_are_none() -> None:
+    math_mode = MATH_MODES["fp32"]
+    assert AttentionStep(alone(), math_mode).shape == (2, 32, 16)
+    assert AttentionStep(in_a_model(), math_mode).shape == (2, 4, 32, 32)
+
+
+def test_causal_is_part_of_what_is_measured_and_left_out_of_the_identifier_where_it_is_true() -> None:
+    config = alone()
+    assert trial_id(config) != trial_id(replace(config, causal=False))
+    assert measurement_id(config, "attention") == measurement_id(replace(config, mode="forward"), "attention")
+    assert measurement_id(config, "attention") != measurement_id(replace(config, cold_l2=True), "attention")
+    assert measurement_id(config, "timing") == measurement_id(replace(config, cold_l2=True), "timing")
+
+
+# The workload
+
+
+def test_forward_and_backward_each_have_as_many_samples_as_asked_and_memory_says_why_it_is_not_known() -> None:
+    rows = run(alone(measure_steps=7, warmup_steps=2))
+    values = samples(rows)
+    for phase in ("forward", "backward"):
+        (row,) = [row for row in rows if (row.phase, row.metric) == (phase, "time")]
+        assert row.samples is not None and row.warmup_samples is not None
+        assert (len(row.samples), len(row.warmup_samples), row.unit) == (7, 2, "s")
+    for name in (
+        "baseline.allocated",
+        "before_backward.allocated",
+        "forward.peak_allocated",
+        "backward.peak_allocated",
+    ):
+        assert values[name] is None
+    assert {row.reason for row in rows if row.unit == "B"} == {"PyTorch does not count what it allocates on device cpu"}
+
+
+def test_forward_and_backward_of_known_length_are_measured_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            time.sleep(0.02)
+            return q + k + v
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            time.sleep(0.05)
+            return gradients[0], gradients[0], gradients[0]
+
+    monkeypatch.setitem(ATTENTION, "naive", lambda q, k, v, causal: Slow.apply(q, k, v))
+    values = samples(run(alone(measure_steps=5)))
+    assert 0.02 <= min(values["forward.time"] or ()) < 0.035
+    assert 0.05 <= min(values["backward.time"] or ()) < 0.075
+
+
+def test_compiled_attention_is_compiled_once_timed_apart_and_runs_other_operations() -> None:
+    rows = run(alone(compile="model", warmup_steps=0))
+    values = samples(rows)
+    assert [row.error for row in rows if row.error] == []
+    assert len(values["forward.time"] or ()) == len(values["backward.time"] or ()) == 3
+    assert (values["forward.compile_time"] or (0,))[0] > 2 * min(values["forward.time"] or ())
+
+    reset_compiler()
+    step = AttentionStep(alone(compile="model"), MATH_MODES["fp32"])
+    step.give_gradient()
+    step.forward()
+    expected = ATTENTION["naive"](*step.inputs)
+    assert step.output is not None
+    torch.testing.assert_close(step.output, expected)
+    assert "aten::exp" not in operations_of(step)
+    assert (compile_counts().graphs, compile_counts().graph_breaks) == (1, 0)
+
+
+def operations_of(step: AttentionStep) -> set[str]:
+    with torch.profiler.profile() as profile:
+        step.forward()
+        step.backward()
+    return {event.key for event in profile.key_averages()}
+
+
+def test_what_is_compiled_ahead_is_found_by_the_trial() -> None:
+    flex, eager = alone(attention="flex"), alone()
+    compiled = alone(attention="sdpa_flash", compile="model", d_model=24)
+    assert [config.attention for config in graphs_of([eager, flex])] == ["flex"]
+    with fresh_cache():
+        reset_compiler()
+        precompile(compiled, threads=1)
+        flags = {flag for row in run(compiled) for flag in row.flags}
+    assert Flag.COLD_CACHE not in flags
+
+
+def test_compiled_attention_that_would_run_eagerly_is_an_error() -> None:
+    with torch._dynamo.config.patch(disable=True):
+        (row,) = run(alone(compile="model"))
+    assert row.status == "error"
+
+
+def test_attention_after_timing_in_one_trial_uses_the_models_width_and_heads() -> None:
+    rows = run(in_a_model(), "timing", "attention")
+    assert {row.status for row in rows} == {"ok"}
+    assert {"timing", "attention"} == {row.workload for row in rows}
+    assert {row.config.d_model for row in rows} == {128}
+
+
+def test_an_eager_trial_clears_no_compiler_and_so_loads_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch._dynamo.reset()  # another test may have left this very graph
+    reset_compiler()
+    resets: list[str] = []
+    monkeypatch.setattr(torch._dynamo, "reset", lambda: resets.append("reset"))
+    assert {row.status for row in run(alone())} == {"ok"}
+    assert resets == []
+    run(alone(compile="model"))
+    reset_compiler()
+    assert resets == ["reset"]
+
+
+@needs_cuda
+@pytest.mark.parametrize("cold_l2", [False, True])
+def test_memory_on_cuda_is_the_closed_form_and_the_workspaces_and_agrees_in_every_repetition(cold_l2: bool) -> None:
+    shape = {"d_model": 64, "context_length": 2048, "batch_size": 8}
+    config = alone(**shape, device="cuda", attention="naive_softmax", causal=False, cold_l2=cold_l2)
+    values = samples(run(config))
+    for name in (
+        "baseline.allocated",
+        "before_backward.allocated",
+        "forward.peak_allocated",
+        "backward.peak_allocated",
+    ):
+        found = values[name]
+        assert found is not None and len(found) == 3 and len(set(found)) == 1
+    inputs = 3 * 4 * 8 * 2048 * 64
+    workspaces = (values["baseline.allocated"] or (0,))[0] - inputs
+    expected = attention_before_backward_bytes(**shape, causal=False, torch_softmax=True) + workspaces
+    assert (values["before_backward.allocated"] or (0,))[0] == pytest.approx(expected, abs=4096)
+
+
+@needs_cuda
+def test_a_cold_l2_makes_what_would_fit_into_it_slower() -> None:
+    config = alone(
+        device="cuda", attention="sdpa_math", precision="bf16", d_model=64, context_length=1024, batch_size=8
+    )
+    config = replace(config, warmup_steps=10, measure_steps=50)
+    warm, cold = (samples(run(replace(config, cold_l2=flag)))["forward.time"] for flag in (False, True))
+    assert sorted(cold or ())[25] > sorted(warm or ())[25]
+
+
+# Closed forms and the published numbers
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("torch_softmax", [True, False])
+def test_bytes_before_backward_are_exactly_the_closed_form(torch_softmax: bool, causal: bool, heads: int) -> None:
+    name = "naive_softmax" if torch_softmax else "naive"
+    shape = (3, heads, 40, 32 // heads) if heads > 1 else (3, 40, 32)
+    with StorageTracker("meta") as tracker:
+        q, k, v = (torch.empty(shape, device="meta", requires_grad=True) for _ in "qkv")
+        output = ATTENTION[name](q, k, v, causal=causal)
+        live = tracker.live
+    assert output.shape == shape
+    assert live == attention_before_backward_bytes(
+        d_model=32, context_length=40, batch_size=3, num_heads=heads, causal=causal, torch_softmax=torch_softmax
+    )
+
+
+def test_closed_forms_take_columns() -> None:
+    frame = pd.DataFrame({"d_model": [16, 64], "context_length": [256, 512], "batch_size": [8, 1]})
+    columns = {name: frame[name] for name in frame}
+    flags = {"causal": pd.Series([True, False]), "torch_softmax": pd.Series([False, True])}
+    each = [
+        attention_before_backward_bytes(**row, causal=causal, torch_softmax=not causal)
+        for row, causal in zip(frame.to_dict("records"), (True, False), strict=True)
+    ]
+    assert list(attention_before_backward_bytes(**columns, **flags)) == each
+
+
+# GB in use before backward, as a report on an A100 printed them: contexts 256, 1024, 4096, 8192, 16384 for each width.
+PUBLISHED = {
+    16: (0.020, 0.053, 0.562, 2.181, 8.641),
+    32: (0.020, 0.055, 0.571, 2.198, 8.674),
+    64: (0.021, 0.059, 0.587, 2.232, 8.741),
+    128: (0.023, 0.067, 0.621, 2.299, 8.875),
+}
+A100_WORKSPACES = 2 * 8_519_680
+
+
+@pytest.mark.parametrize("d_model", PUBLISHED)
+def test_the_published_memory_before_backward_is_the_closed_form_to_the_last_printed_digit(d_model: int) -> None:
+    for context_length, gigabytes in zip((256, 1024, 4096, 8192, 16384), PUBLISHED[d_model], strict=True):
+        in_use = A100_WORKSPACES + attention_before_backward_bytes(
+            d_model=d_model, context_length=context_length, batch_size=8, causal=False, torch_softmax=True
+        )
+        assert round(in_use / 1e9, 3) == gigabytes
+        # One per cent is less than half a printed digit for the shortest.
+        assert in_use / 1e9 == pytest.approx(gigabytes, rel=0.01 if context_length > 256 else 0.02)
+
+
+# Sweeps, tables, the command
+
+
+def sweep_of(folder: Path, grid: str) -> list[Trial]:
+    (folder / "s.yaml").write_text(f"name: s\ngrids:\n  - {grid}\n")
+    return list(load_sweep(str(folder / "s.yaml")).trials)
+
+
+def test_attention_alone_needs_a_width_and_no_model(tmp_path: Path) -> None:
+    (trial,) = sweep_of(tmp_path, "{workloads: [attention], fixed: {d_model: 64, context_length: 128}}")
+    config = trial.config
+    assert (config.model, config.d_model, config.num_heads, config.num_layers) == (None, 64, None, None)
+    with pytest.raises(
+        RequestError, match="attention needs d_model or a model, and d_model is not given; give d_model"
+    ):
+        sweep_of(tmp_path, "{workloads: [attention], fixed: {context_length: 128}}")
+    with pytest.raises(RequestError, match="the workload timing needs a model"):
+        sweep_of(tmp_path, "{workloads: [attention, timing], fixed: {d_model: 64}}")
+    (mixed,) = sweep_of(tmp_path, "{workloads: [attention, timing], fixed: {model: tiny}}")
+    assert (mixed.config.model, mixed.config.num_heads, mixed.workloads) == ("tiny", 4, ("timing", "attention"))
+
+
+def test_the_packaged_sweep_is_twenty_shapes_by_five_implementations_and_small_on_a_cpu() -> None:
+    trials = load_sweep("attention").trials
+    shapes = {(t.config.d_model, t.config.context_length) for t in trials}
+    kinds = {(t.config.attention, t.config.compile) for t in trials}
+    assert (len(shapes), len(kinds), len(trials)) == (20, 5, 100)
+    assert {(t.config.batch_size, t.config.measure_steps, t.config.num_heads) for t in trials} == {(8, 100, None)}
+    assert len(load_sweep("attention", {"device": ["cpu"], "context_length": [256]}).trials) == 20
+
+
+def test_the_published_attention_tables_are_in_the_sweep_of_2025() -> None:
+    configs = {
+        (c.d_model, c.context_length, c.compile, c.device)
+        for c in (t.config for t in load_sweep("cs336-2025").trials if t.workloads == ("attention",))
+        if (c.attention, c.causal, c.batch_size, c.measure_steps) == ("naive_softmax", False, 8, 100)
+    }
+    for compiled in ("none", "model"):
+        for d_model in PUBLISHED:
+            for context_length in (256, 1024, 4096, 8192, 16384):
+                assert (d_model, context_length, compiled, "cuda") in configs
+        assert (1024, 32, compiled, "mps") in configs
+
+
+def test_speed_of_attention_alone_follows_from_its_own_work(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path)
+    config = alone(d_model=64, context_length=1024, batch_size=8, device="cuda", precision="bf16")
+    times = {"forward.time": (0.001,), "backward.time": (0.002,), "forward.enqueue_time": (0.0001,)}
+    attempts.ok(config, times, workload="attention", fingerprint=replace(H200, parameter_dtype="bfloat16"))
+    frame = analysis.load(attempts.store).set_index(["phase", "metric"])
+    for phase, flops in {"forward": 4 * 8 * 1024**2 * 64, "backward": 8 * 8 * 1024**2 * 64}.items():
+        row = frame.loc[(phase, "time")]
+        assert row["flops"] == flops == attention_flops(phase=phase, d_model=64, context_length=1024, batch_size=8)
+        assert row["tflops"] == pytest.approx(flops / row["median"] / 1e12)
+        assert row["mfu"] == pytest.approx(flops / row["median"] / 989.4e12)
+        assert row["tokens_per_second"] == pytest.approx(8192 / row["median"])
+    assert pd.isna(frame.loc[("forward", "enqueue_time"), "tflops"])
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_time_in_which_the_peak_leaves_no_room_for_the_work_is_flagged(causal: bool) -> None:
+    config = alone(d_model=64, context_length=1024, batch_size=8, device="cuda", precision="bf16", causal=causal)
+    shortest = 4 * 8 * 1024**2 * 64 / 989.4e12 / (2 if causal else 1)
+
+    def flags(seconds: float, device: Device | None) -> tuple[Flag, ...]:
+        return flags_of_phase(config, "forward", [Iteration(phases=(seconds,), step=seconds, enqueue=None)], [], device)
+
+    h200 = find_device("NVIDIA H200")
+    assert Flag.PHYSICS_VIOLATION in flags(0.9 * shortest, h200)
+    assert Flag.PHYSICS_VIOLATION not in flags(1.1 * shortest, h200)
+    assert Flag.PHYSICS_VIOLATION not in flags(0.9 * shortest, None)
+
+
+def test_host_bound_and_outliers_are_flagged_by_phase() -> None:
+    taken = [Iteration(phases=(1.0 + i / 1000,), step=1.0 + i / 1000, enqueue=0.95) for i in range(9)]
+    far = Iteration(phases=(100.0,), step=100.0, enqueue=0.5)
+    assert flags_of_phase(alone(), "forward", taken, [0.9, 0.91], None) == (Flag.HOST_BOUND,)
+    assert flags_of_phase(alone(), "forward", taken, [0.99, 0.98], None) == ()
+    assert flags_of_phase(alone(), "forward", [*taken, far], [], None) == (Flag.OUTLIERS,), "nothing was traced"
+
+
+@pytest.mark.slow
+def test_the_command_runs_the_packaged_sweep_on_a_cpu_and_prints_forward_and_backward(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    small = ("d_model=16,32", "context_length=64", "batch_size=1", "measure_steps=5", "compile=none")
+    sets = [word for text in ("device=cpu", "attention=naive,flex", *small) for word in ("--set", text)]
+    done = lmsweep("run", "attention", "--store", store, *sets)
+    assert done.returncode == 0, done.stderr
+    assert "4 trials, 4 to run" in done.stdout
+    assert re.search(r"d_model 16, attention naive: forward [\d.]+ \S+, backward [\d.]+ \S+", done.stdout)
+    assert "forward.time" in done.stdout and "backward.time" in done.stdout
+    assert "2 ok, 2 unsupported" in done.stdout
+    rows = ["table", store, "--rows", "d_model,context_length", "--cols", "attention"]
+    table = lmsweep(*rows, "--value", "forward.time", "--value", "backward.time")
+    assert table.returncode == 0, table.stderr
+    lines = [line.split() for line in table.stdout.splitlines() if line[:3] in ("16 ", "32 ")]
+    assert [line[:2] for line in lines] == [["16", "64"], ["32", "64"]]
+    times = [sum(word == "±" or word.startswith("[") for word in line) for line in lines]
+    assert all(count >= 2 for count in times) and all(line.count("unsupported") == 2 for line in lines)

@@ -1,0 +1,217 @@
+"""Every field that says how the work is done changes the work that is executed."""
+
+import math
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lmsweep.trials.model.compiler import reset_compiler
+from lmsweep.trials.model.precision import set_math_mode
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+
+LAYERS = 4
+CONFIG = TrialConfig(
+    d_model=32, d_ff=48, num_layers=LAYERS, num_heads=2, vocab_size=50, context_length=8, batch_size=2, compile="none"
+)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Tiny products on several threads wait for one another on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class Operations(TorchDispatchMode):
+    """Counts the operators that run, and notes which types matrix products had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count: Counter[str] = Counter()
+        self.product_types: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        self.count[name] += 1
+        if name in ("mm", "bmm"):
+            self.product_types.add(args[0].dtype)
+        return func(*args, **(kwargs or {}))
+
+
+def step_of(backend: Any = "eager", **fields: Any) -> TrainingStep:
+    reset_compiler()
+    config = replace(CONFIG, **fields)
+    return TrainingStep(config, set_math_mode(config.precision, "cpu"), backend=backend)
+
+
+def operations(**fields: Any) -> Operations:
+    """What the second iteration runs: the first makes the optimizer's state."""
+    step = step_of(**fields)
+    with Operations() as first:
+        run(step)
+    assert first.count
+    with Operations() as seen:
+        run(step)
+    return seen
+
+
+def run(step: TrainingStep) -> None:
+    for phase in step.phases():
+        phase.run()
+    step.drop()
+
+
+def products(seen: Operations) -> int:
+    """Matrix products; where no gradient is wanted, the dispatcher sees matmul as it was called."""
+    return sum(seen.count[name] for name in ("mm", "bmm", "matmul"))
+
+
+def test_the_mode_says_how_much_of_a_step_runs():
+    forward, train_forward, forward_backward, train_step = (
+        operations(mode=mode) for mode in ("forward", "train_forward", "forward_backward", "train_step")
+    )
+    assert products(forward) == products(train_forward) == 9 * LAYERS + 1
+    assert products(forward_backward) == products(train_step) == 3 * (9 * LAYERS + 1)
+    assert train_step.count["_fused_adamw_"] and not forward_backward.count["_fused_adamw_"]
+
+
+def test_train_forward_builds_the_graph_that_forward_does_not():
+    needs_gradient = {}
+    for mode in ("forward", "train_forward"):
+        step = step_of(mode=mode)
+        step.forward()
+        assert step.loss is not None
+        needs_gradient[mode] = step.loss.requires_grad
+    assert needs_gradient == {"forward": False, "train_forward": True}
+
+
+def test_the_precision_sets_the_type_of_the_products():
+    types = {name: operations(precision=name).product_types for name in ("fp32", "bf16", "fp16", "bf16_pure")}
+    assert types == {
+        "fp32": {torch.float32},
+        "bf16": {torch.bfloat16},
+        "fp16": {torch.float16},
+        "bf16_pure": {torch.bfloat16},
+    }
+    kinds = {name: step_of(precision=name).model.head.weight.dtype for name in ("bf16", "bf16_pure")}
+    assert kinds == {"bf16": torch.float32, "bf16_pure": torch.bfloat16}
+    assert operations(precision="fp16").count["_amp_foreach_non_finite_check_and_unscale_"], "gradients are scaled"
+    with pytest.raises(UnsupportedError, match="tf32 needs the tensor cores"):
+        step_of(precision="tf32")
+
+
+def test_the_attention_is_written_out_or_fused():
+    naive, sdpa = (operations(attention=name, mode="forward").count for name in ("naive", "sdpa"))
+    assert naive["exp"] == LAYERS + 1 and sdpa["exp"] == 1, "the loss has one exponential"
+    assert any("scaled_dot_product" in name for name in sdpa) and not any("scaled_dot" in name for name in naive)
+
+
+def test_the_optimizer_is_one_kernel_or_lists_of_tensors_or_a_loop():
+    fused, foreach, loop = (operations(optimizer=name).count for name in ("adamw_fused", "adamw_foreach", "adamw_loop"))
+    assert fused["_fused_adamw_"] == 1
+    assert foreach["_foreach_addcdiv_"] and not foreach["addcdiv_"]
+    assert loop["addcdiv_"] == sum(1 for _ in step_of().model.parameters())
+
+
+def test_compile_captures_nothing_or_a_block_or_the_model():
+    nodes: dict[str, list[int]] = {}
+    for scope in ("none", "block", "model"):
+        nodes[scope] = []
+
+        def backend(graph: torch.fx.GraphModule, inputs: Any, scope: str = scope) -> Any:
+            nodes[scope].append(sum(node.op == "call_function" for node in graph.graph.nodes))
+            return graph.forward
+
+        run(step_of(compile=scope, backend=backend))
+    assert nodes["none"] == [] and len(nodes["block"]) == len(nodes["model"]) == 1
+    assert nodes["model"][0] > LAYERS * nodes["block"][0]
+
+
+@pytest.mark.parametrize("scope", ["block", "model"])
+def test_compile_mode_reaches_the_compiler(scope: str):
+    heard = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: Any, mode: str = "default") -> Any:
+        heard.append(mode)
+        return graph.forward
+
+    for mode in ("default", "max-autotune"):
+        run(step_of(compile=scope, compile_mode=mode, backend=backend))
+    assert heard == ["default", "max-autotune"]
+
+
+@pytest.mark.slow
+def test_max_autotune_chooses_kernels_by_timing_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    timed = {}
+    for mode in ("default", "max-autotune"):
+        step = step_of(compile="block", compile_mode=mode, mode="forward", num_layers=1, backend="inductor")
+        run(step)
+        timed[mode] = counters["inductor"]["select_algorithm_autotune"]
+    assert timed["default"] == 0 < timed["max-autotune"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"compile_mode": "max-autotune"}, "changes nothing where compile is none"),
+        ({"compile": "block", "compile_mode": "reduce-overhead"}, "CUDA graphs, which device cpu does not have"),
+        ({"checkpointing": "block", "mode": "forward"}, "changes nothing in mode forward"),
+    ],
+)
+def test_what_would_change_nothing_is_unsupported_with_the_reason(fields: dict[str, Any], reason: str):
+    with pytest.raises(UnsupportedError, match=reason):
+        step_of(**fields)
+
+
+# Checkpointing
+
+
+def saved_bytes(checkpointing: str) -> int:
+    """What autograd keeps from forward for backward, weights and shared storages once."""
+    step = step_of(checkpointing=checkpointing, mode="forward_backward")
+    held: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        step.forward()
+    return sum(held.values())
+
+
+def test_checkpointing_computes_again_in_backward_what_it_did_not_keep():
+    whole = {name: products(operations(checkpointing=name, mode="forward_backward")) for name in ("none", "block")}
+    # Recomputation stops before the last product of each block, whose result is the block's output.
+    assert whole["block"] - whole["none"] == 8 * LAYERS
+    groups = math.isqrt(LAYERS)
+    assert products(operations(checkpointing="sqrt", mode="forward_backward")) - whole["none"] == 9 * LAYERS - groups
+    assert saved_bytes("sqrt") < saved_bytes("block") < saved_bytes("none") / 2
+
+
+@pytest.mark.parametrize("checkpointing", ["block", "sqrt"])
+@pytest.mark.parametrize("scope", ["none", "block", "model"])
+def test_checkpointing_leaves_the_gradients_as_they_are(checkpointing: str, scope: str):
+    gradients = []
+    for fields in ({}, {"checkpointing": checkpointing, "compile": scope}):
+        torch.manual_seed(0)
+        step = step_of(mode="forward_backward", backend="aot_eager", **fields)
+        step.model.to(torch.float64)
+        torch.manual_seed(1)
+        step.inputs = torch.randint(CONFIG.vocab_size, step.inputs.shape)
+        step.forward()
+        step.backward()
+        gradients.append([weight.grad for weight in step.model.parameters()])
+    assert counters["stats"]["unique_graphs"] == (scope != "none") and not counters["graph_break"]
+    for mine, reference in zip(*gradients, strict=True):
+        assert mine is not None and mine.dtype == torch.float64
+        torch.testing.assert_close(mine, reference, rtol=1e-12, atol=1e-15)

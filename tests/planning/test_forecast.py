@@ -1,0 +1,339 @@
+"""How long a plan will take and what it costs; in which order it runs, and what of it where the time is given."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from threading import Event, Thread
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from lmsweep.orchestrator.cluster.nodes import Node
+from lmsweep.orchestrator.commands.plan_text import as_json, as_text
+from lmsweep.orchestrator.planning.forecast import forecast
+from lmsweep.orchestrator.planning.plan import Plan, Planned, make_plan
+from lmsweep.orchestrator.planning.run_order import in_order
+from lmsweep.orchestrator.planning.time_estimate import Estimates
+from lmsweep.orchestrator.running.admission import Gate
+from lmsweep.orchestrator.running.eta import Correction, DevicePace, Pace
+from lmsweep.orchestrator.running.progress import RunProgress
+from lmsweep.orchestrator.running.run import prepare
+from lmsweep.orchestrator.sweep.duration import seconds_of
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.analytic.prices import parse_prices
+from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.results.record import records_of
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, measurement_id
+from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.store.store import Store
+from tests.support.command import ROOT, interrupt, lmsweep, start, wait_for_child, write_sweep
+
+H200 = Fingerprint(
+    device_name="NVIDIA H200",
+    device_memory=150_000_000_000,
+    driver_version="580.159.04",
+    cuda_version="13.0",
+    torch_version="2.11.0+cu130",
+    triton_version="3.6.0",
+    python_version="3.12",
+    accelerator_type="H200",
+)
+NODE = Node(
+    cpus=16, gpus=1, accelerator_type="H200", environments={"cuda": H200, "cpu": replace(H200, device_name="C")}
+)
+GRID = ROOT / "benchmarks" / "end-to-end.yaml"
+MEASURED = ROOT / "analysis" / "reference" / "h200-end-to-end"
+
+
+def plan_of(sweep: str | Path, store: Path, **overrides: list[str]) -> Plan:
+    return make_plan(load_sweep(str(sweep), overrides), [NODE], Store(str(store)))
+
+
+@pytest.mark.parametrize(
+    ("compiled", "measured"),
+    [("block", 74.4), ("model", 172.0)],  # whole commands with an empty compile cache: docs/performance.md
+)
+def test_the_estimate_for_the_published_grid_is_within_30_percent_of_what_it_took(tmp_path, compiled, measured):
+    plan = plan_of(GRID, tmp_path, compile=["none", compiled])
+    seconds = forecast(plan, Estimates(Store(str(tmp_path))), [NODE]).seconds
+    assert seconds == pytest.approx(measured, rel=0.3)
+
+
+def test_with_earlier_results_the_estimate_is_that_of_a_run_that_finds_its_graphs(tmp_path):
+    estimates = Estimates(Store(str(MEASURED)))
+    seconds = forecast(plan_of(GRID, tmp_path), estimates, [NODE]).seconds
+    assert seconds == pytest.approx(58.4, rel=0.3)
+
+
+def test_each_trial_of_the_published_grid_is_estimated_within_half_of_what_it_took(tmp_path):
+    rows = pd.read_parquet(
+        MEASURED / "measurements", columns=["measurement_id", "attempt_id", "phase", "unit", "samples"]
+    )
+    rows = rows[(rows["phase"] == "trial") & (rows["unit"] == "s")]
+    taken = (
+        rows["samples"].map(sum).groupby([rows["measurement_id"], rows["attempt_id"]]).sum().groupby(level=0).median()
+    )
+    plan, estimates = plan_of(GRID, tmp_path, compile=["none"]), Estimates(Store(str(tmp_path)))
+    for planned in plan.to_run[1:]:  # the first one's set-up holds the start of the trial server
+        took = taken[measurement_id(planned.trial.config, "timing")]
+        assert estimates.of(planned).seconds == pytest.approx(took, rel=0.5), planned.trial.config
+
+
+def test_dollars_are_those_of_the_time_on_the_device(tmp_path):
+    plan = plan_of(GRID, tmp_path)
+    found = forecast(plan, Estimates(Store(str(tmp_path))), [NODE], parse_prices(["H200=36"]))
+    assert found.seconds is not None
+    assert found.dollars == pytest.approx(found.seconds * 36 / 3600)
+    with pytest.raises(RequestError, match="there is no such device here, but NVIDIA H200"):
+        forecast(plan, Estimates(Store(str(tmp_path))), [NODE], parse_prices(["H100=36"]))
+    with pytest.raises(RequestError, match="another price is of NVIDIA H200"):
+        forecast(plan, Estimates(Store(str(tmp_path))), [NODE], parse_prices(["H200=36", "NVIDIA H200=1"]))
+
+
+def test_a_device_without_a_price_among_others_is_named_and_not_free(tmp_path):
+    changes = {"device_name": "NVIDIA H100 80GB HBM3", "device_memory": 85_000_000_000, "accelerator_type": "H100"}
+    other = replace(H200, **changes)
+    nodes = [NODE, replace(NODE, accelerator_type="H100", environments={"cuda": other})]
+    sweep = load_sweep(str(GRID), {"device": ["cuda:H200", "cuda:H100"]})
+    plan = make_plan(sweep, nodes, Store(str(tmp_path)))
+    for prices, unpriced in ((["H200=36"], other.device_name), (["H100=36"], H200.device_name)):
+        found = forecast(plan, Estimates(Store(str(tmp_path))), nodes, parse_prices(prices))
+        assert f"at least {found.dollars:.2f} dollars (no price for {unpriced})" in as_text(plan, found)
+        answer = as_json(plan, found)
+        assert (answer["expected_dollars"], answer["expected_dollars_reason"]) == (None, f"no price for {unpriced}")
+    both = forecast(plan, Estimates(Store(str(tmp_path))), nodes, parse_prices(["H200=36", "H100=18"]))
+    assert f", {both.dollars:.2f} dollars" in as_text(plan, both)
+    assert as_json(plan, both)["expected_dollars_reason"] is None
+
+
+def test_results_of_a_device_without_a_datasheet_tell_its_speed(tmp_path):
+    unknown = replace(H200, device_name="NVIDIA H900")
+    node = replace(NODE, environments={"cuda": unknown})
+    sweep = load_sweep(str(GRID), {"compile": ["none"], "model": ["small", "large"]})
+    store = Store(str(tmp_path))
+    plan = make_plan(sweep, [node], store)
+    before = forecast(plan, Estimates(store), [node])
+    assert before.seconds is None
+    assert "\ntime ?: the speed of NVIDIA H900 is not known before something is measured" in as_text(plan, before)
+    assert "\npeak memory ?: --no-predict\n" in as_text(plan, before)
+    assert "NVIDIA H900 is not known before something is measured" in (before.reason or "")
+    config = TrialConfig(
+        model="medium", **asdict(SIZES["medium"]), device="cuda", precision="bf16", mode="forward_backward"
+    )
+    attempt = Attempt.begin(Trial(config=config, workloads=("timing",), sweep="s"))
+    times = {"setup": 2.0, "compile": 0.0, "warmup": 50.0, "measured": 100.0}
+    found = [Measurement(phase="trial", metric=f"{k}_time", unit="s", samples=(v,)) for k, v in times.items()]
+    store.append(attempt.rows("timing", found, unknown))
+    by_model = {p.trial.config.model: Estimates(store).of(p) for p in plan.to_run if p.trial.config.precision == "bf16"}
+    assert by_model["small"].reason is by_model["large"].reason is None
+    assert 2 + 50 < by_model["small"].seconds < 150 < by_model["large"].seconds
+
+
+def test_the_first_of_every_kind_comes_early_then_long_before_short_and_compiled_last(tmp_path):
+    plan = plan_of(GRID, tmp_path)
+    estimates = Estimates(Store(str(tmp_path)))
+    order = in_order(plan.to_run, {id(one): estimates.of(one) for one in plan.to_run})
+    words = [(c.compile, c.model, c.precision) for c in (one.trial.config for one in order)]
+    assert {words[0], words[1]} == {("none", "small", "tf32"), ("none", "small", "bf16")}
+    assert words[2] == ("none", "2.7b", "tf32")
+    assert words[9][1] == "medium"
+    assert {words[10], words[11]} == {("block", "small", "tf32"), ("block", "small", "bf16")}
+    assert words[12] == ("block", "2.7b", "tf32")
+    assert sorted(words) == sorted((c.compile, c.model, c.precision) for c in (one.trial.config for one in plan.to_run))
+
+
+def test_where_eager_trials_take_long_the_first_compiled_ones_do_not_wait_for_them(tmp_path):
+    plan = plan_of(GRID, tmp_path, measure_steps=[2000])
+    estimates = Estimates(Store(str(tmp_path)))
+    order = in_order(plan.to_run, {id(one): estimates.of(one) for one in plan.to_run})
+    assert [one.trial.config.compile for one in order] == ["none"] * 2 + ["block"] * 2 + ["none"] * 8 + ["block"] * 8
+
+
+def test_of_very_many_reasons_a_plan_tells_those_of_most_trials(tmp_path):
+    devices = [f"cuda:H{number}" for number in range(60)]
+    plan = plan_of(GRID, tmp_path, device=devices, model=["small"], precision=["bf16"], compile=["none"])
+    lines = as_text(plan, forecast(plan, Estimates(Store(str(tmp_path))), [NODE])).splitlines()
+    assert sum(line.startswith("  1 unsupported: no H") for line in lines) == 40
+    assert lines[-1] == "  20 more for other reasons; plan --format json has each"
+
+
+def test_with_a_budget_short_trials_come_before_long_ones(tmp_path):
+    plan, estimates = plan_of(GRID, tmp_path), Estimates(Store(str(tmp_path)))
+    found = {id(one): estimates.of(one) for one in plan.to_run}
+    order = in_order(plan.to_run, found, budgeted=True)
+    assert [one.trial.config.compile for one in order] == ["none"] * 10 + ["block"] * 10
+    for part in (order[:10], order[10:]):
+        seconds = [found[id(one)].seconds for one in part]
+        assert seconds == sorted(seconds)
+
+
+def test_the_first_compiled_trial_is_expected_to_wait_for_the_compiler(tmp_path):
+    plan = plan_of(GRID, tmp_path)
+    planned = Planned(plan=plan, store=Store(str(tmp_path)), nodes=[NODE], predictions=None)
+    ready = prepare(planned, Console(), began=time.monotonic(), budget=1000.0)
+    first, second = [one for one in ready.to_run if one.trial.config.compiles][:2]
+    assert ready.pace.expected(first) > 12 > 5 > ready.pace.expected(second)
+
+
+def test_a_trial_that_may_take_no_longer_is_expected_to_take_no_longer(tmp_path):
+    plan = plan_of(GRID, tmp_path, measure_steps=[100_000], max_seconds=[2.0])
+    estimates = Estimates(Store(str(tmp_path)))
+    assert 2 < max(estimates.of(planned).seconds for planned in plan.to_run) < 7
+
+
+def test_no_trial_is_expected_to_take_longer_than_it_may(tmp_path):
+    plan, estimates = plan_of(GRID, tmp_path, timeout_seconds=[1.5]), Estimates(Store(str(tmp_path)))
+    assert max(estimates.of(planned).seconds for planned in plan.to_run) == 1.5
+
+
+def test_what_trials_took_corrects_the_time_that_is_left():
+    device = DevicePace(name="x", slots=2, running={1: (100.0, 0.0, 10.0)}, left=4, iterating_left=40.0)
+    assert device.seconds_left(now=100.0) == pytest.approx(25.0)
+    device.done, device.iterating = 1, Correction(expected=10.0, taken=30.0)
+    assert device.seconds_left(now=100.0) == pytest.approx(2 * 25.0), "the first trial does not decide alone"
+    device.done, device.iterating = 20, Correction(expected=200.0, taken=600.0)
+    assert device.seconds_left(now=100.0) == pytest.approx(3 * 25.0, rel=0.1)
+
+
+def test_the_overhead_of_a_slow_host_is_not_taken_for_slow_iterations():
+    device = DevicePace(name="x", slots=1, running={}, left=2, overhead_left=2.0, iterating_left=100.0, done=20)
+    device.overhead = Correction(expected=20.0, taken=60.0)  # short trials came first
+    device.iterating = Correction(expected=10.0, taken=10.0)
+    assert device.seconds_left(now=0.0) == pytest.approx(3 * 2.0 + 100.0, rel=0.02)
+
+
+def test_a_run_that_takes_longer_than_was_foreseen_says_so_once(tmp_path, capsys):
+    trials = plan_of(GRID, tmp_path, measure_steps=[1]).to_run
+    estimates = Estimates(Store(str(tmp_path)))
+    pace = Pace(trials, {id(one): replace(estimates.of(one), seconds=0.02, iterating=0.0) for one in trials})
+    with RunProgress(trials, pace, Console(width=1000)) as progress:
+        for planned in trials[:6]:
+            progress.started(planned)
+            time.sleep(0.1)
+            attempt = Attempt.begin(planned.trial)
+            times = [Measurement(phase="trial", metric="measured_time", unit="s", samples=(0.0,))]
+            progress.ended(planned, records_of(attempt.rows("timing", times, H200)))
+    said = capsys.readouterr().out
+    assert len(re.findall(r"^trials take longer here than was foreseen: about [\d.]+ m?s to go$", said, re.M)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "memory", "took"),
+    [("NVIDIA H200", 150_000_000_000, 102.6), ("NVIDIA H100 80GB HBM3", 85_000_000_000, 146.0)],  # on a slow host
+)
+def test_what_a_run_takes_lies_in_the_range_that_was_said(tmp_path, name, memory, took):
+    there = replace(H200, device_name=name, device_memory=memory)
+    node = replace(NODE, environments={"cuda": there})
+    plan = make_plan(load_sweep("local-gpu"), [node], Store(str(tmp_path)))
+    found = forecast(plan, Estimates(Store(str(tmp_path))), [node])
+    assert found.between is not None and found.between[0] < took < found.between[1]
+    assert re.search(r"in about 1 min \d\d s \(1 min \d\d s to \d min \d\d s\)", as_text(plan, found))
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("30m", 1800), ("1h30m", 5400), ("90s", 90), ("1.5h", 5400)])
+def test_a_budget_is_a_time_with_its_units(text, seconds):
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "quick", "--budget", "30"], "write a time, as in 30m"),
+        (["run", "quick", "--budget", "0s"], "write a time, as in 30m"),
+        (["plan", "quick", "--price", "H100"], "write DEVICE=DOLLARS"),
+        (["plan", "quick", "--no-predict", "--price", "H100=2.5"], "no such device here"),
+        (["plan", "quick", "--max-batch", "--price", "H100=2.5"], "--price goes with a plan of trials"),
+    ],
+)
+def test_a_wrong_budget_or_price_is_one_message(arguments, message, tmp_path):
+    done = lmsweep(*arguments, "--store", tmp_path / "store")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_trials_may_begin_while_another_thread_ends_others(tmp_path):
+    trials = plan_of(GRID, tmp_path, batch_size=list(range(1, 33))).to_run
+    estimates = Estimates(Store(str(tmp_path)))
+    pace = Pace(trials, {id(one): estimates.of(one) for one in trials})
+    gate = Gate(pace, until=time.monotonic() + 1e9, on_close=lambda: None)
+    over = Event()
+
+    def end_them() -> None:
+        while not over.is_set():
+            for planned in trials:
+                gate.ended(planned)
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    ending = Thread(target=end_them)
+    ending.start()
+    try:
+        assert all(gate.admits(planned) for _ in range(3) for planned in trials)
+    finally:
+        over.set()
+        ending.join()
+        sys.setswitchinterval(usual)
+
+
+def test_a_run_whose_budget_holds_no_trial_starts_nothing(tmp_path):
+    words = ["run", write_sweep(tmp_path), "--store", tmp_path / "store", "--budget", "1s", "--no-predict"]
+    script = (
+        "import sys\nfrom lmsweep.orchestrator.commands.app import app\n"
+        "try:\n    app(sys.argv[1:])\nfinally:\n    print('ray' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *map(str, words)], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"2 trials \(.*\) did not fit into 1s", done.stdout)
+    assert done.stdout.endswith("False\n"), "Ray was started for nothing"
+
+
+@pytest.mark.slow
+def test_a_run_with_a_budget_leaves_what_does_not_fit_to_the_next(tmp_path):
+    sweep = write_sweep(tmp_path, context_length=[16, 32], timeout_seconds=600)
+    store = tmp_path / "store"
+    nothing = lmsweep("run", sweep, "--store", store, "--budget", "1s")
+    assert nothing.returncode == 0, nothing.stdout + nothing.stderr
+    assert re.search(r"2 trials \(.*\) did not fit into 1s", nothing.stdout)
+    assert lmsweep("run", sweep, "--store", store, "--budget", "1h").returncode == 0
+    plan = json.loads(lmsweep("plan", sweep, "--fresh", "--store", store, "--format", "json").stdout)
+    for one in plan["trials"]:
+        assert 0.0 < one["expected_seconds"] < 60.0
+    assert plan["expected_seconds"] > sum(one["expected_seconds"] for one in plan["trials"])
+    assert plan["expected_dollars_reason"] == "--price was not given"
+
+
+@pytest.mark.slow
+def test_quick_on_a_slow_machine_takes_fewer_samples_and_says_what_it_left_out(tmp_path):
+    """Slow for the work that it is given: a context for which a step takes minutes on any two cores."""
+    changes = ["--set", "precision=fp32", "--set", "context_length=32,32768", "--no-predict"]
+    done = lmsweep("run", "quick", *changes, "--budget", "1m", "--store", tmp_path / "store")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"trials? \(.*context_length 32768.*\) did not fit into 1m; `lmsweep run quick", done.stdout)
+    rows = pd.read_parquet(tmp_path / "store" / "measurements")
+    times = rows[(rows["metric"] == "time") & (rows["phase"] == "step")]
+    assert set(times["context_length"]) == {32} and set(times["status"]) == {"ok"}
+    for samples, flags in zip(times["samples"], times["flags"], strict=True):
+        assert 1 <= len(samples) <= 20
+        assert len(samples) == 10 or "not_converged" in flags
+
+
+@pytest.mark.slow
+def test_ctrl_c_finishes_what_runs_and_begins_nothing_more(tmp_path):
+    sweep = write_sweep(tmp_path, context_length=[16, 24, 32], measure_steps=50)
+    process = start("run", sweep, "--store", tmp_path / "store")
+    wait_for_child(process)
+    out, err = interrupt(process)
+    assert process.returncode == 130, out + err
+    assert "press it again to end at once" in out
+    assert "Supervisor" not in out
+    assert re.search(r"\[1/3\]", out) and not re.search(r"\[2/3\]", out)
+    rows = pd.read_parquet(tmp_path / "store" / "measurements")
+    assert rows["trial_id"].nunique() == 1 and set(rows["status"]) == {"ok"}

@@ -1,0 +1,187 @@
+"""The processes that predict memory while a plan is made: they end with whoever asked them, say how far they are, and
+what they have found by then is kept.
+"""
+
+import json
+import os
+import re
+import signal
+import time
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from lmsweep.orchestrator.planning import memory_predictions, prediction_process
+from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
+from lmsweep.orchestrator.planning.memory_predictions import Predictions
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.analytic.memory_bounds import bounds_of
+from lmsweep.trials.analytic.memory_prediction import upper_bound
+from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.prediction.predict import _frontiers, predict, side_by_side
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.quantities import gib
+from tests.support.command import lmsweep, lmsweep_here, start
+
+SIDE_BY_SIDE = min(2, len(usable_cores()))
+"""Processes that predict at the same time, at least."""
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def predicting(pid: int) -> list[psutil.Process]:
+    """The processes at it, once all are."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        found = [
+            one
+            for one in psutil.Process(pid).children(recursive=True)
+            if "lmsweep.trials.prediction.predict" in one.cmdline()
+        ]
+        if len(found) > SIDE_BY_SIDE or (found and SIDE_BY_SIDE == 1):
+            return found
+        time.sleep(0.05)
+    raise AssertionError("nothing predicts")
+
+
+def kept(folder: Path) -> list[str]:
+    """The lines of the cache, one for each prediction."""
+    return [line for path in folder.glob("lmsweep/*") for line in path.read_text().split("\n") if line]
+
+
+def test_predictions_that_nobody_wants_are_given_up_at_once():
+    begun = Predictions(load_sweep("local-gpu").trials)
+    found = predicting(os.getpid())
+    began = time.monotonic()
+    begun.close()
+    assert time.monotonic() - began < 10
+    assert not psutil.wait_procs(found, timeout=10)[1], "they go on"
+
+
+def test_what_was_predicted_before_a_plan_is_killed_is_kept(tmp_path: Path):
+    trials = load_sweep("local-gpu", {"compile": ["none"]}).trials
+    first = Predictions(trials)
+    count = first.asked
+    until = time.monotonic() + 120
+    while time.monotonic() < until and not kept(tmp_path):
+        time.sleep(0.05)
+    first.close()
+    lines = kept(tmp_path)
+    assert 0 < len(lines) < count, "nothing is kept before all is known"
+
+    cache = next(tmp_path.glob("lmsweep/*"))
+    cache.write_text(cache.read_text() + lines[0][: len(lines[0]) // 2])  # killed while it wrote
+    second = Predictions(trials)
+    assert second.asked == count - len(lines)
+    second.close()
+
+
+def test_a_plan_that_waits_for_predictions_says_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(prediction_process, "SAY_EVERY", 0.2)
+    trials = load_sweep("local-gpu", {"compile": ["none"], "model": ["small"]}).trials
+    begun = Predictions(trials)
+    count = begun.asked
+    begun.of(trials[0], "NVIDIA H100 80GB HBM3")
+    said = capsys.readouterr().err
+    assert re.search(rf"^predicted 0 of {count}$", said, re.MULTILINE)
+    assert re.search(rf"^predicted [1-9]\d* of {count}, about [\d.]+ \w+ to go$", said, re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_plan_that_is_ended_leaves_nothing_predicting(how: signal.Signals, tmp_path: Path):
+    with start("plan", "local-gpu", "--for", "H100", "--store", tmp_path / "store") as process:
+        found = predicting(process.pid)
+        os.killpg(process.pid, how) if how == signal.SIGINT else process.kill()  # Ctrl-C reaches the whole group
+        _, err = process.communicate(timeout=60)
+    assert not psutil.wait_procs(found, timeout=10)[1], "they go on"
+    assert process.returncode == (130 if how == signal.SIGINT else -how)
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_a_sweep_that_nothing_here_can_run_ends(tmp_path: Path):
+    done = lmsweep("run", "local-gpu", "--store", tmp_path / "store", CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 0 and "40 unsupported" in done.stdout, done.stdout + done.stderr
+    assert "lmsweep run quick" in done.stdout, "no word of what to do instead"
+    again = lmsweep("plan", "local-gpu", "--no-predict", "--store", tmp_path / "store", CUDA_VISIBLE_DEVICES="")
+    assert "40 stored: this machine has no cuda device" in again.stdout, again.stdout
+
+
+MODES = ("forward", "forward_backward", "train_step")
+
+
+def test_a_few_peaks_bound_those_of_smaller_and_larger_trials():
+    sizes = {name: asdict(size) for name, size in SIZES.items() if name in ("small", "medium", "large")}
+    configs = [
+        TrialConfig(model=name, **size, batch_size=batch, context_length=context, mode=mode)
+        for name, size in sizes.items()
+        for batch in range(1, 17)
+        for context in range(64, 1025, 64)
+        for mode in MODES
+    ]
+    peaks = [upper_bound(config, "model") * (1 + MODES.index(config.mode)) for config in configs]
+    room, asked = sorted(peaks)[len(peaks) // 2], []
+
+    def peak(index: int) -> int:
+        asked.append(index)
+        return peaks[index]
+
+    bounds = bounds_of(configs, room, peak, most=40)
+    assert len(asked) == 40
+    assert all((one.low or 0) <= true <= (one.high or true) for one, true in zip(bounds, peaks, strict=True))
+    decided = [(one.low or 0) > room or (one.high is not None and one.high <= room) for one in bounds]
+    assert sum(decided) > 0.7 * len(configs)
+
+    asked.clear()
+    bounds = bounds_of(configs, room, peak, most=len(configs))
+    assert all(
+        (one.low or 0) > room if true > room else one.high <= room for one, true in zip(bounds, peaks, strict=True)
+    )
+    assert len(asked) < len(configs) / 10
+
+
+@pytest.mark.slow
+def test_of_very_many_trials_some_are_predicted_and_no_other_is_said_to_fit_or_not_wrongly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(memory_predictions, "MOST", 5)
+    monkeypatch.setattr(memory_predictions, "BOUND_SECONDS", 120.0)
+    axes = {"model": ["tiny", "small"], "context_length": [64, 256, 1024], "batch_size": [1, 4, 16, 64]}
+    fixed = {"device": "cuda", "mode": "train_step"}
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text(yaml.safe_dump({"name": "s", "grids": [{"workloads": ["timing"], "axes": axes, "fixed": fixed}]}))
+    command = ["plan", sweep, "--for", "4GB", "--store", tmp_path / "none", "--format", "json"]
+    found = json.loads(lmsweep_here(*command))["trials"]
+    room = 4 * 10**9 - CUDA_RESERVE
+    reasons = {one["predicted_peak_reason"] for one in found}
+    assert f"it needs less than {gib(room)}" in reasons
+    assert any("by those predicted of smaller and larger trials" in (reason or "") for reason in reasons)
+    actions = set()
+    for one in found:
+        peak = predict(TrialConfig(**one["config"])).on("a device of 4GB").peak
+        assert one["predicted_peak_bytes"] in (None, peak)
+        assert one["action"] == ("run" if peak <= room else "predicted_oom"), one
+        actions.add(one["action"])
+    assert len(actions) == 2
+    assert 0 < len(kept(tmp_path)) < 12
+
+
+def test_a_frontier_that_cannot_be_found_leaves_the_others_theirs():
+    tiny = TrialConfig(model="tiny", **asdict(SIZES["tiny"]), device="cuda")
+    no_such_budget = 2**70  # a batch that fills it has more elements than PyTorch can count
+    found = side_by_side(
+        partial(_frontiers, dimension="batch_size"), [tiny, tiny], [no_such_budget, 10**9], ["NVIDIA H100"] * 2
+    )
+    assert found[0]["largest"] is None and found[0]["reason"].startswith("predicting it failed: RuntimeError: ")
+    assert found[1]["largest"] > 0 and found[1]["reason"] is None

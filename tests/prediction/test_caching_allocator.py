@@ -1,0 +1,139 @@
+"""The simulated allocator, rule by rule. What it says of whole trials is held against an H200 in test_predict.py."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmsweep.trials.prediction.caching_allocator import MIB, Block, CachingAllocator, OutOfMemoryError
+
+
+@pytest.mark.parametrize(
+    ("requested", "block", "segment"),
+    [
+        (1, 512, 2 * MIB),
+        (513, 1024, 2 * MIB),
+        (MIB, MIB, 2 * MIB),
+        (MIB + 1, MIB + 512, 20 * MIB),
+        (10 * MIB - 512, 10 * MIB - 512, 20 * MIB),
+        (10 * MIB, 10 * MIB, 10 * MIB),
+        (12 * MIB + 1, 12 * MIB + 512, 14 * MIB),
+        (13 * MIB, 14 * MIB, 14 * MIB),
+    ],
+)
+def test_a_request_is_rounded_up_and_takes_a_block_of_a_segment_of_its_pool(
+    requested: int, block: int, segment: int
+) -> None:
+    allocator = CachingAllocator()
+    assert allocator.allocate(requested).bytes == block
+    assert (allocator.allocated, allocator.reserved) == (block, segment)
+
+
+def test_small_and_large_requests_share_no_segment() -> None:
+    allocator = CachingAllocator()
+    allocator.free(allocator.allocate(20 * MIB))
+    allocator.allocate(512)
+    assert allocator.reserved == 22 * MIB
+
+
+def test_what_a_large_block_has_beyond_the_request_is_split_off_if_it_is_more_than_a_mebibyte() -> None:
+    allocator = CachingAllocator()
+    allocator.free(allocator.allocate(16 * MIB))
+    whole = allocator.allocate(15 * MIB)
+    assert whole.bytes == allocator.allocated == 16 * MIB
+    allocator.free(whole)
+    assert allocator.allocate(15 * MIB - 512).bytes == 15 * MIB - 512
+    assert allocator.reserved == 16 * MIB
+
+
+def test_a_block_in_the_small_pool_is_split_to_the_last_512_bytes() -> None:
+    allocator = CachingAllocator()
+    for _ in range(2 * MIB // 512):
+        allocator.allocate(512)
+    assert allocator.allocated == allocator.reserved == 2 * MIB
+
+
+def test_the_smallest_free_block_that_is_large_enough_is_handed_out() -> None:
+    allocator = CachingAllocator()
+    blocks = [allocator.allocate(size * MIB) for size in (40, 20, 30)]
+    for block in blocks:
+        allocator.free(block)
+    assert allocator.allocate(19 * MIB + 512).address == blocks[1].address
+    assert allocator.allocate(19 * MIB + 512).address == blocks[2].address
+
+
+def test_of_free_blocks_of_one_size_that_of_the_lowest_address_is_handed_out_which_was_reserved_last() -> None:
+    allocator = CachingAllocator()
+    first, second = allocator.allocate(20 * MIB), allocator.allocate(20 * MIB)
+    allocator.free(second)
+    allocator.free(first)
+    assert second.address < first.address
+    assert allocator.allocate(20 * MIB).address == second.address
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (0, 2, 1), (1, 0, 2)])
+def test_freed_blocks_are_joined_with_free_ones_beside_them(order: tuple[int, ...]) -> None:
+    allocator = CachingAllocator()
+    blocks = [allocator.allocate(6 * MIB) for _ in range(3)]  # of one segment of 20 MiB
+    for i in order:
+        allocator.free(blocks[i])
+    assert allocator.allocate(20 * MIB).bytes == allocator.reserved == 20 * MIB
+
+
+def test_what_is_wholly_free_goes_back_to_the_device_when_there_is_no_room_for_another_segment() -> None:
+    allocator = CachingAllocator(limit=62 * MIB)
+    allocator.free(allocator.allocate(30 * MIB))
+    allocator.free(allocator.allocate(512))
+    allocator.allocate(20 * MIB)  # of the 30
+    assert allocator.reserved == 32 * MIB
+    kept = allocator.allocate(30 * MIB)
+    assert allocator.reserved == 62 * MIB
+    allocator.free(kept)
+    allocator.allocate(32 * MIB)
+    assert allocator.reserved == 62 * MIB  # 30 and 2 went back
+
+
+def test_a_request_fails_if_what_is_free_lies_between_blocks_or_is_too_little() -> None:
+    allocator = CachingAllocator(limit=40 * MIB)
+    allocator.free(allocator.allocate(30 * MIB))
+    small = allocator.allocate(12 * MIB)
+    with pytest.raises(OutOfMemoryError):
+        allocator.allocate(20 * MIB)
+    assert (allocator.allocated, allocator.reserved) == (12 * MIB, 30 * MIB)
+    allocator.free(small)
+    assert allocator.allocate(40 * MIB).bytes == allocator.reserved == 40 * MIB
+
+
+def test_a_block_is_freed_once() -> None:
+    allocator = CachingAllocator()
+    block = allocator.allocate(1)
+    allocator.free(block)
+    with pytest.raises(AssertionError):
+        allocator.free(block)
+
+
+sizes = st.one_of(st.integers(1, 4096), st.integers(1, 4 * MIB), st.integers(9 * MIB, 40 * MIB))
+
+
+@given(st.lists(st.tuples(sizes, st.none() | st.integers(0, 30)), max_size=60))
+def test_blocks_hold_what_was_requested_and_never_overlap_and_all_freed_is_as_new(
+    steps: list[tuple[int, int | None]],
+) -> None:
+    """Each step allocates so many bytes and may then free one of the blocks that are handed out."""
+    allocator = CachingAllocator()
+    handed_out: list[tuple[int, Block]] = []
+    for requested, freed in steps:
+        handed_out.append((requested, allocator.allocate(requested)))
+        if freed is not None and freed < len(handed_out):
+            allocator.free(handed_out.pop(freed)[1])
+        assert allocator.allocated == sum(block.bytes for _, block in handed_out) <= allocator.reserved
+        assert all(requested <= block.bytes < requested + MIB + 512 for requested, block in handed_out)
+        ranges = sorted((block.address, block.address + block.bytes) for _, block in handed_out)
+        assert all(end <= begin for (_, end), (begin, _) in pairwise(ranges))
+    reserved = allocator.reserved
+    for _, block in handed_out:
+        allocator.free(block)
+    assert (allocator.allocated, allocator.reserved) == (0, reserved)
+    assert sum(size for pool in allocator._free for size, _, _ in pool) == reserved
+    assert all(block.before is block.after is None for pool in allocator._free for _, _, block in pool)

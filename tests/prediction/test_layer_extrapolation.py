@@ -1,0 +1,72 @@
+"""A deep model's allocations, put together from two small models', against those of the deep model itself."""
+
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import pytest
+
+from lmsweep.trials.prediction.allocation_trace import Event, Stretch, Trace
+from lmsweep.trials.prediction.layer_extrapolation import deepen
+from lmsweep.trials.prediction.meta_run import model_trace
+from tests.prediction.test_predict import small
+
+
+def trace(**phases: list[Event]) -> Trace:
+    return [Stretch(phase=phase, events=events) for phase, events in phases.items()]
+
+
+def alike(trace: Trace) -> list[Any]:
+    """The trace without what makes no difference: the numbers of pieces, and the order in which several are freed."""
+    numbers: dict[int, int] = {}
+    lines: list[Any] = []
+    for stretch in trace:
+        for allocates, events in groupby(stretch.events, key=lambda event: event[1] > 0):
+            if allocates:
+                known = [(numbers.setdefault(piece, len(numbers)), change) for piece, change in events]
+            else:
+                known = sorted((numbers[piece], change) for piece, change in events)
+            lines.append((stretch.phase, known))
+    return lines
+
+
+def test_backward_frees_what_forward_made_from_the_last_layer_to_the_first() -> None:
+    one = trace(forward=[(0, 100), (1, 10)], backward=[(2, 7), (1, -10), (3, 1), (0, -100)])
+    two = trace(
+        forward=[(0, 100), (1, 10), (2, 10)],
+        backward=[(3, 7), (2, -10), (4, 7), (1, -10), (5, 1), (0, -100)],
+    )
+    three = trace(
+        forward=[(0, 100), (1, 10), (2, 10), (3, 10)],
+        backward=[(4, 7), (3, -10), (5, 7), (2, -10), (6, 7), (1, -10), (7, 1), (0, -100)],
+    )
+    deep = deepen(one, two, 2)
+    assert deep is not None and alike(deep) == alike(three)
+
+
+def test_models_that_differ_by_more_than_a_layer_put_in_between_say_nothing_of_deep_ones() -> None:
+    assert deepen(trace(forward=[(0, 100), (1, 10)]), trace(forward=[(0, 200), (1, 10), (2, 20)]), 2) is None
+    # The third layer would free again what the second has freed.
+    one, two = trace(forward=[(0, 5), (1, 10)]), trace(forward=[(0, 5), (1, 10), (2, 10), (0, -5)])
+    assert deepen(one, two, 1) is not None
+    assert deepen(one, two, 2) is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"precision": "bf16", "attention": "sdpa"},
+        {"checkpointing": "block", "precision": "bf16"},
+        {"zero_grad": "before_backward"},
+        {"zero_grad": "before_backward", "mode": "forward_backward"},
+        {"optimizer": "adamw_foreach"},
+        {"optimizer": "adamw_loop"},
+        {"mode": "forward"},
+    ],
+    ids=str,
+)
+def test_the_allocations_of_a_deep_model_are_put_together_one_by_one(fields: dict[str, Any]) -> None:
+    config = small(num_layers=5, device="cuda", **fields)
+    deep = deepen(*(model_trace(replace(config, num_layers=few)) for few in (1, 2)), 4)
+    assert deep is not None and alike(deep) == alike(model_trace(config))

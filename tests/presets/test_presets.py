@@ -1,0 +1,337 @@
+"""Tables by name: each as it is printed, in every format, and held against numbers that are known otherwise.
+
+To accept a change: UPDATE_GOLDEN=1 pytest tests/presets/test_presets.py, and read the difference. The store
+tests/support/stores/cpu was made by `lmsweep run tests/support/stores/cpu.yaml --store FOLDER --no-predict` and `python
+benchmarks/keep.py tests/support/stores/cpu FOLDER`; another run gives other numbers, and other files in
+tests/support/golden/presets.
+"""
+
+import csv
+import io
+import shutil
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lmsweep import analysis
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.data.sample_stats import describe_samples
+from lmsweep.analysis.metrics.cost import cost
+from lmsweep.analysis.metrics.roofline import roofline
+from lmsweep.analysis.metrics.scaling import frontier, scaling
+from lmsweep.analysis.presets import PRESETS, make_preset
+from lmsweep.analysis.reference import published
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.pivot import Table
+from lmsweep.analysis.tables.render import FORMATS
+from lmsweep.trials.analytic.prices import parse_prices
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.spec.config import RequestError
+from tests.support.command import ROOT, lmsweep
+from tests.support.golden_files import check_golden
+from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
+
+GOLDEN = ROOT / "tests" / "support" / "golden" / "presets"
+SUFFIXES = {"text": "txt", "markdown": "md", "latex": "tex", "typst": "typ", "csv": "csv", "html": "html"}
+BF16 = replace(H200, autocast_dtype="bfloat16")
+
+CPU = ROOT / "tests/support/stores/cpu"
+END_TO_END, BEST, ATTENTION, TWO_GPUS = (
+    ROOT / "analysis/reference" / name
+    for name in ("h200-end-to-end", "h200-best-2.7b", "h200-attention", "h200-x2-ddp")
+)
+_FIRST = {"context_length": "32", "precision": "fp32"}
+SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
+    "end-to-end": (CPU, {}),
+    "warm-up": (CPU, {"context_length": "64", "precision": "fp32", "compile": "none"}),
+    "warm-up-series": (END_TO_END, {"model": "small", "compile": "none"}),
+    "precision-speed": (END_TO_END, {"model": "small,2.7b"}),
+    "compile-speed": (BEST, {}),
+    "attention": (ATTENTION, {"d_model": "64"}),
+    "attention-compile": (ATTENTION, {}),
+    "parameters": (END_TO_END, {}),
+    "accumulation": (CPU, {}),
+    "reciprocal-rms": (CPU, {}),
+    "dtypes-toy": (CPU, {}),
+    "dtypes": (CPU, {}),
+    "errors": (CPU, {}),
+    "roofline": (END_TO_END, {}),
+    "scaling": (END_TO_END, {}),
+    "frontier": (CPU, {}),
+    "cost": (END_TO_END, {"model": "small,2.7b"}),
+    "memory": (CPU, {}),
+    "memory-parts": (CPU, {}),
+    "allocations": (CPU, _FIRST),
+    "kernels": (CPU, {}),
+    "kernels-by-range": (CPU, _FIRST),
+    "kernels-all": (CPU, _FIRST),
+    "operators": (CPU, _FIRST),
+    "matmul-share": (CPU, {}),
+    "softmax-matmul": (CPU, {}),
+    "profile-time": (CPU, {}),
+    "ddp": (CPU, {}),
+    "ddp-variants": (TWO_GPUS, {"model": "small,xl"}),
+    "ddp-links": (CPU, {}),
+    "ddp-memory": (TWO_GPUS, {"model": "small,xl", "ddp": "flat,torch,zero1"}),
+}
+"""Preset -> the store and the conditions of its golden files."""
+
+LINES = 30
+"""Of a listing, the first so many: a step has hundreds of kernels."""
+
+
+@cache
+def results(store: Path) -> Results:
+    return Results(str(store))
+
+
+def preset(name: str, **where: str) -> Table | Listing:
+    store, _ = SOURCES[name]
+    chosen = Results(str(store), where, parse_prices(["H200=3.5"]) if name == "cost" else ())
+    chosen.__dict__["everything"] = results(store).everything  # read once for all
+    table = PRESETS[name].make(chosen)
+    return replace(table, frame=table.frame.head(LINES)) if isinstance(table, Listing) else table
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Attempts:
+    return Attempts(tmp_path / "results")
+
+
+def gpu(model: str = "small", **fields: Any) -> Any:
+    return config(model, device="cuda", **fields)
+
+
+def test_every_preset_has_golden_files() -> None:
+    assert set(SOURCES) == set(PRESETS)
+    assert set(SUFFIXES) == set(FORMATS)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_preset_is_printed_as_its_golden_files_have_it(name: str) -> None:
+    table = preset(name, **SOURCES[name][1])
+    for output_format, suffix in SUFFIXES.items():
+        check_golden(analysis.render(table, output_format), GOLDEN / f"{name}.{suffix}")
+
+
+def test_parts_of_a_step_come_from_the_mode_that_measures_them_alone(attempts: Attempts) -> None:
+    attempts.ok(gpu(mode="train_forward"), {"forward.time": samples(0.010, 1e-5), "step.time": samples(0.011, 1e-5)})
+    pair = {
+        "forward.time": samples(0.012, 1e-5),
+        "backward.time": samples(0.020, 1e-5),
+        "step.time": samples(0.032, 1e-5),
+    }
+    attempts.ok(gpu(mode="forward_backward"), pair)
+    whole = {"forward.time": samples(0.013, 1e-5), "backward.time": samples(0.021, 1e-5)}
+    whole |= {"optimizer.time": samples(0.005, 1e-5), "step.time": samples(0.039, 1e-5)}
+    attempts.ok(gpu(), whole, flags=(Flag.HOST_BOUND,))
+    attempts.failed(gpu("2.7b"), "oom")
+    attempts.ok(gpu("2.7b", mode="train_forward"), {"forward.time": samples(0.5, 1e-4)})
+    table = make_preset("end-to-end", attempts.store)
+    assert isinstance(table, Table)
+    small = table.median.loc[("small", 256)].to_dict()
+    wanted = {"forward": 0.010, "backward": 0.020, "forward_backward": 0.032, "optimizer": 0.005, "step": 0.039}
+    assert {key[-1].removesuffix(".time"): value for key, value in small.items()} == pytest.approx(wanted)
+    large = {key[-1].removesuffix(".time"): word for key, word in table.status.loc[("2.7b", 256)].items()}
+    assert large == {"forward": "ok", "backward": "oom", "forward_backward": "-", "optimizer": "oom", "step": "oom"}
+
+
+def test_devices_are_groups_of_columns(attempts: Attempts) -> None:
+    attempts.ok(gpu(), {"step.time": samples(0.1, 1e-3)})
+    attempts.ok(config(), {"step.time": samples(2.0, 1e-2)}, fingerprint=LAPTOP)
+    table = make_preset("end-to-end", attempts.store)
+    assert isinstance(table, Table)
+    assert list(table.median.columns) == [
+        ("cpu", LAPTOP.device_name, "step.time"), ("cuda", "NVIDIA H200", "step.time")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["ddp", "ddp-variants", "ddp-links"])
+def test_gloo_and_nccl_are_never_in_one_column(name: str, tmp_path: Path) -> None:
+    for number, store in enumerate((CPU, TWO_GPUS)):
+        for path in (store / "measurements").glob("*.parquet"):
+            (tmp_path / "measurements").mkdir(exist_ok=True)
+            shutil.copy(path, tmp_path / "measurements" / f"{number}-{path.name}")
+    table = make_preset(name, str(tmp_path))
+    assert isinstance(table, Table)
+    assert table.median.columns.names[:2] == ["device", "device_name"]
+    libraries = {
+        device: set(part["collective_library"]) for device, part in results(tmp_path).of("ddp").groupby("device")
+    }
+    assert libraries == {"cpu": {"gloo"}, "cuda": {"nccl 2.28.9"}}
+
+
+def test_a_speed_up_is_the_ratio_of_medians_and_backward_with_optimizer_is_summed_in_each_iteration(
+    attempts: Attempts,
+) -> None:
+    up, down = tuple(np.linspace(0.02, 0.04, 11)), tuple(np.linspace(0.009, 0.003, 11))
+    for compiled, factor in (("none", 1.0), ("block", 0.5)):
+        times = {"backward.time": tuple(factor * x for x in up), "optimizer.time": tuple(factor * x for x in down)}
+        attempts.ok(gpu(compile=compiled), times | {"step.time": samples(0.1 * factor, 1e-3)})
+    table = make_preset("compile-speed", attempts.store)
+    assert isinstance(table, Table)
+    assert table.median.loc[("small", 256, "step"), ("block", "speed_up")] == pytest.approx(2.0)
+    # Medians are 0.03 and 0.006.
+    sums = [one + other for one, other in zip(up, down, strict=True)]
+    assert table.median.loc[("small", 256, "backward_optimizer"), ("none", "time")] == pytest.approx(0.036)
+    assert table.low.loc[("small", 256, "backward_optimizer"), ("none", "time")] == describe_samples(sums)[1]
+    assert "2.00 ± 0.0" in analysis.render(table, "text")
+
+
+def test_reduced_precision_is_shown_as_a_change_in_percent(attempts: Attempts) -> None:
+    attempts.ok(gpu(), {"step.time": samples(0.1, 1e-6)})
+    attempts.ok(gpu(precision="bf16"), {"step.time": samples(0.074, 1e-6)}, fingerprint=BF16)
+    text = analysis.render(make_preset("precision-speed", attempts.store), "text")
+    # 74 / 100 less 1; 0.74 of the root of 1e-5² + (1e-6 / 0.074)²
+    assert "-26.0000 ± 0.0012" in text
+
+
+def test_a_ratio_without_a_baseline_or_a_second_reading_is_refused(attempts: Attempts) -> None:
+    attempts.ok(gpu(precision="bf16"), {"step.time": samples(0.074, 1e-6)}, fingerprint=BF16)
+    with pytest.raises(RequestError, match="the same precision, bf16"):
+        make_preset("precision-speed", attempts.store)
+    attempts.ok(gpu(precision="fp16"), {"step.time": samples(0.074, 1e-6)}, fingerprint=BF16)
+    with pytest.raises(RequestError, match="no result of precision fp32 or tf32"):
+        make_preset("precision-speed", attempts.store)
+
+
+def test_the_series_of_a_trial_is_every_iteration_in_order() -> None:
+    table = preset("warm-up-series", **SOURCES["warm-up-series"][1])
+    assert isinstance(table, Listing)
+    frame = analysis.load(str(END_TO_END))
+    row = frame[
+        (frame["model"] == "small") & (frame["compile"] == "none") & (frame["precision"] == "tf32")
+        & (frame["phase"] == "step") & (frame["metric"] == "time")
+    ].iloc[0]  # fmt: skip
+    lines = table.frame[table.frame["precision"] == "tf32"]
+    assert list(lines["step"]) == [*row["warmup_samples"], *list(row["samples"])[-10:]]  # of the newest process
+    assert list(lines["counts"]) == ["no"] * 5 + ["yes"] * 10
+
+
+def test_parameters_are_those_of_the_published_reports() -> None:
+    table = preset("parameters")
+    assert isinstance(table, Listing)
+    counts = table.frame.set_index("model")
+    assert counts.loc["small", "parameters"] == 128_625_408 and counts.loc["large", "parameters"] == 969_411_840
+    printed = published()
+    seed4 = printed[(printed["table"] == "model_table") & (printed["metric"] == "params")].set_index("model")["value"]
+    for model, value in seed4.items():
+        assert counts.loc[model, "without_embedding"] == pytest.approx(value, rel=0.01)
+
+
+def test_the_rate_of_a_step_is_held_against_datasheet_and_measured_ceiling(attempts: Attempts) -> None:
+    attempts.ok(gpu("2.7b", mode="forward_backward"), {"step.time": samples(0.5, 1e-3)})
+    rates = {"matmul.flops_rate": (4e13, 5e13, 6e13), "copy.bandwidth": (4e12,) * 3}
+    attempts.ok(
+        replace(gpu(), d_model=16384, model=None, d_ff=None, num_layers=None, num_heads=None), rates,
+        workload="ceiling", units={"matmul.flops_rate": "FLOP/s", "copy.bandwidth": "B/s"},
+    )  # fmt: skip
+    (row,) = roofline(analysis.load(attempts.store)).itertuples()
+    tokens = 4 * 256
+    per_layer = 8 * tokens * 2560**2 + 4 * tokens * 256 * 2560 + 6 * tokens * 2560 * 10240
+    flops = 3 * (32 * per_layer + 2 * tokens * 2560 * 10_000)
+    assert row.rate == pytest.approx(flops / 0.5)
+    assert row.peak == pytest.approx(66.9e12) and row.mfu == pytest.approx(row.rate / 66.9e12)
+    assert row.of_ceiling == pytest.approx(row.rate / 5e13)
+    weights = 12 * 3_406_809_600
+    assert row.intensity < flops / weights  # activations come on top
+    assert row.roof == pytest.approx(min(5e13, row.intensity * 4e12))
+
+
+def test_weights_in_bfloat16_are_held_against_the_ceiling_of_bfloat16(attempts: Attempts) -> None:
+    attempts.ok(gpu(precision="bf16_pure"), {"step.time": samples(0.5, 1e-3)})
+    product = replace(gpu(precision="bf16"), d_model=16384, model=None, d_ff=None, num_layers=None, num_heads=None)
+    rates = {"matmul.flops_rate": (5e14,) * 3}
+    attempts.ok(product, rates, workload="ceiling", units={"matmul.flops_rate": "FLOP/s"})
+    (row,) = roofline(analysis.load(attempts.store)).itertuples()
+    assert row.ceiling == 5e14
+
+
+def test_a_power_law_is_found_with_its_exponent(attempts: Attempts) -> None:
+    for context_length in (128, 256, 512, 1024):
+        attempts.ok(gpu(context_length=context_length), {"step.time": samples(1e-6 * context_length**1.5, 1e-9)})
+    (line,) = scaling(times_of(attempts)).itertuples()
+    assert line.along == "context_length" and (line.least, line.most, line.points) == (128, 1024, 4)
+    assert line.exponent == pytest.approx(1.5) and line.exponent_high - line.exponent_low < 1e-6
+    assert 1 < line.flops_exponent < 1.3
+
+
+def test_two_points_make_no_exponent(attempts: Attempts) -> None:
+    for context_length in (128, 256):
+        attempts.ok(gpu(context_length=context_length), {"step.time": samples(1, 0.1)})
+    with pytest.raises(RequestError, match="there is no fit"):
+        make_preset("scaling", attempts.store)
+
+
+def times_of(attempts: Attempts) -> pd.DataFrame:
+    frame = analysis.load(attempts.store)
+    return frame[(frame["phase"] == "step") & (frame["metric"] == "time")]
+
+
+def test_the_frontier_is_between_what_ran_and_what_did_not_fit(attempts: Attempts) -> None:
+    for context_length, status in ((128, "ok"), (256, "ok"), (512, "oom"), (1024, "predicted_oom")):
+        trial = gpu("xl", context_length=context_length)
+        if status == "ok":
+            attempts.ok(trial, {"step.time": samples(1, 0.1)})
+        else:
+            attempts.failed(trial, status)
+    attempts.failed(gpu("2.7b", context_length=128), "oom")
+    found = frontier(analysis.load(attempts.store)).set_index(["model", "along"])
+    assert found.loc[("xl", "context_length"), ["largest_ok", "smallest_oom"]].to_list() == [256, 512]
+    assert found.loc[("2.7b", "context_length"), "largest_ok"] is pd.NA
+    text = analysis.render(make_preset("frontier", attempts.store), "text")
+    assert "xl" in text and "512" in text
+
+
+def test_a_million_tokens_cost_what_their_hours_and_joules_do(attempts: Attempts) -> None:
+    attempts.ok(gpu(), {"step.time": samples(0.1024, 1e-6)})  # 1024 tokens: 10 000 a second
+    attempts.ok(gpu(), {"step.energy": (51.2,)}, workload="energy", units={"step.energy": "J"})
+    (row,) = cost(analysis.load(attempts.store), parse_prices(["H200=3.6"])).itertuples()
+    assert row.tokens_per_second == pytest.approx(10_000)
+    assert row.dollars == pytest.approx(0.1)  # 100 s of 0.001 dollars each
+    assert row.joules == pytest.approx(50_000)
+    (without,) = cost(analysis.load(attempts.store)).itertuples()
+    assert np.isnan(without.dollars)
+
+
+@pytest.mark.parametrize(
+    ("prices", "message"),
+    [
+        (["H200"], "write DEVICE=DOLLARS per hour"),
+        (["H200=cheap"], "write DEVICE=DOLLARS per hour"),
+        (["H200=-1"], "write DEVICE=DOLLARS per hour"),
+        (["A100=2"], "no such device here, but NVIDIA H200"),
+        (["H20=2"], "no such device here"),
+        (["H200=2", "NVIDIA=3"], "another price is of NVIDIA H200"),
+    ],
+)
+def test_a_wrong_price_is_refused(attempts: Attempts, prices: list[str], message: str) -> None:
+    attempts.ok(gpu(), {"step.time": samples(0.1024, 1e-6)})
+    with pytest.raises(RequestError, match=message):
+        cost(analysis.load(attempts.store), parse_prices(prices))
+
+
+def test_the_csv_of_a_listing_gives_back_every_number() -> None:
+    table = preset("cost", model="small")
+    assert isinstance(table, Listing)
+    lines = list(csv.DictReader(io.StringIO(analysis.render(table, "csv"))))
+    assert [float(line["dollars ($/Mtoken)"]) for line in lines] == list(table.frame["dollars"])
+    assert {line["status"] for line in lines} == {"ok"}
+
+
+def test_the_command_names_its_presets_and_prints_one(tmp_path: Path) -> None:
+    listed = lmsweep("table", "--list-presets")
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == list(PRESETS)
+    done = lmsweep("table", END_TO_END, "--preset", "cost", "--price", "H200=3.5", "--where", "model=small,2.7b")
+    assert done.stdout.rstrip() == (GOLDEN / "cost.txt").read_text().rstrip()
+    refused = lmsweep("table", END_TO_END, "--preset", "csot")
+    assert refused.returncode == 2 and "did you mean cost? (one of: end-to-end" in refused.stderr
+    unread = lmsweep("table", END_TO_END, "--price", "H200=3.5")
+    assert unread.returncode == 2 and "--price goes with --preset cost" in unread.stderr
+    lacking = lmsweep("table", END_TO_END, "--preset", "ddp")
+    assert lacking.returncode == 2 and "no such results of the workload ddp" in lacking.stderr

@@ -1,0 +1,159 @@
+"""How long the device worked in each phase: by made-up events, and by events that a GPU's profiler handed out."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+from torch.autograd import DeviceType
+
+from lmsweep.orchestrator.running.progress import outcome
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.profiling.attribution import Piece, device_pieces, surroundings
+from lmsweep.trials.profiling.device_time import device_rows, device_times, is_host_bound, union_length
+from lmsweep.trials.profiling.events import HostEvent
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.workloads import busy
+from tests.support.made_up_results import Attempts, config
+from tests.support.recorded import raw_events, recorded
+
+
+@dataclass(frozen=True)
+class Raw:
+    """An event as the profiler hands it out, whose fields are methods."""
+
+    what: str
+    on: DeviceType
+    call: int
+    start: int
+    end: int
+
+    def name(self) -> str:
+        return self.what
+
+    def device_type(self) -> DeviceType:
+        return self.on
+
+    def correlation_id(self) -> int:
+        return self.call
+
+    def start_ns(self) -> int:
+        return self.start
+
+    def duration_ns(self) -> int:
+        return self.end - self.start
+
+    def is_user_annotation(self) -> bool:
+        return self.what == "forward"
+
+
+def launch(call: int, at: int, what: str = "cudaLaunchKernel") -> Raw:
+    return Raw(what, DeviceType.CPU, call, at, at + 5)
+
+
+def kernel(call: int, start: int, end: int) -> Raw:
+    return Raw("gemm", DeviceType.CUDA, call, start, end)
+
+
+EVENTS = [
+    *(launch(1, 10), launch(2, 20), kernel(1, 50, 80), kernel(2, 80, 130)),  # forward is launched from 0 to 100
+    *(launch(3, 110, "cudaGraphLaunch"), kernel(3, 140, 150), kernel(3, 145, 160)),  # a graph: one call, two kernels
+    *(launch(4, 500), kernel(4, 510, 520)),  # between the iterations
+    *(launch(5, 1010), kernel(5, 1020, 1030), launch(6, 1110, "cuLaunchKernel"), kernel(6, 1300, 1340)),
+    *(launch(6, 1350, "Activity Buffer Request"), Raw("forward", DeviceType.CUDA, 0, 50, 130)),
+]
+MARKS = [[0, 100, 200], [1000, 1100, 1200]]
+"""Of two iterations of two phases."""
+
+
+def test_a_kernel_belongs_to_the_phase_in_which_it_was_launched_whenever_it_ran():
+    for events in (EVENTS, EVENTS[::-1]):
+        first, second = device_times(events, MARKS)
+        assert first.phases == pytest.approx((80e-9, 20e-9)) and first.step == pytest.approx(100e-9)
+        assert second.phases == pytest.approx((10e-9, 40e-9)) and second.step == pytest.approx(50e-9)
+
+
+def test_the_gap_is_what_is_left_of_the_step_until_its_last_kernel_ends():
+    first, second = device_times(EVENTS, MARKS)
+    assert first.gap == pytest.approx(100e-9), "the host was done later than the device"
+    assert second.gap == pytest.approx(290e-9), "the device was done later than the host"
+
+
+def test_a_trace_without_kernels_is_unknown_for_a_reason():
+    assert device_times([launch(1, 10)], MARKS) == []
+    rows = list(device_rows(["forward"], []))
+    names = ["forward.device_time", "step.device_time", "step.device_gap"]
+    assert [f"{row.phase}.{row.metric}" for row in rows] == names
+    assert {(row.samples, row.reason) for row in rows} == {(None, "the profiler saw no kernel")}
+
+
+def test_each_phase_and_the_step_have_a_row_with_a_sample_for_each_traced_iteration():
+    rows = {
+        f"{row.phase}.{row.metric}": row for row in device_rows(["forward", "backward"], device_times(EVENTS, MARKS))
+    }
+    assert [*rows] == ["forward.device_time", "backward.device_time", "step.device_time", "step.device_gap"]
+    assert rows["backward.device_time"].samples == pytest.approx((20e-9, 40e-9))
+    assert {row.unit for row in rows.values()} == {"s"}
+
+
+# Recorded events of an H200: a training step of tiny (two layers, bf16), PyTorch 2.11
+
+
+@pytest.mark.parametrize("name", ["h200-tiny-none", "h200-tiny-block"])
+def test_the_phases_of_a_recorded_step_hold_the_kernels_of_their_ranges(name: str):
+    hosts, devices = recorded(name)
+    pieces = device_pieces(hosts, surroundings(hosts), devices)
+    expected = [union_length(intervals_of(pieces, phase)) / 1e9 for phase in ("forward", "backward", "optimizer")]
+    (found,) = device_times(raw_events(name)[0], [marks_of(hosts)])
+    assert found.phases == pytest.approx(expected) and min(expected) > 0
+    assert found.step == pytest.approx(union_length((one.start, one.end) for one in devices) / 1e9)
+    window = max(one.end for one in devices) - marks_of(hosts)[0]
+    assert found.step + found.gap == pytest.approx(window / 1e9)
+
+
+def marks_of(hosts: Sequence[HostEvent]) -> list[int]:
+    """When forward, backward and the optimizer began, and when the optimizer ended."""
+    ranges = {one.name: one for one in hosts if one.is_annotation and one.name in ("forward", "backward", "optimizer")}
+    return [*(one.start for one in ranges.values()), ranges["optimizer"].end]
+
+
+def intervals_of(pieces: Sequence[Piece], phase: str) -> list[tuple[int, int]]:
+    found = [(piece.start, piece.start + piece.duration) for piece in pieces if phase_of(piece.range or "") == phase]
+    assert found
+    return found
+
+
+def phase_of(where: str) -> str:
+    if where.startswith("backward") or where == "accumulate_grad":
+        return "backward"
+    return "optimizer" if where == "optimizer" else "forward"
+
+
+# What follows from it
+
+
+def test_the_host_is_the_limit_where_the_device_waits_for_more_than_a_twentieth_of_the_step():
+    assert is_host_bound([0.94], [1.0, 1.0, 5.0])
+    assert not is_host_bound([0.96, 0.97], [1.0, 0.98, 5.0])
+    assert not is_host_bound([], [1.0]), "not known"
+
+
+def test_run_says_for_how_much_of_the_step_the_device_waited(tmp_path):
+    times = {"step.time": (9.0, 10.0, 12.0), "step.device_time": (2.4, 2.6), "forward.time": (0.1,)}
+    rows = Attempts(tmp_path / "store").ok(config(device="cuda"), times, flags=(Flag.HOST_BOUND,))
+    assert outcome(rows) == "10.0 s per step, in 75% of which the GPU waited"
+    assert outcome([replace(row, flags=()) for row in rows]) == "10.0 s per step"
+
+
+def test_the_device_s_time_is_the_union_of_what_ran():
+    assert union_length([]) == 0
+    assert union_length([(0, 10), (20, 25)]) == 15
+    assert union_length([(20, 25), (0, 10), (5, 22)]) == 25
+    assert union_length([(0, 100), (10, 20), (30, 40), (100, 101)]) == 101
+
+
+def test_a_cpu_is_its_own_host_and_has_no_busy_time():
+    size = {"d_model": 16, "d_ff": 16, "num_layers": 1, "num_heads": 2, "vocab_size": 20}
+    bench = Workbench(TrialConfig(**size, context_length=4, batch_size=1), requested_at=time.monotonic())
+    assert list(busy.measure(bench)) == [] and "profiled" not in bench.seconds

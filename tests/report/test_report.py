@@ -1,0 +1,393 @@
+"""The report in a real browser: what it shows, what it downloads, and that nothing in a store can break it."""
+
+import os
+import random
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from lmsweep import analysis
+from lmsweep.analysis.presets import make_preset
+from lmsweep.analysis.report import write_report
+from lmsweep.analysis.tables.number_format import choose_unit, interval_texts
+from lmsweep.analysis.tables.text_table import Markup, sheet_of
+from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.results.measurement import Kernel, Measurement, Timeline
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.spec.config import RequestError, Trial
+from lmsweep.trials.store.store import Store
+from tests.support.browser import chromium
+from tests.support.command import COMMAND, PYTHONPATH, lmsweep
+from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
+
+BF16 = replace(H200, autocast_dtype="bfloat16")
+HOSTILE = """</script><script>window.broken = 1</script><img src=x onerror="window.broken = 1">&amp; 'a,"b"'"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Every kind of cell there is, on a GPU, on a laptop and on a device with a hostile name."""
+    attempts = Attempts(tmp_path_factory.mktemp("report") / "results")
+
+    def both(forward: float, step: float, half: float) -> dict[str, tuple[float, ...] | None]:
+        return {"forward.time": samples(forward, half / 2), "step.time": samples(step, half)}
+
+    for i, context_length in enumerate((128, 256, 512, 1024)):
+        gpu: dict[str, Any] = {"device": "cuda", "context_length": context_length}
+        attempts.ok(
+            config("small", **gpu), both(0.0123 * (i + 1), 0.0456789 * (i + 1), 0.0004), flags=(Flag.HOST_BOUND,)
+        )
+        attempts.ok(config("small", compile="block", **gpu), both(0.004 * (i + 1), 0.0131 * (i + 1), 0.00015))
+        attempts.ok(config("small", precision="bf16", **gpu), both(0.015, 0.05, 0.02), fingerprint=BF16)
+        attempts.ok(config("small", context_length=context_length), both(0.9, 3.1, 0.2), fingerprint=LAPTOP)
+    attempts.failed(config("2.7b", device="cuda", context_length=1024), "oom")
+    attempts.failed(config("2.7b", device="cuda", context_length=512), "timeout")
+    attempts.ok(config("2.7b", device="cuda"), {"forward.time": (0.15,), "step.time": (0.45,)})
+    attempts.ok(config("medium"), {"step.time": None}, fingerprint=LAPTOP, reason='its clock stood, "twice", they say')
+    hostile = replace(config("tiny"), model=HOSTILE)
+    attempts.ok(hostile, both(1e-7, 2.5e-7, 1e-9), fingerprint=replace(LAPTOP, device_name=HOSTILE))
+    return attempts.store.location
+
+
+@pytest.fixture(scope="module")
+def report(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    run = lmsweep("report", store, "-o", path, "--with", "published")
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == f"{path} ({path.stat().st_size / 2**20:.1f} MiB); open it in a browser\n"
+    return path
+
+
+def open_page(browser: Browser, report: Path, **options: Any) -> Page:
+    """The page, of which every complaint is in `page.complaints`."""
+    context = browser.new_context(offline=True, **options)
+    context.set_default_timeout(5000)
+    page = context.new_page()
+    page.complaints = []  # type: ignore[attr-defined]
+    page.on("console", lambda message: page.complaints.append(message.text))  # type: ignore[attr-defined]
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))  # type: ignore[attr-defined]
+    page.on("request", lambda request: request.url.startswith(("file:", "blob:", "data:")) or
+            page.complaints.append(f"asked for {request.url}"))  # type: ignore[attr-defined]  # fmt: skip
+    page.goto(report.as_uri())
+    return page
+
+
+@pytest.fixture
+def page(browser: Browser, report: Path) -> Iterator[Page]:
+    page = open_page(browser, report, viewport={"width": 1280, "height": 900})
+    yield page
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+def downloaded(page: Page) -> str:
+    with page.expect_download() as download:
+        page.click("#download")
+    return download.value.path().read_text(encoding="utf-8")
+
+
+def wait_until(page: Page, condition: str) -> None:
+    """Playwright's own way needs an eval, which the page's policy forbids."""
+    deadline = time.monotonic() + 5
+    while not page.evaluate(condition):
+        assert time.monotonic() < deadline, condition
+        page.wait_for_timeout(20)
+
+
+def choose(page: Page, **choice: Any) -> None:
+    page.evaluate("choice => explorer.change(choice)", choice)
+
+
+def test_the_page_opens_offline_without_a_complaint_and_draws_within_seconds(page: Page) -> None:
+    assert page.title() == "results · lmsweep"
+    assert page.locator("#chart .scatterlayer .trace").count() > 4
+    assert page.evaluate("performance.now()") < 10_000  # 1.5 s on an idle machine; this is a guard against minutes
+    assert "2.7b" in page.inner_text("#matrix") and "oom" in page.inner_text("#matrix")
+
+
+def test_names_in_a_store_are_text_and_never_run(page: Page) -> None:
+    assert page.evaluate("window.broken") is None
+    assert HOSTILE in page.inner_text("#matrix")
+    assert HOSTILE in page.inner_text("section[aria-labelledby=where]")
+    choose(page, rows=["device_name", "context_length"], cols=["model", "precision", "compile"], x="model")
+    assert page.locator("#chart img, #chart script").count() == 0
+    assert page.evaluate("window.broken") is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "values"),
+    [
+        (None, None, None),
+        (["device_name"], ["model", "context_length", "precision", "compile"], ["forward.time", "step.mfu"]),
+        (["precision", "compile"], ["context_length", "model", "driver_version"], ["step.tflops", "step.time"]),
+        (
+            ["causal", "model", "autocast_dtype", "device_memory"],
+            ["compile", "context_length", "precision"],
+            ["step.time"],
+        ),
+    ],
+)
+def test_a_downloaded_csv_is_that_of_the_command(
+    page: Page, store: str, rows: list[str] | None, cols: list[str] | None, values: list[str] | None
+) -> None:
+    if rows:
+        choose(page, rows=rows, cols=cols, values=values)
+    frame = analysis.load(store)
+    layout = analysis.default_layout(frame, rows=rows, cols=cols, values=values)
+    table = analysis.pivot(frame, rows=layout[0], cols=layout[1], values=layout[2], where={})
+    assert downloaded(page) == analysis.render(table, "csv")
+    texts = sheet_of(table, Markup(mark="{}")).cells
+    shown = page.evaluate(
+        "[...document.querySelectorAll('.matrix tbody tr')].map("
+        "row => [...row.querySelectorAll('td')].map(cell => cell.textContent))"
+    )
+    assert shown == texts.to_numpy().tolist()
+
+
+def test_the_command_below_the_table_prints_it(page: Page, store: str) -> None:
+    page.click("details.filter >> text=precision")
+    page.get_by_label("bf16", exact=True).uncheck()
+    page.keyboard.press("Escape")
+    page.select_option("#add-values", "step.tokens_per_second")
+    page.click("[aria-label='remove step.time from Values']")
+    said = page.inner_text("#command")
+    assert said.startswith("lmsweep table ") and "--value step.tokens_per_second --where precision=fp32" in said
+    run = lmsweep(*said.split()[1:], "--format", "csv")
+    assert downloaded(page) + "\n" == run.stdout
+
+
+def test_tables_that_have_a_name_are_in_the_page_and_their_csv_is_that_of_the_command(page: Page, store: str) -> None:
+    page.click("details.table summary:has-text('end-to-end')")
+    assert "Times of a training step and of its parts" in page.inner_text("details.table[open] .caption")
+    assert "oom" in page.inner_text("details.table[open] tbody")
+    with page.expect_download() as download:
+        page.click("button[data-table=end-to-end]")
+    assert download.value.suggested_filename == "end-to-end.csv"
+    text = download.value.path().read_text(encoding="utf-8")
+    assert text == analysis.render(make_preset("end-to-end", store), "csv")
+
+
+def test_published_times_stand_beside_the_readers_with_what_differs(page: Page) -> None:
+    page.click("section[aria-labelledby=beside] summary")
+    page.wait_for_selector("section[aria-labelledby=beside] >> text=not stated")
+    text = page.inner_text("section[aria-labelledby=beside]")
+    assert "A100" in text and "not stated" in text and "suspected_tf32" in text
+
+
+def test_steps_are_drawn_under_the_limits_of_their_device(page: Page) -> None:
+    page.locator("[data-figures=roofline]").scroll_into_view_if_needed()
+    page.wait_for_selector("[data-figures=roofline] .main-svg")
+    legend = page.text_content("[data-figures=roofline] .legend") or ""
+    assert legend.startswith("precision") and "fp32: limit" in legend
+
+
+def test_a_crowded_cell_is_refused_and_the_way_out_is_a_button(page: Page) -> None:
+    page.click("[aria-label='remove compile from Columns']")
+    assert page.is_disabled("#download") and page.locator(".matrix").count() == 0
+    assert "They differ in compile." in page.inner_text("#matrix")
+    page.click("text=add compile to rows")
+    assert page.is_enabled("#download")
+    assert "compile" in page.inner_text(".matrix thead")
+
+
+def test_the_legend_names_the_fields_whose_readings_it_shows(page: Page) -> None:
+    told = page.text_content("#chart .legendtitletext")
+    assert told == "model, device_name, torch_version, precision, compile"
+    first = page.text_content("#chart .legendtext") or ""
+    assert len(first.split(", ")) == len(told.split(", "))
+    page.select_option("#x-axis", "model")
+    wait_until(page, "chart.layout.legend.title.text.startsWith('context_length, ')")
+
+
+def test_charts_have_log_axes_and_a_legend_that_hides_lines(page: Page) -> None:
+    assert page.evaluate("chart.layout.yaxis.type") == "log"
+    page.uncheck("#log-y")
+    assert page.evaluate("chart.layout.yaxis.type") == "linear"
+    page.locator("#chart .legendtoggle").first.click()
+    wait_until(page, "chart._fullData.some(trace => trace.visible === 'legendonly')")
+    page.select_option("#x-axis", "model")
+    assert page.evaluate("chart.layout.xaxis.title.text") == "model"
+
+
+def test_results_that_a_log_axis_cannot_show_are_counted_and_a_linear_one_shows_them(
+    browser: Browser, tmp_path: Path
+) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for context_length in (128, 256, 512, 1024):
+        values = {"error.relative": (0.0,) if context_length < 1024 else (1e-3,)}
+        attempts.ok(config(context_length=context_length), values, units={"error.relative": "1"})
+    write_report(attempts.store.location, tmp_path / "report.html")
+    page = open_page(browser, tmp_path / "report.html")
+    assert "3 results are 0 or less" in page.inner_text("#chart-note")
+    page.uncheck("#log-y")
+    assert page.inner_text("#chart-note") == ""
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+def test_a_point_tells_what_it_is(page: Page) -> None:
+    page.locator("#chart .scatterlayer .point").first.hover(force=True)
+    text = page.text_content("#chart .hoverlayer")
+    assert text and "step.time" in text and "context_length" in text
+
+
+def test_a_chart_is_kept_as_a_picture_and_sent_nowhere(page: Page) -> None:
+    buttons = page.eval_on_selector_all("#chart .modebar-btn", "all => all.map(one => one.dataset.title)")
+    assert buttons and not [title for title in buttons if "hare" in title or "loud" in title]
+    page.hover("#chart")
+    with page.expect_download() as download:
+        page.click("#chart .modebar-btn[data-title*=PNG]")
+    assert download.value.path().read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_control_is_reached_and_worked_by_keyboard(page: Page) -> None:
+    reached = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.id || document.activeElement.textContent.slice(0, 20)"))
+    for control in ("theme", "add-values", "add-rows", "add-cols", "x-axis", "colour", "log-y", "download"):
+        assert control in reached, reached
+    page.focus("#cols-0")
+    page.keyboard.press("Enter")
+    assert "precision" not in page.inner_text("fieldset:has(#add-cols)").splitlines()[1]
+    page.focus("details.filter summary")
+    page.keyboard.press("Enter")
+    assert page.locator("details.filter[open]").count() == 1
+    page.keyboard.press("Escape")
+    assert page.locator("details.filter[open]").count() == 0
+
+
+def brightness(page: Page, selector: str, property_: str) -> float:
+    colour = page.eval_on_selector(selector, f"element => getComputedStyle(element).{property_}")
+    return sum(float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]) / 3
+
+
+def test_it_is_dark_where_the_reader_likes_it_dark_and_light_by_choice(browser: Browser, report: Path) -> None:
+    page = open_page(browser, report, color_scheme="dark")
+    assert brightness(page, "body", "backgroundColor") < 60 and brightness(page, "body", "color") > 180
+    assert brightness(page, "#chart .xtick text", "fill") > 180
+    page.select_option("#theme", "light")
+    assert brightness(page, "body", "backgroundColor") > 240
+    wait_until(page, "getComputedStyle(document.querySelector('#chart .xtick text')).fill === 'rgb(27, 31, 36)'")
+    page.context.close()
+
+
+def test_a_phone_shows_it_without_scrolling_sideways(browser: Browser, report: Path) -> None:
+    page = open_page(browser, report, viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True)
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    box = page.locator("#chart .main-svg").first.bounding_box()
+    assert box and box["x"] >= 0 and box["x"] + box["width"] <= 360
+    page.context.close()
+
+
+def kernel(range_: str, name: str, seconds: float) -> Kernel:
+    rest: dict[str, Any] = dict.fromkeys(("share", "mean", "median", "min", "max"), 0.0)
+    none: dict[str, Any] = dict.fromkeys(("operator", "stdev", "grid", "block"))
+    return Kernel(range=range_, kernel=name, total=seconds, instances=4, steps=2, **rest, **none)
+
+
+def test_memory_over_an_iteration_and_kernels_by_range_are_drawn(browser: Browser, tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "results"))
+    for context_length, held in ((128, 3 * 2**30), (256, 5 * 2**30)):
+        trial = Trial(config=config(context_length=context_length), workloads=("memory", "profile"), sweep="made-up")
+        attempt = Attempt.begin(trial)
+        points = {"weights": (held, held), "activations": (0, 2**30)}
+        timelines = [Timeline(phase="forward", category=name, positions=(0, 9), bytes=points[name]) for name in points]
+        peak = Measurement(phase="step", metric="peak_allocated", unit="B", samples=(held + 2.0**30,))
+        store.keep(attempt.rows("memory", [*timelines, peak], H200))
+        kernels = [kernel("attention", "sgemm<1>", held / 1e12), kernel("backward of attention", HOSTILE, 0.004)]
+        time_ = Measurement(phase="attention", metric="kernel_time", unit="s", samples=(held / 1e12,))
+        store.keep(attempt.rows("profile", [*kernels, time_], H200))
+    write_report(store.location, tmp_path / "report.html")
+    page = open_page(browser, tmp_path / "report.html", viewport={"width": 360, "height": 740})
+    tops = {}
+    for section in ("memory", "kernels"):
+        target = f"document.querySelector('[data-figures={section}]')"
+        axis = "yaxis" if section == "memory" else "xaxis"
+        page.locator(f"[data-figures={section}]").scroll_into_view_if_needed()
+        page.wait_for_selector(f"[data-figures={section}] .main-svg")
+        for length in (128, 256):
+            page.select_option(f"#choose-{section}", label=f"model small, context_length {length}")
+            tops[section, length] = page.evaluate(f"{target}._fullLayout.{axis}.range[1]")
+    assert 4 <= tops["memory", 128] < 4.5 and 6 <= tops["memory", 256] < 6.5  # GiB
+    assert tops["kernels", 128] >= 2 and tops["kernels", 256] > 2.6  # ms of one step
+    assert "weights" in (page.text_content("[data-figures=memory] .legend") or "")
+    assert "backward of attention" in page.inner_text("[data-figures=kernels]")
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+def test_the_page_prints_the_digits_of_the_command(page: Page) -> None:
+    """Halves are of both binary kinds: those that a float holds exactly are rounded to even digits."""
+    draw = random.Random(7)
+    triples = []
+    for exponent in range(-9, 9):
+        for _ in range(40):
+            median, width = draw.uniform(-1, 1) * 10.0 ** draw.randint(-9, 9), 10.0**exponent
+            triples.append((median, median - draw.random() * width, median + draw.random() * width))
+    triples += [(m / 8, m / 8 - 0.25, m / 8 + 0.5) for m in range(-40, 40)] + [
+        (m, m, m) for m in (0.0, 3.0, 1e-5, 2.5, 12345.5)
+    ]
+    triples += [(m, m - 3.0 * m, m + 2.5 * m) for m in (draw.uniform(-9, 9) for _ in range(40))]
+    triples += [(m * 1.0, m - 250.0, m + 250.0) for m in range(1050, 60000, 1000)]
+    assert page.evaluate("triples => triples.map(t => intervalTexts(...t))", triples) == [
+        list(interval_texts(*triple)) for triple in triples
+    ]
+    floats = [m * 10.0**e for m in (1.0, -2.5, 1 / 3) for e in range(-20, 22)] + [0.0]
+    assert page.evaluate("floats => floats.map(floatText)", floats) == [repr(value) for value in floats]
+
+
+def test_the_page_chooses_the_units_of_the_command(page: Page) -> None:
+    columns: list[tuple[str, list[float]]] = [("B", [0, 0, 0, 5.0 * 2**30]), ("s", [0.0, 2e-5, 3.0]), ("s", [0.0])]
+    columns += [("share", [0, 0.1]), ("tokens/s", [0, 5e6]), ("B", [3.0 * 2**20, -(2.0**40), 7e3]), ("B/s", [])]
+    assert page.evaluate(
+        "columns => columns.map(([stored, values]) => chooseUnit(explorer.results.data.units, stored, values).name)",
+        columns,
+    ) == [choose_unit(*column).name for column in columns]
+
+
+def test_what_cannot_be_reported_is_said_in_a_sentence(tmp_path: Path, store: str) -> None:
+    run = lmsweep("report", tmp_path / "nothing")
+    assert run.returncode == 2 and "there is no store" in run.stderr
+    (tmp_path / "empty" / "measurements").mkdir(parents=True)
+    with pytest.raises(RequestError, match="holds no results"):
+        write_report(str(tmp_path / "empty"), tmp_path / "report.html")
+    with pytest.raises(RequestError, match=r"cannot be written \(No such file or directory\)"):
+        write_report(store, tmp_path / "no" / "folder" / "report.html")
+
+
+def test_the_page_goes_to_standard_output_and_never_into_a_file_of_another_kind(tmp_path: Path, store: str) -> None:
+    environment = os.environ | {"PYTHONPATH": PYTHONPATH, "PYTHONIOENCODING": "ascii"}
+    command = [*COMMAND, "report", store, "-o", "-"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, env=environment)
+    assert run.stdout.startswith(b"<!doctype html>") and run.stdout.rstrip().endswith(b"</html>")
+    assert "±".encode() in run.stdout and list(tmp_path.iterdir()) == []
+    refused = lmsweep("report", store, "-o", tmp_path / "report.pdf")
+    assert refused.returncode == 2 and "ends in .html, or - for standard output" in refused.stderr
+    assert "latex, typst and csv" in refused.stderr and list(tmp_path.iterdir()) == []
+
+
+def test_a_store_in_which_everything_failed_still_has_a_page(browser: Browser, tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    attempts.failed(config("2.7b", device="cuda"), "oom")
+    attempts.failed(config("xl", device="cuda"), "timeout")
+    write_report(attempts.store.location, tmp_path / "report.html")
+    page = open_page(browser, tmp_path / "report.html")
+    assert page.inner_text(".matrix tbody").split() == ["xl", "256", "timeout", "2.7b", "256", "oom"]
+    assert page.complaints == []  # type: ignore[attr-defined]
+    assert "no number to draw" in page.inner_text("#chart-note")
+    assert "why it failed" in page.inner_text("section[aria-labelledby=doubts]")
+    page.context.close()

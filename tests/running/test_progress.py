@@ -1,0 +1,74 @@
+"""What a run says of each trial, in a few words."""
+
+import pytest
+
+from lmsweep.orchestrator.cluster.nodes import this_machine
+from lmsweep.orchestrator.commands.run_summary import trial_words
+from lmsweep.orchestrator.running.progress import describe, outcome
+from lmsweep.orchestrator.terminal import format_seconds
+from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.config import Trial, TrialConfig
+from tests.support.made_up_results import LAPTOP
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (5e-4, "500 µs"),
+        (12.34, "12.3 s"),
+        (59.4, "59.4 s"),
+        (59.6, "1 min 00 s"),
+        (130.0, "2 min 10 s"),
+        (419.6, "7 min 00 s"),
+        (3599.7, "1 h 00 min"),
+        (3900.0, "1 h 05 min"),
+    ],
+)
+def test_there_is_no_sixtieth_second(seconds, words):
+    assert format_seconds(seconds) == words
+
+
+def test_a_timeout_says_how_long_was_waited_and_not_the_end_of_a_stack():
+    attempt = Attempt.begin(
+        Trial(config=TrialConfig(d_model=2, timeout_seconds=90.0), workloads=("noop",), sweep="test")
+    )
+    said = 'killed when its time was up\n  File "runpy", line 198 in _run_module_as_main'
+    row = attempt.failure("noop", Status.TIMEOUT, said, this_machine().environments["cpu"])
+    assert outcome([row]) == "timeout after 1 min 30 s"
+
+
+def test_a_trial_is_told_by_the_values_that_it_has():
+    flat, bucketed = TrialConfig(d_model=2, ddp="flat"), TrialConfig(d_model=2, ddp="bucketed", bucket_bytes=1000)
+    assert describe(flat, ["ddp", "bucket_bytes"]) == "ddp flat"
+    assert describe(bucketed, ["ddp", "bucket_bytes"]) == "ddp bucketed, bucket_bytes 1000"
+
+
+GPU_IS_FULL = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.18 GiB of which 1.21 GiB is "
+    "free. "
+    "Process 77 has 77.90 GiB memory in use. Of the allocated memory 71.30 GiB is allocated by PyTorch, and 6.01 GiB "
+    "is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory Management"
+)
+HOST_IS_FULL = (
+    "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
+    "81920000000000 bytes. Error code 12 (Cannot allocate memory)"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (GPU_IS_FULL, "oom: asked for 2.00 GiB, held 71.30 GiB, 1.21 GiB of 79.18 GiB were free"),
+        (HOST_IS_FULL, "oom: asked for 76294 GiB, which the host did not give"),
+        ("host memory: it held 3 GiB, and may hold 2 GiB", "oom: host memory: it held 3 GiB, and may hold 2 GiB"),
+        ("CUDNN_STATUS_ALLOC_FAILED\nadvice", "oom: CUDNN_STATUS_ALLOC_FAILED"),
+    ],
+)
+def test_a_trial_out_of_memory_says_in_one_line_what_it_asked_for_and_held_and_its_row_has_it_all(said, words):
+    attempt = Attempt.begin(Trial(config=TrialConfig(d_model=2), workloads=("noop",), sweep="test"))
+    row = attempt.failure("noop", Status.OOM, said, LAPTOP)
+    assert outcome([row]) == words
+    assert words.removeprefix("oom: ") in trial_words([row])
+    assert row.error == said

@@ -1,0 +1,67 @@
+"""Many trials: each result is kept, and the last costs no more than the first."""
+
+import threading
+import time
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+
+from benchmarks.scale import Usage, write_sweep
+from lmsweep.orchestrator.cluster.nodes import Node, this_machine
+from lmsweep.orchestrator.planning.plan import make_plan
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.store.store import Store
+from tests.support.command import start
+
+pytestmark = pytest.mark.slow
+
+COUNT = 120
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory) -> tuple[Path, Usage]:
+    """The store of a sweep of many trials that has run, and what its processes used."""
+    folder = tmp_path_factory.mktemp("many")
+    process = start("run", write_sweep(folder, COUNT), "--store", folder / "store")
+    driver, usage = psutil.Process(process.pid), Usage()
+
+    def watch() -> None:
+        while process.poll() is None:
+            usage.look(driver)
+            time.sleep(0.2)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    out, err = process.communicate(timeout=240)
+    watcher.join()
+    assert process.returncode == 0, out + err
+    return folder / "store", usage
+
+
+def test_of_many_trials_each_is_kept_and_the_last_costs_no_more_than_the_first(many):
+    store, _ = many
+    rows = pd.read_parquet(store / "measurements")
+    assert set(rows["status"]) == {"ok"}
+    assert rows.groupby("trial_id")["attempt_id"].nunique().eq(1).all()
+    started = rows.groupby("trial_id")["started_at"].min().sort_values()
+    assert len(started) == COUNT
+    gaps = started.diff().dropna()
+    first, last = gaps[: COUNT // 4].median(), gaps[-COUNT // 4 :].median()
+    assert last < 2 * first
+
+
+def test_the_driver_of_many_trials_stays_small(many):
+    _, usage = many
+    assert 50e6 < usage.driver_rss < 400e6  # with PyTorch in it, it would be more
+
+
+def test_what_is_stored_of_many_trials_is_planned_in_no_time(many, tmp_path):
+    store, _ = many
+    node: Node = this_machine()
+    sweep = load_sweep(str(write_sweep(tmp_path, 10 * COUNT)), {})
+    began = time.monotonic()
+    plan = make_plan(sweep, [node], Store(str(store)))
+    assert (plan.count("stored"), plan.count("run")) == (COUNT, 9 * COUNT)
+    assert time.monotonic() - began < 3.0

@@ -1,0 +1,95 @@
+"""Identifiers and configurations: the same everywhere, and for good."""
+
+import subprocess
+import sys
+from dataclasses import asdict, replace
+
+import pytest
+
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.config import (
+    COMBINATION_FIELDS,
+    PROTOCOL_FIELDS,
+    RequestError,
+    TrialConfig,
+    measurement_id,
+    trial_id,
+)
+from lmsweep.trials.spec.model_sizes import SIZES
+
+TINY = TrialConfig(model="tiny", **asdict(SIZES["tiny"]))
+ON_A_GPU = TrialConfig(
+    model="2.7b",
+    **asdict(SIZES["2.7b"]),
+    context_length=256,
+    precision="bf16",
+    compile="block",
+    device="cuda:H200",
+    mode="forward_backward",
+)
+
+
+def test_identifiers_never_change():
+    # The second pair was also computed on another machine, under Python 3.12.
+    assert (trial_id(TINY), measurement_id(TINY, "timing")) == ("48b5bfc3ef0dbf22", "08b906ab55e22ec6")
+    assert (trial_id(ON_A_GPU), measurement_id(ON_A_GPU, "timing")) == ("b89474dfd568476b", "c0780bf8cca7dafc")
+
+
+def test_identifiers_do_not_depend_on_the_process():
+    script = (
+        "from lmsweep.trials.spec.config import *; from lmsweep.trials.spec.model_sizes import SIZES;"
+        "from dataclasses import asdict;"
+        "print(trial_id(TrialConfig(model='other name', **asdict(SIZES['tiny']))))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], env={"PYTHONHASHSEED": "7"}, capture_output=True, check=True)
+    assert done.stdout.decode().strip() == trial_id(TINY)
+
+
+def test_placement_and_label_and_limits_are_no_part_of_an_identifier():
+    for device in ("cuda", "cuda:A100", "cuda:*"):
+        elsewhere = replace(ON_A_GPU, device=device, model="big", timeout_seconds=5.0)
+        assert trial_id(elsewhere) == trial_id(ON_A_GPU)
+        assert measurement_id(elsewhere, "timing") == measurement_id(ON_A_GPU, "timing")
+    assert trial_id(replace(ON_A_GPU, device="cpu")) != trial_id(ON_A_GPU)
+
+
+def test_the_protocol_is_part_of_the_measurement_but_not_of_the_trial():
+    longer = replace(TINY, measure_steps=99)
+    assert trial_id(longer) == trial_id(TINY)
+    assert measurement_id(longer, "timing") != measurement_id(TINY, "timing")
+    assert measurement_id(longer, "noop") == measurement_id(TINY, "noop"), "noop reads no protocol field"
+
+
+@pytest.mark.parametrize("name", [name for name in COMBINATION_FIELDS if name != "device"])
+def test_every_field_of_the_combination_tells_trials_apart(name):
+    words = {"precision": "bf16", "compile": "block", "attention": "sdpa", "optimizer": "adamw_loop"}
+    words |= {"compile_mode": "max-autotune", "checkpointing": "block", "causal": False}
+    words |= {"ddp": "flat", "bucket_bytes": 10**6}
+    value = words[name] if name in words else getattr(TINY, name) * (4 if name == "world_size" else 2)
+    ranks = replace(TINY, world_size=2)
+    assert trial_id(replace(ranks, **{name: value})) != trial_id(ranks)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_heads": 3}, "num_heads 3 does not divide d_model 128"),
+        ({"num_heads": 128}, "rotary embeddings need an even head dimension"),
+        ({"batch_size": 0}, "batch_size is 0; it must be at least 1"),
+        ({"measure_steps": 0}, "measure_steps is 0"),
+        ({"warmup_steps": -1}, "warmup_steps is -1"),
+        ({"timeout_seconds": 0}, "timeout_seconds is 0"),
+    ],
+)
+def test_an_impossible_configuration_is_refused_with_the_reason(change, message):
+    with pytest.raises(RequestError, match=message):
+        replace(TINY, **change)
+
+
+def test_every_workload_names_protocol_fields_that_exist():
+    for names in PROTOCOL_FIELDS.values():
+        assert all(hasattr(TINY, name) and name not in COMBINATION_FIELDS for name in names)
+
+
+def test_the_statuses_that_are_results_are_not_tried_again():
+    assert {status.value for status in Status if status.is_final} == {"ok", "oom", "predicted_oom", "unsupported"}

@@ -1,0 +1,340 @@
+"""The store: what was appended is there, whatever happened meanwhile."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lmsweep.trials.results.arrow_schema import SCHEMA_VERSION, schema_of
+from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS, Fingerprint, environment_id
+from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.store.store import Store
+from tests.support.command import ROOT, lmsweep_here
+
+CONFIG = TrialConfig(model="tiny", **asdict(SIZES["tiny"]))
+MACHINE = Fingerprint(
+    device_name="Laptop CPU (8 cores)",
+    device_memory=None,
+    driver_version=None,
+    cuda_version=None,
+    torch_version="2.13.0",
+    triton_version=None,
+    python_version="3.11",
+)
+
+
+def rows(context_length: int = 16, *, started_at: datetime | None = None, **failure: str) -> list[Record]:
+    """The rows of one attempt of a trial."""
+    trial = Trial(config=replace(CONFIG, context_length=context_length), workloads=("timing",), sweep="test")
+    attempt = replace(Attempt.begin(trial), started_at=started_at or datetime.now(UTC))
+    if failure:
+        return [attempt.failure("timing", Status(failure["status"]), failure["error"], MACHINE)]
+    measurements = [
+        Measurement(phase=phase, metric="time", unit="s", samples=(0.1, 0.2), warmup_samples=(0.3,))
+        for phase in ("forward", "backward")
+    ]
+    return attempt.rows("timing", measurements, MACHINE)
+
+
+def read(store: Store) -> pd.DataFrame:
+    return store.read()[0].to_pandas()
+
+
+def test_what_is_appended_can_be_read_without_this_project(tmp_path):
+    store = Store(str(tmp_path / "results"))
+    store.append(rows(16))
+    store.append(rows(32))
+    by_pandas = pd.read_parquet(tmp_path / "results" / "measurements")
+    # In a process of its own, as a reader has it: in this one, which imports much else, its library nanobind would end
+    # with a list of all the objects that others keep alive to the very end.
+    query = "select context_length, phase, samples from read_parquet('results/measurements/*.parquet')"
+    command = [sys.executable, "-P", "-c", f'import duckdb; print(len(duckdb.sql("{query}").fetchall()))']
+    by_duckdb = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert by_duckdb.stderr == ""
+    assert len(by_pandas) == int(by_duckdb.stdout) == 4
+    assert set(by_pandas["context_length"]) == {16, 32}
+    assert by_pandas["samples"].iloc[0].tolist() == [0.1, 0.2]
+
+
+def test_every_row_has_every_field_of_configuration_and_fingerprint(tmp_path):
+    store = Store(str(tmp_path))
+    store.append(rows())
+    names = set(store.read()[0].schema.names)
+    assert {*asdict(CONFIG), *asdict(MACHINE)} <= names
+    assert store.read()[0].schema.field("samples").type == pa.list_(pa.float64())
+
+
+def test_a_trial_that_failed_is_a_row_with_its_status_and_no_metric(tmp_path):
+    store = Store(str(tmp_path))
+    store.append(rows(status="oom", error="CUDA out of memory"))
+    row = store.read()[0].to_pylist()[0]
+    assert (row["status"], row["error"], row["metric"]) == ("oom", "CUDA out of memory", None)
+
+
+def test_opening_or_reading_a_store_that_is_not_there_creates_nothing(tmp_path):
+    store = Store(str(tmp_path / "none"))
+    assert len(read(store)) == 0
+    assert not store.exists()
+    assert not (tmp_path / "none").exists()
+
+
+def test_compaction_keeps_every_row_and_leaves_one_file(tmp_path):
+    store = Store(str(tmp_path))
+    for context in range(1, 9):
+        store.append(rows(context))
+    before = read(store).sort_values(["context_length", "phase"], ignore_index=True)
+    store.compact()
+    store.append(rows(9))
+    store.compact()
+    after = read(store).sort_values(["context_length", "phase"], ignore_index=True)
+    assert len(list((tmp_path / "measurements").glob("*.parquet"))) == 1
+    pd.testing.assert_frame_equal(after[after["context_length"] < 9], before)
+
+
+READ_AND_SAY_PEAK = """
+import sys
+import pyarrow
+from lmsweep.trials.store.store import Store
+Store(sys.argv[1]).read()
+print(pyarrow.default_memory_pool().max_memory())
+"""
+
+
+def test_reading_many_fragments_takes_hardly_more_memory_than_reading_a_few(tmp_path):
+    store = Store(str(tmp_path))
+    peaks = []
+    for context in range(1, 301):
+        store.append(rows(context))
+        if context in (100, 300):
+            command = [sys.executable, "-c", READ_AND_SAY_PEAK, str(tmp_path)]
+            peaks.append(int(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout))
+    assert peaks[1] < 1.5 * peaks[0]
+
+
+def test_a_crash_between_the_halves_of_a_compaction_counts_no_row_twice(tmp_path):
+    store = Store(str(tmp_path))
+    store.append(rows(16))
+    store.append(rows(32))
+    kept = {path: path.read_bytes() for path in (tmp_path / "measurements").iterdir()}
+    store.compact()
+    for path, content in kept.items():  # as if the process had died before it deleted them
+        path.write_bytes(content)
+    assert len(read(store)) == 4
+    store.compact()
+    assert len(read(store)) == 4
+    assert len(list((tmp_path / "measurements").iterdir())) == 1
+
+
+def test_the_newest_result_says_whether_something_is_measured_and_without_one_the_newest_failure(tmp_path):
+    store = Store(str(tmp_path))
+    now = datetime.now(UTC)
+    first = rows(started_at=now - timedelta(hours=1), status="lost", error="x")
+    key = (environment_id(MACHINE), first[0].measurement_id)
+    store.append(first)
+    store.append(rows(started_at=now, status="error", error="x"))
+    assert store.statuses() == {key: "error"}
+    # Measured when the clock had been set back by a day.
+    store.append(rows(started_at=now - timedelta(days=1)))
+    assert store.statuses() == {key: "ok"}
+    store.append(rows(started_at=now + timedelta(hours=1), status="oom", error="x"))
+    assert store.statuses() == {key: "oom"}
+    store.append(rows(started_at=now + timedelta(hours=2), status="lost", error="x"))
+    assert store.statuses() == {key: "oom"}
+
+
+def test_results_of_another_environment_are_no_results_of_this_one():
+    for name in ENVIRONMENT_FIELDS:
+        changed = replace(MACHINE, **{name: 1 if name in ("device_memory", "measuring_version") else "other"})
+        if name != "measuring_version":
+            assert environment_id(changed) != environment_id(MACHINE), name
+    assert environment_id(replace(MACHINE, host_name="other", host_load=3.0)) == environment_id(MACHINE)
+
+
+def test_a_damaged_file_is_named_and_set_aside_and_the_rest_is_read(tmp_path):
+    store = Store(str(tmp_path))
+    store.append(rows(16))
+    store.append(rows(32))
+    broken = sorted((tmp_path / "measurements").iterdir())[0]
+    broken.write_bytes(broken.read_bytes()[:-20])
+    table, damage = store.read()
+    assert table.num_rows == 2
+    assert [item.path for item in damage] == [f"measurements/{broken.name}"]
+    assert [item.path for item in store.set_aside_damage()] == [f"measurements/{broken.name}"]
+    assert len(pd.read_parquet(tmp_path / "measurements")) == 2
+    assert (tmp_path / "damaged" / broken.name).exists()
+
+
+@pytest.mark.parametrize("foreign", [{"a": [1, 2]}, {"status": ["ok"], "workload": ["timing"]}, "rows without names"])
+def test_somebody_elses_parquet_is_named_and_the_rest_is_read(tmp_path, foreign):
+    store = Store(str(tmp_path))
+    store.append(rows(16))
+    if foreign == "rows without names":
+        ours = schema_of(Record)
+        foreign = {name: pa.nulls(2, ours.field(name).type) for name in ours.names}
+    pq.write_table(pa.table(foreign), tmp_path / "measurements" / "train-00000.parquet")
+    with pytest.warns(UserWarning, match=r"measurements/train-00000.parquet .* left out \(no file of lmsweep's: "):
+        assert "| test    | Laptop CPU (8 cores) |    1 |" in lmsweep_here("status", tmp_path)
+    with pytest.warns(UserWarning, match=r"train-00000.parquet"):
+        assert "150" in lmsweep_here("table", tmp_path, "--value", "forward.time")
+    assert [item.path for item in store.set_aside_damage()] == ["measurements/train-00000.parquet"]
+    assert len(pd.read_parquet(tmp_path / "measurements")) == 2
+
+
+def test_an_older_store_without_a_column_still_opens(tmp_path):
+    store = Store(str(tmp_path))
+    store.append(rows())
+    path = next((tmp_path / "measurements").iterdir())
+    table = pq.read_table(path)
+    pq.write_table(table.drop_columns(["optimizer", "host_load"]), path)
+    assert read(store)["optimizer"].isna().all()
+    assert store.read()[0].schema.equals(schema_of(Record))
+
+
+def test_a_newer_store_is_refused_with_advice(tmp_path):
+    store = Store(str(tmp_path))
+    store.append(rows())
+    path = next((tmp_path / "measurements").iterdir())
+    metadata = {"lmsweep_schema_version": str(SCHEMA_VERSION + 1)}
+    pq.write_table(pq.read_table(path).replace_schema_metadata(metadata), path)
+    with pytest.raises(RequestError, match="newer lmsweep"):
+        store.read()
+
+
+def test_a_store_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RequestError, match="is a file"):
+        Store(str(tmp_path / "file"))
+
+
+def test_a_tilde_that_the_shell_left_is_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Store("~/results").append(rows())
+    assert len(pd.read_parquet(tmp_path / "results" / "measurements")) == 2
+    with pytest.raises(RequestError, match="nobody-of-this-name"):
+        Store("~nobody-of-this-name/results")
+
+
+def test_a_store_whose_file_system_does_not_answer_is_refused_in_a_line():
+    with pytest.raises(RequestError, match=r"\Acannot reach the store hdfs://nowhere.invalid:1/x: [^\n]*\Z"):
+        Store("hdfs://nowhere.invalid:1/x")
+
+
+def test_an_fsspec_uri_is_a_store_too():
+    store = Store("memory://lmsweep-test/results")
+    store.append(rows(16))
+    assert len(read(store)) == 2
+
+
+APPEND_FOREVER = """
+import sys
+from tests.store.test_store import Store, rows
+store = Store(sys.argv[1])
+while True:
+    for context in range(1, 50):
+        store.append(rows(context))
+        print(context, flush=True)
+    if len(sys.argv) > 2:
+        store.compact()
+"""
+
+
+def append_forever(folder: Path, *more: str) -> subprocess.Popen[bytes]:
+    root = Path(__file__).parents[2]
+    return subprocess.Popen(
+        [sys.executable, "-c", APPEND_FOREVER, str(folder), *more],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(root)},
+    )
+
+
+def test_what_was_appended_before_a_kill_is_there_and_nothing_is_half_there(tmp_path):
+    process = append_forever(tmp_path)
+    assert process.stdout is not None
+    for _ in range(30):
+        process.stdout.readline()
+    process.send_signal(signal.SIGKILL)
+    said = 30 + len(process.stdout.read().splitlines())
+    process.wait()
+    table, damage = Store(str(tmp_path)).read()
+    assert damage == []
+    assert said <= table.num_rows / 2 <= said + 1
+    assert len(pd.read_parquet(tmp_path / "measurements")) == table.num_rows
+
+
+def test_what_killed_writers_left_half_written_is_deleted_when_nobody_can_be_at_work_on_it(tmp_path):
+    store = Store(str(tmp_path))
+    store.append(rows(16))
+    left, new = (tmp_path / ".writing" / f"{name}.parquet" for name in ("left", "new"))
+    for path in (left, new):
+        path.write_bytes(b"half")
+    two_days_ago = time.time() - 2 * 86400
+    os.utime(left, (two_days_ago, two_days_ago))
+    assert store.set_aside_damage() == []
+    assert not left.exists() and new.exists()
+
+
+def test_a_reader_that_meets_a_compaction_reads_every_row(tmp_path):
+    """Fragments that were listed are gone when they are to be read: their rows are in a file that was not listed."""
+    store = Store(str(tmp_path))
+    for context in range(1, 41):
+        store.append(rows(context))
+    kept = {path: path.read_bytes() for path in (tmp_path / "measurements").iterdir()}
+    counts = set()
+    for _ in range(6):
+        for path in (tmp_path / "measurements").glob("compacted-*"):
+            path.unlink()
+        for path, content in kept.items():
+            path.write_bytes(content)
+        compaction = threading.Thread(target=lambda: Store(str(tmp_path)).compact())
+        compaction.start()
+        while compaction.is_alive():
+            table, damage = store.read()
+            counts.add((table.num_rows, len(damage)))
+        compaction.join()
+    assert counts == {(80, 0)}
+
+
+def test_two_writers_that_compact_lose_nothing_and_readers_see_every_row_once(tmp_path):
+    store = Store(str(tmp_path))
+    processes = [append_forever(tmp_path, "compact") for _ in range(2)]
+    counted = [0, 0]
+
+    def count(which: int) -> None:
+        stream = processes[which].stdout
+        assert stream is not None
+        for _ in stream:
+            counted[which] += 1
+
+    counters = [threading.Thread(target=count, args=(which,)) for which in range(2)]
+    for thread in counters:
+        thread.start()
+    deadline = time.monotonic() + 6
+    seen_least = []
+    while time.monotonic() < deadline:
+        before = sum(counted)
+        seen = read(store)
+        assert not seen.duplicated(["attempt_id", "phase"]).any()
+        seen_least.append(len(seen) / 2 - before)
+    assert len(seen_least) > 5 and min(seen_least) >= 0
+    for process in processes:
+        process.kill()
+        process.wait()
+    for thread in counters:
+        thread.join()
+    assert sum(counted) <= len(read(store)) / 2 <= sum(counted) + 2

@@ -1,0 +1,101 @@
+"""The real command, as a user starts it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+from typer.testing import CliRunner
+
+from lmsweep.orchestrator.commands.app import app
+
+COMMAND = [sys.executable, "-m", "lmsweep.orchestrator.cli"]
+ROOT = Path(__file__).parents[2]
+PYTHONPATH = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def lmsweep(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs it to its end."""
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env=os.environ | {"PYTHONPATH": PYTHONPATH, "COLUMNS": "200"} | environment,
+    )
+
+
+def lmsweep_here(*arguments: str | Path) -> str:
+    """The same in this process, which has imported PyTorch already; what it prints. It must exit with 0."""
+    done = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"}, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def start(*arguments: str | Path, **environment: str) -> subprocess.Popen[str]:
+    """Starts it as the leader of a group of its own, as a shell does."""
+    return subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": PYTHONPATH} | environment,
+        start_new_session=True,
+    )
+
+
+def write_sweep(folder: Path, name: str = "sweep", **changes: Any) -> Path:
+    """A sweep of two short trials, with these fields changed or added."""
+    import yaml
+
+    axes = {"context_length": [16, 32]}
+    fixed: dict[str, Any] = {"model": "tiny", "vocab_size": 100, "batch_size": 1, "warmup_steps": 1, "measure_steps": 3}
+    for key, value in changes.items():
+        if isinstance(value, list):
+            fixed.pop(key, None)
+            axes[key] = value
+        else:
+            axes.pop(key, None)
+            fixed[key] = value
+    path = folder / f"{name}.yaml"
+    content = {"name": name, "grids": [{"workloads": ["timing"], "axes": axes, "fixed": fixed}]}
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def trial_children(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The processes in which trials of this command run now: the children of its trial servers."""
+    found = []
+    for one in psutil.process_iter(["cmdline"]):
+        if "lmsweep.trials.isolation.server" in (one.info["cmdline"] or []):
+            try:
+                parents = [parent.pid for parent in one.parents()]
+                command = one.parent().cmdline() if one.parent() else []
+            except psutil.NoSuchProcess:
+                continue
+            if process.pid in parents and "lmsweep.trials.isolation.server" in command:
+                found.append(one)
+    return found
+
+
+def wait_for_child(process: subprocess.Popen[str], seconds: float = 90) -> psutil.Process:
+    """The first process of a trial that shows up."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and process.poll() is None:
+        if children := trial_children(process):
+            return children[0]
+        time.sleep(0.02)
+    raise AssertionError(f"no trial began: {process.communicate() if process.poll() is not None else 'it still runs'}")
+
+
+def interrupt(process: subprocess.Popen[str], *, times: int = 1) -> tuple[str, str]:
+    """Ctrl-C, once or again: the terminal signals the whole group. Returns what it printed until its end."""
+    for _ in range(times):
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(1.0)  # two signals at once would be one
+    return process.communicate(timeout=60)

@@ -1,0 +1,52 @@
+"""Runs no-op trials of one plan in so many slots on this machine, and prints the order in which they began:
+`python ordered_trials.py SLOTS COUNT`.
+"""
+
+import sys
+from dataclasses import asdict
+
+from lmsweep.orchestrator.cluster.nodes import this_machine
+from lmsweep.orchestrator.cluster.placement import Placement
+from lmsweep.orchestrator.cluster.ray_session import start_ray, stop_ray
+from lmsweep.orchestrator.planning.plan import PlannedTrial
+from lmsweep.orchestrator.planning.time_estimate import Estimates
+from lmsweep.orchestrator.running.admission import Gate
+from lmsweep.orchestrator.running.eta import Pace
+from lmsweep.orchestrator.running.tune_runner import launch
+from lmsweep.trials.results.record import Row
+from lmsweep.trials.spec.config import Trial, TrialConfig, trial_id
+from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.store.store import Store
+
+
+def planned(context_length: int) -> PlannedTrial:
+    config = TrialConfig(**asdict(SIZES["tiny"]), vocab_size=100, batch_size=1, context_length=context_length)
+    return PlannedTrial(
+        trial=Trial(config=config, workloads=("noop",), sweep="order"),
+        trial_id=trial_id(config),
+        action="run",
+        reason=None,
+        environment=HERE,
+        placement=Placement(bundle=(("CPU", 1.0),), node_ids=(), slots=SLOTS, nodes=1),
+    )
+
+
+def began(trial: PlannedTrial) -> None:
+    print(trial.trial.config.context_length)
+
+
+def ended(trial: PlannedTrial, rows: list[Row]) -> None:
+    assert rows
+
+
+if __name__ == "__main__":
+    SLOTS, COUNT = int(sys.argv[1]), int(sys.argv[2])
+    HERE = this_machine().environments["cpu"]
+    trials = [planned(1 + index) for index in range(COUNT)]
+    estimates = Estimates(Store("none"))
+    gate = Gate(Pace(trials, {id(one): estimates.of(one) for one in trials}), until=None, on_close=lambda: None)
+    start_ray(None, cpus=SLOTS, gpus=0)
+    try:
+        launch(trials, gate=gate, on_start=began, on_rows=ended)
+    finally:
+        stop_ray()

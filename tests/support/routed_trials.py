@@ -1,0 +1,44 @@
+"""Runs CPU trials that ask Ray for accelerators, on a cluster's head: `python routed_trials.py A:3 B:3 STORE`."""
+
+import sys
+from dataclasses import asdict
+
+from lmsweep.orchestrator.cluster.discovery import connect
+from lmsweep.orchestrator.cluster.nodes import ACCELERATOR, this_machine
+from lmsweep.orchestrator.cluster.placement import Placement
+from lmsweep.orchestrator.planning.plan import PlannedTrial
+from lmsweep.orchestrator.planning.time_estimate import Estimates
+from lmsweep.orchestrator.running.admission import Gate
+from lmsweep.orchestrator.running.eta import Pace
+from lmsweep.orchestrator.running.tune_runner import launch
+from lmsweep.trials.spec.config import Trial, TrialConfig, trial_id
+from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.store.store import Store
+
+
+def planned(accelerator: str, index: int) -> PlannedTrial:
+    config = TrialConfig(
+        model="tiny", **asdict(SIZES["tiny"]), vocab_size=100, batch_size=1, context_length=16 + index, mode="forward"
+    )
+    return PlannedTrial(
+        trial=Trial(config=config, workloads=("timing",), sweep=accelerator),
+        trial_id=trial_id(config),
+        action="run",
+        reason=None,
+        environment=HERE,
+        placement=Placement(
+            bundle=(("CPU", 1.0), (f"{ACCELERATOR}{accelerator}", 0.001)), nodes=1, node_ids=(), slots=1
+        ),
+    )
+
+
+if __name__ == "__main__":
+    *wanted, location = sys.argv[1:]
+    HERE = this_machine().environments["cpu"]
+    counts = {name: int(count) for name, _, count in (one.partition(":") for one in wanted)}
+    store = Store(location)
+    connect("auto")
+    trials = [planned(name, index) for name, count in counts.items() for index in range(count)]
+    estimates = Estimates(store)
+    gate = Gate(Pace(trials, {id(one): estimates.of(one) for one in trials}), until=None, on_close=lambda: None)
+    launch(trials, gate=gate, on_start=lambda trial: None, on_rows=lambda trial, rows: store.keep(rows))

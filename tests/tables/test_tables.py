@@ -1,0 +1,463 @@
+"""Tables: what stands in which cell, and whole tables as they are printed."""
+
+import csv
+import io
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from lmsweep import analysis
+from lmsweep.analysis.comparison.compare import compare, select_sides
+from lmsweep.analysis.tables.number_format import choose_unit, interval_texts, number_text
+from lmsweep.orchestrator.commands.app import app
+from lmsweep.trials.results.environment import absent
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.spec.config import RequestError
+from tests.support.command import lmsweep_here
+from tests.support.golden_files import check_golden, same
+from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
+
+GOLDEN = Path(__file__).parents[1] / "support" / "golden"
+BF16 = replace(H200, autocast_dtype="bfloat16")
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Attempts:
+    return Attempts(tmp_path / "results")
+
+
+@pytest.fixture
+def hardware(attempts: Attempts) -> pd.DataFrame:
+    """Two sizes on a GPU and on a laptop; every kind of cell there is."""
+
+    def gpu(model: str, **fields: object) -> object:
+        return config(model, device="cuda", **fields)
+
+    def both(forward: float, step: float, half: float) -> dict[str, tuple[float, ...] | None]:
+        return {"forward.time": samples(forward, half / 2), "step.time": samples(step, half)}
+
+    attempts.ok(gpu("small"), both(0.0123, 0.045678, 0.0004), flags=(Flag.HOST_BOUND,))
+    attempts.ok(gpu("small", compile="block"), {**both(0.004, 0.0131, 0.00015), "trial.compile_time": (12.345,)})
+    attempts.ok(gpu("small", precision="bf16"), both(0.0151, 0.05, 0.0009), flags=(Flag.HOST_BOUND,), fingerprint=BF16)
+    attempts.ok(gpu("small", context_length=1024), both(0.03, 0.1, 0.02))
+    attempts.ok(gpu("2.7b"), both(0.15, 0.45, 0.001))
+    attempts.ok(gpu("2.7b", precision="bf16"), {"forward.time": (0.061,), "step.time": (0.208,)}, fingerprint=BF16)
+    attempts.failed(gpu("2.7b", context_length=1024), "oom")
+    attempts.failed(gpu("2.7b", compile="block"), "timeout")
+    attempts.failed(gpu("2.7b", context_length=1024, precision="bf16"), "predicted_oom", fingerprint=BF16)
+    attempts.ok(config("small"), both(0.9, 3.1, 0.2), fingerprint=LAPTOP)
+    attempts.failed(config("small", precision="tf32"), "unsupported", fingerprint=LAPTOP)
+    attempts.ok(config("small", precision="bf16"), {"step.time": None}, fingerprint=LAPTOP, reason="its clock stood")
+    return analysis.load(attempts.store)
+
+
+def test_golden_files_hold_numbers_to_twelve_digits_and_text_to_the_letter() -> None:
+    line = "0.0123,ok,1.0716652183740224,-2.5e-05"
+    assert same(line, "0.0123,ok,1.0716652183740225,-2.5e-05")
+    assert not same(line, "0.0123,ok,1.0716652184740224,-2.5e-05")
+    assert not same(line, "0.0123,oom,1.0716652183740224,-2.5e-05")
+    assert not same("22420 ± 200 [a]", "22421 ± 200 [a]")
+    assert not same("12.3 ± 0.2", "12.3 ± 0.3") and not same("12.3", "12.30 ")
+
+
+def pivot(frame: pd.DataFrame, rows: str, cols: str, values: str, **where: str) -> analysis.Table:
+    return analysis.pivot(frame, rows=rows.split(), cols=cols.split(), values=values.split(), where=where)
+
+
+def test_a_table_without_options_shows_every_result_of_the_store(hardware: pd.DataFrame) -> None:
+    rows, cols, values = analysis.default_layout(hardware)
+    assert rows == ["model", "context_length", "device_name", "torch_version"]
+    assert (cols, values) == (["precision", "compile"], ["step.time"])
+    table = analysis.pivot(hardware, rows=rows, cols=cols, values=values, where={})
+    assert (table.status != "-").to_numpy().sum() == 12
+    check_golden(analysis.render(table, "text"), GOLDEN / "default.txt")
+
+
+@pytest.mark.parametrize(
+    ("output_format", "suffix"),
+    [("text", "txt"), ("markdown", "md"), ("latex", "tex"), ("typst", "typ"), ("csv", "csv"), ("html", "html")],
+)
+def test_several_values_in_every_format(hardware: pd.DataFrame, output_format: str, suffix: str) -> None:
+    table = pivot(
+        hardware, "model context_length", "precision", "forward.time step.tokens_per_second step.mfu",
+        device_name="NVIDIA H200", compile="none",
+    )  # fmt: skip
+    text = analysis.render(table, output_format)
+    numbers = ("12.3", "15.1", "150", "61") if output_format != "csv" else ("0.0123", "0.0151", "0.15", "0.061")
+    assert all(re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", text) for number in numbers), "the forward times"
+    check_golden(text, GOLDEN / f"speed.{suffix}")
+
+
+def test_the_default_layout_completes_what_is_given(hardware: pd.DataFrame) -> None:
+    assert analysis.default_layout(hardware, rows=["precision"])[:2] == (["precision"], ["compile"])
+    rows, cols, values = analysis.default_layout(hardware, cols=["model"], values=["forward.time"])
+    assert rows == ["context_length", "device_name", "torch_version", "precision", "compile"]
+    assert (cols, values) == (["model"], ["forward.time"])
+    on_gpu = {"device": "cuda"}
+    rows, cols, values = analysis.default_layout(hardware, where=on_gpu)
+    assert rows == ["model", "context_length"]
+    assert analysis.pivot(hardware, rows=rows, cols=cols, values=values, where=on_gpu).status.shape == (4, 3)
+
+
+def test_the_cells_hold_medians_and_intervals_in_si_units(hardware: pd.DataFrame) -> None:
+    table = pivot(hardware, "model context_length", "precision compile device_name", "step.time")
+    cell = (("small", 256), ("fp32", "none", "NVIDIA H200", "step.time"))
+    assert table.median.loc[cell] == pytest.approx(0.045678)
+    ends = (table.low.loc[cell], table.high.loc[cell])
+    assert ends == pytest.approx((0.045278, 0.046078), rel=1e-4)
+    assert table.status.loc[cell] == "ok" and table.flags.loc[cell] == ("host_bound",)
+    assert table.units == {"step.time": "s"}
+    assert table.conditions["mode"] == "train_step" and "precision" not in table.conditions
+
+
+def test_speeds_have_the_interval_of_the_time_turned_round(hardware: pd.DataFrame) -> None:
+    table = pivot(hardware, "model", "device_name", "step.tokens_per_second step.tflops", context_length="256",
+                  precision="fp32", compile="none")  # fmt: skip
+    cell = (("2.7b",), ("NVIDIA H200", "step.tokens_per_second"))
+    assert table.median.loc[cell] == pytest.approx(1024 / 0.45)
+    assert table.low.loc[cell] == pytest.approx(1024 / 0.451) and table.high.loc[cell] == pytest.approx(1024 / 0.449)
+    assert table.units == {"step.tokens_per_second": "tokens/s", "step.tflops": "TFLOP/s"}
+
+
+def test_a_failed_trial_shows_its_status_and_what_was_not_tried_a_dash(hardware: pd.DataFrame) -> None:
+    status = pivot(hardware, "context_length", "precision compile", "forward.time", model="2.7b").status
+    assert status.loc[(1024,), ("fp32", "none", "forward.time")] == "oom"
+    assert status.loc[(256,), ("fp32", "block", "forward.time")] == "timeout"
+    assert status.loc[(1024,), ("fp32", "block", "forward.time")] == "-"
+
+
+def test_a_failure_of_another_workload_is_not_shown_as_one_of_this_value(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": samples(1, 0.1)})
+    attempts.failed(config(), "oom", workload="noop")
+    frame = analysis.load(attempts.store)
+    table = pivot(frame, "model", "", "step.time")
+    assert table.status.to_numpy().tolist() == [["ok"]]
+
+
+def test_a_store_of_failures_alone_still_has_a_table(attempts: Attempts) -> None:
+    attempts.failed(config(), "oom")
+    attempts.failed(config(), "error", workload="noop")
+    frame = analysis.load(attempts.store)
+    rows, cols, values = analysis.default_layout(frame)
+    assert rows[-1] == "workload" and values == ["step.time"]
+    text = analysis.render(analysis.pivot(frame, rows=rows, cols=cols, values=values, where={}), "text")
+    assert "oom" in text and "error" in text
+
+
+def test_the_usual_table_of_ceilings_has_both_and_one_without_them_names_them(
+    attempts: Attempts,
+) -> None:
+    rates = {"copy.bandwidth": (4e12,), "copy.time": (1.0,), "matmul.flops_rate": (4e13,), "matmul.time": (1.0,)}
+    attempts.ok(config(), rates, workload="ceiling", units={"copy.bandwidth": "B/s", "matmul.flops_rate": "FLOP/s"})
+    alone = lmsweep_here("table", attempts.store.location)
+    assert "matmul.flops_rate (TFLOP/s)" in alone and "copy.bandwidth (TB/s)" in alone
+    attempts.ok(config(), {"step.time": samples(1, 0.1)})
+    done = CliRunner().invoke(app, ["table", attempts.store.location])
+    assert "FLOP/s" not in done.stdout and "not in this table: ceiling; --list-presets" in done.stderr
+
+
+def test_a_workload_that_this_version_does_not_know_is_a_row_like_any_other(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": samples(1, 0.1)})
+    (known,) = attempts.ok(config(context_length=512), {"step.time": samples(2, 0.1)})
+    attempts.store.append([replace(known, workload="serving", attempt_id="a" * 16, measurement_id="b" * 16)])
+    text = lmsweep_here("table", attempts.store.location)
+    assert "serving" in text and "timing" in text and "mode train_step" in text
+    assert "serving" in lmsweep_here("table", attempts.store.location, "--rows", "workload,context_length")
+
+
+def test_rows_and_columns_that_are_given_twice_are_joined(hardware: pd.DataFrame, attempts: Attempts) -> None:
+    once = lmsweep_here("table", attempts.store.location, "--rows", "model,context_length", "--cols",
+                        "precision,compile,device_name")  # fmt: skip
+    again = lmsweep_here("table", attempts.store.location, "--rows", "model", "--rows", "context_length", "--cols",
+                         "precision", "--cols", "compile,device_name")  # fmt: skip
+    assert once == again and "1024" in once
+
+
+def test_what_asked_for_a_device_that_was_not_there_is_left_out_of_tables_and_counted(attempts: Attempts) -> None:
+    nowhere = replace(LAPTOP, device_name=absent("cuda"))
+    for context_length in (128, 256):
+        trial = config(device="cuda", context_length=context_length)
+        attempts.failed(trial, "unsupported", fingerprint=nowhere)
+    where = attempts.store.location
+    with pytest.raises(RequestError, match=r"2 results are of a device that was not there .* no others: `lmsweep doct"):
+        lmsweep_here("table", where)
+    attempts.ok(config(), {"step.time": samples(1, 0.1)}, fingerprint=LAPTOP)
+    attempts.failed(config(precision="tf32"), "unsupported", fingerprint=LAPTOP)
+    for arguments in ([], ["--preset", "end-to-end"], ["--rows", "model,precision"]):
+        with pytest.warns(UserWarning, match=r"2 results are of a device that was not there \(no cuda device\)"):
+            text = lmsweep_here("table", where, *arguments)
+        assert "no cuda device" not in text and text.count("unsupported") == 1
+    assert "no cuda device" in lmsweep_here("table", where, "--where", "device_name=no cuda device")
+    assert "no cuda device" in lmsweep_here("status", where)
+
+
+def test_an_unknown_value_says_so_and_why(hardware: pd.DataFrame) -> None:
+    table = pivot(hardware, "model", "precision", "step.time", device_name=LAPTOP.device_name)
+    text = analysis.render(table, "text")
+    assert "n/a [a]" in text and "[a] its clock stood" in text
+    text = analysis.render(pivot(hardware, "model", "precision", "step.mfu", device_name=LAPTOP.device_name), "text")
+    assert "mfu: the peak of this device in this arithmetic is not known" in text
+
+
+def test_two_results_in_one_cell_are_refused_with_the_columns_in_which_they_differ(hardware: pd.DataFrame) -> None:
+    with pytest.raises(RequestError) as refusal:
+        pivot(hardware, "model", "precision", "step.time", device_name="NVIDIA H200")
+    message = str(refusal.value)
+    assert "the cell of model small, precision fp32, value step.time would hold 3 results" in message
+    assert "differ in context_length (256, 1024), compile (none, block)" in message
+    assert "Add context_length and compile to --rows or --cols" in message
+    assert "--where 'context_length=256' --where 'compile=none'" in message
+
+
+def test_models_are_told_apart_by_name_and_devices_by_full_name(hardware: pd.DataFrame) -> None:
+    with pytest.raises(RequestError) as refusal:
+        pivot(hardware, "precision", "context_length", "step.time", compile="none")
+    message = str(refusal.value)
+    assert "differ in model (small, 2.7b), device (cpu, cuda), device_name" in message and "d_model" not in message
+    assert "Add model and device_name to --rows or --cols" in message
+
+
+def test_results_of_two_environments_are_told_apart_by_the_fewest_columns(attempts: Attempts) -> None:
+    for fingerprint in (H200, replace(H200, device_name="NVIDIA L4", device_memory=24 * 10**9, driver_version="560")):
+        attempts.ok(config(device="cuda"), {"step.time": samples(1, 0.1)}, fingerprint=fingerprint)
+    frame = analysis.load(attempts.store)
+    with pytest.raises(RequestError, match=r"differ in device_name .*device_memory.* Add device_name to --rows"):
+        pivot(frame, "model", "", "step.time")
+    assert analysis.default_layout(frame)[0] == ["model", "context_length", "device_name"]
+
+
+def test_devices_that_another_key_keeps_apart_are_named(attempts: Attempts) -> None:
+    attempts.ok(config("small", device="cuda"), {"step.time": samples(1, 0.1)})
+    other = replace(H200, device_name="NVIDIA L4", driver_version="560")
+    attempts.ok(config("medium", device="cuda"), {"step.time": samples(2, 0.1)}, fingerprint=other)
+    frame = analysis.load(attempts.store)
+    assert analysis.default_layout(frame)[0] == ["model", "context_length", "device_name"]
+    table = pivot(frame, "model", "precision", "step.time")
+    assert table.differing == {"device_name": "NVIDIA H200, NVIDIA L4"}
+    for output_format in ("text", "markdown", "latex", "typst", "html"):
+        said = analysis.render(table, output_format)
+        assert "cells differ in device" in said and "H200, NVIDIA L4)" in said
+    assert "cells differ" not in analysis.render(pivot(frame, "device_name", "", "step.time", model="small"), "text")
+
+
+def test_environments_and_shapes_that_another_key_keeps_apart_are_named(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": samples(1, 0.1)})
+    newer = replace(H200, driver_version="580")
+    attempts.ok(config(context_length=512), {"step.time": samples(1, 0.1)}, fingerprint=newer)
+    attempts.ok(replace(config(context_length=1024), num_heads=6, model=None), {"step.time": samples(1, 0.1)})
+    attempts.ok(replace(config(context_length=2048), num_heads=16, model=None), {"step.time": samples(1, 0.1)})
+    rows = analysis.default_layout(analysis.load(attempts.store))[0]
+    assert rows == ["model", "context_length", "num_heads", "driver_version"]
+
+
+def test_a_step_is_said_to_be_what_its_mode_makes_it(attempts: Attempts) -> None:
+    attempts.ok(config(mode="forward_backward"), {"step.time": samples(1, 0.1), "forward.time": samples(0.4, 0.1)})
+    frame = analysis.load(attempts.store)
+    first, second = analysis.render(pivot(frame, "model", "precision", "step.time"), "text").splitlines()[:2]
+    assert first == "step.time (s), mode forward_backward: median and 95 % interval" and "mode" not in second
+    first = analysis.render(pivot(frame, "model", "", "step.time forward.time"), "text").splitlines()[0]
+    assert first == "mode forward_backward: median and 95 % interval"
+    first = analysis.render(pivot(frame, "model", "precision", "forward.time"), "text").splitlines()[0]
+    assert first == "forward.time (ms): median and 95 % interval"
+    attempts.ok(config(), {"step.time": samples(2, 0.1)})
+    assert analysis.default_layout(analysis.load(attempts.store))[0][-1] == "mode"
+
+
+def test_results_that_differ_in_the_driver_alone_are_told_apart_too(attempts: Attempts) -> None:
+    for driver in ("570", "580"):
+        attempts.ok(config(), {"step.time": samples(1, 0.1)}, fingerprint=replace(H200, driver_version=driver))
+    frame = analysis.load(attempts.store)
+    rows, cols, values = analysis.default_layout(frame)
+    assert rows == ["model", "context_length", "driver_version"]
+    assert analysis.pivot(frame, rows=rows, cols=cols, values=values, where={}).status.shape == (2, 1)
+
+
+def test_a_table_says_how_many_processes_its_cells_are_of_and_how_far_they_lie_apart(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": samples(1, 0.1)})
+    alone = lmsweep_here("table", attempts.store.location)
+    assert "One process a cell: what differs from process to process is in no interval" in alone
+    attempts.ok(config(), {"step.time": samples(1.1, 0.1)})
+    attempts.ok(config(context_length=512), {"step.time": samples(1, 0.1)})
+    table = pivot(analysis.load(attempts.store), "context_length", "", "step.time")
+    assert table.processes.iloc[:, 0].to_list() == [2, 1]
+    assert table.spread.iloc[0, 0] == pytest.approx(0.1 / 1.05)
+    mixed = lmsweep_here("table", attempts.store.location)
+    assert "1 or 2 processes a cell; the medians of one cell lie up to 9.5 % apart" in mixed
+    assert "Cells of one process" in mixed
+
+
+def test_a_table_and_a_comparison_tell_the_same_of_the_same_store(attempts: Attempts) -> None:
+    for compiled, medians in (("none", (0.1, 0.09, 0.11)), ("block", (0.05, 0.044, 0.043))):
+        for median in medians:
+            attempts.ok(config(compile=compiled), {"step.time": samples(median, 1e-4)})
+        attempts.failed(config(compile=compiled), "timeout")
+    table = pivot(analysis.load(attempts.store), "model", "compile", "step.time")
+    every = analysis.load(attempts.store, pooled=False)
+    sides = select_sides(every, {"compile": "none"}, {"compile": "block"})
+    (row,) = compare(sides[0], sides[1], between=sides[2]).frame.itertuples()
+    for side, compiled in (("baseline", "none"), ("contrast", "block")):
+        told = [getattr(row, f"{side}{end}") for end in ("", "_low", "_high")]
+        shown = [getattr(table, name)[(compiled, "step.time")].item() for name in ("median", "low", "high")]
+        assert told == shown
+    assert row.contrast == pytest.approx(0.044) and row.processes == "3 (20 %), 3 (16 %)"
+
+
+def test_attempts_of_one_measurement_are_not_averaged(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": (1.0,)})
+    attempts.ok(config(), {"step.time": (2.0,)})
+    with pytest.raises(RequestError, match="holds 2 attempts of one measurement"):
+        pivot(analysis.load(attempts.store, pooled=False), "model", "", "step.time")
+
+
+def test_rows_and_columns_are_in_natural_order(attempts: Attempts) -> None:
+    for model in ("10b-2026", "medium", "tiny", "small"):
+        for context_length in (1024, 128, 65536):
+            for precision in ("bf16", "fp32", "tf32"):
+                trial = config(model, context_length=context_length, precision=precision)
+                attempts.ok(trial, {"step.time": (1.0,)})
+    for version in ("2.9.1", "2.11.0", "2.13.0+cpu"):
+        attempts.ok(config(), {"forward.time": (1.0,)}, fingerprint=replace(LAPTOP, torch_version=version))
+    frame = analysis.load(attempts.store)
+    table = pivot(frame, "model context_length", "precision", "step.time").median
+    assert list(dict.fromkeys(table.index.get_level_values("model"))) == ["tiny", "small", "medium", "10b-2026"]
+    assert list(table.index.get_level_values("context_length")) == [128, 1024, 65536] * 4
+    assert list(table.columns.get_level_values("precision")) == ["fp32", "tf32", "bf16"]
+    versions = pivot(frame, "torch_version", "", "forward.time").median.index.get_level_values(0)
+    assert list(versions) == ["2.9.1", "2.11.0", "2.13.0+cpu"]
+
+
+def test_where_takes_several_values_with_commas_and_nulls_as_a_dash(hardware: pd.DataFrame) -> None:
+    table = pivot(hardware, "model context_length", "precision", "step.time", device="cuda", compile="none",
+                  precision="bf16,fp32", context_length="256")  # fmt: skip
+    assert table.status.to_numpy().tolist() == [["ok", "ok"], ["ok", "ok"]]
+    table = pivot(hardware, "model", "precision", "step.time", driver_version="-")
+    assert table.status.to_numpy().tolist() == [["ok", "unsupported", "ok"]]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"rows": "modell"}, r"--rows modell: no such column; did you mean model\? \(one of: "),
+        ({"cols": "metric"}, r"--cols metric: that is what the cells hold; choose it with --value"),
+        ({"values": "step.tiem"}, r"--value step.tiem: the store has no such value; did you mean step.time\?"),
+        ({"values": "optimizer.tflops"}, r"--value optimizer.tflops: the store has no such value"),
+        ({"model": "smal"}, r"--where model=smal: the store has no such result; did you mean small\? \(one of: "),
+        ({"modell": "small"}, r"--where modell: no such column; did you mean model\?"),
+        ({"rows": ""}, r"at least one column name in --rows"),
+        ({"rows": "model model"}, r"model is given twice"),
+        ({"model": "2.7b", "device": "cpu"}, r"no result is left"),
+    ],
+)
+def test_a_wrong_request_is_refused_with_what_is_right(
+    hardware: pd.DataFrame, request_: dict[str, str], message: str
+) -> None:
+    with pytest.raises(RequestError, match=message):
+        pivot(hardware, **{"rows": "model", "cols": "precision", "values": "step.time", **request_})
+
+
+def test_a_wrong_format_is_refused_with_the_right_ones(hardware: pd.DataFrame) -> None:
+    table = pivot(hardware, "device_name", "", "trial.compile_time", compile="block", model="small")
+    with pytest.raises(RequestError, match=r"--format latx: no such format; did you mean latex\?"):
+        analysis.render(table, "latx")
+
+
+def test_an_empty_store_has_no_table(attempts: Attempts) -> None:
+    Path(attempts.store.location, "measurements").mkdir(parents=True)
+    with pytest.raises(RequestError, match="no results yet"):
+        analysis.default_layout(analysis.load(attempts.store))
+
+
+def test_csv_gives_back_every_number_and_status_exactly(hardware: pd.DataFrame) -> None:
+    table = pivot(hardware, "model context_length device_name", "precision compile", "forward.time step.time")
+    lines = list(csv.DictReader(io.StringIO(analysis.render(table, "csv"))))
+    assert len(lines) == 23  # the laptop's result without samples has no row for forward.time
+    for line in lines:
+        cell = (line["model"], int(line["context_length"]), line["device_name"])
+        column = (line["precision"], line["compile"], line["value"])
+        assert line["status"] == table.status.loc[cell, column] and line["unit"] == "s"
+        median = table.median.loc[cell, column]
+        assert (float(line["median"]) == median) if line["median"] else pd.isna(median)
+        assert line["flags"] == " ".join(table.flags.loc[cell, column])
+
+
+def test_an_interval_that_is_not_even_is_written_with_both_ends_in_every_format(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": tuple(0.053 + 0.0001 * x for x in (500, -80, 300, 0, 0, 200, -20, -60))})
+    table = pivot(analysis.load(attempts.store), "model", "", "step.time")
+    assert (table.low.iloc[0, 0], table.high.iloc[0, 0]) == pytest.approx((0.045, 0.103))
+    for output_format in ("text", "markdown", "latex", "html"):
+        assert "53 [45, 103]" in analysis.render(table, output_format)
+    assert r"53 \[45, 103\]" in analysis.render(table, "typst")
+
+
+def test_what_a_device_is_called_cannot_break_the_markup(attempts: Attempts) -> None:
+    name = "A & B_<C> 50% #1 $x$ *y* [z] ~^\\{}|`"
+    attempts.ok(config(), {"step.time": (1.0,)}, fingerprint=replace(LAPTOP, device_name=name))
+    table = pivot(analysis.load(attempts.store), "device_name", "", "step.time")
+    assert "<C>" not in analysis.render(table, "html")
+    assert r"A \& B\_<C> 50\% \#1 \$x\$ *y* [z] \textasciitilde{}\textasciicircum{}\textbackslash{}\{\}|`" in (
+        analysis.render(table, "latex")
+    )
+    assert r"A & B\_\<C\> 50% \#1 \$x\$ \*y\* \[z\] \~^\\{}|\`" in analysis.render(table, "typst")
+    assert r"A & B_\<C\> 50% #1 $x$ \*y\* [z] ~^\\{}\|\`" in analysis.render(table, "markdown")
+    assert next(csv.DictReader(io.StringIO(analysis.render(table, "csv"))))["device_name"] == name
+
+
+@pytest.mark.parametrize(
+    ("numbers", "texts"),
+    [
+        ((12.3412, 12.2912, 12.3812), ("12.34", "± 0.05")),
+        ((12.3412, 12.2012, 12.4412), ("12.34", "± 0.14")),
+        ((12.3412, 12.1, 12.35), ("12.34", "[12.10, 12.35]")),
+        ((12.3412, 12.2512, 12.3412), ("12.34", "± 0.09")),  # less than a hundredth of it to either side
+        ((53.2, 40.9, 117.3), ("53", "[41, 117]")),  # ± 64 would imply times below zero
+        ((5.0, 0.5, 10.5), ("5.0", "[0.5, 10.5]")),  # so would ± 5.5
+        ((-5.0, -10.5, -0.5), ("-5.0", "[-10.5, -0.5]")),
+        ((0.2, -4.8, 5.0), ("0.20", "± 5.00")),
+        ((123.4, 120.0, 180.0), ("123", "[120, 180]")),
+        ((12.3412, 12.3412, 12.3412), ("12.34", None)),
+        ((12.3412, float("nan"), float("nan")), ("12.34", None)),
+        ((123456.0, 121700.0, 125100.0), ("123500", "± 1800")),
+        ((0.0123, -0.5, 0.3), ("0.012", "[-0.500, 0.300]")),
+        ((37.2, 12.0, 612.0), ("37", "[12, 612]")),
+        ((99.96, 99.0, 100.0), ("100.0", "± 1.0")),
+        ((5.0, 4.0, 5.0), ("5.0", "[4.0, 5.0]")),
+        ((0.0012345, 0.0012344, 0.0012346), ("0.00123450", "± 0.00000010")),
+        ((0.5712, 1e-22, 3.178e22), ("0.57", "[1e-22, 3e+22]")),
+        ((1.0, -3e5, 3e5), ("1.0", "± 3e+05")),
+    ],
+)
+def test_the_digits_of_a_cell_follow_its_interval(
+    numbers: tuple[float, float, float], texts: tuple[str, str | None]
+) -> None:
+    assert interval_texts(*numbers) == texts
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0, "0"), (3.0, "3"), (0.00012345, "0.0001234"), (1234567.8, "1235000"), (-2.5, "-2.500")]
+)
+def test_a_number_without_an_interval_has_four_digits(value: float, text: str) -> None:
+    assert number_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("stored", "values", "name"),
+    [
+        ("s", [0.02, 0.9, 3.0], "ms"),
+        ("s", [2.0, 0.9, 3.0], "s"),
+        ("s", [2e-5, 3e-5], "us"),
+        ("s", [2e-9], "us"),
+        ("s", [], "s"),
+        ("s", [float("nan"), 0.5], "ms"),
+        ("B", [3 * 2**30, 2**31], "GiB"),
+        ("B", [512.0], "B"),
+        ("share", [0.4], "%"),
+        ("B/s", [344e9, 2e9], "GB/s"),
+        ("tokens/s", [4e6], "tokens/s"),
+    ],
+)
+def test_the_unit_of_a_column_suits_its_middle_number(stored: str, values: list[float], name: str) -> None:
+    assert choose_unit(stored, values).name == name

@@ -1,0 +1,135 @@
+"""A machine that others use: what they took is told from what the trial used, and `run` says who they are."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+
+from lmsweep.orchestrator.running.other_runs import other_runs, words_about
+from lmsweep.orchestrator.running.progress import outcome
+from lmsweep.trials.bench.iterations import take_series
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.machine.cpu_time import CpuTime, is_host_busy, read_cpu_time
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.timing.clock import Iteration
+from tests.support.command import start, write_sweep
+from tests.support.made_up_results import Attempts, config
+
+SPIN = "print(flush=True)\nwhile True: pass"
+CONFIG = TrialConfig(d_model=16, warmup_steps=0, measure_steps=5)
+
+
+@contextmanager
+def spinning(count: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes of this one that use a core each."""
+    processes = [
+        subprocess.Popen([sys.executable, "-c", SPIN], stdout=subprocess.PIPE, text=True) for _ in range(count)
+    ]
+    try:
+        for one in processes:
+            assert one.stdout and one.stdout.readline()
+        yield processes
+    finally:
+        for one in processes:
+            one.kill()
+            one.wait()
+
+
+def flags_of(run_seconds: float) -> tuple[Flag, ...]:
+    """Of a trial on the CPU whose iterations last so long, and use no CPU time."""
+
+    def run() -> Iteration:
+        time.sleep(run_seconds)
+        return Iteration(phases=(run_seconds,), step=run_seconds, enqueue=None)
+
+    return take_series(Workbench(CONFIG, requested_at=time.monotonic()), run, lambda one: one.step).flags
+
+
+# What others took
+
+
+NOTHING = CpuTime(at=0.0, cores=4, used=0.0, stolen=0.0, own=0.0)
+
+
+def busy(device_type: str = "cpu", **after: float) -> bool:
+    """Of ten seconds on four cores."""
+    return is_host_busy(NOTHING, replace(NOTHING, at=10.0, **after), device_type)
+
+
+def test_what_others_took_of_the_cores_is_what_was_used_and_is_not_our_own():
+    assert not busy(used=39.0, own=38.0)
+    assert not busy(used=1.9, own=0.0), "Ray and the system are never quite idle"
+    assert busy(used=2.2, own=0.0)
+    assert busy(used=40.0, own=25.0)
+
+
+def test_a_trial_on_a_gpu_needs_two_cores_to_launch_its_work():
+    assert not busy("cuda", used=30.0, own=10.0), "two cores were left"
+    assert busy("cuda", used=40.0, own=10.0)
+    assert is_host_busy(replace(NOTHING, cores=1), replace(NOTHING, cores=1, at=10.0, used=10.0, own=5.0), "cuda")
+
+
+def test_time_that_a_host_keeps_from_its_guest_makes_it_busy():
+    assert not busy(used=40.0, own=40.0, stolen=1.9)
+    assert busy(used=20.0, own=20.0, stolen=2.0)
+
+
+def test_a_few_ticks_of_the_kernel_s_clock_say_nothing():
+    short = replace(NOTHING, at=0.01, used=0.04)
+    assert not is_host_busy(NOTHING, short, "cpu")
+    assert not is_host_busy(NOTHING, None, "cpu") and not is_host_busy(None, NOTHING, "cpu")
+
+
+def test_what_this_process_and_its_children_use_is_their_own():
+    with spinning(2):
+        before = read_cpu_time()
+        time.sleep(1.0)
+        after = read_cpu_time()
+    assert before and after and after.cores == len(usable_cores())
+    # However little the machine has left for them, they have it, and nobody else is charged with it.
+    assert after.own - before.own > 0.2
+    assert after.own - before.own <= after.used - before.used + after.cores * 0.02
+    later = read_cpu_time()
+    assert later and later.own >= after.own, "what a child has used is not forgotten when it ends"
+
+
+def test_a_trial_beside_which_others_compute_is_flagged():
+    with spinning(len(usable_cores())), ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as child:
+        assert Flag.BUSY_HOST in child.submit(flags_of, 0.1).result(timeout=60)
+
+
+def test_run_says_of_each_trial_that_its_host_was_busy(tmp_path):
+    rows = Attempts(tmp_path / "store").ok(config(), {"step.time": (1.0, 1.1, 1.2)}, flags=(Flag.BUSY_HOST,))
+    assert outcome(rows) == "1.1 s per step, on a busy host"
+    assert outcome([replace(row, flags=()) for row in rows]) == "1.1 s per step"
+
+
+# Who they are
+
+
+def test_another_run_on_this_machine_is_seen_while_it_lasts(tmp_path):
+    assert not {os.getpid(), os.getppid()} & {*other_runs()}
+    run = start("run", write_sweep(tmp_path), "--store", tmp_path / "store")
+    try:
+        wait_until(lambda: run.pid in other_runs())
+    finally:
+        os.killpg(run.pid, signal.SIGKILL)
+        run.communicate()
+    assert run.pid not in other_runs()
+    assert "(process 12) is at work on this machine" in words_about([12])
+    assert "(processes 12, 13) are" in words_about([12, 13])
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

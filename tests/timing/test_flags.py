@@ -1,0 +1,300 @@
+"""Flags: each set from its evidence, each with its advice, shown wherever results are."""
+
+import html
+import io
+import json
+import os
+import threading
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmsweep import analysis
+from lmsweep.analysis.metrics.status import flag_counts, flag_words
+from lmsweep.analysis.tables.render import FORMATS
+from lmsweep.orchestrator.commands.run_summary import trial_words
+from lmsweep.trials.analytic.datasheets import find_device, peak_flops
+from lmsweep.trials.analytic.formulas import forward_flops
+from lmsweep.trials.machine.nvml_sampler import PERIOD, Reading, read_until_closed
+from lmsweep.trials.machine.telemetry import ENERGY_SECONDS, Watch, doubts, energy_row, gauge_rows
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.timing.validity_flags import exceeds_peak, flags_of_times, least_forward_flops
+from tests.support.made_up_results import Attempts, config
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Attempts:
+    return Attempts(tmp_path / "store")
+
+
+# What a GPU says of itself
+
+CALM = Reading(
+    at=0.0,
+    sm_clock=1.98e9,
+    memory_clock=3.2e9,
+    power=500.0,
+    temperature=50.0,
+    energy=1e6,
+    event_reasons=0,
+    processes=1,
+)
+
+
+def watched(*changes: dict[str, Any], period: float = 0.1) -> Watch:
+    """A watch that has taken these readings, one each period from time 0 on."""
+    watch = Watch("cpu")  # reads nothing by itself
+    watch.reason = None
+    watch.readings = [replace(CALM, at=i * period, **change) for i, change in enumerate(changes)]
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("reasons", "flags"),
+    [
+        (0x0, ()),
+        (0x1, ()),  # the GPU is idle
+        (0x2, ()),  # the clocks that the user has set
+        (0x4, (Flag.POWER_CAPPED,)),
+        (0x8, (Flag.THROTTLED,)),
+        (0x10, ()),  # clocks kept equal among GPUs
+        (0x20, (Flag.THROTTLED,)),
+        (0x40, (Flag.THROTTLED,)),
+        (0x80, (Flag.THROTTLED,)),
+        (0x44, (Flag.THROTTLED, Flag.POWER_CAPPED)),
+        (None, ()),
+    ],
+)
+def test_what_holds_the_clocks_down_is_flagged(reasons: int | None, flags: tuple[Flag, ...]):
+    watch = watched({}, {}, {"event_reasons": reasons}, {}, {})
+    assert doubts(watch, since=0.1, until=0.35) == flags
+
+
+def test_only_what_was_read_while_iterations_were_measured_counts():
+    watch = watched({"event_reasons": 0x40}, {}, {}, {}, {"event_reasons": 0x40})
+    assert doubts(watch, since=0.15, until=0.35) == ()
+    assert doubts(watch, since=0.05, until=0.06) == (Flag.THROTTLED,), "the last reading before the first iteration"
+    assert doubts(watch, since=0.3, until=0.4) == (Flag.THROTTLED,)
+
+
+def test_another_process_on_the_gpu_is_flagged_and_an_unknown_number_is_not():
+    assert doubts(watched({}, {"processes": 2}, {}), since=0.0, until=0.2) == (Flag.SHARED_GPU,)
+    assert doubts(watched({"processes": None}), since=0.0, until=0.2) == ()
+
+
+def test_gauges_are_kept_as_they_were_read_apart_from_those_of_the_warm_up():
+    watch = watched(*({"power": 100.0 * i, "temperature": None} for i in range(8)))
+    rows = {row.metric: row for row in gauge_rows(watch, warmup_from=0.15, since=0.45, until=0.65)}
+    assert (rows["power"].unit, rows["power"].warmup_samples, rows["power"].samples) == (
+        "W",
+        (200.0, 300.0),
+        (400.0, 500.0, 600.0),
+    )
+    assert rows["sm_clock"].samples == (1.98e9,) * 3
+    assert (rows["temperature"].samples, rows["temperature"].reason) == (None, "this driver does not tell it")
+
+
+def test_gauges_that_were_not_read_have_a_reason():
+    (row, *_) = gauge_rows(watched({}, {}), warmup_from=5.0, since=6.0, until=6.05)
+    assert (row.samples, row.reason) == (None, "the iterations were over too soon")
+    silent = watched()
+    silent.reason = "NVML: Driver Not Loaded"
+    assert {row.reason for row in gauge_rows(silent, warmup_from=0, since=1, until=2)} == {"NVML: Driver Not Loaded"}
+
+
+def test_energy_is_the_counters_growth_over_the_iterations():
+    # 500 W between readings that are not at the ends of the iterations.
+    watch = watched(*({"energy": 1e6 + 50.0 * i} for i in range(40)))
+    row = energy_row(watch, since=0.52, until=3.05, iterations=100)
+    assert row.unit == "J" and row.samples == (pytest.approx(500 * 2.53 / 100),)
+    assert row.reason is None
+
+
+@pytest.mark.parametrize(
+    ("since", "until"), [(0.5, 0.5 + 0.9 * ENERGY_SECONDS), (1.0, 9.0), (-1.0, 3.0)], ids=["short", "late", "early"]
+)
+def test_energy_of_too_short_a_time_is_unknown(since: float, until: float):
+    row = energy_row(watched(*({} for _ in range(40))), since=since, until=until, iterations=10)
+    assert row.samples is None and "read for less than 2 s" in (row.reason or "")
+
+
+def test_a_gpu_that_counts_no_energy_has_none():
+    watch = watched(*({"energy": None} for _ in range(40)))
+    assert not watch.counts_energy
+    row = energy_row(watch, since=0.0, until=3.0, iterations=10)
+    assert (row.samples, row.reason) == (None, "this driver does not count energy")
+
+
+class Replay:
+    """Reads what was recorded, the last reading again and again."""
+
+    def __init__(self, recorded: list[Reading]) -> None:
+        self.recorded = iter(recorded)
+        self.last = recorded[-1]
+
+    def read(self) -> Reading:
+        return replace(next(self.recorded, self.last), at=time.monotonic())
+
+
+def test_the_reading_process_writes_its_first_reading_at_once_and_the_others_when_told():
+    told_fd, tell_fd = os.pipe()
+    out = io.StringIO()
+    recorded = [replace(CALM, power=100.0 * i) for i in range(3)]
+    with os.fdopen(told_fd) as told:
+        thread = threading.Thread(target=read_until_closed, args=(Replay(recorded), told, out))
+        began = time.monotonic()
+        thread.start()
+        while not out.getvalue():
+            time.sleep(0.001)
+            assert time.monotonic() < began + 10
+        assert len(out.getvalue().splitlines()) == 1
+        time.sleep(4.5 * PERIOD)
+        os.close(tell_fd)
+        thread.join(timeout=10)
+    readings = [Reading(**json.loads(line)) for line in out.getvalue().splitlines()]
+    assert [reading.power for reading in readings[:3]] == [0.0, 100.0, 200.0]
+    times = [reading.at - began for reading in readings]
+    assert times == sorted(times) and times[-1] >= 4.5 * PERIOD
+    assert 3 <= len(times) <= 7, "ten a second, and one at the end"
+
+
+# What the times say of themselves
+
+
+GPU = find_device("NVIDIA H200")
+BIG = config("large", device="cuda", precision="bf16", context_length=1024)
+
+
+def fastest(phase: str, passes: int) -> float:
+    assert GPU is not None
+    peak = peak_flops(GPU, "bf16")
+    assert peak is not None
+    return passes * least_forward_flops(BIG) / peak
+
+
+@pytest.mark.parametrize(("phase", "passes"), [("forward", 1), ("backward", 2), ("step", 3)])
+def test_faster_than_the_datasheet_allows_is_a_violation_of_physics(phase: str, passes: int):
+    seconds = fastest(phase, passes)
+    assert exceeds_peak(BIG, phase, 0.99 * seconds, GPU) and not exceeds_peak(BIG, phase, 1.01 * seconds, GPU)
+
+
+def test_no_violation_is_claimed_where_the_peak_or_the_work_is_not_known():
+    assert not exceeds_peak(BIG, "step", 1e-9, None)
+    assert not exceeds_peak(BIG, "optimizer", 1e-9, GPU)
+    t4 = find_device("Tesla T4")
+    assert t4 is not None and peak_flops(t4, "bf16") is None and not exceeds_peak(BIG, "step", 1e-9, t4)
+
+
+def test_the_least_work_leaves_out_what_a_causal_mask_hides():
+    size = {name: getattr(BIG, name) for name in ("d_model", "d_ff", "num_layers", "vocab_size")}
+    whole = forward_flops(**size, context_length=1024, batch_size=4)
+    hidden = BIG.num_layers * 2 * 4 * 1024**2 * BIG.d_model
+    assert least_forward_flops(BIG) == whole - hidden
+
+
+def test_the_flags_of_a_phase_are_those_of_its_own_samples():
+    calm = [1.0 + 0.001 * i for i in range(10)]
+    assert flags_of_times(BIG, "step", calm, GPU) == ()
+    assert flags_of_times(BIG, "step", [*calm, 100.0], GPU) == (Flag.OUTLIERS,)
+    assert flags_of_times(BIG, "step", [1e-9] * 10, GPU) == (Flag.PHYSICS_VIOLATION,)
+    assert flags_of_times(config(device="cpu"), "step", [1e-9] * 10, find_device("AMD EPYC")) == ()
+
+
+# Where they are shown
+
+
+@pytest.mark.parametrize("flag", Flag)
+@pytest.mark.parametrize("output_format", [name for name in FORMATS if name != "csv"])
+def test_a_table_explains_each_flag_it_shows(attempts: Attempts, flag: Flag, output_format: str):
+    attempts.ok(config(device="cuda"), {"step.time": (1.0, 1.1, 1.2)}, flags=(flag,))
+    frame = analysis.load(attempts.store)
+    table = analysis.pivot(frame, rows=["model"], cols=[], values=["step.time"], where={})
+    plain = html.unescape(analysis.render(table, output_format)).replace("\\", "")  # without the marks of the format
+    assert f"{flag.value}: {flag.advice}" in plain
+
+
+@pytest.fixture
+def doubtful(attempts: Attempts) -> Attempts:
+    """Three results: one without doubts, one with an outlier, one with an outlier on a throttled GPU."""
+    times = {"forward.time": (1.0, 1.1), "step.time": (1.0, 1.1)}
+    attempts.ok(config(context_length=128), times)
+    attempts.ok(config(context_length=256), times, flags=(Flag.OUTLIERS,))
+    attempts.ok(config(context_length=512), times, flags=(Flag.OUTLIERS, Flag.THROTTLED))
+    return attempts
+
+
+def test_status_counts_the_results_of_each_flag_and_gives_its_advice(doubtful: Attempts):
+    frame = analysis.load(doubtful.store, pooled=False)
+    assert flag_counts(frame) == {Flag.OUTLIERS: 2, Flag.THROTTLED: 1}
+    assert flag_words(frame).splitlines() == [
+        f"2 results are flagged outliers. {Flag.OUTLIERS.advice}",
+        f"1 result is flagged throttled. {Flag.THROTTLED.advice}",
+    ]
+
+
+def test_advice_that_a_table_gives_already_is_not_repeated(doubtful: Attempts):
+    words = flag_words(analysis.load(doubtful.store), told=f"[a] outliers: {Flag.OUTLIERS.advice}")
+    assert words.splitlines() == [
+        "2 results are flagged outliers",
+        f"1 result is flagged throttled. {Flag.THROTTLED.advice}",
+    ]
+
+
+def test_a_result_without_doubts_has_no_words(attempts: Attempts):
+    attempts.ok(config(), {"step.time": (1.0, 1.1)})
+    assert flag_words(analysis.load(attempts.store)) == ""
+
+
+def test_the_flags_of_an_older_attempt_do_not_count(doubtful: Attempts):
+    doubtful.ok(config(context_length=512), {"step.time": (1.0, 1.1)})
+    assert flag_counts(analysis.load(doubtful.store, pooled=False)) == {Flag.OUTLIERS: 1}
+
+
+def test_the_words_of_one_trial_name_its_flags_and_reasons(attempts: Attempts):
+    rows = attempts.ok(
+        config(), {"step.time": (1.0, 1.1), "step.energy": None}, flags=(Flag.HOST_BOUND,), reason="nobody knows"
+    )
+    text = trial_words(rows)
+    assert "ok, host_bound" in text and "ok, nobody knows" in text
+    assert text.endswith(f"host_bound: {Flag.HOST_BOUND.advice}")
+
+
+def test_steps_that_were_auto_are_stored_as_null_and_read_as_auto(attempts: Attempts):
+    for steps in (10, 2, "auto"):
+        attempts.ok(config(warmup_steps=steps), {"step.time": (1.0, 1.1)})
+    stored, _ = attempts.store.read(columns=["warmup_steps"])
+    assert sorted(stored["warmup_steps"].to_pylist(), key=str) == [10, 2, None]
+    frame = analysis.load(attempts.store)
+    table = analysis.pivot(frame, rows=["warmup_steps"], cols=[], values=["step.time"], where={})
+    assert list(table.median.index.get_level_values(0)) == [2, 10, "auto"]
+    only = analysis.pivot(frame, rows=["model"], cols=[], values=["step.time"], where={"warmup_steps": "auto"})
+    assert only.conditions["warmup_steps"] == "auto"
+
+
+def test_energy_per_token_follows_from_the_energy_of_a_step(attempts: Attempts):
+    trial = config(device="cuda", context_length=256, batch_size=4)
+    in_joules = {"units": {"step.energy": "J"}}
+    attempts.ok(trial, {"step.energy": (102.4,), "step.time": (1.0, 1.1)}, **in_joules)
+    longer = replace(trial, context_length=512)
+    attempts.ok(longer, {"step.energy": None, "step.time": (1.0,)}, reason="no counter", **in_joules)
+    frame = analysis.load(attempts.store)
+    table = analysis.pivot(frame, rows=["context_length"], cols=[], values=["step.energy_per_token"], where={})
+    assert table.median.iloc[0, 0] == pytest.approx(0.1) and table.units == {"step.energy_per_token": "J"}
+    assert table.reason.iloc[1, 0] == "no counter"
+    assert "100" in analysis.render(table, "text") and "(mJ)" in analysis.render(table, "text")
+
+
+@pytest.mark.parametrize("flag", Flag)
+def test_the_page_about_measuring_has_every_flag_with_its_advice(flag: Flag):
+    page = (ROOT / "docs" / "measuring.md").read_text("utf-8")
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| `{flag.value}` |")]
+    assert row.endswith(f" | {flag.advice} |")
+
+
+def test_readings_are_plain_data():
+    assert Reading(**json.loads(json.dumps(asdict(CALM)))) == CALM

@@ -1,0 +1,247 @@
+"""How many iterations are enough: the rules on series whose answers are known."""
+
+import itertools
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import signal
+
+from lmsweep.trials.analytic.median_interval import count_outliers, median_interval, relative_half_width
+from lmsweep.trials.timing.stopping import (
+    FEWEST,
+    FEWEST_OF_SLOW,
+    MEASURE_LIMIT,
+    NARROW,
+    SLOW,
+    WARMUP_LIMIT,
+    Limit,
+    is_narrow,
+    is_steady,
+    is_worth_little,
+    repeat,
+)
+from lmsweep.trials.timing.trend import correlation_of_neighbours, have_trend, is_drifting
+
+GENEROUS = Limit(iterations=1000, seconds=60.0)
+
+
+def to_and_fro(n: int, spacing: float, median: float = 1.0) -> list[float]:
+    """n values that are `spacing` apart, in an order in which neighbours do not resemble each other."""
+    ordered = [median + spacing * (rank - (n - 1) / 2) for rank in range(n)]
+    pairs = zip(ordered[: (n + 1) // 2], reversed(ordered), strict=False)
+    return [value for pair in pairs for value in pair][:n]
+
+
+def counter():
+    return iter(range(10_000)).__next__
+
+
+# How often
+
+
+def test_a_number_of_steps_is_that_many_whatever_they_show():
+    assert repeat(counter(), 7, lambda taken: True, Limit(iterations=1, seconds=0)) == ([0, 1, 2, 3, 4, 5, 6], True)
+    assert repeat(counter(), 0, lambda taken: False, GENEROUS) == ([], True)
+
+
+def test_auto_goes_on_until_it_is_enough():
+    assert repeat(counter(), "auto", lambda taken: len(taken) == 12, GENEROUS) == (list(range(12)), True)
+
+
+def test_auto_gives_up_at_its_number_of_iterations():
+    taken, enough = repeat(counter(), "auto", lambda taken: False, Limit(iterations=50, seconds=60))
+    assert (len(taken), enough) == (50, False)
+
+
+def test_what_is_enough_at_the_limit_is_enough():
+    assert repeat(counter(), "auto", lambda taken: len(taken) == 5, Limit(iterations=5, seconds=60))[1]
+
+
+def test_auto_gives_up_when_its_time_is_over_but_takes_one_iteration():
+    began = time.monotonic()
+    taken, enough = repeat(lambda: time.sleep(0.02), "auto", lambda taken: False, Limit(iterations=999, seconds=0.1))
+    assert not enough
+    assert 1 <= len(taken) <= 5
+    assert 0.1 <= time.monotonic() - began < 2
+    assert repeat(counter(), "auto", lambda taken: False, Limit(iterations=999, seconds=0)) == ([0], False)
+
+
+def test_no_iteration_begins_after_the_seconds_that_it_may_take_but_one_is_taken():
+    def slow() -> None:
+        time.sleep(0.05)
+
+    taken, enough = repeat(slow, 100, lambda taken: True, GENEROUS, 0.12)
+    assert (1 <= len(taken) <= 3, enough) == (True, False)
+    assert repeat(slow, 100, lambda taken: True, GENEROUS, 1e-9) == ([None], False)
+    assert repeat(slow, 0, lambda taken: True, GENEROUS, 1e-9) == ([], True)
+    assert repeat(slow, 1, lambda taken: True, GENEROUS, 1e-9) == ([None], True), "that is as many as were asked for"
+    assert repeat(slow, "auto", lambda taken: False, GENEROUS, 1e-9) == ([None], False)
+    late = Limit(iterations=3, seconds=0)
+    assert len(repeat(slow, "auto", lambda taken: False, late, 60)[0]) == 3, "it stands in for the limit's seconds"
+
+
+def test_the_limits_are_those_of_the_protocol():
+    assert (Limit(iterations=50, seconds=60), Limit(iterations=200, seconds=120)) == (WARMUP_LIMIT, MEASURE_LIMIT)
+    assert NARROW == {"cuda": 0.01, "cpu": 0.03, "mps": 0.03}
+
+
+# When a warm-up is steady
+
+
+def undisturbed(n: int) -> list[int]:
+    return [4] * (n + 1)
+
+
+def test_two_windows_of_five_that_agree_are_steady():
+    assert is_steady([1.0] * 10, undisturbed(10))
+    assert is_steady([1.0] * 5 + [1.019] * 5, undisturbed(10))
+    assert not is_steady([1.0] * 5 + [1.021] * 5, undisturbed(10))
+    assert not is_steady([1.0] * 5 + [0.979] * 5, undisturbed(10))
+
+
+def test_fewer_than_two_windows_are_not_steady_and_windows_do_not_overlap():
+    answers = [is_steady([1.0] * n, undisturbed(n)) for n in range(21)]
+    assert [n for n, steady in enumerate(answers) if steady] == [10, 15, 20]
+
+
+def test_only_the_last_two_windows_count():
+    assert is_steady([9.0, 5.0, 3.0, 2.0, 1.5] + [1.0] * 10, undisturbed(15))
+    assert not is_steady([1.0] * 10 + [1.1] * 5, undisturbed(15))
+
+
+def test_a_slow_decay_is_steady_once_it_loses_less_than_2_percent_from_window_to_window():
+    decay = [1 + 0.5 * 0.8**i for i in range(50)]
+    # The medians of the windows before n iterations are decay[n - 8] and decay[n - 3].
+    losses = {n: 1 - decay[n - 3] / decay[n - 8] for n in (20, 25)}
+    assert losses[20] > 0.02 > losses[25]
+    assert [n for n in range(1, 30) if is_steady(decay[:n], undisturbed(n))] == [25]
+
+
+def test_one_outlier_in_a_window_does_not_make_it_unsteady():
+    assert is_steady([1.0, 1.0, 100.0, 1.0, 1.0] + [1.0] * 5, undisturbed(10))
+
+
+@pytest.mark.parametrize("when", range(15))
+def test_a_compile_or_an_allocation_within_the_two_windows_is_not_steady(when: int):
+    counts = [0] * (when + 1) + [1] * (15 - when)  # it happens in iteration `when`, counted from 0
+    assert is_steady([1.0] * 15, counts) == (when < 5)
+
+
+# When a median is known well enough
+
+
+@pytest.mark.parametrize("device_type", ["cuda", "cpu", "mps"])
+def test_the_interval_must_be_as_narrow_as_the_device_allows(device_type: str):
+    spacing = NARROW[device_type] / relative_half_width(to_and_fro(100, 1e-6)) * 1e-6
+    assert is_narrow(to_and_fro(100, 0.99 * spacing), device_type)
+    assert not is_narrow(to_and_fro(100, 1.01 * spacing), device_type)
+    assert is_narrow(to_and_fro(100, 99 * spacing, median=100.0), device_type)
+
+
+def test_the_same_samples_in_order_are_a_drift_and_tell_less():
+    series = to_and_fro(100, 0.0008)
+    assert is_narrow(series, "cuda") and not is_narrow(sorted(series), "cuda")
+
+
+def test_a_hundred_samples_are_the_fewest_and_every_tenth_is_looked_at():
+    answers = [is_narrow([1.0] * n, "cuda") for n in range(1, 131)]
+    assert [n for n, narrow in enumerate(answers, start=1) if narrow] == [FEWEST, 110, 120, 130]
+
+
+def test_iterations_that_take_long_are_measured_thirty_times_at_least():
+    answers = [is_narrow([1.0] * n, "cuda", elapsed=SLOW) for n in range(1, 61)]
+    assert [n for n, narrow in enumerate(answers, start=1) if narrow] == [FEWEST_OF_SLOW, 40, 50, 60]
+
+
+def test_a_noisy_series_takes_more_iterations_than_a_quiet_one():
+    def iterations(spread: float) -> tuple[int, bool]:
+        noise = itertools.cycle([1 + spread * ((7 * i) % 31 - 15) / 15 for i in range(31)])
+        taken, enough = repeat(lambda: next(noise), "auto", lambda taken: is_narrow(taken, "cuda"), MEASURE_LIMIT)
+        return len(taken), enough
+
+    quiet, medium, loud = iterations(0.001), iterations(0.07), iterations(1.0)
+    assert quiet == (100, True) and loud == (200, False)
+    assert 100 < medium[0] < 200 and medium[1]
+
+
+def test_half_the_width_is_given_as_a_share_of_the_median():
+    low, high = median_interval(to_and_fro(30, 0.1, median=10.0))
+    assert relative_half_width(to_and_fro(30, 0.1, median=10.0)) == pytest.approx((high - low) / 20)
+
+
+def ar1(rho: float, *, rows: int, n: int, seed: int = 1) -> np.ndarray:
+    """Stationary noise of variance 1 whose neighbours are so alike."""
+    fresh = np.random.default_rng(seed).standard_normal((rows, n + 100))
+    return signal.lfilter([np.sqrt(1 - rho**2)], [1, -rho], fresh, axis=1)[:, 100:]
+
+
+@pytest.mark.parametrize(("rho", "n", "least", "most"), [(0.0, 10, 0, 0.05), (0.9, 10, 0.5, 1), (0.0, 25, 0, 0.01)])
+def test_a_given_number_of_iterations_that_are_too_alike_is_worth_too_little(
+    rho: float, n: int, least: float, most: float
+):
+    share = np.mean([is_worth_little(series) for series in np.exp(0.03 * ar1(rho, rows=400, n=n))])
+    assert least <= share <= most
+
+
+# Whether the pace changes: simulated, the figures are in docs/measuring.md
+
+PACES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+    "even": lambda i, warm: np.ones(len(i)),
+    "10 % slower from the 40th measured on": lambda i, warm: 1 + 0.1 * (i >= warm + 40),
+    "10 % drift over 200": lambda i, warm: 1 + 0.1 * i / 200,
+    "30 % of warm-up with a time constant of 30": lambda i, warm: 1 + 0.3 * np.exp(-i / 30),
+    "30 % of warm-up with a time constant of 100": lambda i, warm: 1 + 0.3 * np.exp(-i / 100),
+}
+
+
+def run_auto(pace: Callable[[np.ndarray, int], np.ndarray], noise: np.ndarray) -> tuple[bool, int]:
+    """Whether a series of this pace is flagged by `auto`, as lmsweep.trials.bench.iterations does it, and how many were
+    measured.
+    """
+    i = np.arange(len(noise))
+    early = iter(pace(i, len(i)) * noise)
+    warmup, steady = repeat(
+        lambda: next(early), "auto", lambda taken: is_steady(taken, [0] * (len(taken) + 1)), WARMUP_LIMIT
+    )
+    late = iter((pace(i, len(warmup)) * noise)[len(warmup) :])
+    measured, _ = repeat(lambda: next(late), "auto", lambda taken: is_narrow(taken, "cuda"), MEASURE_LIMIT)
+    return not steady or is_drifting(measured), len(measured)
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.03])
+@pytest.mark.parametrize("pace", PACES)
+def test_auto_flags_a_change_of_pace_in_95_percent_and_even_noise_in_at_most_5(pace: str, spread: float):
+    rows = np.exp(spread * ar1(0.0, rows=100, n=250, seed=7))
+    flagged = np.mean([run_auto(PACES[pace], row)[0] for row in rows])
+    assert flagged <= 0.05 if pace == "even" else flagged >= 0.95
+
+
+@pytest.mark.parametrize(("rho", "most"), [(0.0, 0.03), (0.3, 0.04), (0.7, 0.07), (0.9, 0.10)])
+@pytest.mark.parametrize("n", [10, 30, 100, 200])
+def test_noise_whose_neighbours_are_alike_is_seldom_taken_for_a_trend(rho: float, most: float, n: int):
+    assert have_trend(np.exp(0.03 * ar1(rho, rows=1000, n=n))).mean() <= most
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.7])
+def test_how_alike_neighbours_are_does_not_depend_on_a_trend(rho: float):
+    noise = 0.01 * ar1(rho, rows=200, n=200)
+    for trend in (np.zeros(200), np.linspace(0, 0.3, 200), 0.1 * (np.arange(200) >= 40)):
+        assert np.median(correlation_of_neighbours(1 + noise + trend)) == pytest.approx(rho, abs=0.08)
+
+
+def test_a_trend_of_less_than_1_percent_and_one_of_fewer_than_ten_samples_are_of_no_matter():
+    assert not is_drifting(np.linspace(1, 1.009, 100)) and is_drifting(np.linspace(1, 1.02, 100))
+    assert not is_drifting(np.linspace(1, 2, 9)) and is_drifting(np.linspace(1, 2, 10))
+    assert is_drifting(np.linspace(2, 1, 100)) and not is_drifting([1.0] * 100)
+
+
+# Outliers
+
+
+def test_an_outlier_lies_more_than_three_interquartile_ranges_beyond_the_quartiles():
+    calm = [float(i) for i in range(1, 10)]  # with one above, the quartiles are 3.25 and 7.75; with one below, 1 less
+    counts = [int(count_outliers([[*calm, last]])[0]) for last in (5.0, 21.2, 21.3, -11.2, -11.3)]
+    assert counts == [0, 0, 1, 0, 1]
+    assert list(count_outliers([[5.0] * 9 + [5.001], [5.0] * 10])) == [1, 0]

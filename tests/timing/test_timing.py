@@ -1,0 +1,285 @@
+"""The timing workload: known work comes back as known times, and what is doubtful is stored and flagged."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import pytest
+import torch
+
+from lmsweep.trials.bench.iterations import count_disturbances
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.machine import nvml_sampler
+from lmsweep.trials.model.compiler import reset_compiler
+from lmsweep.trials.model.precision import set_math_mode
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.timing.clock import HostClock, Phase, time_iteration
+from lmsweep.trials.workloads import timing
+
+CONFIG = TrialConfig(
+    d_model=16, d_ff=16, num_layers=1, num_heads=2, vocab_size=20, context_length=4, batch_size=1, measure_steps=8
+)
+ATTEMPTS = 5
+"""How often a figure may be measured on a machine that others use."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    reset_compiler()
+    yield
+    torch.set_num_threads(before)
+
+
+class SleepingStep:
+    """An iteration whose phases take as long as they are told to: a step that really is what it seems."""
+
+    uses_cuda_graphs = False
+
+    def __init__(self, seconds: dict[str, float], slow: Callable[[int], float] = lambda iteration: 1) -> None:
+        self.seconds = seconds
+        self.slow = slow
+        self.iteration = 0
+
+    def phases(self) -> tuple[Phase, ...]:
+        return tuple(Phase(name=name, run=lambda name=name: self.sleep(name)) for name in self.seconds)
+
+    def sleep(self, name: str) -> None:
+        time.sleep(self.seconds[name] * self.slow(self.iteration))
+
+    def drop(self) -> None:
+        self.iteration += 1
+
+
+def rows_of(step: Any, **fields: Any) -> dict[str, Measurement]:
+    """What the workload yields, by phase.metric."""
+    bench = Workbench(replace(CONFIG, **fields), requested_at=time.monotonic())
+    torch.set_num_threads(1)
+    bench.step = step
+    return {f"{row.phase}.{row.metric}": row for row in timing.measure(bench)}
+
+
+def training_step(backend: Any = "eager", **fields: Any) -> TrainingStep:
+    return TrainingStep(replace(CONFIG, **fields), set_math_mode("fp32", "cpu"), backend=backend)
+
+
+def samples(rows: dict[str, Measurement], name: str) -> tuple[float, ...]:
+    found = rows[name].samples
+    assert found is not None
+    return found
+
+
+# Known times
+
+
+def test_a_sleep_of_20_ms_reads_20_to_21_ms():
+    phase = Phase(name="sleep", run=lambda: time.sleep(0.020))
+    seconds = [time_iteration([phase], HostClock()).phases[0] for _ in range(10 * ATTEMPTS)]
+    assert min(seconds) >= 0.020
+    assert min(seconds) < 0.021
+
+
+def test_known_sleeps_come_back_as_the_phases_they_were():
+    slept = {"forward": 0.010, "backward": 0.030, "optimizer": 0.020}
+    for _ in range(ATTEMPTS):
+        rows = rows_of(SleepingStep(slept), warmup_steps=1)
+        off = {name: median(samples(rows, f"{name}.time")) / seconds - 1 for name, seconds in slept.items()}
+        assert min(off.values()) >= 0
+        if max(off.values()) <= 0.10:
+            return
+    pytest.fail(f"the medians are off by {off}")
+
+
+@pytest.mark.parametrize("mode", ["train_forward", "forward_backward", "train_step"])
+def test_the_phases_of_each_iteration_sum_to_its_step(mode: str):
+    rows = rows_of(training_step(mode=mode), mode=mode, warmup_steps=2)
+    names = [name for name in ("forward", "backward", "optimizer") if f"{name}.time" in rows]
+    assert len(names) == {"train_forward": 1, "forward_backward": 2, "train_step": 3}[mode]
+    for which in ("samples", "warmup_samples"):
+        phases = zip(*(getattr(rows[f"{name}.time"], which) for name in names), strict=True)
+        for parts, step in zip(phases, getattr(rows["step.time"], which), strict=True):
+            assert sum(parts) == pytest.approx(step, rel=1e-6)
+
+
+def test_warm_up_iterations_are_stored_apart_and_in_order():
+    step = SleepingStep({"forward": 0.001}, slow=lambda iteration: 60 if iteration == 1 else 1)
+    row = rows_of(step, warmup_steps=4)["step.time"]
+    assert row.samples is not None
+    assert (len(row.warmup_samples), len(row.samples)) == (4, 8)
+    assert row.warmup_samples.index(max(row.warmup_samples)) == 1
+
+
+def test_without_warm_up_the_first_iteration_is_the_first_sample():
+    step = SleepingStep({"forward": 0.001}, slow=lambda iteration: 60 if iteration == 0 else 1)
+    row = rows_of(step, warmup_steps=0)["forward.time"]
+    assert row.warmup_samples == () and row.samples is not None
+    assert row.samples.index(max(row.samples)) == 0
+
+
+def test_one_outlier_in_30_is_stored_and_flagged_and_hardly_moves_the_median():
+    step = SleepingStep({"forward": 0.002, "backward": 0.001}, slow=lambda i: 100 if i == 12 else 1)
+    rows = rows_of(step, warmup_steps=0, measure_steps=30)
+    taken = samples(rows, "forward.time")
+    assert len(taken) == 30 and taken.index(max(taken)) == 12 and max(taken) >= 0.2
+    ordered = sorted(taken)
+    without = sorted(taken[:12] + taken[13:])
+    assert abs(median(taken) - median(without)) <= ordered[15] - ordered[14]
+    for name in ("forward.time", "backward.time", "step.time"):
+        assert Flag.OUTLIERS in rows[name].flags
+
+
+# Automatic numbers of iterations
+
+
+def test_auto_takes_whole_windows_to_warm_up_and_at_least_100_to_measure():
+    for _ in range(ATTEMPTS):
+        row = rows_of(SleepingStep({"forward": 0.002}), warmup_steps="auto", measure_steps="auto")["step.time"]
+        assert row.samples is not None
+        assert len(row.warmup_samples) in range(10, 51, 5)
+        assert len(row.samples) in range(100, 201, 10)
+        assert (Flag.NOT_CONVERGED in row.flags) <= (len(row.samples) == 200)
+        if len(row.warmup_samples) < 50 and len(row.samples) < 200:
+            return
+    pytest.fail("a sleep is never steady here")
+
+
+def test_a_warm_up_that_never_settles_is_flagged_unsteady():
+    step = SleepingStep({"forward": 0.0005}, slow=lambda iteration: 1.3 ** (iteration // 5))
+    row = rows_of(step, warmup_steps="auto", measure_steps=2)["step.time"]
+    assert len(row.warmup_samples) == 50 and Flag.UNSTEADY in row.flags
+
+
+def test_times_that_scatter_too_much_are_flagged_not_converged():
+    step = SleepingStep({"forward": 0.001}, slow=lambda iteration: 1 + (7 * iteration) % 10)
+    rows = rows_of(step, warmup_steps=0, measure_steps="auto")
+    assert len(samples(rows, "step.time")) == 200
+    assert Flag.NOT_CONVERGED in rows["step.time"].flags and Flag.NOT_CONVERGED in rows["forward.time"].flags
+
+
+def test_a_series_that_may_take_no_longer_has_the_samples_that_it_took_and_says_so():
+    row = rows_of(SleepingStep({"forward": 0.05}), warmup_steps=50, measure_steps=50, max_seconds=0.12)["step.time"]
+    assert 1 <= len(row.warmup_samples) <= 3 and 1 <= len(row.samples) <= 3
+    assert {Flag.UNSTEADY, Flag.NOT_CONVERGED} <= set(row.flags)
+
+
+def test_measured_iterations_that_become_slower_are_flagged_unsteady():
+    step = SleepingStep({"forward": 0.001}, slow=lambda iteration: 1 + iteration / 20)
+    assert Flag.UNSTEADY in rows_of(step, warmup_steps=5, measure_steps=100)["step.time"].flags
+
+
+def test_a_fixed_number_of_even_iterations_is_neither_unsteady_nor_not_converged_however_they_scatter():
+    step = SleepingStep({"forward": 0.001}, slow=lambda iteration: 1 + (7 * iteration) % 10)
+    flags = rows_of(step, warmup_steps=20, measure_steps=40)["step.time"].flags
+    assert not {Flag.UNSTEADY, Flag.NOT_CONVERGED} & set(flags)
+
+
+# Compiling
+
+
+def counts_of(rows: dict[str, Measurement]) -> dict[str, float]:
+    names = ("graphs", "graph_breaks", "recompiles", "cache_hits", "cache_misses")
+    return {name: samples(rows, f"trial.{name}")[0] for name in names}
+
+
+def test_an_eager_trial_has_no_account_of_compiling():
+    rows = rows_of(training_step())
+    assert not [name for name in rows if name.startswith("trial.") or name.endswith("compile_time")]
+
+
+@pytest.mark.parametrize("when", ["warm-up", "measured"])
+def test_an_injected_recompile_is_counted_and_flagged(when: str):
+    fields: dict[str, Any] = {"compile": "block", "mode": "train_forward", "warmup_steps": 3}
+    step = training_step(**fields)
+    inject_at = {"warm-up": 2, "measured": 6}[when]  # the first iteration compiles
+    iterations = 0
+
+    def longer_batch(model: torch.nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        nonlocal iterations
+        iterations += 1
+        if iterations == inject_at:
+            step.inputs = step.inputs.repeat(2, 1)
+            step.targets = step.targets.repeat(2, 1)
+        return (step.inputs,)
+
+    step.model.register_forward_pre_hook(longer_batch)
+    rows = rows_of(step, **fields)
+    counts = counts_of(rows)
+    assert (counts["graphs"], counts["recompiles"], counts["graph_breaks"]) == (1, 1, 0)
+    assert Flag.RECOMPILED in rows["step.time"].flags and Flag.RECOMPILED in rows["forward.time"].flags
+
+
+def test_without_a_recompile_none_is_flagged():
+    rows = rows_of(training_step(compile="block"), compile="block")
+    assert counts_of(rows)["recompiles"] == 0 and Flag.RECOMPILED not in rows["step.time"].flags
+    assert Flag.COLD_CACHE not in rows["forward.compile_time"].flags, "this backend has no cache"
+
+
+def test_a_graph_break_is_counted():
+    step = training_step(compile="model", mode="forward")
+    block = step.model.blocks[0]
+    forward = block.forward
+    block.forward = lambda x: forward(x * float(x.sum().item() > -1e9))  # a value of the data stops the graph
+    counts = counts_of(rows_of(step, compile="model", mode="forward"))
+    assert counts["graph_breaks"] >= 1 and counts["graphs"] >= 2
+
+
+def test_a_model_that_was_not_compiled_is_an_error_where_it_should_have_been():
+    with pytest.raises(RuntimeError, match="made no graph"):
+        rows_of(training_step(compile="none"), compile="block")
+
+
+def test_the_compiler_counts_as_a_disturbance():
+    before = count_disturbances("cpu")
+    run = training_step(compile="block", mode="forward").forward
+    run()
+    assert count_disturbances("cpu") == before + 1
+    run()
+    assert count_disturbances("cpu") == before + 1
+
+
+@pytest.mark.slow
+def test_compiling_is_cold_once_and_warm_the_next_time(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    fields: dict[str, Any] = {"compile": "block", "mode": "forward"}
+    found = []
+    for _ in range(2):
+        reset_compiler()
+        rows = rows_of(training_step("inductor", **fields), **fields)
+        found.append((counts_of(rows), Flag.COLD_CACHE in rows["forward.compile_time"].flags))
+        assert samples(rows, "forward.compile_time")[0] > median(samples(rows, "forward.time"))
+    (cold, is_cold), (warm, is_still_cold) = found
+    assert cold["graphs"] == warm["graphs"] == 1
+    assert cold["cache_misses"] == 1 and is_cold
+    assert warm["cache_misses"] == 0 and warm["cache_hits"] >= 1 and not is_still_cold
+
+
+# Beside the time
+
+
+def test_where_there_is_no_nvidia_gpu_its_gauges_are_unknown_for_a_reason():
+    rows = rows_of(SleepingStep({"forward": 0.001}))
+    for name in ("sm_clock", "memory_clock", "power", "temperature", "event_reasons"):
+        row = rows[f"step.{name}"]
+        assert row.samples is None and row.reason == "NVML tells of NVIDIA GPUs only"
+    assert not {"step.device_time", "step.device_gap", "step.enqueue_time", "trial.profiled_time"} & {*rows}
+
+
+def test_the_process_that_reads_nvml_says_why_it_cannot():
+    done = subprocess.run(
+        [sys.executable, "-P", nvml_sampler.__file__, "GPU-none"], input="", capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.startswith('{"error": "NVML: ') and done.stderr == ""
+
+
+def test_a_trial_on_a_device_that_is_not_there_is_unsupported():
+    absent = "mps" if not torch.backends.mps.is_available() else "cuda"
+    with pytest.raises(UnsupportedError, match=f"no {absent} device"):
+        Workbench(replace(CONFIG, device=absent), requested_at=time.monotonic())

@@ -1,0 +1,1 @@
+"""Arithmetic that needs no device: FLOPs, bytes, datasheets, prices, the interval of a median."""

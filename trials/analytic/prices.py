@@ -1,0 +1,52 @@
+"""What an hour of a device costs: the option --price of the commands."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from lmsweep.trials.spec.config import RequestError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """Of one device, per hour."""
+
+    device: str
+    """Words of its full name, or its accelerator type: H100, RTX 4090."""
+    dollars: float
+
+    def is_of(self, device_name: str, accelerator_type: str | None) -> bool:
+        pattern = re.compile(rf"(?<!\w){re.escape(self.device)}(?!\w)", re.IGNORECASE)
+        return any(pattern.search(name) for name in (device_name, accelerator_type) if name)
+
+
+def parse_prices(texts: Sequence[str]) -> list[Price]:
+    """H100=2.5: dollars per hour. Raises RequestError for anything else."""
+    prices = []
+    for text in texts:
+        device, _, dollars = (part.strip() for part in text.partition("="))
+        if not device or not re.fullmatch(r"\d+(\.\d*)?|\.\d+", dollars):
+            raise RequestError(f"--price {text}: write DEVICE=DOLLARS per hour, such as H100=2.5")
+        prices.append(Price(device=device, dollars=float(dollars)))
+    return prices
+
+
+def hourly_dollars(
+    prices: Sequence[Price], devices: Iterable[tuple[str, str | None]]
+) -> dict[tuple[str, str | None], float]:
+    """Of each device, by its full name and accelerator type, that has a price.
+
+    Raises RequestError where a price is of none of them, or two prices are of one.
+    """
+    known = sorted(set(devices), key=str)
+    found: dict[tuple[str, str | None], float] = {}
+    for price in prices:
+        meant = [device for device in known if price.is_of(*device)]
+        if not meant:
+            names = ", ".join(dict.fromkeys(name for name, _ in known))
+            raise RequestError(f"--price {price.device}: there is no such device here, but {names}")
+        for device in meant:
+            if device in found:
+                raise RequestError(f"--price {price.device}: another price is of {device[0]}, too")
+            found[device] = price.dollars
+    return found

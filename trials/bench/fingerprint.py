@@ -1,0 +1,148 @@
+"""The fingerprint: what hardware and software a trial met.
+
+``python -m lmsweep.trials.bench.fingerprint`` prints, as JSON, this machine's fingerprint for every kind of device it
+has, so that planning can ask without importing torch. Given a PID, it ends with its parent, the process PID.
+"""
+
+import functools
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import socket
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+import torch
+
+from lmsweep import trials
+from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.machine.host_memory import memory_for_a_trial
+from lmsweep.trials.machine.processes import die_with_parent
+from lmsweep.trials.model.precision import float32_matmul_in_force
+from lmsweep.trials.results.environment import Fingerprint
+
+
+def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerprint:
+    """What this process would measure on, for cpu, mps or cuda (the first visible GPU).
+
+    `trial_cores` are the logical cores of the whole trial, where this process has only some of them.
+    """
+    on_cuda = device_type == "cuda"
+    cores, usable = os.cpu_count() or 1, len(usable_cores())
+    host_memory = psutil.virtual_memory().total
+    if device_type == "cpu":
+        name = f"{_cpu_name()} ({cores_in_words(trial_cores or usable, cores)})"
+    else:
+        name = torch.cuda.get_device_name() if on_cuda else f"{_cpu_name()} GPU"
+    return Fingerprint(
+        device_name=name,
+        device_memory=torch.cuda.get_device_properties(0).total_memory if on_cuda else None,
+        driver_version=_nvidia_driver() if on_cuda else None,
+        cuda_version=_runtime_version() if on_cuda else None,
+        torch_version=str(torch.__version__),  # else a type of its own, and whoever reads it imports torch
+        triton_version=_triton_version() if on_cuda else None,
+        python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
+        accelerator_type=accelerator_type(name) if on_cuda else None,
+        host_name=socket.gethostname(),
+        host_cpu=_cpu_name(),
+        host_cores=cores,
+        host_memory=host_memory,
+        host_memory_for_a_trial=memory_for_a_trial(host_memory),
+        cores_used=usable,
+        host_load=os.getloadavg()[0],
+        float32_matmul=float32_matmul_in_force(device_type),
+        lmsweep_version=trials.__version__,
+        lmsweep_commit=_commit(),
+    )
+
+
+def cores_in_words(used: int, all_of_them: int) -> str:
+    """How the name of a CPU ends: a CPU of which fewer cores are used is another device."""
+    return f"{all_of_them} cores" if used >= all_of_them else f"{used} of {all_of_them} cores"
+
+
+def accelerator_type(device_name: str) -> str:
+    """The type by which Ray schedules this GPU: H200 of "NVIDIA H200", A100 of "NVIDIA A100-SXM4-80GB",
+    RTX-PRO-6000 of "NVIDIA RTX PRO 6000 Blackwell", GeForce-RTX-5090 of "NVIDIA GeForce RTX 5090".
+    """
+    product = device_name.removeprefix("NVIDIA ").strip()
+    model = re.match(r"(?:[A-Z]+ )*[A-Z0-9]*\d[A-Z0-9]*", product.removeprefix("Tesla "))
+    return (model.group(0) if model else product).replace(" ", "-")
+
+
+def present_devices() -> list[str]:
+    """Kinds of device this machine has."""
+    found = ["cpu"]
+    if torch.cuda.is_available():
+        found.append("cuda")
+    if torch.backends.mps.is_available():
+        found.append("mps")
+    return found
+
+
+@functools.cache
+def _cpu_name() -> str:
+    if sys.platform == "darwin":
+        return subprocess.run(
+            ["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+@functools.cache
+def _nvidia_driver() -> str | None:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None
+
+
+def _runtime_version() -> str | None:
+    return torch.version.cuda or (f"hip {torch.version.hip}" if torch.version.hip else None)
+
+
+@functools.cache
+def _triton_version() -> str | None:
+    for distribution in ("triton", "pytorch-triton", "pytorch-triton-rocm"):
+        try:
+            return importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+@functools.cache
+def _commit() -> str | None:
+    if "LMSWEEP_COMMIT" in os.environ:
+        return os.environ["LMSWEEP_COMMIT"]
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return None
+    try:
+        answer = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return answer.stdout.strip()
+
+
+def main() -> None:
+    if sys.argv[1:]:
+        die_with_parent(int(sys.argv[1]))
+    devices = {device: asdict(fingerprint(device)) for device in present_devices()}
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    print(json.dumps({"devices": devices, "gpus": gpus, "cores": len(usable_cores())}))
+
+
+if __name__ == "__main__":
+    main()

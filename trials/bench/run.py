@@ -1,0 +1,163 @@
+"""A trial, run in this process: its workloads in turn, on one workbench."""
+
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+
+import torch
+
+from lmsweep.trials.bench.fingerprint import fingerprint, present_devices
+from lmsweep.trials.bench.watchdog import Show, Watchdog
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.distributed.process_group import leave
+from lmsweep.trials.distributed.ranks import Emit, Part, Rank, RankDiedError, Start, has_failed, parts_of, run_ranks
+from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.results.measurement import Measurement, Yielded
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record import Record, Row
+from lmsweep.trials.spec.config import RANKED_WORKLOADS, Trial, UnsupportedError
+
+
+def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
+    """What the workload measures, then where its time went."""
+    if workload not in RANKED_WORKLOADS and (bench.config.world_size > 1 or bench.config.ddp != "none"):
+        raise UnsupportedError(f"{workload} runs in one process; world_size and ddp are for {RANKED_WORKLOADS[0]}")
+    before = dict(bench.seconds)
+    yield from import_module(f"lmsweep.trials.workloads.{workload}").measure(bench)
+    for what, seconds in bench.seconds.items():
+        yield Measurement(phase="trial", metric=f"{what}_time", unit="s", samples=(seconds - before.get(what, 0.0),))
+
+
+def run_trial(
+    attempt: Attempt,
+    fallback: Fingerprint,
+    emit: Emit,
+    *,
+    requested_at: float,
+    keep: bool = False,
+    part: Part | None = None,
+    rank: Rank | None = None,
+    start: Start = "fork",
+) -> bool:
+    """Emits the rows of each workload in turn; a failure is a row too, and leaves the workloads after it to another
+    process. Returns whether this process is as good as new and may run another trial, which takes `keep`.
+
+    A workload of several ranks runs in processes of its own, each of which comes here again with its `rank`; `start`
+    is how they are made, `part` says which of them are on this machine where not all are.
+
+    This is the one place that catches what a trial raises. `fallback` describes the environment in case the trial
+    fails before it can look for itself.
+    """
+    met = fallback
+    bench = None
+    for workload in attempt.trial.workloads:
+        try:
+            if workload in RANKED_WORKLOADS and rank is None:
+                if bench and start == "fork":
+                    return False  # what has touched the device is not to be forked: a new process goes on
+                rows = _rows_of_ranks(attempt, workload, fallback, part, requested_at=requested_at, start=start)
+            else:
+                bench = bench or Workbench(attempt.trial.config, requested_at=requested_at, rank=rank)
+                met = bench.fingerprint(workload)
+                rows = attempt.rows(workload, list(run_workload(bench, workload)), met)
+        except Exception as error:  # noqa: BLE001 - a trial may fail in any way, and each way is a row
+            emit([attempt.failure(workload, status_of(error), describe(error), met)])
+            return False
+        emit(rows)
+        if has_failed(rows):
+            return False
+    return keep and bench is not None and bench.clear()
+
+
+def _rows_of_ranks(
+    attempt: Attempt, workload: str, fallback: Fingerprint, part: Part | None, *, requested_at: float, start: Start
+) -> list[Row]:
+    parts = [part] if part else parts_of(attempt.trial.config)
+    if len(parts) > 1:
+        raise UnsupportedError(f"nodes is {len(parts)}, and this is one machine; lmsweep run --address joins a cluster")
+    alone = replace(attempt, trial=replace(attempt.trial, workloads=(workload,)))
+    body = partial(_run_rank, attempt=alone, fallback=fallback, requested_at=requested_at)
+    return run_ranks(parts[0], body, cores=tuple(usable_cores()), start=start)
+
+
+def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, fallback: Fingerprint, requested_at: float) -> bool:
+    ended_well = True
+
+    def pass_on(rows: list[Row]) -> None:
+        nonlocal ended_well
+        ended_well = not has_failed(rows)
+        if rank.index == 0 or not ended_well:
+            emit(rows)
+
+    run_trial(attempt, fallback, pass_on, requested_at=requested_at, rank=rank)
+    if ended_well:
+        leave()
+    return ended_well
+
+
+def run_here(trial: Trial) -> list[Row]:
+    """The rows of a trial run in this very process; after a failure the workloads that follow are not run."""
+    rows: list[Row] = []
+    run_trial(Attempt.begin(trial), _expected(trial), rows.extend, requested_at=time.monotonic(), start="spawn")
+    return rows
+
+
+def run_watched(trial: Trial, tell: Callable[[list[Row]], None], show: Show) -> None:
+    """Runs a trial likewise and tells its rows, also when its time is up, or when it holds too much of the host's
+    memory: then the process exits. `show` is told how long it has run and what it holds.
+    """
+    attempt, expected = Attempt.begin(trial), _expected(trial)
+    rows: list[Row] = []
+
+    def end(status: Status, reason: str) -> None:
+        if status == Status.TIMEOUT:
+            reason = f"{reason}: timeout_seconds is {trial.config.timeout_seconds:g}"
+        told = list(rows)
+        records = [row for row in told if isinstance(row, Record)]
+        waiting = [name for name in trial.workloads if name not in {record.workload for record in records}]
+        met = records[-1].fingerprint if records else expected
+        tell(told + [attempt.failure(name, status, reason, met) for name in waiting])
+
+    with Watchdog(seconds=trial.config.timeout_seconds, end=end, show=show):
+        run_trial(attempt, expected, rows.extend, requested_at=time.monotonic(), start="spawn")
+    tell(rows)
+
+
+def _expected(trial: Trial) -> Fingerprint:
+    """The environment for the rows of a trial that fails before it can look for itself."""
+    return fingerprint("cpu" if trial.config.device_type not in present_devices() else trial.config.device_type)
+
+
+def status_of(error: Exception) -> Status:
+    """The status word for what a trial raised."""
+    if isinstance(error, UnsupportedError):
+        return Status.UNSUPPORTED
+    if isinstance(error, RankDiedError):
+        return Status.LOST
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return Status.OOM
+    # Allocators other than CUDA's caching one have no exception type of their own.
+    out_of_memory = (
+        "can't allocate memory",
+        "out of memory",
+        "CUBLAS_STATUS_ALLOC_FAILED",
+        "CUDNN_STATUS_ALLOC_FAILED",
+    )
+    if isinstance(error, RuntimeError) and any(text in str(error) for text in out_of_memory):
+        return Status.OOM
+    return Status.ERROR
+
+
+def describe(error: Exception) -> str:
+    """One line for an expected failure, all that an allocator says, the traceback for any other."""
+    status = status_of(error)
+    if status == Status.ERROR:
+        return "".join(traceback.format_exception(error))[-8000:]
+    if status == Status.OOM and str(error).strip():
+        return str(error).strip()[:8000]
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

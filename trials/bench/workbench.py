@@ -1,0 +1,108 @@
+"""The workbench of one trial: the device made ready, the work built on it when first asked for, the time kept."""
+
+import gc
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+
+import torch
+
+from lmsweep.trials.bench.fingerprint import fingerprint, present_devices
+from lmsweep.trials.distributed.process_group import collective_library, join
+from lmsweep.trials.distributed.ranks import Rank
+from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.model.attention import kernel_chosen
+from lmsweep.trials.model.attention_support import check_attention
+from lmsweep.trials.model.compiler import reset_compiler
+from lmsweep.trials.model.precision import set_math_mode
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.timing.clock import synchronize
+
+
+class Workbench:
+    """What the workloads of one trial share."""
+
+    def __init__(self, config: TrialConfig, *, requested_at: float, rank: Rank | None = None) -> None:
+        """`requested_at` is the value of time.monotonic() from which the trial's set-up counts; `rank` is which of
+        several processes this is, if there are several.
+
+        Raises UnsupportedError where this machine lacks the devices or their arithmetic.
+        """
+        self.config = config
+        self.rank = rank
+        self.seconds = {"setup": 0.0, "compile": 0.0, "warmup": 0.0, "measured": 0.0}
+        self._since = requested_at
+        if config.device_type not in present_devices():
+            raise UnsupportedError(f"this machine has no {config.device_type} device")
+        torch.set_num_threads(len(rank.cores) if rank else len(usable_cores()))
+        if rank:
+            join(rank, config)
+        if config.device_type == "cpu":
+            # For the sake of GPUs, torch.manual_seed reads the source of all its callers: as long as a short trial.
+            torch.default_generator.manual_seed(0)
+        else:
+            torch.manual_seed(0)
+        self.math_mode = set_math_mode(config.precision, config.device_type)
+
+    @cached_property
+    def step(self) -> TrainingStep:
+        """The model and all that one training iteration needs. Raises UnsupportedError where it cannot run here."""
+        check_attention(self.config, self.math_mode.operand_dtype, gradients=self.config.mode != "forward")
+        return TrainingStep(self.config, self.math_mode)
+
+    def fingerprint(self, workload: str) -> Fingerprint:
+        """This trial's environment, with the arithmetic that is in force in this workload."""
+        mode = self.math_mode.without_autocast() if workload in ("attention", "ceiling") else self.math_mode
+        return replace(
+            fingerprint(self.config.device_type, trial_cores=self.rank.trial_cores if self.rank else None),
+            autocast_dtype=str(mode.autocast_dtype).removeprefix("torch.") if mode.autocast_dtype else None,
+            parameter_dtype=str(mode.parameter_dtype).removeprefix("torch."),
+            collective_library=collective_library(),
+        )
+
+    @contextmanager
+    def account(self, what: str) -> Iterator[None]:
+        """Books the time inside on `what`, and the time since the last account on set-up."""
+        self.seconds["setup"] += self._lap()
+        try:
+            yield
+            synchronize(self.config.device_type)
+        finally:
+            self.seconds[what] = self.seconds.get(what, 0.0) + self._lap()
+
+    @property
+    def seconds_so_far(self) -> float:
+        """What the trial has taken until the end of the last account."""
+        return sum(self.seconds.values())
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """No garbage collection inside, which would hit some iterations and not others; attention's kernel chosen."""
+        gc.collect()
+        gc.disable()
+        try:
+            with kernel_chosen(self.config.attention):
+                yield
+        finally:
+            gc.enable()
+
+    def clear(self) -> bool:
+        """Takes everything off the device and forgets compiled code; whether the next trial would find it as new."""
+        self.__dict__.pop("step", None)
+        reset_compiler()
+        gc.collect()
+        if self.config.device_type != "cuda":
+            return True
+        torch.cuda.synchronize()
+        torch._C._cuda_clearCublasWorkspaces()  # else they count as allocated for as long as the process lives
+        torch.cuda.empty_cache()
+        return torch.cuda.memory_allocated() == 0
+
+    def _lap(self) -> float:
+        now = time.monotonic()
+        seconds, self._since = now - self._since, now
+        return seconds

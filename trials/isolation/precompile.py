@@ -1,0 +1,181 @@
+"""Compiling ahead: many trials' graphs at once, before any is measured, into the compiler's cache on disk.
+
+The graphs are compiled with fake tensors: nothing is allocated on the device and no kernel runs, so as many processes
+may compile side by side as there are cores. The trials then find their code in the cache, and where they should be
+told apart, they are: a trial that had to compile is flagged `cold_cache`.
+"""
+
+import fcntl
+import hashlib
+import math
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._inductor.config
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from lmsweep.trials.isolation.client import PrecompileRequest, longest
+from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.machine.processes import kill_group, lead_own_group
+from lmsweep.trials.model.attention_step import AttentionStep
+from lmsweep.trials.model.precision import set_math_mode
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.spec.config import CompileMode, TrialConfig
+
+LOOK_AGAIN_SECONDS = 0.05
+"""How often to look whether another server has compiled a graph."""
+
+
+def graphs_of(configs: Iterable[TrialConfig]) -> list[TrialConfig]:
+    """One configuration for each graph that these trials need, those that take longest first.
+
+    None with max-autotune: it times kernels on the device, which nobody else may use meanwhile.
+    """
+    wanted = [_graph_of(config) for config in configs if config.compiles and config.compile_mode != "max-autotune"]
+    return sorted(dict.fromkeys(wanted), key=lambda config: -(config.num_layers or 0))
+
+
+def precompile(config: TrialConfig, *, threads: int) -> None:
+    """Compiles what the trial will, with up to `threads` processes for its kernels. Raises what compiling raises."""
+    torch._inductor.config.compile_threads = threads
+    math_mode = set_math_mode(config.precision, config.device_type)
+    with FakeTensorMode():
+        make = AttentionStep if config.num_layers is None else TrainingStep
+        make(config, math_mode, backend=compile_only).forward()
+
+
+def compile_only(graph: torch.fx.GraphModule, inputs: list[Any], mode: CompileMode = "default") -> Callable[..., Any]:
+    """A dynamo backend that has Inductor compile the graph in a mode of torch.compile and then runs it uncompiled."""
+    from torch._inductor import list_mode_options
+    from torch._inductor.compile_fx import compile_fx
+
+    # The cache's key holds the types that the inputs are annotated with: name those that a trial's tensors will have.
+    for node in graph.graph.find_nodes(op="placeholder"):
+        is_parameter = isinstance(node.meta["example_value"], torch.nn.Parameter)
+        node.type = torch.nn.Parameter if is_parameter else torch.Tensor
+    graph.recompile()
+    compile_fx(graph, inputs, config_patches=list_mode_options(mode))
+    forward: Callable[..., Any] = graph.forward
+    return forward
+
+
+def _graph_of(config: TrialConfig) -> TrialConfig:
+    """The same graph with the least around it: one layer where layers share code, nothing that only measuring reads."""
+    return replace(
+        config,
+        model=None,
+        num_layers=1 if config.compile == "block" else config.num_layers,
+        mode="forward" if config.mode == "forward" else "forward_backward",
+        # Around a compiled block it stays outside of the graph.
+        checkpointing="none" if config.compile == "block" else config.checkpointing,
+        optimizer="adamw_fused",
+        zero_grad="after_step",
+        world_size=1,
+        nodes=1,
+        ddp="none",
+        bucket_bytes=None,
+        warmup_steps=0,
+        measure_steps=1,
+        max_seconds=None,
+        cold_l2=False,
+    )
+
+
+def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
+    """Sees that the graph of the first configuration is in the cache; returns how many graphs it compiled for that.
+
+    Where it has to be compiled, a fair share of the others is too: each in a forked process of its own, as many at once
+    as there are cores. What another server is at work on is left to it, and waited for if it is the first one's.
+    None of this goes on for longer than the trial of one of the graphs may take.
+
+    Raises EOFError where the client goes away meanwhile. A mark in the cache's folder says what has been compiled, so
+    that another sweep need not even look; a lock beside it, held by the process that is at work on it, who does.
+    """
+    graphs = graphs_of(request.configs)
+    marks = {graph: _mark(graph, request.environment_id) for graph in graphs}
+    first = next(iter(graphs_of(request.configs[:1])), None)
+    missing = [graph for graph in graphs if not marks[graph].exists()]
+    if first not in missing:
+        return 0
+    missing.sort(key=lambda graph: graph != first)
+    share = math.ceil(len(missing) / request.sharers)
+    side_by_side = min(share, len(usable_cores()))
+    threads = len(usable_cores()) // side_by_side
+    context = multiprocessing.get_context("fork")
+    compiled = 0
+    until = time.monotonic() + longest(request.configs)
+    running: dict[Any, float] = {}
+    """Processes, and the time.monotonic() at which the time of the trial that needs the graph would be up."""
+    while True:
+        while missing and compiled < share and len(running) < side_by_side and time.monotonic() < until:
+            graph = missing.pop(0)
+            with _claim(marks[graph]) as lock:
+                if lock:
+                    arguments = (graph, marks[graph], os.getpid(), threads, client.fileno())
+                    process = context.Process(target=_compile_one, args=arguments)
+                    process.start()
+                    running[process] = min(until, time.monotonic() + graph.timeout_seconds)
+                    compiled += 1
+        if not running:
+            break
+        rest = max(0.0, min(running.values()) - time.monotonic())
+        gone = client in wait([*(process.sentinel for process in running), client], rest)
+        for process, deadline in list(running.items()):
+            if gone or not process.is_alive() or time.monotonic() >= deadline:
+                kill_group(process.pid)
+                process.join()
+                del running[process]
+        if gone:
+            raise EOFError
+    _wait_for(marks[first], client, until)
+    return compiled
+
+
+def _compile_one(config: TrialConfig, mark: Path, parent_pid: int, threads: int, inherited_fd: int) -> None:
+    """Compiles one graph, without a word: what is wrong with it, its trial will say."""
+    lead_own_group(parent_pid, inherited_fd)
+    silence = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(silence, stream)
+    precompile(config, threads=threads)
+    mark.touch()
+
+
+@contextmanager
+def _claim(mark: Path) -> Iterator[bool]:
+    """Whether nobody has compiled this or is at work on it; what is started inside holds the claim until it ends."""
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    with mark.with_suffix(".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield not mark.exists()
+
+
+def _wait_for(mark: Path, client: Connection, until: float) -> None:
+    """Waits until it is compiled, or nobody is at work on it, or time.monotonic() is `until`. Raises EOFError where the
+    client goes away meanwhile.
+    """
+    while not mark.exists() and time.monotonic() < until:
+        with _claim(mark) as nobody_else:
+            if nobody_else:  # it could not be compiled
+                return
+        if wait([client], LOOK_AGAIN_SECONDS):
+            raise EOFError
+
+
+def _mark(config: TrialConfig, environment: str) -> Path:
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    digest = hashlib.sha256(f"{config} {environment}".encode()).hexdigest()[:32]
+    return Path(cache_dir()) / "lmsweep" / digest

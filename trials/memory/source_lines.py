@@ -1,0 +1,50 @@
+"""Which line of this project's code asked for memory, by the stack of the moment."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from lmsweep.trials.memory.ledger import END
+
+ROOT = Path(__file__).parents[2]
+PROJECT = str(ROOT / "trials")
+
+# The instruments themselves are never what asked for memory.
+_INSTRUMENTS = {"storage_tracker.py", "tracked_memory.py", "code_lines.py", "autocast.py"}
+
+_PHASES = {"__init__": "init", "forward": "forward", "backward": "backward", "optimize": "optimizer", "drop": END}
+"""Methods of TrainingStep -> the phase that they are."""
+
+
+class Frame(NamedTuple):
+    """One level of a stack."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is code of this project that may have asked for memory."""
+        return self.file.startswith(PROJECT) and self.file.rpartition("/")[2] not in _INSTRUMENTS
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it is code of the training step, which every allocation of an iteration comes from."""
+        return self.file.startswith(PROJECT) and self.file.endswith("/training_step.py")
+
+    @property
+    def place(self) -> str:
+        """File, relative to the project, and line: trials/model/transformer.py:44."""
+        return f"{Path(self.file).relative_to(ROOT).as_posix()}:{self.line}"
+
+
+def nearest(frames: Iterable[Frame]) -> Frame | None:
+    """The innermost frame of this project; frames come innermost first."""
+    return next((frame for frame in frames if frame.is_ours), None)
+
+
+def phase_of(frames: Iterable[Frame]) -> str | None:
+    """The phase of the training step that the stack is in; None outside of it, as in autograd's own thread."""
+    methods = (frame.function.rpartition(".")[2] for frame in frames if frame.is_step)
+    return next((_PHASES[method] for method in methods if method in _PHASES), None)

@@ -1,0 +1,63 @@
+"""Attention alone: queries, keys and values of random numbers, and what one iteration does with them."""
+
+import torch
+from torch import Tensor
+
+from lmsweep.trials.model.attention import attention_for
+from lmsweep.trials.model.compiler import Backend, check_compile_mode, ready_compiler, uses_cuda_graphs
+from lmsweep.trials.model.precision import MathMode
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+
+
+class AttentionStep:
+    """Queries, keys and values on the device, without projections; forward and backward through them.
+
+    They are (batch, context, d_model) or, where the configuration has heads, (batch, heads, context, d_head), in the
+    precision's type: fp32 and tf32 are float32, bf16 and fp16 tensors of 16 bits, without autocast.
+    """
+
+    def __init__(self, config: TrialConfig, math_mode: MathMode, backend: str | Backend = "inductor") -> None:
+        """Raises UnsupportedError where something of the configuration needs a model or would change nothing."""
+        check_compile_mode(config)
+        if config.compile == "block":
+            raise UnsupportedError("attention alone has no block to compile; compile: model compiles the attention")
+        if config.precision == "bf16_pure":
+            raise UnsupportedError("attention alone has no weights; with precision: bf16 its tensors are bfloat16")
+        if config.compiles:
+            ready_compiler(config.device_type)
+        self.attend = attention_for(config, device=config.device_type, backend=backend)
+        if config.compile == "model":
+            self.attend = torch.compile(
+                self.attend, backend=backend, mode=config.compile_mode, dynamic=False, fullgraph=True
+            )
+        self.uses_cuda_graphs = uses_cuda_graphs(config)
+        heads = (config.num_heads,) if config.num_heads else ()
+        self.shape = (config.batch_size, *heads, config.context_length, config.d_model // (config.num_heads or 1))
+        self._dtype, self._device = math_mode.operand_dtype, config.device_type
+        self.inputs = [self._random().requires_grad_() for _ in "qkv"]
+        self.output: Tensor | None = None
+        self.gradient: Tensor | None = None
+
+    def forward(self) -> None:
+        """The output, with the autograd graph built."""
+        if self.uses_cuda_graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # what the last iteration's graphs returned is free again
+        self.output = self.attend(*self.inputs)
+
+    def give_gradient(self) -> None:
+        """Makes the random gradient of the output with which backward begins."""
+        self.gradient = self._random()
+
+    def backward(self) -> None:
+        """The gradients of queries, keys and values."""
+        assert self.output is not None and self.gradient is not None, "backward follows forward and give_gradient"
+        self.output.backward(self.gradient)
+
+    def drop(self) -> None:
+        """Lets go of the output, its graph and all gradients but the given one. Not timed."""
+        self.output = None
+        for tensor in self.inputs:
+            tensor.grad = None
+
+    def _random(self) -> Tensor:
+        return torch.randn(self.shape, dtype=self._dtype, device=self._device)

@@ -1,0 +1,62 @@
+"""Precision: one word sets the type of the weights, autocast, gradient scaling and float32 matrix products."""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+
+from lmsweep.trials.spec.config import Precision, UnsupportedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class MathMode:
+    parameter_dtype: torch.dtype = torch.float32
+    """Type of weights, gradients and optimizer state."""
+    autocast_dtype: torch.dtype | None = None
+    """Type that autocast casts to; None where autocast is off."""
+    tf32: bool = False
+    """Whether float32 matrix products may use TF32 tensor cores."""
+    scales_gradients: bool = False
+    """Whether a gradient scaler guards against underflow."""
+
+    @property
+    def operand_dtype(self) -> torch.dtype:
+        """Type of what matrix products multiply."""
+        return self.autocast_dtype or self.parameter_dtype
+
+    def without_autocast(self) -> "MathMode":
+        """The same arithmetic where the tensors themselves have the type that autocast would cast them to."""
+        return MathMode(parameter_dtype=self.operand_dtype, tf32=self.tf32)
+
+    def autocast(self, device_type: str) -> AbstractContextManager[None]:
+        """The context in which forward and loss run."""
+        return torch.autocast(device_type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None)
+
+
+MATH_MODES: dict[Precision, MathMode] = {
+    "fp32": MathMode(),
+    "tf32": MathMode(tf32=True),
+    "bf16": MathMode(autocast_dtype=torch.bfloat16),
+    "fp16": MathMode(autocast_dtype=torch.float16, scales_gradients=True),
+    "bf16_pure": MathMode(parameter_dtype=torch.bfloat16),
+}
+
+
+def set_math_mode(precision: Precision, device_type: str) -> MathMode:
+    """Sets this process's switches for float32 products; raises UnsupportedError where the device lacks the mode."""
+    mode = MATH_MODES[precision]
+    if mode.tf32 and (device_type != "cuda" or torch.cuda.get_device_capability() < (8, 0)):
+        raise UnsupportedError("tf32 needs the tensor cores of an NVIDIA GPU of compute capability 8.0 or higher")
+    uses_bf16 = torch.bfloat16 in (mode.autocast_dtype, mode.parameter_dtype)
+    if uses_bf16 and device_type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise UnsupportedError(f"{torch.cuda.get_device_name()} has no bfloat16 arithmetic")
+    torch.set_float32_matmul_precision("high" if mode.tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = mode.tf32
+    return mode
+
+
+def float32_matmul_in_force(device_type: str) -> str:
+    """How float32 matrix products are computed now, read back from the switches: ieee, tf32 or bf16."""
+    if device_type == "cuda":
+        return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    return {"highest": "ieee", "high": "tf32", "medium": "bf16"}[torch.get_float32_matmul_precision()]

@@ -1,0 +1,104 @@
+"""The work that is measured: a model, its optimizer, a batch, and the phases of one training iteration."""
+
+import torch
+
+from lmsweep.trials.model.annotations import Range
+from lmsweep.trials.model.attention import attention_for
+from lmsweep.trials.model.compiler import Backend, check_compile_mode, compile_model, ready_compiler, uses_cuda_graphs
+from lmsweep.trials.model.precision import MathMode
+from lmsweep.trials.model.transformer import Transformer, cross_entropy
+from lmsweep.trials.spec.config import Mode, Optimizer, TrialConfig, UnsupportedError
+from lmsweep.trials.timing.clock import Phase
+
+LEARNING_RATE = 1e-4
+
+PHASES: dict[Mode, tuple[str, ...]] = {
+    "forward": ("forward",),
+    "train_forward": ("forward",),
+    "forward_backward": ("forward", "backward"),
+    "train_step": ("forward", "backward", "optimizer"),
+}
+"""What one iteration does in each mode, in order."""
+
+
+class TrainingStep:
+    """Everything one iteration needs, built once on the device."""
+
+    def __init__(self, config: TrialConfig, math_mode: MathMode, backend: str | Backend = "inductor") -> None:
+        """Raises UnsupportedError where the device or the mode makes something of the configuration meaningless."""
+        device = config.device_type
+        check_compile_mode(config)
+        if config.checkpointing != "none" and config.mode == "forward":
+            raise UnsupportedError("checkpointing changes nothing in mode forward, which keeps nothing for backward")
+        self.config = config
+        self.math_mode = math_mode
+        if config.compiles:
+            ready_compiler(device)
+        self.model = Transformer(
+            config.size,
+            vocab_size=config.vocab_size,
+            context_length=config.context_length,
+            attention=attention_for(config, device=device, backend=backend),
+            device=device,
+            dtype=math_mode.parameter_dtype,
+            checkpointing=config.checkpointing,
+        )
+        compile_model(self.model, config.compile, config.compile_mode, backend)
+        self.uses_cuda_graphs = uses_cuda_graphs(config)
+        self.optimizer = make_optimizer(self.model, config.optimizer) if config.mode == "train_step" else None
+        self.scaler = torch.amp.GradScaler(device, enabled=math_mode.scales_gradients)
+        shape = (config.batch_size, config.context_length)
+        self.inputs = torch.randint(config.vocab_size, shape, device=device)
+        self.targets = torch.randint(config.vocab_size, shape, device=device)
+        # Held from forward to the end of the iteration, as the variables of a training loop are.
+        self.logits: torch.Tensor | None = None
+        self.loss: torch.Tensor | None = None
+
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases of one iteration in this configuration's mode, in order."""
+        phases = {
+            "forward": Phase(name="forward", run=self.forward),
+            "backward": Phase(name="backward", run=self.backward),
+            "optimizer": Phase(name="optimizer", run=self.optimize),
+        }
+        return tuple(phases[name] for name in PHASES[self.config.mode])
+
+    def forward(self) -> None:
+        """Logits and loss; without an autograd graph in mode `forward`."""
+        if self.uses_cuda_graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # what the last iteration's graphs returned is free again
+        with torch.inference_mode(self.config.mode == "forward"), self.math_mode.autocast(self.config.device_type):
+            with Range("forward"):
+                self.logits = self.model(self.inputs)
+            with Range("loss"):
+                self.loss = cross_entropy(self.logits, self.targets)
+
+    def backward(self) -> None:
+        assert self.loss is not None, "backward follows forward"
+        if self.config.zero_grad == "before_backward":
+            self.model.zero_grad(set_to_none=True)
+        with Range("loss"):
+            scaled = self.scaler.scale(self.loss)
+        with Range("backward"):
+            scaled.backward()
+
+    def optimize(self) -> None:
+        assert self.optimizer is not None, "the mode has an optimizer"
+        with Range("optimizer"):
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            if self.config.zero_grad == "after_step":
+                self.optimizer.zero_grad(set_to_none=True)
+
+    def drop(self) -> None:
+        """Lets go of the iteration's graph and gradients, so that the next one starts as this one did. Not timed."""
+        self.logits = self.loss = None
+        if self.optimizer is None and self.config.zero_grad == "after_step":
+            self.model.zero_grad(set_to_none=True)
+
+
+def make_optimizer(model: Transformer, kind: Optimizer) -> torch.optim.Optimizer:
+    """AdamW over all weights, in one of PyTorch's three implementations."""
+    return torch.optim.AdamW(
+        model.parameters(), lr=LEARNING_RATE, fused=kind == "adamw_fused", foreach=kind == "adamw_foreach"
+    )

@@ -1,0 +1,237 @@
+"""The model: a pre-norm transformer with RMSNorm, rotary embeddings, SwiGLU and an untied head, without biases.
+
+It computes what the models behind the published tables (Stanford CS336) compute, and keeps what they keep: its logits
+are bitwise those of the 2025 course's model, its memory compares with theirs, and `lmsweep.trials.analytic.formulas`
+counts in closed form what autograd keeps. Its kernels do not compare one by one. The course's linear layers are
+einsums, which PyTorch runs as batched products: 285 operations in the forward pass of two layers, where this model has
+225, and one more copy of each weight gradient.
+
+Weights are made on the device they stay on; `device="meta"` makes a model of shapes only.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from lmsweep.trials.model.annotations import Range
+from lmsweep.trials.model.attention import AttentionFunction
+from lmsweep.trials.spec.config import Checkpointing
+from lmsweep.trials.spec.model_sizes import ModelSize
+
+NORM_EPSILON = 1e-5
+ROPE_THETA = 10_000.0
+
+Device = torch.device | str
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """x itself if it is float32 or wider, else its float32 copy."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+class Linear(nn.Module):
+    """y = x Wᵀ."""
+
+    def __init__(self, d_in: int, d_out: int, *, device: Device, dtype: torch.dtype) -> None:
+        super().__init__()
+        std = (2 / (d_in + d_out)) ** 0.5
+        self.weight = nn.Parameter(torch.empty(d_out, d_in, device=device, dtype=dtype).normal_(std=std))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d_in) to (..., d_out)."""
+        return x @ self.weight.T
+
+
+class Embedding(nn.Module):
+    """A row of the weights for each token."""
+
+    def __init__(self, vocab_size: int, d_model: int, *, device: Device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocab_size, d_model, device=device, dtype=dtype).normal_())
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Integers (...) to (..., d_model)."""
+        return self.weight[tokens]
+
+
+class RMSNorm(nn.Module):
+    """x / sqrt(mean(x²) + ε) · weight, computed in at least float32."""
+
+    def __init__(self, d_model: int, *, device: Device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d_model, device=device, dtype=dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d_model), normalised over the last dimension."""
+        with Range("norm"):
+            wide = at_least_float32(x)
+            normed = wide * torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + NORM_EPSILON)
+            return (normed * self.weight).to(x.dtype)
+
+
+class RotaryEmbedding(nn.Module):
+    """Turns each even/odd pair of a query or key by an angle that grows with its position (RoFormer).
+
+    One instance serves all layers, so that its tables are in memory once. They are at least float32.
+    """
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, d_head: int, context_length: int, *, device: Device, dtype: torch.dtype) -> None:
+        super().__init__()
+        dtype = torch.promote_types(dtype, torch.float32)
+        frequency = ROPE_THETA ** -(torch.arange(0, d_head, 2, device=device, dtype=dtype) / d_head)
+        angle = torch.arange(context_length, device=device, dtype=dtype)[:, None] * frequency
+        self.register_buffer("cos", angle.cos(), persistent=False)
+        self.register_buffer("sin", angle.sin(), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., context, d_head), where position i is row i."""
+        even, odd = x[..., 0::2], x[..., 1::2]
+        cos, sin = self.cos[: x.shape[-2]], self.sin[: x.shape[-2]]
+        turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
+        return turned.flatten(-2).to(x.dtype)
+
+
+class CausalSelfAttention(nn.Module):
+    """Multi-head attention with rotary embeddings; `attention` decides which positions each one sees."""
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        rope: RotaryEmbedding,
+        attention: AttentionFunction,
+        device: Device,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.rope = rope
+        self.attention = attention
+        self.query = Linear(d_model, d_model, device=device, dtype=dtype)
+        self.key = Linear(d_model, d_model, device=device, dtype=dtype)
+        self.value = Linear(d_model, d_model, device=device, dtype=dtype)
+        self.output = Linear(d_model, d_model, device=device, dtype=dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, context, d_model) to the same."""
+        with Range("attention"):
+            q, k, v = (self._split_heads(project(x)) for project in (self.query, self.key, self.value))
+            mixed = self.attention(self.rope(q), self.rope(k), v)
+            return self.output(mixed.transpose(-3, -2).flatten(-2))
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        """(batch, context, d_model) to (batch, heads, context, d_head)."""
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)
+
+
+class FeedForward(nn.Module):
+    """SwiGLU: W2(silu(W1 x) · W3 x)."""
+
+    def __init__(self, d_model: int, d_ff: int, *, device: Device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.w1 = Linear(d_model, d_ff, device=device, dtype=dtype)
+        self.w2 = Linear(d_ff, d_model, device=device, dtype=dtype)
+        self.w3 = Linear(d_model, d_ff, device=device, dtype=dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d_model) to the same."""
+        with Range("feed_forward"):
+            gate = self.w1(x)
+            return self.w2(gate * torch.sigmoid(gate) * self.w3(x))
+
+
+class Block(nn.Module):
+    """Attention, then feed-forward, each behind its norm and added to the residual stream."""
+
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        num_heads: int,
+        *,
+        rope: RotaryEmbedding,
+        attention: AttentionFunction,
+        device: Device,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__()
+        self.attention_norm = RMSNorm(d_model, device=device, dtype=dtype)
+        self.attention = CausalSelfAttention(
+            d_model, num_heads, rope=rope, attention=attention, device=device, dtype=dtype
+        )
+        self.feed_forward_norm = RMSNorm(d_model, device=device, dtype=dtype)
+        self.feed_forward = FeedForward(d_model, d_ff, device=device, dtype=dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, context, d_model) to the same."""
+        x = x + self.attention(self.attention_norm(x))
+        return x + self.feed_forward(self.feed_forward_norm(x))
+
+
+class Transformer(nn.Module):
+    """Tokens (batch, context), context up to `context_length`, to logits (batch, context, vocab_size).
+
+    With `checkpointing`, backward finds only the inputs of each block, or of each group of about sqrt(L) of the L
+    blocks, and computes the rest again.
+    """
+
+    def __init__(
+        self,
+        size: ModelSize,
+        *,
+        vocab_size: int,
+        context_length: int,
+        attention: AttentionFunction,
+        device: Device,
+        dtype: torch.dtype,
+        checkpointing: Checkpointing = "none",
+    ) -> None:
+        super().__init__()
+        d_model, num_heads, num_layers = size.d_model, size.num_heads, size.num_layers
+        rope = RotaryEmbedding(d_model // num_heads, context_length, device=device, dtype=dtype)
+        self.token_embedding = Embedding(vocab_size, d_model, device=device, dtype=dtype)
+        self.blocks = nn.ModuleList(
+            Block(d_model, size.d_ff, num_heads, rope=rope, attention=attention, device=device, dtype=dtype)
+            for _ in range(num_layers)
+        )
+        self.final_norm = RMSNorm(d_model, device=device, dtype=dtype)
+        self.head = Linear(d_model, vocab_size, device=device, dtype=dtype)
+        self.group_size = {"none": None, "block": 1, "sqrt": round(num_layers**0.5)}[checkpointing]
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.token_embedding(tokens)
+        blocks = list(self.blocks)
+        if self.group_size is None:
+            x = run_blocks(blocks, x)
+        else:
+            for first in range(0, len(blocks), self.group_size):
+                group = partial(run_blocks, blocks[first : first + self.group_size])
+                # The model draws no random numbers whose state would have to be restored.
+                x = checkpoint(group, x, use_reentrant=False, preserve_rng_state=False)
+        return self.head(self.final_norm(x))
+
+
+def run_blocks(blocks: Iterable[nn.Module], x: Tensor) -> Tensor:
+    """(batch, context, d_model) through one block after the other."""
+    for block in blocks:
+        x = block(x)
+    return x
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean negative log-likelihood of the targets by a log-sum-exp written out, in at least float32.
+
+    logits: (batch, context, vocab_size); targets: (batch, context) token numbers; returns a scalar.
+    """
+    logits = at_least_float32(logits)
+    # The maximum only keeps the exponentials in range; no gradient needs to flow through it.
+    logits = logits - logits.detach().max(dim=-1, keepdim=True).values
+    log_probabilities = logits - logits.exp().sum(dim=-1, keepdim=True).log()
+    return -log_probabilities.gather(-1, targets[..., None]).mean()

@@ -1,0 +1,117 @@
+"""The exact pass: forward and backward in float64 of a trial's model and batch, and how far a result is from it."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from lmsweep.trials.model.attention import naive
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.transformer import Transformer, cross_entropy
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferencePass:
+    """What forward and backward give in float64."""
+
+    logits: Tensor
+    """(batch, context, vocab_size)."""
+    loss: Tensor
+    gradients: Mapping[str, Tensor]
+    """Of each weight, by its name."""
+
+
+def make_reference(step: TrainingStep) -> ReferencePass:
+    """Draws float32 weights, gives them to the step's model in its own type, and runs the step's batch in float64.
+
+    So the rounding of weights that are held in 16 bits is part of what is found. Attention is written out. The tensors
+    are on the step's device, or on the CPU where the device has no float64 (MPS).
+    """
+    config = step.config
+    device = "cpu" if config.device_type == "mps" else config.device_type
+    model = Transformer(
+        config.size,
+        vocab_size=config.vocab_size,
+        context_length=config.context_length,
+        attention=partial(naive, causal=config.causal),
+        device=device,
+        dtype=torch.float64,
+        checkpointing=config.checkpointing,
+    )
+    with torch.no_grad():
+        for exact, weight in zip(model.parameters(), step.model.parameters(), strict=True):
+            rounded = exact.float()
+            exact.copy_(rounded)
+            weight.copy_(rounded)
+    logits = model(step.inputs.to(device))
+    loss = cross_entropy(logits, step.targets.to(device))
+    loss.backward()
+    gradients = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+    return ReferencePass(logits=logits.detach(), loss=loss.detach(), gradients=gradients)
+
+
+def relative_error(values: Iterable[Tensor], exact: Iterable[Tensor]) -> float:
+    """||values - exact|| / ||exact|| in float64, each list of tensors taken as one vector; inf or NaN if a value is."""
+    difference = norm = 0.0
+    for value, reference in zip(values, exact, strict=True):
+        difference += (_float64_beside(value, reference) - reference).square().sum().item()
+        norm += reference.square().sum().item()
+    return math.sqrt(difference / norm)
+
+
+def underflow(values: Iterable[Tensor], exact: Iterable[Tensor]) -> float:
+    """Share of the elements that are not zero exactly, but are zero in `values`."""
+    lost = nonzero = 0
+    for value, reference in zip(values, exact, strict=True):
+        there = reference != 0
+        lost += int((there & (value.to(reference.device) == 0)).sum().item())
+        nonzero += int(there.sum().item())
+    return lost / nonzero
+
+
+def by_part(names: Iterable[str]) -> dict[str, list[str]]:
+    """The model's weights by the part that they belong to: token_embedding, attention, feed_forward, norm or head."""
+    parts: dict[str, list[str]] = {}
+    for name in names:
+        first, *rest = name.split(".")
+        module = rest[1] if first == "blocks" else first
+        parts.setdefault("norm" if module.endswith("norm") else module, []).append(name)
+    return parts
+
+
+def unscaled_gradients(step: TrainingStep) -> dict[str, Tensor]:
+    """The gradients of each weight after a forward and a backward, no gradient scaler between."""
+    step.model.zero_grad(set_to_none=True)
+    step.forward()
+    assert step.loss is not None
+    step.loss.backward()
+    return _gradients(step)
+
+
+def scaled_gradients(step: TrainingStep) -> tuple[float, dict[str, Tensor]]:
+    """The scale of the step's gradient scaler, and the gradients of each weight with the scale taken out again.
+
+    The scale is turned down from where PyTorch starts it, as in training, until no gradient overflows.
+    """
+    while True:
+        step.model.zero_grad(set_to_none=True)
+        step.forward()
+        step.backward()
+        scale = step.scaler.get_scale()
+        gradients = _gradients(step)
+        if scale <= 1 or all(bool(gradient.isfinite().all()) for gradient in gradients.values()):
+            for gradient in gradients.values():
+                gradient /= scale  # exact: a power of two
+            return scale, gradients
+        step.scaler.update(scale * step.scaler.get_backoff_factor())
+
+
+def _gradients(step: TrainingStep) -> dict[str, Tensor]:
+    return {name: weight.grad for name, weight in step.model.named_parameters() if weight.grad is not None}
+
+
+def _float64_beside(value: Tensor, reference: Tensor) -> Tensor:
+    return value.detach().to(reference.device).to(torch.float64)

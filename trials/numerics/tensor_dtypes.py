@@ -1,0 +1,120 @@
+"""Which type each tensor of a training step has: weights, what the layers return, logits, loss and gradients."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lmsweep.trials.model.attention import naive
+from lmsweep.trials.model.emulated_autocast import EmulatedCudaAutocast
+from lmsweep.trials.model.precision import MathMode
+from lmsweep.trials.model.transformer import Transformer, cross_entropy
+from lmsweep.trials.results.measurement import TensorDtype
+from lmsweep.trials.spec.config import TrialConfig
+
+_BLOCK_NUMBER = re.compile(r"\.\d+(?=\.|$)")
+
+
+class ToyModel(nn.Module):
+    """The model of CS336's question about autocast: two linear layers without bias, and a LayerNorm between them."""
+
+    def __init__(self, d_in: int, d_out: int, *, device: torch.device | str, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(d_in, 10, bias=False, device=device, dtype=dtype)
+        self.relu = nn.ReLU()
+        self.ln = nn.LayerNorm(10, device=device, dtype=dtype)
+        self.fc2 = nn.Linear(10, d_out, bias=False, device=device, dtype=dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d_in) to logits (..., d_out)."""
+        logits: Tensor = self.fc2(self.ln(self.relu(self.fc1(x))))
+        return logits
+
+
+@contextmanager
+def watch_outputs(model: nn.Module) -> Iterator[dict[str, torch.dtype]]:
+    """While it lasts, notes the type of what each module inside the model returns, under the module's name."""
+    types: dict[str, torch.dtype] = {}
+
+    def watch(name: str, module: nn.Module) -> Any:
+        return module.register_forward_hook(lambda module, args, output: types.__setitem__(name, output.dtype))
+
+    handles = [watch(name, module) for name, module in model.named_modules() if name]
+    try:
+        yield types
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def dtypes_of(
+    model: nn.Module, outputs: Mapping[str, torch.dtype], logits: Tensor, loss: Tensor, *, subject: str, rules: str
+) -> list[TensorDtype]:
+    """The types after a backward, in the order in which a step makes the tensors; equal ones of all blocks are one.
+
+    outputs: of `watch_outputs`; subject and rules: see TensorDtype.
+    """
+    weights = dict(model.named_parameters())
+    gradients = {name: weight.grad.dtype for name, weight in weights.items() if weight.grad is not None}
+    assert gradients.keys() == weights.keys(), "backward has reached every weight"
+    tensors = [("weight", name, weight.dtype) for name, weight in weights.items()]
+    tensors += [("output", name, dtype) for name, dtype in outputs.items()]
+    tensors += [("logits", "logits", logits.dtype), ("loss", "loss", loss.dtype)]
+    tensors += [("gradient", name, dtype) for name, dtype in gradients.items()]
+    count = Counter((kind, _BLOCK_NUMBER.sub(".*", name), dtype) for kind, name, dtype in tensors)
+    return [
+        TensorDtype(subject=subject, name=name, kind=kind, dtype=_word(dtype), count=many, rules=rules)
+        for (kind, name, dtype), many in count.items()
+    ]
+
+
+def toy_dtypes(math_mode: MathMode, device_type: str) -> list[TensorDtype]:
+    """What a step of the toy model has on this device."""
+    return _toy(math_mode, device_type, math_mode.autocast(device_type), rules=device_type)
+
+
+def emulated_dtypes(config: TrialConfig, math_mode: MathMode) -> list[TensorDtype]:
+    """What steps of the toy model and of the configuration's model would have on CUDA, where there is none.
+
+    CUDA's autocast keeps more in float32 than the CPU's. Its casts are emulated on tensors that hold nothing. Empty
+    where autocast is off: the types are then the same everywhere.
+    """
+    if math_mode.autocast_dtype is None:
+        return []
+    casts = EmulatedCudaAutocast(math_mode.autocast_dtype)
+    model = Transformer(
+        config.size,
+        vocab_size=config.vocab_size,
+        context_length=2,
+        attention=naive,
+        device="meta",
+        dtype=math_mode.parameter_dtype,
+    )
+    tokens = torch.zeros((1, 2), dtype=torch.long, device="meta")
+    with watch_outputs(model) as outputs, casts:
+        logits = model(tokens)
+        loss = cross_entropy(logits, tokens)
+    loss.backward()
+    return [
+        *_toy(math_mode, "meta", casts, rules="cuda"),
+        *dtypes_of(model, outputs, logits, loss, subject="transformer", rules="cuda"),
+    ]
+
+
+def _toy(math_mode: MathMode, device: str, casts: AbstractContextManager[Any], *, rules: str) -> list[TensorDtype]:
+    model = ToyModel(20, 5, device=device, dtype=math_mode.parameter_dtype)
+    x = torch.randn(8, 20, device=device, dtype=math_mode.parameter_dtype)
+    classes = torch.zeros(8, dtype=torch.long, device=device)
+    with watch_outputs(model) as outputs, casts:
+        logits = model(x)
+        loss = nn.functional.cross_entropy(logits, classes)
+    loss.backward()
+    return dtypes_of(model, outputs, logits, loss, subject="toy", rules=rules)
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

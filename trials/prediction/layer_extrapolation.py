@@ -1,0 +1,159 @@
+"""The allocations of a deep model, from those of two small ones: all layers are alike.
+
+What a model of one more layer does is what the smaller one does, with the events of a layer put in between. Where this
+is so, that layer's events can be put there as often as one likes. What is freed there is what the layer before or after
+frees, one layer further on: in backward, which goes through the layers from the last to the first, it is of forward's
+pieces those one layer back.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import accumulate, groupby
+
+from lmsweep.trials.prediction.allocation_trace import Event, Stretch, Trace
+
+Name = tuple[int, int]
+"""Of a piece: the part of the trace that allocates it, and which of that part's allocations it is."""
+
+NO_PIECE = -1
+
+
+@dataclass(kw_only=True)
+class Part:
+    """A part of a stretch, in both models; a layer is put in between at one place of it."""
+
+    stretch: int
+    backwards: bool
+    """Whether it goes through the layers from the last to the first."""
+    small: list[Event]
+    larger: list[Event]
+    begin: int = 0
+    """Of the larger model's events, those of the layer begin here."""
+
+    @property
+    def layer(self) -> list[Event]:
+        return self.larger[self.begin : self.begin + len(self.larger) - len(self.small)]
+
+
+def deepen(small: Trace, larger: Trace, layers: int) -> Trace | None:
+    """The trace of a model of `layers` more layers than the small one, given that of a model of one more.
+
+    None where the larger one's events are not the small one's with those of a layer put in between, or where a deep
+    model would free what is not there.
+    """
+    parts = list(_parts(small, larger))
+    made, made_by_larger = ([_allocations(events) for events in side] for side in _sides(parts))
+    of_layer = [more - few for few, more in zip(made, made_by_larger, strict=True)]
+    """How many allocations each part has more for a further layer."""
+    names, larger_names = (_names(side) for side in _sides(parts))
+    first = [0, *accumulate(few + layers * more for few, more in zip(made, of_layer, strict=True))]
+
+    def alike(event: Event, larger_event: Event) -> bool:
+        """Whether they allocate as much, or free the same piece, or one that is further from the begin by a layer."""
+        (part, place), (larger_part, larger_place) = names[event[0]], larger_names[larger_event[0]]
+        further = larger_place - place
+        return event[1] == larger_event[1] and part == larger_part and further in (0, of_layer[part])
+
+    def grow(one: int, other: int) -> int:
+        return one + layers * (other - one)
+
+    def outside(events: Iterable[Event], larger_events: Iterable[Event]) -> Iterator[Event]:
+        for (piece, change), (other, larger_change) in zip(events, larger_events, strict=True):
+            (part, place), (larger_part, larger_place) = names[piece], larger_names[other]
+            number = first[part] + grow(place, larger_place) if part == larger_part else NO_PIECE
+            yield number, grow(change, larger_change)
+
+    def inside(part: Part, copy: int) -> Iterator[Event]:
+        for piece, change in part.layer:
+            made_in, place = larger_names[piece]
+            further = copy if parts[made_in].backwards == part.backwards else layers - 1 - copy
+            yield first[made_in] + place + further * of_layer[made_in], change
+
+    if any(one.first_product != other.first_product for one, other in zip(small, larger, strict=True)):
+        return None
+    deep = [Stretch(phase=stretch.phase, first_product=stretch.first_product) for stretch in small]
+    for part in _divided(parts, names, larger_names):
+        if len(part.small) != len(part.larger):  # else operations on tensors of all layers
+            both = enumerate(zip(part.small, part.larger, strict=False))
+            part.begin = next((i for i, (one, other) in both if not alike(one, other)), len(part.small))
+        after = part.begin + len(part.layer)
+        rest, larger_rest = part.small[part.begin :], part.larger[after:]
+        if len(rest) != len(larger_rest) or (part.layer and not all(map(alike, rest, larger_rest))):
+            return None
+        events = deep[part.stretch].events
+        events += outside(part.small[: part.begin], part.larger[: part.begin])
+        for copy in range(layers):
+            events += inside(part, copy)
+        events += outside(rest, larger_rest)
+    return deep if _frees_what_is_there(deep) else None
+
+
+def _parts(small: Trace, larger: Trace) -> Iterator[Part]:
+    for number, (one, other) in enumerate(zip(small, larger, strict=True)):
+        runs, larger_runs = _runs(one.events), _runs(other.events)
+        if len(runs) != len(larger_runs):
+            runs, larger_runs = _three(runs), _three(larger_runs)
+        for events, larger_events in zip(runs, larger_runs, strict=True):
+            yield Part(stretch=number, backwards=one.phase == "backward", small=events, larger=larger_events)
+
+
+def _divided(parts: list[Part], names: dict[int, Name], larger_names: dict[int, Name]) -> Iterator[Part]:
+    """The parts; where nothing is allocated, so that order makes no difference, one for the pieces of each part."""
+    for part in parts:
+        if _allocations(part.larger):
+            yield part
+            continue
+        small, larger = _by_origin(part.small, names), _by_origin(part.larger, larger_names)
+        for number in sorted(small.keys() | larger.keys()):
+            yield replace(part, small=small[number], larger=larger[number])
+
+
+def _by_origin(events: list[Event], names: dict[int, Name]) -> dict[int, list[Event]]:
+    groups = defaultdict(list)
+    for event in events:
+        groups[names[event[0]][0]].append(event)
+    return groups
+
+
+def _sides(parts: list[Part]) -> tuple[list[list[Event]], list[list[Event]]]:
+    return [part.small for part in parts], [part.larger for part in parts]
+
+
+def _allocations(events: list[Event]) -> int:
+    return sum(change > 0 for _, change in events)
+
+
+def _runs(events: list[Event]) -> list[list[Event]]:
+    """Divided into runs of allocations and of frees: as many whatever the depth, where operations take all layers'
+    tensors at once.
+    """
+    return [list(run) for _, run in groupby(events, key=lambda event: event[1] > 0)]
+
+
+def _three(runs: list[list[Event]]) -> list[list[Event]]:
+    """What is freed at first, as the gradients of the iteration before; what follows; and what is freed at the end."""
+    begin = 0 if not runs or runs[0][0][1] > 0 else 1
+    end = max(begin, len(runs) if not runs or runs[-1][0][1] > 0 else len(runs) - 1)
+    middle = [event for run in runs[begin:end] for event in run]
+    return [runs[0] if begin else [], middle, runs[-1] if end < len(runs) else []]
+
+
+def _names(parts: list[list[Event]]) -> dict[int, Name]:
+    """The name of each piece."""
+    names = {}
+    for number, events in enumerate(parts):
+        made = (piece for piece, change in events if change > 0)
+        names.update({piece: (number, place) for place, piece in enumerate(made)})
+    return names
+
+
+def _frees_what_is_there(trace: Trace) -> bool:
+    alive: dict[int, int] = {}
+    for stretch in trace:
+        for piece, change in stretch.events:
+            if change > 0:
+                alive[piece] = change
+            elif alive.pop(piece, None) != -change:
+                return False
+    return True

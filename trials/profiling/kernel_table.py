@@ -1,0 +1,128 @@
+"""What a profile comes to: rows of the tables `kernels` and `operators`, the time of each range. Only arithmetic."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from statistics import mean, median, stdev
+
+from lmsweep.trials.profiling.attribution import UNATTRIBUTED, Piece, Surroundings, launchers
+from lmsweep.trials.profiling.events import STEP, DeviceEvent, HostEvent
+from lmsweep.trials.results.measurement import Kernel, Measurement, Operator
+from lmsweep.trials.results.outcome import Flag
+
+UNATTRIBUTED_SHARE = 0.01
+"""Of the time of all kernels; more than this is flagged."""
+
+
+def kernel_rows(pieces: Iterable[Piece], steps: int) -> list[Kernel]:
+    """One row for each kernel with each shape of launch in each range, the longest in all first."""
+    durations: dict[tuple[str | None, ...], list[int]] = defaultdict(list)
+    for piece in pieces:
+        durations[piece.range, piece.kernel, piece.operator, piece.grid, piece.block].append(piece.duration)
+    total = sum(map(sum, durations.values()))
+    rows = []
+    for (found, kernel, operator, grid, block), times in durations.items():
+        assert kernel is not None, "what ran has a name"
+        rows.append(
+            Kernel(
+                range=found,
+                kernel=kernel,
+                operator=operator,
+                share=sum(times) / total if total else 0.0,
+                total=sum(times) / 1e9,
+                instances=len(times),
+                steps=steps,
+                mean=mean(times) / 1e9,
+                median=median(times) / 1e9,
+                min=min(times) / 1e9,
+                max=max(times) / 1e9,
+                stdev=stdev(times) / 1e9 if len(times) > 1 else None,
+                grid=grid,
+                block=block,
+            )
+        )
+    return sorted(rows, key=lambda row: -row.total)
+
+
+def operator_rows(
+    hosts: Sequence[HostEvent], around: Surroundings, devices: Sequence[DeviceEvent] | None, steps: int
+) -> list[Operator]:
+    """One row for each operator and each call to the driver, the longest on the device, or else the host, first.
+
+    `around` is `surroundings` of `hosts`; `devices` is None where host and device are one.
+    """
+    times: dict[str, list[int]] = defaultdict(lambda: [0] * 5)
+    for i, event in enumerate(hosts):
+        if event.is_annotation:
+            continue
+        of = times[event.name]
+        of[1] += around.self_times[i]
+        if event.name not in _names_from(hosts, around, around.parents[i]):
+            of[0] += 1
+            of[2] += event.end - event.start
+    for device, launcher in zip(devices or (), launchers(hosts, devices or ()), strict=True):
+        names = _names_from(hosts, around, -1 if launcher is None else launcher)
+        if launcher is not None and hosts[launcher].call:
+            names = names[1:]  # a call works for the operator around it
+        for name in names[:1]:
+            times[name][3] += device.end - device.start
+        for name in set(names):
+            times[name][4] += device.end - device.start
+    rows = [
+        Operator(
+            name=name,
+            calls=calls,
+            steps=steps,
+            self_cpu=self_cpu / 1e9,
+            total_cpu=total_cpu / 1e9,
+            self_device=None if devices is None else self_device / 1e9,
+            total_device=None if devices is None else total_device / 1e9,
+        )
+        for name, (calls, self_cpu, total_cpu, self_device, total_device) in times.items()
+    ]
+    return sorted(rows, key=lambda row: (-(row.self_device or 0.0), -row.self_cpu))
+
+
+def range_rows(pieces: Sequence[Piece], step_starts: Sequence[int]) -> list[Measurement]:
+    """The time of each range, one sample for each step, and its share of all; then the time of all. Seconds.
+
+    What belongs to no range is a row too, flagged where it is more than UNATTRIBUTED_SHARE. `step_starts` are the
+    beginnings of the steps in nanoseconds, in order.
+    """
+    times: dict[str, list[int]] = {UNATTRIBUTED: [0] * len(step_starts)}
+    for piece in pieces:
+        step = max(bisect_right(step_starts, piece.start) - 1, 0)
+        times.setdefault(piece.range or UNATTRIBUTED, [0] * len(step_starts))[step] += piece.duration
+    totals = [sum(of_step) for of_step in zip(*times.values(), strict=True)]
+    if not totals or not all(totals):
+        reason = "there is a step in which the profiler saw nothing run"
+        return [Measurement(phase="step", metric="kernel_time", unit="s", samples=None, reason=reason)]
+    rows = []
+    for name, nanoseconds in sorted(times.items(), key=lambda item: -sum(item[1])):
+        shares = [part / total for part, total in zip(nanoseconds, totals, strict=True)]
+        doubtful = name == UNATTRIBUTED and sum(nanoseconds) > UNATTRIBUTED_SHARE * sum(totals)
+        flags = (Flag.UNATTRIBUTED,) if doubtful else ()
+        rows.append(_row(name, "kernel_time", "s", [time / 1e9 for time in nanoseconds], flags))
+        rows.append(_row(name, "kernel_share", "share", shares, flags))
+    return [*rows, _row("step", "kernel_time", "s", [total / 1e9 for total in totals])]
+
+
+def step_starts(hosts: Sequence[HostEvent], around: Surroundings) -> list[int]:
+    """The beginnings of the profiled steps in nanoseconds, in order. `around` is `surroundings` of `hosts`."""
+    marks = [(event.start, around.parents[i]) for i, event in enumerate(hosts) if event.name == STEP]
+    # nsys sees a range twice, one inside the other: by NVTX as we push it, and as PyTorch does.
+    return sorted(start for start, parent in marks if parent < 0 or hosts[parent].name != STEP)
+
+
+def _row(phase: str, metric: str, unit: str, samples: Sequence[float], flags: tuple[Flag, ...] = ()) -> Measurement:
+    return Measurement(phase=phase, metric=metric, unit=unit, samples=tuple(samples), flags=flags)
+
+
+def _names_from(hosts: Sequence[HostEvent], around: Surroundings, i: int) -> list[str]:
+    """Names of the operators and calls at and around the event of this index, the innermost first."""
+    names = []
+    while i >= 0:
+        if not hosts[i].is_annotation:
+            names.append(hosts[i].name)
+        i = around.parents[i]
+    return names

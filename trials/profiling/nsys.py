@@ -1,0 +1,156 @@
+"""NVIDIA's nsys: steps that run under it in a process of their own, and its reports read as events. No torch here.
+
+Wherever PyTorch's operators are told apart, that is by the NVTX ranges that `torch.autograd.profiler.emit_nvtx` makes
+of them: `aten::mm, seq = 12, op_id = 345`.
+"""
+
+import csv
+import fcntl
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from lmsweep.trials.machine.interpreter import command, environment
+from lmsweep.trials.machine.scratch import scratch_folder
+from lmsweep.trials.profiling.events import STEP, DeviceEvent, HostEvent, Trace
+from lmsweep.trials.results.measurement import RANGES
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
+
+REPORTS = ("cuda_gpu_trace", "cuda_api_trace", "nvtx_pushpop_trace")
+"""Of `nsys stats`: what ran on the device, the calls that launched it, and the ranges around these."""
+
+_OPERATOR = re.compile(r"(?P<name>.*?)(, seq = (?P<sequence>\d+))?(, op_id = \d+)?(, (sizes|input_op_ids) = .*)?")
+_DERIVATIVE = re.compile(r"(autograd::engine::evaluate_function: )?\w+Backwards?\d*")
+_ANNOTATIONS = (*RANGES, STEP)
+
+
+def find_nsys() -> str:
+    """Path of nsys. Raises RequestError where it is not installed."""
+    found = shutil.which("nsys")
+    if found is None:
+        raise RequestError(
+            "nsys is not installed here (there is no such command on the PATH); install NVIDIA Nsight Systems, or "
+            "leave --nsys (or profiler: nsys) away: PyTorch's own profiler makes the same tables"
+        )
+    return found
+
+
+def check_nsys(trials: Sequence[Trial], *, here: bool) -> None:
+    """Raises RequestError where none of the trials has a profile to take, or, if they run `here`, nsys is missing."""
+    if not any("profile" in trial.workloads for trial in trials):
+        raise RequestError("--nsys: nothing here has the workload profile; try: lmsweep run profile --nsys")
+    if here:
+        find_nsys()
+
+
+def profile_with_nsys(config: TrialConfig) -> Trace:
+    """What nsys sees of the profiled steps of this configuration, which it starts itself.
+
+    Raises UnsupportedError where this machine lacks nsys or cannot run the combination, and RuntimeError where the
+    process or nsys fails, with the end of what they printed.
+    """
+    try:
+        nsys = find_nsys()
+    except RequestError as error:
+        raise UnsupportedError(str(error)) from None
+    with scratch_folder() as folder:
+        report, outcome = folder / "report.nsys-rep", folder / "outcome.json"
+        (folder / "config.json").write_text(json.dumps(asdict(config)))
+        steps = command("lmsweep.trials.workloads.nsys_target", str(folder / "config.json"), str(outcome))
+        with (folder / "config.json").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # when it is free, the steps end
+            printed = _run(profile_command(nsys, report, config.device_type, steps))
+        if not outcome.exists():
+            raise RuntimeError(f"the process that nsys started came to no end of its own\n{printed}")
+        if words := json.loads(outcome.read_text())["unsupported"]:
+            raise UnsupportedError(words)
+        if not report.exists():
+            raise RuntimeError(f"nsys wrote no report\n{printed}")
+        _run(stats_command(nsys, report, folder / "stats"))
+        hosts, devices = read_reports(folder / "stats")
+        return Trace(hosts=hosts, devices=devices, file=report.read_bytes(), file_name=report.name)
+
+
+def profile_command(nsys: str, report: Path, device_type: str, command: list[str]) -> list[str]:
+    """The command that runs `command` under nsys; on CUDA it records from cudaProfilerStart to cudaProfilerStop."""
+    captured = ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"] if device_type == "cuda" else []
+    return [
+        *(nsys, "profile", f"--output={report.with_suffix('')}", "--force-overwrite=true"),
+        *("--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", "--cuda-graph-trace=node"),
+        *captured,
+        *command,
+    ]
+
+
+def stats_command(nsys: str, report: Path, base: Path) -> list[str]:
+    """The command that writes each of REPORTS to `base`_NAME.csv, in nanoseconds."""
+    reports = [f"--report={name}" for name in REPORTS]
+    return [nsys, "stats", "--force-export=true", "--format=csv", *reports, f"--output={base}", str(report)]
+
+
+def read_reports(base: Path) -> tuple[list[HostEvent], list[DeviceEvent]]:
+    """Events of the host and of the device, from the files that `stats_command` has written; nsys leaves one out that
+    would be empty.
+    """
+    gpu, api, nvtx = (list(_read(base.with_name(f"{base.name}_{name}.csv"))) for name in REPORTS)
+    ranges = [(row["name"].removeprefix(":"), int(row["tid"]), _span(row)) for row in nvtx]
+    main = next((thread for name, thread, _ in ranges if name == STEP), 0)
+    hosts = [_range_event(name, thread, span, main) for name, thread, span in ranges]
+    for row in api:
+        hosts.append(HostEvent(row["name"], int(row["tid"]), *_span(row), call=int(row["corrid"])))
+    return hosts, [_device_event(row) for row in gpu]
+
+
+def _range_event(label: str, thread: int, span: tuple[int, int], main: int) -> HostEvent:
+    """A range that we named, or one that PyTorch made of an operator; `main` is the thread that runs the steps."""
+    match = _OPERATOR.fullmatch(label)
+    assert match, "the pattern takes any text"
+    name, sequence = match["name"], match["sequence"]
+    is_annotation = name in _ANNOTATIONS or name.startswith(("Torch-Compiled Region", "Optimizer."))
+    of_forward = main if _DERIVATIVE.fullmatch(name) and sequence else 0
+    number = -1 if sequence is None else int(sequence)
+    return HostEvent(name, thread, *span, is_annotation, sequence=number, forward_thread=of_forward)
+
+
+def _device_event(row: dict[str, str]) -> DeviceEvent:
+    shapes = [" ".join(row[f"{kind}{axis}"] for axis in "xyz").strip() or None for kind in ("grd", "blk")]
+    return DeviceEvent(row["name"], *_span(row), 0, int(row["corrid"]), *shapes)
+
+
+def _span(row: dict[str, str]) -> tuple[int, int]:
+    start = int(row["start (ns)"])
+    return start, start + int(row["duration (ns)"])
+
+
+def _read(path: Path) -> Iterator[dict[str, str]]:
+    """The rows of a report by its column names in lower case, which is where its versions differ."""
+    if not path.exists():
+        return
+    with path.open(newline="") as file:
+        header: list[str] = []  # what nsys has to say comes first
+        for line in csv.reader(line for line in file if line.strip()):
+            if header:
+                yield dict(zip(header, line, strict=True))
+            elif "Start (ns)" in line:
+                header = [name.lower() for name in line]
+
+
+def _run(command: list[str]) -> str:
+    """What the command printed at its end. Raises RuntimeError where it failed."""
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    printed = done.stdout[-4000:].strip()
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command[:2])} ended with code {done.returncode}\n{printed}")
+    return printed

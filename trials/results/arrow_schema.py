@@ -1,0 +1,60 @@
+"""The Arrow schemas of a store's tables, which follow from the dataclasses of their rows."""
+
+import types
+from dataclasses import is_dataclass
+from datetime import datetime
+from functools import cache
+from operator import attrgetter
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import pyarrow as pa
+
+from lmsweep.trials.spec.config import AUTO_FIELDS, Auto
+
+SCHEMA_VERSION = 1
+"""Raised when a column changes its meaning; a new column does not need it (older rows read as null)."""
+
+
+@cache
+def schema_of(row_type: type) -> pa.Schema:
+    """The Arrow schema of a row dataclass; nested dataclasses are flattened, in order."""
+    columns = [pa.field(path.rpartition(".")[2], _arrow_type(hint)) for path, hint in _flat_hints(row_type)]
+    return pa.schema(columns, metadata={"lmsweep_schema_version": str(SCHEMA_VERSION)})
+
+
+def rows_to_table(rows: list[Any], row_type: type) -> pa.Table:
+    """An Arrow table of rows of one dataclass."""
+    schema = schema_of(row_type)
+    values = attrgetter(*(path for path, _ in _flat_hints(row_type)))
+    columns = dict(zip(schema.names, zip(*map(values, rows), strict=True), strict=True))
+    for name in AUTO_FIELDS:
+        # A column of words for the sake of one word would make text of every number, in older stores too.
+        columns[name] = tuple(None if value == "auto" else value for value in columns[name])
+    return pa.table([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
+
+
+@cache
+def _flat_hints(row_type: type) -> tuple[tuple[str, Any], ...]:
+    """The dotted path of every field that holds no dataclass, and its type."""
+    flat: list[tuple[str, Any]] = []
+    for name, hint in get_type_hints(row_type).items():
+        if is_dataclass(hint):
+            flat += [(f"{name}.{path}", inner) for path, inner in _flat_hints(hint)]  # type: ignore[arg-type]
+        else:
+            flat.append((name, hint))
+    return tuple(flat)
+
+
+def _arrow_type(hint: Any) -> pa.DataType:
+    if get_origin(hint) in (Union, types.UnionType):
+        alternatives = [_arrow_type(arm) for arm in get_args(hint) if arm not in (type(None), Auto)]
+        assert len(set(alternatives)) == 1, f"a column has one type, not {hint}"
+        return alternatives[0]
+    if get_origin(hint) is Literal:
+        return pa.string()
+    if get_origin(hint) is tuple:
+        return pa.list_(_arrow_type(get_args(hint)[0]))
+    scalars = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    if hint is datetime:
+        return pa.timestamp("us", tz="UTC")
+    return scalars[hint]

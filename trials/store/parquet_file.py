@@ -1,0 +1,82 @@
+"""A fragment: one Parquet file of one table of a store. It may come from anywhere and hold anything."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lmsweep.trials.results.arrow_schema import SCHEMA_VERSION
+from lmsweep.trials.spec.config import RequestError
+
+# A compacted file names the files it replaces in its metadata: they are deleted after it is in place, and should a
+# crash come between, readers know them to be void.
+_REPLACES = b"lmsweep_replaces"
+
+_IN_EVERY_FILE = ("trial_id", "measurement_id", "environment_id", "attempt_id", "workload", "started_at")
+"""Columns that every lmsweep has written into every table: a file without them is somebody else's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Damage:
+    """A file of the store that cannot be read."""
+
+    path: str
+    """Relative to the store."""
+    error: str
+
+
+def encode(table: pa.Table, **options: Any) -> bytes:
+    """The table as a Parquet file; the options are those of `pyarrow.parquet.write_table`."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **options)
+    return bytes(sink.getvalue())
+
+
+def decode(source: Any, path: str, wanted: pa.Schema) -> pa.Table | Damage:
+    """The columns wanted of an open file, with the file's own metadata. A column that an older file lacks is null.
+
+    Raises RequestError where the file was written by a newer lmsweep.
+    """
+    try:
+        with pq.ParquetFile(source) as file:
+            schema = file.schema_arrow  # made anew by each look at it, as are its names
+            metadata, names = schema.metadata or {}, set(schema.names)
+            if lacking := [name for name in _IN_EVERY_FILE if name not in names]:
+                return Damage(path=path, error=f"no file of lmsweep's: it has no column {lacking[0]}")
+            present = [name for name in wanted.names if name in names]
+            table = file.read(columns=present)
+        version = int(metadata.get(b"lmsweep_schema_version", b"0"))
+        arrays = [
+            table.column(f.name).cast(f.type) if f.name in present else pa.nulls(table.num_rows, f.type) for f in wanted
+        ]
+        found = pa.table(arrays, schema=wanted.with_metadata(metadata))
+        found.validate(full=True)
+        if without := [n for n in found.column_names if n in _IN_EVERY_FILE and found.column(n).null_count]:
+            return Damage(path=path, error=f"no file of lmsweep's: it has rows without {without[0]}")
+        replaced_by(found)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        return Damage(path=path, error=str(error))
+    if version > SCHEMA_VERSION:
+        raise RequestError(f"{path} was written by a newer lmsweep (schema {version}); upgrade lmsweep to read it")
+    return found
+
+
+def replacing(table: pa.Table, schema: pa.Schema, names: list[str]) -> pa.Table:
+    """The table, which from now on stands for the files of these names."""
+    return table.replace_schema_metadata({**schema.metadata, _REPLACES: json.dumps(names).encode()})
+
+
+def replaced_by(table: pa.Table) -> list[str]:
+    """The names of the files that this one stands for. Raises ValueError where the metadata holds something else."""
+    names = json.loads((table.schema.metadata or {}).get(_REPLACES, b"[]"))
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("what it replaces is no list of names")
+    return names
+
+
+def live(tables: dict[str, pa.Table]) -> list[pa.Table]:
+    """Of the files of these names those that none of the others replaces, without their metadata."""
+    replaced = {name for table in tables.values() for name in replaced_by(table)}
+    return [table.replace_schema_metadata(None) for name, table in tables.items() if name not in replaced]

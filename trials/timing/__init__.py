@@ -1,0 +1,1 @@
+"""Clocks, stopping rules, and the flags that samples raise."""

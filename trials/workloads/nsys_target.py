@@ -1,0 +1,40 @@
+"""The process that nsys looks at: ``python -m lmsweep.trials.workloads.nsys_target CONFIG OUTCOME`` runs the profiled
+steps of the configuration in the JSON file CONFIG, records no rows, and says in OUTCOME that it came to its end. It
+ends with the trial's own process, which holds a lock on CONFIG: nsys, its parent, may outlive that one.
+"""
+
+import json
+import sys
+import time
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.machine.processes import die_when_free
+from lmsweep.trials.model.annotations import ranges_on
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.workloads.profile import ready_steps
+
+
+def main(config: TrialConfig) -> None:
+    """Warms up, then runs the steps between cudaProfilerStart and cudaProfilerStop, every operator a range of NVTX."""
+    bench = Workbench(config, requested_at=time.monotonic())
+    on_cuda = config.device_type == "cuda"
+    with bench.quiet():
+        run_steps = ready_steps(bench)
+        captured: AbstractContextManager[Any] = torch.cuda.profiler.profile() if on_cuda else nullcontext()
+        with captured, torch.autograd.profiler.emit_nvtx(enabled=on_cuda), ranges_on():
+            run_steps()
+
+
+if __name__ == "__main__":
+    die_when_free(Path(sys.argv[1]))
+    unsupported = None
+    try:
+        main(TrialConfig(**json.loads(Path(sys.argv[1]).read_text())))
+    except UnsupportedError as error:
+        unsupported = str(error)
+    Path(sys.argv[2]).write_text(json.dumps({"unsupported": unsupported}))
