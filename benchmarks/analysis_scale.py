@@ -16,7 +16,8 @@ import numpy as np
 
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import TrialConfig, measurement_id, trial_id
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lmsweep.trials.store.store import ROW_TYPES, Store
+from lmsweep.trials.store.store import TABLES, Store
 
 
 def main() -> None:
     target, *stores = sys.argv[1:]
-    for name in ROW_TYPES:
+    for name in TABLES:
         whole = pa.concat_tables([Store(location).read(name)[0] for location in stores])
         if not whole.num_rows:
             continue

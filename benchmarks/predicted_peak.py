@@ -16,10 +16,10 @@ import pandas as pd
 from tabulate import tabulate
 
 from lmsweep.analysis import load
-from lmsweep.trials.analytic.memory_prediction import Subject
 from lmsweep.trials.prediction.meta_run import UnpredictableError
 from lmsweep.trials.prediction.predict import predict
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
+from lmsweep.trials.spec.workloads import Subject
 
 MOST = 0.02
 """Deviation of a peak that is too much."""

@@ -12,8 +12,9 @@ from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.results.arrow_schema import schema_of
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import CONFIG_FIELDS, PROTOCOL_FIELDS, RequestError, TrialConfig
+from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, TrialConfig
 from lmsweep.trials.spec.suggestions import choices
+from lmsweep.trials.spec.workloads import BUILT_IN
 
 _CONTENTS = ("phase", "metric", "unit", "samples", "warmup_samples", "status", "flags", "error", "reason", "artifact")
 
@@ -40,7 +41,7 @@ DDP_TIMES = (
 
 _VALUE_ORDER: dict[str, tuple[Any, ...]] = {
     name: get_args(hint) for name, hint in get_type_hints(TrialConfig).items() if get_origin(hint) is Literal
-} | {"workload": tuple(PROTOCOL_FIELDS), "part": (*PARTS, *(value.removesuffix(".time") for value in DDP_TIMES))}
+} | {"workload": tuple(BUILT_IN), "part": (*PARTS, *(value.removesuffix(".time") for value in DDP_TIMES))}
 
 
 def check_key(name: str, option: str) -> None:

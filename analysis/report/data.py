@@ -13,7 +13,7 @@ from lmsweep.analysis.data.selection import cells_of, unit_of, values_in
 from lmsweep.analysis.tables.number_format import UNITS
 from lmsweep.analysis.tables.pivot import CONDITIONS, DIMENSIONS, FOLLOWS, PROTOCOL, USUAL, default_layout
 from lmsweep.trials.results.outcome import Flag, Status
-from lmsweep.trials.spec.config import PROTOCOL_FIELDS
+from lmsweep.trials.spec.workloads import workloads
 
 _NO_AXES = (
     "trial_id",
@@ -79,7 +79,7 @@ def page_data(frame: pd.DataFrame) -> dict[str, Any]:
         "units": {stored: [[unit.name, unit.size] for unit in units] for stored, units in UNITS.items()},
         "usual": USUAL,
         "protocol": list(PROTOCOL),
-        "protocol_of": {workload: list(names) for workload, names in PROTOCOL_FIELDS.items()},
+        "protocol_of": {name: list(workload.protocol) for name, workload in workloads().items()},
     }
 
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, NO_VALUE, check_key, label, natural_ranks
 from lmsweep.analysis.data.selection import cells_of, select, unit_of, usual_values
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
-from lmsweep.trials.spec.config import CONFIG_FIELDS, PROTOCOL_FIELDS, RequestError
+from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
+from lmsweep.trials.spec.workloads import workloads
 
 CELL_CONTENTS: dict[str, object] = {
     "median": np.nan, "low": np.nan, "high": np.nan, "processes": 0.0, "spread": np.nan,
@@ -201,7 +202,9 @@ def _few(words: list[str]) -> str:
 def common_conditions(cells: pd.DataFrame, keys: list[str]) -> dict[str, str]:
     """What a reader is told of all results together: see `Table.conditions`. keys: what the table tells of each."""
     # What a workload of a newer version reads is not known here: it may be any of them.
-    unread = set(PROTOCOL).difference(*(PROTOCOL_FIELDS.get(name, PROTOCOL) for name in cells["workload"].unique()))
+    known = workloads()
+    met = cells["workload"].unique()
+    unread = set(PROTOCOL).difference(*(known[name].protocol if name in known else PROTOCOL for name in met))
     constant = [name for name in CONDITIONS if name not in keys and cells[name].nunique(dropna=False) == 1]
     conditions = {name: label(cells[name].iloc[0]) for name in constant if name not in unread}
     return {name: text for name, text in conditions.items() if text not in (NO_VALUE, USUAL.get(name))}

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from lmsweep.trials.spec.workloads import outside_packages
+
 PACKAGES = ("trials", "orchestrator", "analysis")
 """The packages of this project."""
 
@@ -23,7 +25,7 @@ def software() -> dict[str, str]:
     trial ran with is in its rows. A library that is not installed is left out too, as some exist on GPU machines only.
     """
     found = {"Python": f"{sys.version_info.major}.{sys.version_info.minor}"}
-    for name in LIBRARIES:
+    for name in (*LIBRARIES, *sorted(outside_packages())):
         try:
             found[name] = importlib.metadata.version(name).partition("+")[0]
         except importlib.metadata.PackageNotFoundError:
@@ -38,7 +40,7 @@ def software() -> dict[str, str]:
 
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
     """What differs, in words: `torch 2.12.0 instead of 2.13.0`, `other code in trials/timing/clock.py`."""
-    libraries = [name for name in ("Python", *LIBRARIES) if name in here and name in there]
+    libraries = [name for name in here if name in there and not name.endswith(".py")]
     words = [f"{name} {there[name]} instead of {here[name]}" for name in libraries if here[name] != there[name]]
     files = sorted(name for name in {*here, *there} if name.endswith(".py") and here.get(name) != there.get(name))
     if files:

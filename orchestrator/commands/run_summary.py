@@ -14,7 +14,7 @@ from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import measurement_id
+from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.store.store import Store
 
 MOST_ROWS = 40

@@ -15,7 +15,6 @@ from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import (
     Prediction,
-    Subject,
     cublas_workspace,
     memory_config,
     memory_id,
@@ -24,6 +23,7 @@ from lmsweep.trials.analytic.memory_prediction import (
 )
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.quantities import gib
+from lmsweep.trials.spec.workloads import Subject
 
 MOST = 2000
 """Different configurations of a plan, each of which is predicted; of more, some are, and the others are bounded."""

@@ -13,7 +13,8 @@ from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import Trial, TrialConfig, measurement_id, trial_id
+from lmsweep.trials.spec.config import Trial, TrialConfig
+from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.store.store import Store
 
 Action = Literal["run", "stored", "predicted_oom", "unsupported"]

@@ -13,7 +13,9 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_model import NOMINAL, datasheet_of, iterations_seconds
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, TrialConfig, measurement_id
+from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, TrialConfig
+from lmsweep.trials.spec.identity import measurement_id
+from lmsweep.trials.spec.workloads import workloads
 from lmsweep.trials.store.store import Store
 
 SETUP_SECONDS = {False: 0.85, True: 0.9}
@@ -75,7 +77,7 @@ class Estimates:
                 overhead += measured[0]
                 iterating += measured[1]
                 continue
-            modelled = iterations_seconds(config, name, datasheet or NOMINAL[config.device_type])
+            modelled = iterations_seconds(config, workloads()[name], datasheet or NOMINAL[config.device_type])
             if judgement:
                 overhead += judgement.overhead
                 iterating += modelled * judgement.slowness
@@ -111,10 +113,10 @@ class Estimates:
             overhead = parts.get("setup_time", 0.0) + parts.get("compile_time", 0.0)
             iterating = sum(parts.get(f"{what}_time", 0.0) for what in ("warmup", "measured", "profiled"))
             self._measured.setdefault((device_name, measurement), (overhead, iterating))
-            if age < NEWEST:
+            if age < NEWEST and workload in workloads():  # a package that added it may be gone
                 config = _config(table.slice(last_row[ended_key], 1).select(list(CONFIG_FIELDS)).to_pylist()[0])
                 device = find_device(device_name) or NOMINAL[config.device_type]
-                modelled = iterations_seconds(config, workload, device)
+                modelled = iterations_seconds(config, workloads()[workload], device)
                 seen[device_name, workload, config.compiles].append((overhead, iterating / modelled if modelled else 1))
         for kind, found in seen.items():
             overhead, slowness = (statistics.median(values) for values in zip(*found, strict=True))

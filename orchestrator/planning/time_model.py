@@ -11,6 +11,7 @@ from lmsweep.trials.analytic.datasheets import DEVICES, Device, device_named, fi
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, parameter_count, saved_bytes
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.workloads import Workload
 
 SHARE_OF_PEAK = 0.4
 """Of a datasheet's FLOP/s, what the products of a step reach."""
@@ -24,10 +25,6 @@ GRAPH_SECONDS = {"none": (6.0, 0.0), "block": (12.0, 0.0), "model": (6.0, 1.8)}
 AUTO_WARMUP_STEPS = 10
 AUTO_MEASURE_STEPS = 60
 """Iterations that `auto` usually takes."""
-ITERATIONS = {"noop": 0, "energy": 10, "busy": 6, "memory": 9, "profile": 30, "precision": 6}
-"""Iterations, in number or as long, of the workloads that are not asked for one."""
-LEAST_SECONDS = {"energy": 2.0, "busy": 1.5, "memory": 1.5, "profile": 5.0}
-"""What a workload takes however short its iterations are."""
 
 _A100 = next(device for device in DEVICES if device.name == "A100 SXM 80GB")
 NOMINAL = {
@@ -44,16 +41,17 @@ def datasheet_of(environment: Fingerprint) -> Device | None:
     return found or device_named(environment.device_name)
 
 
-def iterations_seconds(config: TrialConfig, workload: str, device: Device) -> float:
+def iterations_seconds(config: TrialConfig, workload: Workload, device: Device) -> float:
     """Seconds of all the iterations of a workload."""
-    once = _attention_seconds(config, device) if workload == "attention" else _step_seconds(config, device)
-    if workload in ITERATIONS:
-        return max(ITERATIONS[workload] * once, LEAST_SECONDS.get(workload, 0.0))
+    once = _attention_seconds(config, device) if workload.holds == "attention" else _step_seconds(config, device)
+    if workload.iterations is not None:
+        return max(workload.iterations * once, workload.least_seconds)
     warmup = AUTO_WARMUP_STEPS if config.warmup_steps == "auto" else config.warmup_steps
     measure = AUTO_MEASURE_STEPS if config.measure_steps == "auto" else config.measure_steps
-    pair = 2 if workload == "ddp" else 1
-    series = (warmup * once, measure * pair * once)
-    return sum(series if config.max_seconds is None else (min(one, config.max_seconds + once) for one in series))
+    series: tuple[float, ...] = (warmup * once, measure * workload.runs_per_step * once)
+    if config.max_seconds is not None:
+        series = tuple(min(one, config.max_seconds + once) for one in series)
+    return max(sum(series), workload.least_seconds)
 
 
 def graph_seconds(config: TrialConfig) -> float:

@@ -15,7 +15,7 @@ from lmsweep.trials.distributed.ranks import FAREWELL_SECONDS, Part, parts_of
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
-from lmsweep.trials.spec.config import RANKED_WORKLOADS
+from lmsweep.trials.spec.workloads import workloads
 
 START_SECONDS = 60.0
 """How long an actor may take to start: where its node has gone it never will."""
@@ -71,11 +71,13 @@ class Crew:
             collect(0.0)
             return failed_at is not None and time.monotonic() - failed_at > BLAME_SECONDS
 
+        (ranked,) = (name for name in planned.trial.workloads if workloads()[name].has_ranks)
+
         def lost(node: int, error: Exception) -> Row:
             self._dismiss(node)
             first_line = str(error).strip().partition("\n")[0]
             words = f"the worker or its node died: {first_line}"
-            return attempt.failure(RANKED_WORKLOADS[0], Status.LOST, words, planned.environment)
+            return attempt.failure(ranked, Status.LOST, words, planned.environment)
 
         for node, part in enumerate(others, start=1):
             try:
@@ -152,7 +154,7 @@ def free_port(host: str) -> int:
 
 def failure_of(rows: list[Row]) -> Record | None:
     """What became of a node's ranks, if not all is well; workloads of one process are none of their business."""
-    records = [row for row in rows if isinstance(row, Record) and row.workload in RANKED_WORKLOADS]
+    records = [row for row in rows if isinstance(row, Record) and workloads()[row.workload].has_ranks]
     return next((row for row in records if row.status != Status.OK), None)
 
 
@@ -167,6 +169,6 @@ def _as_one(planned: PlannedTrial, attempt: Attempt, answers: dict[int, list[Row
     cause = failed[-1][1]
     of_all = len({row.error for _, row in failed}) == 1 and len(failed) == planned.trial.config.nodes
     words = cause.error or "" if of_all else "\n".join(f"node {node}: {row.error}" for node, row in failed)
-    kept = [row for row in answers.get(0, []) if isinstance(row, Record) and row.workload not in RANKED_WORKLOADS]
+    kept = [row for row in answers.get(0, []) if isinstance(row, Record) and not workloads()[row.workload].has_ranks]
     left = [name for name in planned.trial.workloads if name not in {row.workload for row in kept}]
     return [*kept, *(attempt.failure(name, Status(cause.status), words, cause.fingerprint) for name in left)]

@@ -1,7 +1,7 @@
 """Values for the fields of a configuration -> the configurations that they combine to."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
@@ -10,19 +10,11 @@ from typing import Any
 
 from lmsweep.orchestrator.sweep.located_yaml import KeyPath, Problem
 from lmsweep.orchestrator.sweep.schema import DIMENSIONS
-from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, PROTOCOL_FIELDS, RequestError, TrialConfig
+from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, RequestError, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize, size_name
-
-# The dimensions that a workload needs where it needs less than a whole model's.
-_NEEDS: dict[str, tuple[str, ...]] = dict.fromkeys(("noop", "attention", "ceiling"), ("d_model",))
+from lmsweep.trials.spec.workloads import workloads
 
 _DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items()}
-
-# What tells two measurements apart: the fields that measurement_id hashes and, other than there, the device as it was
-# asked for (cuda:A100 and cuda:H200 are two requests). Comparing them as they are is faster than hashing them.
-_ASKED = {
-    workload: attrgetter(*COMBINATION_FIELDS, *protocol_fields) for workload, protocol_fields in PROTOCOL_FIELDS.items()
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +26,7 @@ class Block:
     line: int
     """Where it stands in the text of the file."""
     workloads: list[str]
-    """Names from PROTOCOL_FIELDS."""
+    """Names from `lmsweep.trials.spec.workloads`."""
     values: dict[str, list[Any]]
     """Field -> its values; one for a fixed field."""
     together: list[dict[str, Any]] = field(default_factory=list)
@@ -75,7 +67,7 @@ def expand(blocks: list[Block]) -> tuple[dict[TrialConfig, list[str]], list[Prob
                 problems[block.problem(str(error))] = None
                 continue
             for workload in block.workloads:
-                question = (workload, _ASKED[workload](config))
+                question = (workload, _fields_of(workload)(config))
                 if question not in asked:
                     asked.add(question)
                     wanted.setdefault(config, []).append(workload)
@@ -115,14 +107,22 @@ def by_dimensions(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @cache
+def _fields_of(workload: str) -> Callable[[TrialConfig], Any]:
+    """What tells two measurements apart: the fields that measurement_id hashes and, other than there, the device as it
+    was asked for (cuda:A100 and cuda:H200 are two requests). Comparing them as they are is faster than hashing them.
+    """
+    return attrgetter(*COMBINATION_FIELDS, *workloads()[workload].protocol)
+
+
+@cache
 def _label(d_model: int, d_ff: int, num_layers: int, num_heads: int) -> str:
     return size_name(ModelSize(d_model=d_model, d_ff=d_ff, num_layers=num_layers, num_heads=num_heads))
 
 
-def _lacking(workloads: list[str], arguments: dict[str, Any]) -> str | None:
+def _lacking(names: list[str], arguments: dict[str, Any]) -> str | None:
     """What is wrong where a workload needs a dimension that is not given."""
-    for workload in workloads:
-        needed = _NEEDS.get(workload, DIMENSIONS)
+    for workload in names:
+        needed = DIMENSIONS if workloads()[workload].needs == "model" else ("d_model",)
         missing = [name for name in needed if arguments.get(name) is None]
         if missing:
             either = "" if needed == DIMENSIONS else f"{', '.join(needed)} or "

@@ -22,9 +22,10 @@ from pydantic import (
 
 from lmsweep.orchestrator.sweep.duration import seconds_of
 from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, shown
-from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, PROTOCOL_FIELDS, TrialConfig
+from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
 from lmsweep.trials.spec.suggestions import choices, known_elsewhere
+from lmsweep.trials.spec.workloads import workloads
 
 VARYING = ("axes", "zip")
 """The keys of a grid whose fields have lists of values."""
@@ -66,8 +67,8 @@ def _device(value: str) -> str:
 
 
 def _workload(value: object) -> object:
-    if not isinstance(value, str) or value not in PROTOCOL_FIELDS:
-        raise ValueError(is_not(value, "workload", PROTOCOL_FIELDS))
+    if not isinstance(value, str) or value not in workloads():
+        raise ValueError(is_not(value, "workload", workloads()))
     return value
 
 

@@ -16,8 +16,9 @@ from lmsweep.orchestrator.sweep.expansion import Block, by_dimensions, expand, o
 from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, parse, refusal
 from lmsweep.orchestrator.sweep.ranges import written_out
 from lmsweep.orchestrator.sweep.schema import DIMENSIONS, SKELETON, VARYING, Axes, GridFile, SweepFile, given, validate
-from lmsweep.trials.spec.config import PROTOCOL_FIELDS, RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.suggestions import nearest
+from lmsweep.trials.spec.workloads import workloads
 
 MAX_COMBINATIONS = 1_000_000
 """More than this in one file is a slip: at a second each they would take twelve days."""
@@ -95,11 +96,11 @@ def single_trial(settings: Iterable[str]) -> Trial:
     Raises RequestError as `load_sweep` does, and where a field has several values.
     """
     fixed = parse_overrides(settings, "trial")
-    workloads = fixed.pop("workloads", ["timing"])
+    asked = fixed.pop("workloads", ["timing"])
     for name, values in fixed.items():
         if len(values) > 1:
             raise RequestError(f"{name} has {len(values)} values; a trial has one (for more, write a sweep)")
-    written = {"workloads": workloads, "fixed": {name: values[0] for name, values in fixed.items()}}
+    written = {"workloads": asked, "fixed": {name: values[0] for name, values in fixed.items()}}
     grid, problems = validate(GridFile, written)
     wanted: dict[TrialConfig, list[str]] = {}
     if grid:
@@ -195,8 +196,8 @@ def _say_idle(place: KeyPath, forced: dict[str, list[Any]], document: Document, 
 
 def _trials(wanted: dict[TrialConfig, list[str]], sweep: str) -> tuple[Trial, ...]:
     return tuple(
-        Trial(config=config, workloads=tuple(name for name in PROTOCOL_FIELDS if name in workloads), sweep=sweep)
-        for config, workloads in wanted.items()
+        Trial(config=config, workloads=tuple(name for name in workloads() if name in asked), sweep=sweep)
+        for config, asked in wanted.items()
     )
 
 

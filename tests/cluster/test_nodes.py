@@ -28,7 +28,8 @@ from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
-from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, trial_id
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.identity import trial_id
 from tests.support.command import lmsweep, start
 
 FIELDS: dict[str, Any] = {

@@ -36,7 +36,8 @@ from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record, Row
-from lmsweep.trials.spec.config import Ddp, RequestError, Trial, TrialConfig, trial_id
+from lmsweep.trials.spec.config import Ddp, RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.workloads.ddp import RanksDisagreeError, exposed_flags, lead
 from tests.support.command import lmsweep
 

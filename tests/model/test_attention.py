@@ -32,7 +32,8 @@ from lmsweep.trials.model.precision import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError, measurement_id, trial_id
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.timing.clock import Iteration
 from lmsweep.trials.workloads.attention import flags_of_phase

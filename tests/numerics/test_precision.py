@@ -28,7 +28,7 @@ from lmsweep.trials.numerics.reference_pass import (
     unscaled_gradients,
 )
 from lmsweep.trials.numerics.tensor_dtypes import emulated_dtypes, toy_dtypes
-from lmsweep.trials.results.record import DtypeRow, Record
+from lmsweep.trials.results.record import DetailRow, Record
 from lmsweep.trials.spec.config import Precision, RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
@@ -185,7 +185,7 @@ def test_the_types_are_plain_parquet_with_the_number_of_tensors_of_all_blocks(sw
 def test_the_emulated_types_are_those_of_a_gpu(precision: Any):
     trial = replace(SMALL, precision=precision, device="cuda")
     rows = rows_of(trial)
-    real = {row.tensor for row in rows if isinstance(row, DtypeRow)}
+    real = {row.detail for row in rows if isinstance(row, DetailRow)}
     emulated = set(emulated_dtypes(trial, MATH_MODES[precision]))
     assert real == emulated and len(real) > 40
 
@@ -363,7 +363,7 @@ def test_a_compiled_model_has_errors_of_its_own_and_no_outputs_of_layers():
     found = numbers_of(rows)
     assert found["logits.relative_error"] != measured(SMALL)["logits.relative_error"]
     assert 1e-3 < found["logits.relative_error"] < 1e-1 and found["trial.compile_time"] > 0
-    tensors = [row.tensor for row in rows if isinstance(row, DtypeRow) and row.tensor.rules == "cpu"]
+    tensors = [row.detail for row in rows if isinstance(row, DetailRow) and row.detail.rules == "cpu"]
     assert {one.kind for one in tensors if one.subject == "transformer"} == {"weight", "logits", "loss", "gradient"}
     assert {one.kind for one in tensors if one.subject == "toy"} > {"output"}
 

@@ -30,7 +30,8 @@ from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.record import records_of
-from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, measurement_id
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
 from tests.support.command import ROOT, interrupt, lmsweep, start, wait_for_child, write_sweep

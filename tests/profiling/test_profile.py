@@ -22,8 +22,8 @@ from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.profiling.attribution import UNATTRIBUTED, host_pieces, surroundings
 from lmsweep.trials.profiling.kernel_table import operator_rows
 from lmsweep.trials.profiling.torch_trace import events_of, take_trace
-from lmsweep.trials.results.measurement import RANGES
-from lmsweep.trials.results.record import KernelRow, Record, StoredFile
+from lmsweep.trials.results.measurement import RANGES, Kernel
+from lmsweep.trials.results.record import DetailRow, Record, StoredFile
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.store.store import Store
 from lmsweep.trials.workloads import profile as profile_workload
@@ -50,7 +50,7 @@ def times_of(rows: list[Any], metric: str = "kernel_time") -> dict[str, tuple[fl
 
 
 def kernels_of(rows: list[Any]) -> list[Any]:
-    return [row.kernel for row in rows if isinstance(row, KernelRow)]
+    return [row.detail for row in rows if isinstance(row, DetailRow) and isinstance(row.detail, Kernel)]
 
 
 @pytest.fixture(scope="module")

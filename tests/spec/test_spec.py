@@ -7,15 +7,10 @@ from dataclasses import asdict, replace
 import pytest
 
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import (
-    COMBINATION_FIELDS,
-    PROTOCOL_FIELDS,
-    RequestError,
-    TrialConfig,
-    measurement_id,
-    trial_id,
-)
+from lmsweep.trials.spec.config import COMBINATION_FIELDS, RequestError, TrialConfig
+from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.workloads import BUILT_IN
 
 TINY = TrialConfig(model="tiny", **asdict(SIZES["tiny"]))
 ON_A_GPU = TrialConfig(
@@ -37,7 +32,8 @@ def test_identifiers_never_change():
 
 def test_identifiers_do_not_depend_on_the_process():
     script = (
-        "from lmsweep.trials.spec.config import *; from lmsweep.trials.spec.model_sizes import SIZES;"
+        "from lmsweep.trials.spec.config import *; from lmsweep.trials.spec.identity import trial_id;"
+        "from lmsweep.trials.spec.model_sizes import SIZES;"
         "from dataclasses import asdict;"
         "print(trial_id(TrialConfig(model='other name', **asdict(SIZES['tiny']))))"
     )
@@ -87,8 +83,8 @@ def test_an_impossible_configuration_is_refused_with_the_reason(change, message)
 
 
 def test_every_workload_names_protocol_fields_that_exist():
-    for names in PROTOCOL_FIELDS.values():
-        assert all(hasattr(TINY, name) and name not in COMBINATION_FIELDS for name in names)
+    for workload in BUILT_IN.values():
+        assert all(hasattr(TINY, name) and name not in COMBINATION_FIELDS for name in workload.protocol)
 
 
 def test_the_statuses_that_are_results_are_not_tried_again():

@@ -14,7 +14,8 @@ from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.eta import Pace
 from lmsweep.orchestrator.running.tune_runner import launch
 from lmsweep.trials.results.record import Row
-from lmsweep.trials.spec.config import Trial, TrialConfig, trial_id
+from lmsweep.trials.spec.config import Trial, TrialConfig
+from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
 

@@ -23,13 +23,15 @@ from lmsweep.orchestrator.sweep.sweep import (
     parse_overrides,
     single_trial,
 )
-from lmsweep.trials.spec.config import CONFIG_FIELDS, PROTOCOL_FIELDS, RequestError, TrialConfig, measurement_id
+from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, TrialConfig
+from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.workloads import BUILT_IN
 
 PRECISIONS = "(one of: fp32, tf32, bf16, fp16, bf16_pure)"
 ATTENTIONS = "(one of: naive, naive_softmax, sdpa, sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn, flex)"
 MODELS = "tiny, small, medium, large, xl, 2.7b, xl-2026, 10b-2026"
-WORKLOADS = f"(one of: {', '.join(PROTOCOL_FIELDS)})"
+WORKLOADS = f"(one of: {', '.join(BUILT_IN)})"
 FIELDS = f"(one of: {', '.join(CONFIG_FIELDS)})"
 
 
@@ -944,7 +946,7 @@ AXES = st.fixed_dictionaries({}, optional={name: st.lists(value, max_size=3) for
 ROWS = st.fixed_dictionaries({}, optional=VALUES)
 GRIDS = st.fixed_dictionaries(
     {
-        "workloads": st.lists(st.sampled_from([*PROTOCOL_FIELDS]), min_size=1, max_size=2),
+        "workloads": st.lists(st.sampled_from([*BUILT_IN]), min_size=1, max_size=2),
         "fixed": ROWS.map(lambda row: {"model": "tiny"} | row),
     },
     optional={

@@ -10,22 +10,11 @@ from typing import Any, Literal
 from lmsweep.trials.analytic.datasheets import DEVICES
 from lmsweep.trials.analytic.formulas import parameter_count, step_peak_bytes
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, Trial, TrialConfig
-
-Subject = Literal["model", "attention"]
-"""What a trial has in memory: a whole model with all that a training step needs, or attention alone."""
+from lmsweep.trials.spec.workloads import Subject, workloads
 
 Dimension = Literal["batch_size", "context_length"]
 """What a frontier is the largest of."""
 
-_SUBJECTS: dict[str, Subject] = {
-    "timing": "model",
-    "energy": "model",
-    "busy": "model",
-    "memory": "model",
-    "profile": "model",
-    "attention": "attention",
-}
-"""What each workload has in memory; one that is not named here is not predicted."""
 _READ = {*COMBINATION_FIELDS, "mode"}
 
 
@@ -78,7 +67,7 @@ def cublas_workspace(device_name: str) -> int:
 
 def subject_of(trial: Trial) -> Subject | None:
     """The larger thing that the trial's workloads have in memory; None where none of them is predicted."""
-    subjects = {_SUBJECTS.get(name) for name in trial.workloads}
+    subjects = {workloads()[name].holds for name in trial.workloads}
     return "model" if "model" in subjects else "attention" if "attention" in subjects else None
 
 

@@ -20,15 +20,18 @@ from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement, Yielded
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
-from lmsweep.trials.spec.config import RANKED_WORKLOADS, Trial, UnsupportedError
+from lmsweep.trials.spec.config import Trial, UnsupportedError
+from lmsweep.trials.spec.workloads import ranked_workloads, workloads
 
 
 def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
     """What the workload measures, then where its time went."""
-    if workload not in RANKED_WORKLOADS and (bench.config.world_size > 1 or bench.config.ddp != "none"):
-        raise UnsupportedError(f"{workload} runs in one process; world_size and ddp are for {RANKED_WORKLOADS[0]}")
+    record = workloads()[workload]
+    if not record.has_ranks and (bench.config.world_size > 1 or bench.config.ddp != "none"):
+        ranked = ", ".join(ranked_workloads())
+        raise UnsupportedError(f"{workload} runs in one process; world_size and ddp are for {ranked}")
     before = dict(bench.seconds)
-    yield from import_module(f"lmsweep.trials.workloads.{workload}").measure(bench)
+    yield from import_module(record.module).measure(bench)
     for what, seconds in bench.seconds.items():
         yield Measurement(phase="trial", metric=f"{what}_time", unit="s", samples=(seconds - before.get(what, 0.0),))
 
@@ -57,7 +60,7 @@ def run_trial(
     bench = None
     for workload in attempt.trial.workloads:
         try:
-            if workload in RANKED_WORKLOADS and rank is None:
+            if workloads()[workload].has_ranks and rank is None:
                 if bench and start == "fork":
                     return False  # what has touched the device is not to be forked: a new process goes on
                 rows = _rows_of_ranks(attempt, workload, fallback, part, requested_at=requested_at, start=start)

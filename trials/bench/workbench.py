@@ -20,6 +20,7 @@ from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.workloads import workloads
 from lmsweep.trials.timing.clock import synchronize
 
 
@@ -56,7 +57,7 @@ class Workbench:
 
     def fingerprint(self, workload: str) -> Fingerprint:
         """This trial's environment, with the arithmetic that is in force in this workload."""
-        mode = self.math_mode.without_autocast() if workload in ("attention", "ceiling") else self.math_mode
+        mode = self.math_mode if workloads()[workload].autocasts else self.math_mode.without_autocast()
         return replace(
             fingerprint(self.config.device_type, trial_cores=self.rank.trial_cores if self.rank else None),
             autocast_dtype=str(mode.autocast_dtype).removeprefix("torch.") if mode.autocast_dtype else None,

@@ -29,17 +29,14 @@ from lmsweep.trials.machine.processes import die_with_parent, kill_group
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import Trial
+from lmsweep.trials.spec.workloads import BUILT_IN, workloads
 
 # What a trial imports is imported here once. Not Inductor's async_compile or compile_fx: they start a pool of
 # processes whose threads do not survive a fork.
 PRELOAD = (
     "torch",
     "torch._dynamo",
-    "lmsweep.trials.workloads.timing",
-    "lmsweep.trials.workloads.attention",
-    "lmsweep.trials.workloads.memory",
-    "lmsweep.trials.workloads.ddp",
-    "lmsweep.trials.workloads.noop",
+    *(workload.module for workload in BUILT_IN.values() if workload.preloads),
 )
 LAST_WORDS_SECONDS = 0.5
 WATCH_SECONDS = 0.25
@@ -195,7 +192,7 @@ def may_share_a_process(trial: Trial) -> bool:
     neither times nor the bytes of tensors are changed by what came before once the allocator and the compiler are
     cleared. What the allocator has reserved is, so the other workloads each have a process of their own.
     """
-    return trial.config.compiles and set(trial.workloads) <= {"noop", "timing", "energy", "attention"}
+    return trial.config.compiles and all(workloads()[name].may_follow for name in trial.workloads)
 
 
 def _exit_words(exitcode: int) -> str:

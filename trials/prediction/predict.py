@@ -27,7 +27,6 @@ from lmsweep.trials.analytic.memory_prediction import (
     LARGE_WORKSPACE,
     Dimension,
     Prediction,
-    Subject,
     cublas_workspace,
     with_value,
 )
@@ -48,6 +47,7 @@ from lmsweep.trials.prediction.meta_run import (
     one_trace_for,
 )
 from lmsweep.trials.spec.config import Mode, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.workloads import Subject
 
 MOST_GRAPHS = 12
 """Graphs of one trace that are given to one process at a time."""

@@ -2,6 +2,7 @@
 
 import types
 from dataclasses import is_dataclass
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 from operator import attrgetter
@@ -9,6 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
+from lmsweep.trials.results.measurement import Detail
 from lmsweep.trials.spec.config import AUTO_FIELDS, Auto
 
 SCHEMA_VERSION = 1
@@ -16,16 +18,20 @@ SCHEMA_VERSION = 1
 
 
 @cache
-def schema_of(row_type: type) -> pa.Schema:
-    """The Arrow schema of a row dataclass; nested dataclasses are flattened, in order."""
-    columns = [pa.field(path.rpartition(".")[2], _arrow_type(hint)) for path, hint in _flat_hints(row_type)]
+def schema_of(row_type: type, detail_type: type | None = None) -> pa.Schema:
+    """The Arrow schema of a row dataclass; nested dataclasses are flattened, in order. Of a DetailRow, with a detail of
+    this type.
+    """
+    columns = [
+        pa.field(path.rpartition(".")[2], _arrow_type(hint)) for path, hint in _flat_hints(row_type, detail_type)
+    ]
     return pa.schema(columns, metadata={"lmsweep_schema_version": str(SCHEMA_VERSION)})
 
 
-def rows_to_table(rows: list[Any], row_type: type) -> pa.Table:
-    """An Arrow table of rows of one dataclass."""
-    schema = schema_of(row_type)
-    values = attrgetter(*(path for path, _ in _flat_hints(row_type)))
+def rows_to_table(rows: Sequence[object], row_type: type, detail_type: type | None = None) -> pa.Table:
+    """An Arrow table of rows of one dataclass, under the schema that `schema_of` gives."""
+    schema = schema_of(row_type, detail_type)
+    values = attrgetter(*(path for path, _ in _flat_hints(row_type, detail_type)))
     columns = dict(zip(schema.names, zip(*map(values, rows), strict=True), strict=True))
     for name in AUTO_FIELDS:
         # A column of words for the sake of one word would make text of every number, in older stores too.
@@ -34,12 +40,13 @@ def rows_to_table(rows: list[Any], row_type: type) -> pa.Table:
 
 
 @cache
-def _flat_hints(row_type: type) -> tuple[tuple[str, Any], ...]:
+def _flat_hints(row_type: type, detail_type: type | None = None) -> tuple[tuple[str, Any], ...]:
     """The dotted path of every field that holds no dataclass, and its type."""
     flat: list[tuple[str, Any]] = []
-    for name, hint in get_type_hints(row_type).items():
-        if is_dataclass(hint):
-            flat += [(f"{name}.{path}", inner) for path, inner in _flat_hints(hint)]  # type: ignore[arg-type]
+    for name, declared in get_type_hints(row_type).items():
+        hint = detail_type if declared == Detail else declared
+        if isinstance(hint, type) and is_dataclass(hint):
+            flat += [(f"{name}.{path}", inner) for path, inner in _flat_hints(hint)]
         else:
             flat.append((name, hint))
     return tuple(flat)

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.measurement import Artifact, Measurement, Yielded
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import DETAIL_ROWS, Identity, Record, Row, StoredFile
-from lmsweep.trials.spec.config import Trial, measurement_id, trial_id
+from lmsweep.trials.results.record import DetailRow, Identity, Record, Row, StoredFile
+from lmsweep.trials.spec.config import Trial
+from lmsweep.trials.spec.identity import measurement_id, trial_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ class Attempt:
                     replace(row, phase=item.phase, metric=item.metric, unit="B", samples=size, artifact=path)
                 )
             else:
-                before.append(DETAIL_ROWS[type(item)](identity, item))
+                before.append(DetailRow(trial=identity, detail=item))
         return before + records
 
     def failure(self, workload: str, status: Status, error: str, fingerprint: Fingerprint) -> Record:

@@ -169,5 +169,15 @@ class Artifact:
         assert FILE_NAME.fullmatch(self.name), f"{self.name!r} is no plain file name"
 
 
-Yielded = Measurement | Allocation | Timeline | TensorDtype | Kernel | Operator | Artifact
+Detail = Allocation | Timeline | TensorDtype | Kernel | Operator
+DETAIL_TABLES: dict[str, type] = {
+    "allocations": Allocation,
+    "timelines": Timeline,
+    "dtypes": TensorDtype,
+    "kernels": Kernel,
+    "operators": Operator,
+}
+"""The tables of a store beside `measurements`, and what a row of each holds besides its trial."""
+
+Yielded = Measurement | Detail | Artifact
 """What a workload yields."""

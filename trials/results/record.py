@@ -1,12 +1,11 @@
 """What is stored: one Record per trial, workload, phase and metric, and the rows of the tables beside."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from lmsweep.trials.results.environment import Fingerprint
-from lmsweep.trials.results.measurement import Allocation, Kernel, Operator, TensorDtype, Timeline
+from lmsweep.trials.results.measurement import Detail
 from lmsweep.trials.spec.config import TrialConfig
 
 
@@ -62,43 +61,11 @@ class Identity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AllocationRow:
-    """One row of the table `allocations`."""
+class DetailRow:
+    """One row of a table beside `measurements`: of which one, the type of its detail says (`DETAIL_TABLES`)."""
 
     trial: Identity
-    allocation: Allocation
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimelineRow:
-    """One row of the table `timelines`."""
-
-    trial: Identity
-    timeline: Timeline
-
-
-@dataclass(frozen=True, kw_only=True)
-class DtypeRow:
-    """One row of the table `dtypes`."""
-
-    trial: Identity
-    tensor: TensorDtype
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelRow:
-    """One row of the table `kernels`."""
-
-    trial: Identity
-    kernel: Kernel
-
-
-@dataclass(frozen=True, kw_only=True)
-class OperatorRow:
-    """One row of the table `operators`."""
-
-    trial: Identity
-    operator: Operator
+    detail: Detail
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,20 +77,10 @@ class StoredFile:
     content: bytes
 
 
-Row = Record | AllocationRow | TimelineRow | DtypeRow | KernelRow | OperatorRow | StoredFile
+Row = Record | DetailRow | StoredFile
 """What an attempt leaves, for each workload its records last: with them its result is complete."""
 
 
 def records_of(rows: Sequence[Row]) -> list[Record]:
     """The records among what an attempt leaves."""
     return [row for row in rows if isinstance(row, Record)]
-
-
-DETAIL_ROWS: dict[type, Callable[[Identity, Any], Row]] = {
-    Allocation: lambda trial, allocation: AllocationRow(trial=trial, allocation=allocation),
-    Timeline: lambda trial, timeline: TimelineRow(trial=trial, timeline=timeline),
-    TensorDtype: lambda trial, tensor: DtypeRow(trial=trial, tensor=tensor),
-    Kernel: lambda trial, kernel: KernelRow(trial=trial, kernel=kernel),
-    Operator: lambda trial, operator: OperatorRow(trial=trial, operator=operator),
-}
-"""What workloads yield beside measurements and artifacts -> the row that it becomes."""

@@ -1,15 +1,11 @@
-"""What is to be measured: the configuration of a trial, its workloads, and the identifiers by which results are found.
+"""The configuration of a trial: what is measured and how.
 
 Two kinds of field make up a configuration. The *combination* says what is built and where it runs (model, context
 length, precision, device, ...); the *protocol* says how it is measured (mode, warm-up, steps, ...). `trial_id`
 hashes the combination; `measurement_id` hashes the combination, the workload and the protocol fields which that
-workload reads. A field that holds its default is left out of the hash, so that a field added later leaves the
-identifiers of older results as they were. For the same reason a default never changes.
+workload reads (`lmsweep.trials.spec.identity`).
 """
 
-import hashlib
-import json
-from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -174,24 +170,6 @@ AUTO_FIELDS: tuple[str, ...] = tuple(
 )
 """Whole numbers that may be `auto` instead."""
 
-# The protocol fields that each workload reads; the keys are the workloads, least disturbing first, which is the
-# order in which a trial runs them.
-PROTOCOL_FIELDS: dict[str, tuple[str, ...]] = {
-    "noop": (),
-    "ceiling": ("warmup_steps", "measure_steps", "max_seconds"),
-    "timing": ("mode", "warmup_steps", "measure_steps", "max_seconds"),
-    "energy": ("mode",),
-    "busy": ("mode",),
-    "memory": ("mode",),
-    "profile": ("mode", "profiler"),
-    "attention": ("warmup_steps", "measure_steps", "max_seconds", "cold_l2"),
-    "precision": (),
-    "ddp": ("mode", "warmup_steps", "measure_steps", "max_seconds"),
-}
-
-RANKED_WORKLOADS: tuple[str, ...] = ("ddp",)
-"""Those that run in `world_size` processes."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
@@ -199,27 +177,6 @@ class Trial:
 
     config: TrialConfig
     workloads: tuple[str, ...]
-    """Names from PROTOCOL_FIELDS, in that order."""
+    """Names from `lmsweep.trials.spec.workloads`, in the order that is there."""
     sweep: str
     """Name of the sweep that asked for it."""
-
-
-def trial_id(config: TrialConfig) -> str:
-    """16 hexadecimal digits that name the combination, the same on every machine."""
-    return _digest(_changed(config, COMBINATION_FIELDS))
-
-
-def measurement_id(config: TrialConfig, workload: str) -> str:
-    """16 hexadecimal digits that name the combination, the workload and the protocol as this workload reads it."""
-    return _digest({"workload": workload, **_changed(config, COMBINATION_FIELDS + PROTOCOL_FIELDS[workload])})
-
-
-def _changed(config: TrialConfig, names: tuple[str, ...]) -> dict[str, object]:
-    values = {name: getattr(config, name) for name in names}
-    values["device"] = config.device_type
-    return {name: value for name, value in values.items() if value != CONFIG_FIELDS[name].default}
-
-
-def _digest(content: Mapping[str, object]) -> str:
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()[:16]

@@ -9,42 +9,33 @@ import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from lmsweep.trials.results.arrow_schema import rows_to_table, schema_of
-from lmsweep.trials.results.measurement import FILE_NAME
+from lmsweep.trials.results.measurement import DETAIL_TABLES, FILE_NAME
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import (
-    AllocationRow,
-    DtypeRow,
-    KernelRow,
-    OperatorRow,
-    Record,
-    Row,
-    StoredFile,
-    TimelineRow,
-    records_of,
-)
+from lmsweep.trials.results.record import DetailRow, Identity, Record, Row, StoredFile, records_of
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.directory import Folder
 from lmsweep.trials.store.parquet_file import Damage, decode, encode, live, replaced_by, replacing
 
-ROW_TYPES: dict[str, type] = {
-    "measurements": Record,
-    "allocations": AllocationRow,
-    "timelines": TimelineRow,
-    "dtypes": DtypeRow,
-    "kernels": KernelRow,
-    "operators": OperatorRow,
-}
-"""The tables of a store and what a row of each is."""
+TABLES = ("measurements", *DETAIL_TABLES)
+"""The tables of a store."""
 
 COMPACTED = "compacted-"
 """How the names of files begin that replace others."""
 TOGETHER = 100
 """Fragments that are read before their rows are put together."""
+
+
+def _fragment_name(row: Record | Identity) -> str:
+    return f"{row.trial_id}-{row.attempt_id}.parquet"
+
+
+def schema_of_table(name: str) -> pa.Schema:
+    """The Arrow schema of a table of the store."""
+    return schema_of(Record) if name == "measurements" else schema_of(DetailRow, DETAIL_TABLES[name])
 
 
 class Store:
@@ -62,7 +53,7 @@ class Store:
 
     def exists(self) -> bool:
         """Whether there is a store here."""
-        return any(self._folder.has_folder(name) for name in ROW_TYPES)
+        return any(self._folder.has_folder(name) for name in TABLES)
 
     def keep(self, rows: Sequence[Row]) -> list[Record]:
         """Adds everything that an attempt has left, what rows name before the rows that name it; returns its records.
@@ -72,9 +63,9 @@ class Store:
         for file in rows:
             if isinstance(file, StoredFile):
                 self.add_artifact(file.path, file.content)
-        for row_type in ROW_TYPES.values():
-            details = [row for row in rows if isinstance(row, row_type)]
-            if details and row_type is not Record:
+        for detail_type in DETAIL_TABLES.values():
+            details = [row for row in rows if isinstance(row, DetailRow) and isinstance(row.detail, detail_type)]
+            if details:
                 self.append(details)
         records = records_of(rows)
         self.append(records)
@@ -106,16 +97,19 @@ class Store:
         if not plain:
             raise RequestError(f"{path!r} is no path of an artifact")
 
-    def append(self, rows: Sequence[Any]) -> None:
-        """Adds the rows, all of one type and one attempt, as one durable fragment.
+    def append(self, rows: Sequence[Record] | Sequence[DetailRow]) -> None:
+        """Adds the rows, all of one table and one attempt, as one durable fragment.
 
         Raises OSError where the disk is full or the store cannot be reached; the store is then as it was before.
         """
         assert rows, "an attempt leaves at least one row"
-        table_name = next(name for name, row_type in ROW_TYPES.items() if isinstance(rows[0], row_type))
-        table = rows_to_table(list(rows), ROW_TYPES[table_name])
-        of = rows[0] if isinstance(rows[0], Record) else rows[0].trial
-        name = f"{of.trial_id}-{of.attempt_id}.parquet"
+        first = rows[0]
+        if isinstance(first, Record):
+            table_name, table, name = "measurements", rows_to_table(rows, Record), _fragment_name(first)
+        else:
+            detail_type = type(first.detail)
+            table_name = next(name for name, its_type in DETAIL_TABLES.items() if its_type is detail_type)
+            table, name = rows_to_table(rows, DetailRow, detail_type), _fragment_name(first.trial)
         # Small fragments: statistics and dictionaries would only make the footer larger than the rows.
         self._folder.put(f"{table_name}/{name}", encode(table, write_statistics=False, use_dictionary=False))
 
@@ -131,7 +125,7 @@ class Store:
 
         # Listed first and moved last: while one is written, what it names may have come too late to be listed.
         records = files("measurements")
-        details = [path for name in ROW_TYPES if name != "measurements" for path in files(name)]
+        details = [path for name in DETAIL_TABLES for path in files(name)]
         for path in [*files("artifacts"), *details, *records]:
             with contextlib.suppress(FileNotFoundError):  # another driver on this machine has moved it
                 self._folder.put(str(path.relative_to(folder)), path.read_bytes())
@@ -142,7 +136,7 @@ class Store:
 
         A column that an older store lacks is null. Raises RequestError where a file was written by a newer lmsweep.
         """
-        schema = schema_of(ROW_TYPES[table_name])
+        schema = schema_of_table(table_name)
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
         whole, _, damage = self._read_files(table_name, wanted)
         return whole.replace_schema_metadata(schema.metadata), damage
@@ -211,8 +205,8 @@ class Store:
         with self._folder.lock(".compaction-lock") as locked:
             if not locked:
                 return
-            for table_name, row_type in ROW_TYPES.items():
-                schema = schema_of(row_type)
+            for table_name in TABLES:
+                schema = schema_of_table(table_name)
                 whole, names, _ = self._read_files(table_name, schema)
                 if len(names) < 2:
                     continue
@@ -228,7 +222,7 @@ class Store:
         Deletes what killed writers have left.
         """
         self._folder.delete_half_written()
-        damage = [item for name in ROW_TYPES for item in self.read(name, ["attempt_id"])[1]]
+        damage = [item for name in TABLES for item in self.read(name, ["attempt_id"])[1]]
         for item in damage:
             self._folder.move(item.path, "damaged")
         return damage

@@ -1,0 +1,34 @@
+"""The identifiers by which results are found: hashes of what was asked for.
+
+A field that holds its default is left out of the hash, so a field added later leaves the identifiers of older results
+as they were. For the same reason a default never changes.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, TrialConfig
+from lmsweep.trials.spec.workloads import workloads
+
+
+def trial_id(config: TrialConfig) -> str:
+    """16 hexadecimal digits that name the combination, the same on every machine."""
+    return _digest(_changed(config, COMBINATION_FIELDS))
+
+
+def measurement_id(config: TrialConfig, workload: str) -> str:
+    """16 hexadecimal digits that name the combination, the workload and the protocol as this workload reads it."""
+    names = COMBINATION_FIELDS + workloads()[workload].protocol
+    return _digest({"workload": workload, **_changed(config, names)})
+
+
+def _changed(config: TrialConfig, names: tuple[str, ...]) -> dict[str, object]:
+    values = {name: getattr(config, name) for name in names}
+    values["device"] = config.device_type
+    return {name: value for name, value in values.items() if value != CONFIG_FIELDS[name].default}
+
+
+def _digest(content: Mapping[str, object]) -> str:
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]

@@ -1,0 +1,176 @@
+"""The workloads: one record each, with all that the rest of the program asks about one.
+
+What a workload does is in its module, which imports torch. Planning, tables and the store need only the record.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Literal
+
+from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
+
+ENTRY_POINTS = "lmsweep.workloads"
+"""The entry point group under which an installed package offers records of its own."""
+
+Subject = Literal["model", "attention"]
+"""What a workload holds in memory: a whole model with all that a training step needs, or attention alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """One kind of measurement."""
+
+    name: str
+    """Its name in sweep files and in the column `workload`: lower-case letters, digits and underscores."""
+    module: str
+    """The module with `measure(bench)`, which yields measurements, detail rows and files. Only the process of a trial
+    imports it."""
+    needs: Literal["model", "width"] = "model"
+    """What a configuration must give: a whole model, or `d_model` alone."""
+    protocol: tuple[str, ...] = ()
+    """The protocol fields that it reads; its measurement_id hashes no others."""
+    holds: Subject | None = None
+    """What a prediction of its peak memory is about; None: it is not predicted."""
+    has_ranks: bool = False
+    """Whether it runs in `world_size` processes."""
+    autocasts: bool = True
+    """Whether it runs under the autocast of `precision`; without, its tensors have that type themselves."""
+    may_follow: bool = False
+    """Whether it may run in a process that has run another trial: what that has left changes no result of it."""
+    preloads: bool = False
+    """Whether the trial server imports its module once, before it forks the processes of trials."""
+    iterations: int | None = None
+    """For the expected time: how many iterations it takes; None: as many as `warmup_steps` and `measure_steps` say."""
+    runs_per_step: int = 1
+    """For the expected time: iterations for each of `measure_steps`."""
+    least_seconds: float = 0.0
+    """For the expected time: what it takes however short its iterations are."""
+    tables: tuple[str, ...] = ()
+    """The tables beside `measurements` that it fills."""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
+            raise RequestError(f"{self.name!r} is no name of a workload; write lower-case letters, digits and _")
+        unknown = [name for name in self.protocol if name not in CONFIG_FIELDS]
+        if unknown:
+            raise RequestError(f"the workload {self.name} reads {unknown[0]}, which no configuration has")
+
+
+_STEPS = ("warmup_steps", "measure_steps", "max_seconds")
+_ROOM = "lmsweep.trials.workloads"
+
+BUILT_IN: dict[str, Workload] = {
+    workload.name: workload
+    for workload in (
+        Workload(name="noop", module=f"{_ROOM}.noop", needs="width", may_follow=True, preloads=True, iterations=0),
+        Workload(name="ceiling", module=f"{_ROOM}.ceiling", needs="width", protocol=_STEPS, autocasts=False),
+        Workload(
+            name="timing",
+            module=f"{_ROOM}.timing",
+            protocol=("mode", *_STEPS),
+            holds="model",
+            may_follow=True,
+            preloads=True,
+        ),
+        Workload(
+            name="energy",
+            module=f"{_ROOM}.energy",
+            protocol=("mode",),
+            holds="model",
+            may_follow=True,
+            iterations=10,
+            least_seconds=2.0,
+        ),
+        Workload(
+            name="busy",
+            module=f"{_ROOM}.busy",
+            protocol=("mode",),
+            holds="model",
+            iterations=6,
+            least_seconds=1.5,
+        ),
+        Workload(
+            name="memory",
+            module=f"{_ROOM}.memory",
+            protocol=("mode",),
+            holds="model",
+            preloads=True,
+            iterations=9,
+            least_seconds=1.5,
+            tables=("allocations", "timelines"),
+        ),
+        Workload(
+            name="profile",
+            module=f"{_ROOM}.profile",
+            protocol=("mode", "profiler"),
+            holds="model",
+            iterations=30,
+            least_seconds=5.0,
+            tables=("kernels", "operators"),
+        ),
+        Workload(
+            name="attention",
+            module=f"{_ROOM}.attention",
+            needs="width",
+            protocol=(*_STEPS, "cold_l2"),
+            holds="attention",
+            autocasts=False,
+            may_follow=True,
+            preloads=True,
+        ),
+        Workload(name="precision", module=f"{_ROOM}.precision", iterations=6, tables=("dtypes",)),
+        Workload(
+            name="ddp",
+            module=f"{_ROOM}.ddp",
+            protocol=("mode", *_STEPS),
+            has_ranks=True,
+            preloads=True,
+            runs_per_step=2,
+        ),
+    )
+}
+"""The workloads that come with lmsweep, by name; the least disturbing first, the order in which a trial runs them."""
+
+
+@cache
+def workloads() -> dict[str, Workload]:
+    """Every workload that can be asked for, by name: those of BUILT_IN, then those of installed packages.
+
+    Raises RequestError where a package's record cannot be loaded or has a name that is taken.
+    """
+    found = dict(BUILT_IN)
+    for offered in sorted(entry_points(group=ENTRY_POINTS), key=lambda one: one.name):
+        workload = _load(offered)
+        if workload.name in found:
+            raise RequestError(f"{_of(offered)} adds a workload {workload.name}, and there is one already")
+        found[workload.name] = workload
+    return found
+
+
+def outside_packages() -> set[str]:
+    """The installed packages that add workloads, by their distributions' names."""
+    return {offered.dist.name for offered in entry_points(group=ENTRY_POINTS) if offered.dist}
+
+
+def ranked_workloads() -> tuple[str, ...]:
+    """The names of those that run in `world_size` processes."""
+    return tuple(workload.name for workload in workloads().values() if workload.has_ranks)
+
+
+def _load(offered: EntryPoint) -> Workload:
+    try:
+        workload = offered.load()
+    except Exception as error:
+        raise RequestError(
+            f"{_of(offered)} cannot be loaded ({type(error).__name__}: {error}); repair or uninstall it"
+        ) from error
+    if not isinstance(workload, Workload):
+        raise RequestError(f"{_of(offered)} is a {type(workload).__name__}; it must be a Workload")
+    return workload
+
+
+def _of(offered: EntryPoint) -> str:
+    package = f" of the package {offered.dist.name}" if offered.dist else ""
+    return f"the workload {offered.value}{package}"
