@@ -15,8 +15,18 @@ The rooms, from the top down. A module imports from its own room and from those 
 `notebooks` begins where the tables end.
 """
 
-from lmsweep.analysis.data.load import load
-from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
-from lmsweep.analysis.tables.render import render
+import sys
+
+from lmsweep.trials.machine.interpreter import order_search_path
+
+# While we and the libraries that we need are imported, the user's folder, which may hold a random.py, is not looked at.
+_search_path = sys.path.copy()
+order_search_path()
+try:
+    from lmsweep.analysis.data.load import load
+    from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
+    from lmsweep.analysis.tables.render import render
+finally:
+    sys.path[:] = _search_path
 
 __all__ = ["Table", "default_layout", "load", "pivot", "render"]

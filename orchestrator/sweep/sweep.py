@@ -1,6 +1,6 @@
 """A sweep: a YAML file, or a packaged one by its name -> the trials that it asks for.
 
-What the file may hold is in docs/sweeps.md and sweep_schema.py. Everything that is wrong in it is said at once, before
+What the file may hold is in docs/sweeps.md and schema.py. Everything that is wrong in it is said at once, before
 anything runs.
 """
 

@@ -200,7 +200,7 @@ def test_differences_are_said_in_words():
     assert differences(here, there) == [
         "Python 3.11 instead of 3.12",
         "torch 2.12.0 instead of 2.13.0",
-        "other code in analysis/new.py, trials/timing/clock.py, trials/bench/run.py",
+        "other code in analysis/new.py, trials/bench/run.py, trials/timing/clock.py",
     ]
 
 

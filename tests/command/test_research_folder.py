@@ -77,8 +77,8 @@ def test_a_script_and_a_notebook_in_the_folder_load_results(folder: Path, name: 
     for first in (folder, ""):  # of a script, and of a notebook's kernel
         (folder / "script.py").write_text(
             f"import sys; sys.path[0] = {str(first)!r}; before = list(sys.path)\n"
-            "from analysis import load\n"
-            "assert sys.path == before and callable(load)\n"
+            "import lmsweep\n"
+            "assert callable(lmsweep.load) and sys.path == before\n"
         )
         run_there(folder, sys.executable, "script.py", path=str(ROOT))
 

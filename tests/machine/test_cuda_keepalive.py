@@ -44,7 +44,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def keepers_of(pid: int) -> list[psutil.Process]:
-    return [one for one in psutil.Process(pid).children() if one.cmdline()[-1].endswith("cuda_driver.py")]
+    return [one for one in psutil.Process(pid).children() if one.cmdline()[-1].endswith("cuda_keepalive.py")]
 
 
 def wait_until(holds) -> None:  # type: ignore[no-untyped-def]

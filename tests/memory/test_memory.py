@@ -347,11 +347,14 @@ def test_a_long_timeline_is_thinned_and_keeps_its_peak():
 
 def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
     def frames(*functions: tuple[str, str, int]) -> list[dict[str, Any]]:
-        return [{"filename": str(ROOT / "trials" / name), "line": n, "name": f} for name, f, n in functions]
+        return [
+            {"filename": str(ROOT / "lmsweep" / "trials" / "model" / name), "line": n, "name": f}
+            for name, f, n in functions
+        ]
 
-    model = ("model.py", "forward", 40)
+    model = ("transformer.py", "forward", 40)
     forward, drop = (("training_step.py", name, 70) for name in ("forward", "drop"))
-    init = frames(("model.py", "__init__", 36), ("training_step.py", "__init__", 40))
+    init = frames(("transformer.py", "__init__", 36), ("training_step.py", "__init__", 40))
     live = [
         {"address": 0, "requested_size": 1000, "size": 1024, "state": "active_allocated", "frames": init},
         {"address": 4096, "requested_size": 64, "size": 512, "state": "active_allocated", "frames": []},

@@ -1,8 +1,8 @@
 """NVML: what the driver knows of a GPU while a trial runs on it. Reading changes nothing.
 
-Run as a script, ``nvml.py UUID`` reads ten times a second until its standard input closes. It is a process of its own,
-so that no reading can hold up the trial, and imports nothing of the project, so that it begins to read at once. Each
-reading is a line of JSON: the first is printed when it is taken, the others at the end.
+Run as a script, `nvml_sampler.py UUID` reads ten times a second until its standard input closes. It is a process of
+its own, so that no reading can hold up the trial, and imports nothing of the project, so that it begins to read at
+once. Each reading is a line of JSON: the first is printed when it is taken, the others at the end.
 """
 
 import json

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = str(ROOT / "trials")
 
 # The instruments themselves are never what asked for memory.
-_INSTRUMENTS = {"storage_tracker.py", "tracked_memory.py", "code_lines.py", "autocast.py"}
+_INSTRUMENTS = {"storage_tracker.py", "dispatch_history.py", "source_lines.py", "emulated_autocast.py"}
 
 _PHASES = {"__init__": "init", "forward": "forward", "backward": "backward", "optimize": "optimizer", "drop": END}
 """Methods of TrainingStep -> the phase that they are."""

@@ -5,5 +5,5 @@ torch_trace.py    PyTorch's profiler
 nsys.py           NVIDIA's nsys, run around a process of its own
 attribution.py    which range of the step each kernel works for
 kernel_table.py   the rows of the tables `kernels` and `operators`
-gpu_busy.py       how long the device worked
+device_time.py    how long the device works in each phase of a step, and how long it waits
 """
