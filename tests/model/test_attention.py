@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -35,7 +36,8 @@ from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.model_sizes import SIZES
-from lmsweep.trials.timing.clock import Iteration
+from lmsweep.trials.timing.clock import Phase
+from lmsweep.trials.timing.queued_timer import QueuedTimer
 from lmsweep.trials.workloads.attention import flags_of_phase
 from tests.support.command import lmsweep
 from tests.support.made_up_results import H200, Attempts
@@ -425,6 +427,36 @@ def test_a_cold_l2_makes_what_would_fit_into_it_slower() -> None:
     assert sorted(cold or ())[25] > sorted(warm or ())[25]
 
 
+@needs_cuda
+def test_a_short_kernel_is_timed_without_its_launch_which_is_its_latency() -> None:
+    config = alone(device="cuda", attention="sdpa_flash", precision="bf16", d_model=64, context_length=128)
+    values = samples(run(replace(config, warmup_steps=10, measure_steps=50)))
+    for phase in ("forward", "backward"):
+        queued, idle, worked = (median(values[f"{phase}.{name}"] or ()) for name in ("time", "latency", "device_time"))
+        assert worked <= 1.05 * queued and queued < 0.7 * idle
+    assert median(values["step.time"] or ()) >= sum(median(values[f"{name}.time"] or ()) for name in ("forward",))
+
+
+@needs_cuda
+def test_work_that_the_host_launches_too_late_is_queued_behind_a_longer_sleep() -> None:
+    def slow_to_launch() -> None:
+        for _ in range(3):
+            time.sleep(0.002)
+            torch.zeros(1, device="cuda")
+
+    timer = QueuedTimer([Phase(name="forward", run=slow_to_launch)], "cuda", warmup=2)
+    taken = [timer() for _ in range(7)]
+    assert all(one.step < 0.001 and (one.enqueue or 0) > 0.006 for one in taken) and not timer.waited_for_host
+
+
+def test_on_a_cpu_phases_are_intervals_of_their_own_and_make_up_the_step() -> None:
+    phases = [Phase(name=name, run=lambda: time.sleep(0.02)) for name in ("forward", "backward")]
+    dropped: list[bool] = []
+    timer = QueuedTimer(phases, "cpu", warmup=3, drop=lambda: dropped.append(True))
+    taken = [timer() for _ in range(4)]
+    assert all(min(one.phases) >= 0.02 and one.step == sum(one.phases) for one in taken) and len(dropped) == 4
+
+
 # Closed forms and the published numbers
 
 
@@ -541,7 +573,7 @@ def test_a_time_in_which_the_peak_leaves_no_room_for_the_work_is_flagged(causal:
     shortest = 4 * 8 * 1024**2 * 64 / 989.4e12 / (2 if causal else 1)
 
     def flags(seconds: float, device: Device | None) -> tuple[Flag, ...]:
-        return flags_of_phase(config, "forward", [Iteration(phases=(seconds,), step=seconds, enqueue=None)], [], device)
+        return flags_of_phase(config, "forward", [seconds], device)
 
     h200 = find_device("NVIDIA H200")
     assert Flag.PHYSICS_VIOLATION in flags(0.9 * shortest, h200)
@@ -549,12 +581,10 @@ def test_a_time_in_which_the_peak_leaves_no_room_for_the_work_is_flagged(causal:
     assert Flag.PHYSICS_VIOLATION not in flags(0.9 * shortest, None)
 
 
-def test_host_bound_and_outliers_are_flagged_by_phase() -> None:
-    taken = [Iteration(phases=(1.0 + i / 1000,), step=1.0 + i / 1000, enqueue=0.95) for i in range(9)]
-    far = Iteration(phases=(100.0,), step=100.0, enqueue=0.5)
-    assert flags_of_phase(alone(), "forward", taken, [0.9, 0.91], None) == (Flag.HOST_BOUND,)
-    assert flags_of_phase(alone(), "forward", taken, [0.99, 0.98], None) == ()
-    assert flags_of_phase(alone(), "forward", [*taken, far], [], None) == (Flag.OUTLIERS,), "nothing was traced"
+def test_outliers_are_flagged_by_phase() -> None:
+    taken = [1.0 + i / 1000 for i in range(9)]
+    assert flags_of_phase(alone(), "forward", taken, None) == ()
+    assert flags_of_phase(alone(), "forward", [*taken, 100.0], None) == (Flag.OUTLIERS,)
 
 
 @pytest.mark.slow

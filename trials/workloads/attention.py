@@ -1,7 +1,8 @@
 """Attention alone: how long its forward and its backward take, and what it holds in memory before and in them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from statistics import median
 
 import numpy as np
@@ -17,24 +18,26 @@ from lmsweep.trials.machine.telemetry import Watch, doubts
 from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import check_compiled
-from lmsweep.trials.profiling.device_time import DeviceTime, device_row, is_host_bound, trace_device
+from lmsweep.trials.profiling.device_time import DeviceTime, device_row, trace_device
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
-from lmsweep.trials.timing.clock import Clock, Iteration, Phase, clock_for, time_iteration
+from lmsweep.trials.timing.clock import Iteration, Phase
+from lmsweep.trials.timing.queued_timer import QueuedTimer
 
 PHASES = ("forward", "backward")
 MEMORY_REPETITIONS = 3
 """Iterations in which memory is read; where they do not agree exactly they are flagged `unsteady`."""
 
-Intervals = tuple[Iteration, ...]
-"""Of one iteration: forward's and backward's."""
+LATENCY_ITERATIONS = 10
+"""Iterations that each begin on an idle device, after the measured ones."""
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
     """Times `measure_steps` iterations after `warmup_steps` equal ones; seconds. Then reads memory in others; bytes.
 
-    The device is idle when forward begins and idle again when backward begins: each is an interval of its own. With
+    On CUDA forward and backward are queued behind work that occupies the GPU, so that neither waits for the host
+    (`lmsweep.trials.timing.queued_timer`); how long each takes when it begins on an idle GPU is its `latency`. With
     `cold_l2` the GPU's L2 cache is overwritten before each. The first iteration of what is compiled, in which the
     compiler runs, is timed apart and is no part of the warm-up.
 
@@ -47,92 +50,84 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     bench.clear()  # a model of an earlier workload would count as memory
     with Watch(config.device_type) as watch, bench.quiet():
         step = AttentionStep(config, bench.math_mode)
-        run_by = _iteration(config, step)
-        run = partial(run_by, clock_for(config.device_type))
         step.give_gradient()
+        timer = _timer(config, step)
         if config.compiles:
-            yield from _compile(bench, step, run)
+            yield from _compile(bench, step, timer)
         watch.wait()
-        series = take_series(bench, run, lambda intervals: sum(interval.step for interval in intervals))
+        series = take_series(bench, timer, attrgetter("step"))
+        latencies: list[Iteration] = []
         traced: list[DeviceTime] = []
         if config.device_type == "cuda":
             with bench.account("profiled"):
-                traced = trace_device(run_by, trial_seconds=bench.seconds_so_far)
-    del run, run_by
+                latencies = [timer.from_idle() for _ in range(LATENCY_ITERATIONS)]
+                traced = trace_device(timer.from_idle, trial_seconds=bench.seconds_so_far)
+    limit = (Flag.HOST_BOUND,) if timer.waited_for_host else ()
+    del timer
     step.gradient = None
-    yield from _times(config, series, traced, doubts(watch, since=series.since, until=series.until))
+    common = (*limit, *series.flags, *doubts(watch, since=series.since, until=series.until))
+    yield from _times(config, series, latencies, traced, common)
     with bench.account("measured"):
         memory = list(_memory(config.device_type, step))
     yield from memory
 
 
-def _iteration(config: TrialConfig, step: AttentionStep) -> Callable[[Clock], Intervals]:
-    flush = l2_flusher() if config.cold_l2 else None
-    phases = [Phase(name=name, run=getattr(step, name)) for name in PHASES]
-
-    def run(clock: Clock) -> Intervals:
-        intervals = []
-        for phase in phases:
-            if flush:
-                flush()
-            intervals.append(time_iteration([phase], clock))
-        step.drop()
-        return tuple(intervals)
-
-    return run
+def _timer(config: TrialConfig, step: AttentionStep) -> QueuedTimer:
+    return QueuedTimer(
+        [Phase(name=name, run=getattr(step, name)) for name in PHASES],
+        config.device_type,
+        warmup=config.warmup_steps,
+        before_each=l2_flusher() if config.cold_l2 else None,
+        drop=step.drop,
+    )
 
 
-def _compile(bench: Workbench, step: AttentionStep, run: Callable[[], Intervals]) -> Iterator[Measurement]:
+def _compile(bench: Workbench, step: AttentionStep, timer: QueuedTimer) -> Iterator[Measurement]:
     with bench.account("compile"):
-        first = run()
+        first = timer.from_idle()
         if step.uses_cuda_graphs:
-            run()  # the first iteration only compiles, the second records the graphs
+            timer.from_idle()  # the first iteration only compiles, the second records the graphs
     flags = check_compiled(cuda_graphs=step.uses_cuda_graphs)
-    for name, interval in zip(PHASES, first, strict=True):
-        yield Measurement(phase=name, metric="compile_time", unit="s", samples=(interval.step,), flags=flags)
+    for name, seconds in zip(PHASES, first.phases, strict=True):
+        yield Measurement(phase=name, metric="compile_time", unit="s", samples=(seconds,), flags=flags)
 
 
 def _times(
-    config: TrialConfig, series: Series[Intervals], traced: list[DeviceTime], gpu_flags: tuple[Flag, ...]
+    config: TrialConfig,
+    series: Series[Iteration],
+    latencies: Sequence[Iteration],
+    traced: Sequence[DeviceTime],
+    common: tuple[Flag, ...],
 ) -> Iterator[Measurement]:
-    """Time of each phase; on CUDA also the time that the host took to launch it, and that the device worked in it."""
+    """Time of each phase and of both; on CUDA also of each from an idle GPU, and how long the GPU worked in it."""
     met = fingerprint(config.device_type)
     device = find_device(met.device_name, met.device_memory)
-    for i, name in enumerate(PHASES):
-        warmup, measured = [one[i] for one in series.warmup], [one[i] for one in series.measured]
-        worked = [one.step for one in traced[i :: len(PHASES)]]
-        yield Measurement(
-            phase=name,
-            metric="time",
-            unit="s",
-            samples=tuple(interval.step for interval in measured),
-            warmup_samples=tuple(interval.step for interval in warmup),
-            flags=series.flags + gpu_flags + flags_of_phase(config, name, measured, worked, device),
+    for i, name in enumerate((*PHASES, "step")):
+        warmup, measured = (
+            tuple(one.step if name == "step" else one.phases[i] for one in taken)
+            for taken in (series.warmup, series.measured)
         )
-        if config.device_type == "cuda":
-            yield Measurement(
-                phase=name,
-                metric="enqueue_time",
-                unit="s",
-                samples=tuple(interval.enqueue for interval in measured if interval.enqueue is not None),
-                warmup_samples=tuple(interval.enqueue for interval in warmup if interval.enqueue is not None),
-            )
-            yield device_row(name, "device_time", worked)
+        flags = common + flags_of_phase(config, name, measured, device)
+        yield Measurement(phase=name, metric="time", unit="s", samples=measured, warmup_samples=warmup, flags=flags)
+    if config.device_type == "cuda":
+        for i, name in enumerate(PHASES):
+            samples = tuple(one.phases[i] for one in latencies)
+            yield Measurement(phase=name, metric="latency", unit="s", samples=samples)
+            yield device_row(name, "device_time", [one.step for one in traced[i :: len(PHASES)]])
+        enqueued = tuple(one.enqueue for one in series.measured if one.enqueue is not None)
+        yield Measurement(phase="step", metric="enqueue_time", unit="s", samples=enqueued)
 
 
 def flags_of_phase(
-    config: TrialConfig, phase: str, measured: list[Iteration], worked: list[float], device: Device | None
+    config: TrialConfig, phase: str, seconds: Sequence[float], device: Device | None
 ) -> tuple[Flag, ...]:
-    """The flags of one phase by its samples, by how long the device worked in others, and by the datasheet of the
-    device, if there is one.
-    """
-    seconds = [interval.step for interval in measured]
+    """The flags of one phase by its samples and by the datasheet of the device, if there is one."""
     peak = peak_flops(device, config.precision) if device else None
     shape = {name: getattr(config, name) for name in ("d_model", "context_length", "batch_size")}
     # No implementation can do without the scores on and below the diagonal, half of all.
-    least = attention_flops(phase=phase, **shape) / (2 if config.causal else 1)
+    parts = PHASES if phase == "step" else (phase,)
+    least = sum(attention_flops(phase=part, **shape) for part in parts) / (2 if config.causal else 1)
     found = {
-        Flag.HOST_BOUND: is_host_bound(worked, seconds),
         Flag.OUTLIERS: count_outliers(np.array([seconds]))[0] > 0,
         Flag.PHYSICS_VIOLATION: peak is not None and least > peak * median(seconds),
     }

@@ -1,6 +1,7 @@
 """Ceilings: the rate of a large matrix product and of a large copy, which nothing that a model does can exceed."""
 
 from collections.abc import Iterator
+from operator import attrgetter
 from statistics import median
 
 import torch
@@ -11,7 +12,8 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.telemetry import Watch, doubts
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.timing.clock import Iteration, Phase, clock_for, time_iteration
+from lmsweep.trials.timing.clock import Phase
+from lmsweep.trials.timing.queued_timer import QueuedTimer
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
@@ -29,19 +31,16 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         Phase(name="matmul", run=lambda: torch.mm(one, other, out=product)),
         Phase(name="copy", run=lambda: copy.copy_(one)),
     ]
-    clock = clock_for(config.device_type)
-
-    def run() -> tuple[Iteration, ...]:
-        return tuple(time_iteration([phase], clock) for phase in phases)
-
+    timer = QueuedTimer(phases, config.device_type, warmup=config.warmup_steps)
     with Watch(config.device_type) as watch, bench.quiet():
         watch.wait()
-        series = take_series(bench, run, lambda taken: sum(interval.step for interval in taken))
-    flags = series.flags + doubts(watch, since=series.since, until=series.until)
+        series = take_series(bench, timer, attrgetter("step"))
+    limit = (Flag.HOST_BOUND,) if timer.waited_for_host else ()
+    flags = limit + series.flags + doubts(watch, since=series.since, until=series.until)
     work = {"matmul": 2.0 * width**3, "copy": 2.0 * one.nbytes}
     for i, phase in enumerate(phases):
-        seconds = [taken[i].step for taken in series.measured]
-        warmup = tuple(taken[i].step for taken in series.warmup)
+        seconds = [taken.phases[i] for taken in series.measured]
+        warmup = tuple(taken.phases[i] for taken in series.warmup)
         rates = tuple(work[phase.name] / one for one in seconds)
         rate, unit = ("flops_rate", "FLOP/s") if phase.name == "matmul" else ("bandwidth", "B/s")
         found = flags + ((Flag.PHYSICS_VIOLATION,) if _exceeds(bench, phase.name, median(rates)) else ())
