@@ -30,6 +30,8 @@ def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
     if not record.has_ranks and (bench.config.world_size > 1 or bench.config.ddp != "none"):
         ranked = ", ".join(ranked_workloads())
         raise UnsupportedError(f"{workload} runs in one process; world_size and ddp are for {ranked}")
+    if bench.config.capture != "none" and not record.captures:
+        raise UnsupportedError(f"{workload} measures no captured step; capture is for timing")
     before = dict(bench.seconds)
     yield from import_module(record.module).measure(bench)
     for what, seconds in bench.seconds.items():

@@ -77,6 +77,7 @@ def _graph_of(config: TrialConfig) -> TrialConfig:
         # Around a compiled block it stays outside of the graph.
         checkpointing="none" if config.compile == "block" else config.checkpointing,
         optimizer="adamw_fused",
+        capture="none",
         zero_grad="after_step",
         world_size=1,
         nodes=1,

@@ -45,7 +45,10 @@ class TrainingStep:
         )
         compile_model(self.model, config.compile, config.compile_mode, backend)
         self.uses_cuda_graphs = uses_cuda_graphs(config)
-        self.optimizer = make_optimizer(self.model, config.optimizer) if config.mode == "train_step" else None
+        capturable = config.capture == "step"
+        self.optimizer = (
+            make_optimizer(self.model, config.optimizer, capturable=capturable) if config.mode == "train_step" else None
+        )
         self.scaler = torch.amp.GradScaler(device, enabled=math_mode.scales_gradients)
         shape = (config.batch_size, config.context_length)
         self.inputs = torch.randint(config.vocab_size, shape, device=device)
@@ -97,8 +100,14 @@ class TrainingStep:
             self.model.zero_grad(set_to_none=True)
 
 
-def make_optimizer(model: Transformer, kind: Optimizer) -> torch.optim.Optimizer:
-    """AdamW over all weights, in one of PyTorch's three implementations."""
+def make_optimizer(model: Transformer, kind: Optimizer, *, capturable: bool = False) -> torch.optim.Optimizer:
+    """AdamW over all weights, in one of PyTorch's three implementations; with its step counts on the device where it is
+    to be captured.
+    """
     return torch.optim.AdamW(
-        model.parameters(), lr=LEARNING_RATE, fused=kind == "adamw_fused", foreach=kind == "adamw_foreach"
+        model.parameters(),
+        lr=LEARNING_RATE,
+        fused=kind == "adamw_fused",
+        foreach=kind == "adamw_foreach",
+        capturable=capturable,
     )

@@ -109,6 +109,8 @@ def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Tr
     """What the trial allocates and frees, in all its iterations."""
     if config.world_size > 1:
         raise UnpredictableError("training on several devices is not predicted")
+    if config.capture != "none":
+        raise UnpredictableError("the memory that CUDA graphs keep to themselves is not predicted")
     if subject == "attention":
         trace = attention_trace(config)
     elif config.num_layers is None:

@@ -18,6 +18,7 @@ Attention = Literal["naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash",
 Optimizer = Literal["adamw_fused", "adamw_foreach", "adamw_loop"]
 ZeroGrad = Literal["after_step", "before_backward"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
+Capture = Literal["none", "step"]
 Checkpointing = Literal["none", "block", "sqrt"]
 Ddp = Literal["none", "naive", "flat", "overlap", "bucketed", "torch", "zero1"]
 Profiler = Literal["torch", "nsys"]
@@ -67,6 +68,9 @@ class TrialConfig:
     """What torch.compile is given: nothing, one transformer block reused for all layers, or the whole model."""
     compile_mode: CompileMode = _combination("default")
     """The mode of torch.compile: default, reduce-overhead (CUDA graphs) or max-autotune (kernels chosen by timing)."""
+    capture: Capture = _combination("none")
+    """Whether the step is captured as CUDA graphs and replayed, so that no kernel waits for the host to launch it:
+    what the device could do. The batch is then the same in each iteration."""
     checkpointing: Checkpointing = _combination("none")
     """What is computed again in backward instead of kept: nothing, each block, or each group of about sqrt(L) of the L
     blocks."""

@@ -47,6 +47,7 @@ _KNOWN_ELSEWHERE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("vocab", "n_vocab"), ("vocab_size",)),
     **dict.fromkeys(("attn", "attn_implementation", "attention_impl"), ("attention",)),
     **dict.fromkeys(("torch_compile", "compiled"), ("compile",)),
+    **dict.fromkeys(("cuda_graph", "cuda_graphs", "cudagraphs"), ("capture",)),
     **dict.fromkeys(("gradient_checkpointing", "activation_checkpointing", "recompute"), ("checkpointing",)),
     **dict.fromkeys(("optim", "optimiser"), ("optimizer",)),
     **dict.fromkeys(("warmup", "num_warmup", "warmup_iters"), ("warmup_steps",)),

@@ -39,6 +39,8 @@ class Workload:
     """Whether it runs under the autocast of `precision`; without, its tensors have that type themselves."""
     may_follow: bool = False
     """Whether it may run in a process that has run another trial: what that has left changes no result of it."""
+    captures: bool = False
+    """Whether it measures a step that is captured as CUDA graphs."""
     preloads: bool = False
     """Whether the trial server imports its module once, before it forks the processes of trials."""
     iterations: int | None = None
@@ -72,6 +74,7 @@ BUILT_IN: dict[str, Workload] = {
             protocol=("mode", *_STEPS),
             holds="model",
             may_follow=True,
+            captures=True,
             preloads=True,
         ),
         Workload(

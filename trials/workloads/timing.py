@@ -8,6 +8,7 @@ from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.bench.iterations import Series, take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.telemetry import Watch, doubts, gauge_rows
+from lmsweep.trials.model.captured_step import capture_phases, check_capture
 from lmsweep.trials.model.compiler import check_compiled, compile_counts
 from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, is_host_bound, trace_device
 from lmsweep.trials.results.measurement import Measurement
@@ -27,6 +28,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     compiled ran without a compiled graph.
     """
     config = bench.config
+    check_capture(config)
     with Watch(config.device_type) as watch, bench.quiet():
         phases = bench.step.phases()
 
@@ -38,6 +40,9 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         run = partial(run_by, clock_for(config.device_type))
         if config.compiles:
             yield from _compile(bench, phases, run)
+        if config.capture == "step":
+            with bench.account("capture"):
+                phases = capture_phases(bench.step)
         graphs = compile_counts().graphs
         watch.wait()
         series = take_series(bench, run, attrgetter("step"))
