@@ -1,0 +1,104 @@
+"""Attention alone, as the workload times it, beside `triton.testing.do_bench` in the same process, on a GPU.
+
+python benchmarks/attention_rates.py [FILE.json]
+
+Shapes are those of FlashAttention's benchmark: hidden dimension 2048, 16384 tokens in all, heads of 64 and 128. Rates
+are in TFLOP/s by its count: causal work is half, backward is 2.5 times forward.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from itertools import product
+from statistics import median
+from typing import Any
+
+from triton.testing import do_bench
+
+from lmsweep.trials.bench.run import run_here
+from lmsweep.trials.model.attention import kernel_chosen
+from lmsweep.trials.model.attention_step import AttentionStep
+from lmsweep.trials.model.precision import set_math_mode
+from lmsweep.trials.results.record import records_of
+from lmsweep.trials.spec.config import Trial, TrialConfig
+
+TOKENS, WIDTH = 16384, 2048
+KERNELS = ("sdpa_flash", "sdpa_cudnn", "sdpa_efficient", "naive")
+CONTEXTS = (512, 1024, 2048, 4096, 8192, 16384)
+LARGEST_SCORES = 4096
+"""Context beyond which attention that is written out takes too much memory."""
+
+
+def configurations() -> Iterator[TrialConfig]:
+    for heads, causal, context, kernel in product((32, 16), (True, False), CONTEXTS, KERNELS):
+        if kernel != "naive" or context <= LARGEST_SCORES:
+            yield TrialConfig(
+                d_model=WIDTH,
+                num_heads=heads,
+                context_length=context,
+                batch_size=TOKENS // context,
+                precision="bf16",
+                attention=kernel,
+                causal=causal,
+                device="cuda",
+                warmup_steps=20,
+                measure_steps=40,
+            )
+
+
+def ours(config: TrialConfig) -> dict[str, float]:
+    rows = records_of(run_here(Trial(config=config, workloads=("attention",), sweep="benchmark")))
+    assert {row.status for row in rows} == {"ok"}, rows[0].error
+    return {f"{row.phase}.{row.metric}": median(row.samples) for row in rows if row.samples and row.unit == "s"}
+
+
+def theirs(config: TrialConfig) -> dict[str, float]:
+    """Seconds by do_bench of forward, of backward through one output, and of both."""
+    step = AttentionStep(config, set_math_mode("bf16", "cuda"))
+    step.give_gradient()
+
+    def timed(run: Any) -> float:
+        return do_bench(run, warmup=20, rep=80, return_mode="median") / 1e3
+
+    def backward() -> None:
+        for tensor in step.inputs:
+            tensor.grad = None
+        step.output.backward(step.gradient, retain_graph=True)
+
+    def both() -> None:
+        step.drop()
+        step.forward()
+        step.backward()
+
+    with kernel_chosen(config.attention):
+        step.forward()
+        found = {"forward": timed(step.forward), "backward": timed(backward), "step": timed(both)}
+    step.drop()
+    return found
+
+
+def main() -> None:
+    rows = []
+    print(
+        "| head | causal | context | kernel | forward: ours, do_bench, ratio | backward | both |\n" + "|---" * 7 + "|"
+    )
+    for config in configurations():
+        measured, reference = ours(config), theirs(config)
+        flops = 4 * config.batch_size * config.context_length**2 * WIDTH / (2 if config.causal else 1)
+        work = {"forward": flops, "backward": 2.5 * flops, "step": 3.5 * flops}
+        cells = []
+        for phase, seconds in reference.items():
+            time = measured[f"{phase}.time"]
+            rates = (work[phase] / one / 1e12 for one in (time, seconds))
+            cells.append("{:.0f}, {:.0f}".format(*rates) + f", {time / seconds:.3f}")
+        head = WIDTH // (config.num_heads or 1)
+        print(f"| {head} | {config.causal} | {config.context_length} | {config.attention} | {' | '.join(cells)} |")
+        kept = {"head": head, "causal": config.causal, "context": config.context_length, "kernel": config.attention}
+        rows.append({**kept, "ours": measured, "do_bench": reference})
+    if len(sys.argv) > 1:
+        with open(sys.argv[1], "w") as file:
+            json.dump(rows, file)
+
+
+if __name__ == "__main__":
+    main()
