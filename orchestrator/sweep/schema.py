@@ -25,7 +25,7 @@ from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, 
 from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
 from lmsweep.trials.spec.suggestions import choices, known_elsewhere
-from lmsweep.trials.spec.workloads import workloads
+from lmsweep.trials.spec.workloads import RETIRED, workloads
 
 VARYING = ("axes", "zip")
 """The keys of a grid whose fields have lists of values."""
@@ -67,6 +67,8 @@ def _device(value: str) -> str:
 
 
 def _workload(value: object) -> object:
+    if isinstance(value, str) and value in RETIRED:
+        raise ValueError(f"the workload {value} is no more; {RETIRED[value]}")
     if not isinstance(value, str) or value not in workloads():
         raise ValueError(is_not(value, "workload", workloads()))
     return value

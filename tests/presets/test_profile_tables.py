@@ -64,8 +64,7 @@ def made_up(tmp_path: Path) -> Path:
     attempt = Attempt.begin(Trial(config=SMALL, workloads=("profile",), sweep="made-up"))
     attempts.store.keep(attempt.rows("profile", [*kernels, *range_rows([], [])], H200))
     times = {"forward.time": (0.025,), "backward.time": (0.05,), "optimizer.time": (0.005,), "step.time": (0.08,)}
-    attempts.ok(SMALL, times)
-    attempts.ok(SMALL, {"step.busy_time": (0.05,)}, workload="busy")
+    attempts.ok(SMALL, times | {"step.device_time": (0.05,)})
     return tmp_path
 
 

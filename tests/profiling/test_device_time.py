@@ -14,7 +14,7 @@ from lmsweep.trials.profiling.device_time import device_rows, device_times, is_h
 from lmsweep.trials.profiling.events import HostEvent
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.workloads import busy
+from lmsweep.trials.workloads import timing
 from tests.support.made_up_results import Attempts, config
 from tests.support.recorded import raw_events, recorded
 
@@ -153,7 +153,7 @@ def test_the_device_s_time_is_the_union_of_what_ran():
     assert union_length([(0, 100), (10, 20), (30, 40), (100, 101)]) == 101
 
 
-def test_a_cpu_is_its_own_host_and_has_no_busy_time():
+def test_a_cpu_is_its_own_host_and_no_steps_are_traced_there():
     size = {"d_model": 16, "d_ff": 16, "num_layers": 1, "num_heads": 2, "vocab_size": 20}
     bench = Workbench(TrialConfig(**size, context_length=4, batch_size=1), requested_at=time.monotonic())
-    assert list(busy.measure(bench)) == [] and "profiled" not in bench.seconds
+    assert "device_time" not in {row.metric for row in timing.measure(bench)} and "profiled" not in bench.seconds

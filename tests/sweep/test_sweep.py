@@ -93,7 +93,7 @@ def test_a_fixed_configuration_is_one_trial_with_the_defaults_elsewhere(grid_of)
 
 def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
     row = """model: small, d_model: 64, d_ff: 32, num_layers: 3, num_heads: 2, vocab_size: 11, context_length: 7,
-        batch_size: 3, precision: tf32, compile: model, compile_mode: max-autotune, checkpointing: sqrt,
+        batch_size: 3, precision: tf32, compile: model, compile_mode: max-autotune, capture: step, checkpointing: sqrt,
         attention: sdpa, causal: false, optimizer: adamw_loop, zero_grad: before_backward, world_size: 2, nodes: 2,
         ddp: flat, bucket_bytes: 1000, device: cuda:H200,
         mode: forward, warmup_steps: 0, measure_steps: 1, max_seconds: 0.5, cold_l2: true, profiler: nsys,
@@ -1043,3 +1043,9 @@ def test_the_page_says_how_many_trials_each_packaged_sweep_has_and_its_example_i
         "name: s\ngrids:\n  - workloads: [timing]\n    axes:\n      precision: [bf61]\n"
     )
     assert error_of(load_sweep, str(tmp_path / "mine.yaml")).removeprefix(f"{tmp_path}/") in page
+
+
+def test_a_workload_of_an_earlier_version_is_refused_with_what_has_taken_its_place(tmp_path):
+    (tmp_path / "s.yaml").write_text("name: s\ngrids:\n- workloads: [busy]\n  fixed: {model: tiny}\n")
+    with pytest.raises(RequestError, match=r"busy is no more; timing tells .*step\.device_time"):
+        load_sweep(str(tmp_path / "s.yaml"))

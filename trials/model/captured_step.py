@@ -20,6 +20,11 @@ def check_capture(config: TrialConfig) -> None:
         raise UnsupportedError(
             f"compile_mode {config.compile_mode} records CUDA graphs of its own; use capture without it"
         )
+    if config.precision == "fp16" and config.mode == "train_step" and config.optimizer != "adamw_fused":
+        raise UnsupportedError(
+            f"with precision fp16 and optimizer {config.optimizer} the host waits for the gradient scaler's verdict in "
+            "each step, which no graph can; adamw_fused leaves it on the device"
+        )
 
 
 def capture_phases(step: TrainingStep) -> tuple[Phase, ...]:

@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-MEASURING_VERSION = 1
+MEASURING_VERSION = 2
 """Raised when a change to the measuring code makes earlier results incomparable; part of every environment."""
 
 
