@@ -444,15 +444,17 @@ def test_work_that_the_host_launches_too_late_is_queued_behind_a_longer_sleep() 
             time.sleep(0.002)
             torch.zeros(1, device="cuda")
 
-    timer = QueuedTimer([Phase(name="forward", run=slow_to_launch)], "cuda", warmup=2)
-    taken = [timer() for _ in range(7)]
+    timer = QueuedTimer([Phase(name="forward", run=slow_to_launch)], "cuda", warmup=2, measured=5)
+    warmup = [timer() for _ in range(2)]
+    timer.begin_measuring()
+    taken = warmup + [timer() for _ in range(5)]
     assert all(one.step < 0.001 and (one.enqueue or 0) > 0.006 for one in taken) and not timer.waited_for_host
 
 
 def test_on_a_cpu_phases_are_intervals_of_their_own_and_make_up_the_step() -> None:
     phases = [Phase(name=name, run=lambda: time.sleep(0.02)) for name in ("forward", "backward")]
     dropped: list[bool] = []
-    timer = QueuedTimer(phases, "cpu", warmup=3, drop=lambda: dropped.append(True))
+    timer = QueuedTimer(phases, "cpu", warmup=1, measured=3, drop=lambda: dropped.append(True))
     taken = [timer() for _ in range(4)]
     assert all(min(one.phases) >= 0.02 and one.step == sum(one.phases) for one in taken) and len(dropped) == 4
 

@@ -33,10 +33,17 @@ class Series(Generic[Taken]):
     """time.monotonic() when they ended."""
 
 
-def take_series(bench: Workbench, run: Callable[[], Taken], seconds: Callable[[Taken], float]) -> Series[Taken]:
+def take_series(
+    bench: Workbench,
+    run: Callable[[], Taken],
+    seconds: Callable[[Taken], float],
+    *,
+    before_measuring: Callable[[], object] = lambda: None,
+) -> Series[Taken]:
     """Runs warm-up and measured iterations by the configuration's protocol.
 
     `run` is one iteration, which leaves no work behind on the device; `seconds` is the time of what it returned.
+    `before_measuring` is called between the two.
     """
     config = bench.config
     device_type = config.device_type
@@ -55,6 +62,7 @@ def take_series(bench: Workbench, run: Callable[[], Taken], seconds: Callable[[T
     warmup_from = time.monotonic()
     with bench.account("warmup"):
         watched, was_steady = repeat(run_watched, config.warmup_steps, steady, WARMUP_LIMIT, config.max_seconds)
+    before_measuring()
     cpu_before = read_cpu_time()
     since = time.monotonic()
     with bench.account("measured"):

@@ -15,10 +15,10 @@ import torch
 
 from lmsweep.trials.spec.config import Auto
 from lmsweep.trials.timing.clock import Clock, Iteration, Phase, clock_for, time_iteration
-from lmsweep.trials.timing.stopping import WINDOW
 
-AT_ONCE = WINDOW
-"""Iterations that are queued together: `auto` decides after each so many."""
+AT_ONCE = 20
+"""Iterations that are queued together at most: the pause between such groups lets a GPU cool that is at its power
+limit, and its clocks rise."""
 SECONDS_AT_ONCE = 0.2
 """Fewer are queued together where they would take longer than this."""
 FIRST_SLEEP, LONGEST_SLEEP = 1_000_000, 512_000_000
@@ -38,18 +38,18 @@ class QueuedTimer:
         device_type: str,
         *,
         warmup: int | Auto,
+        measured: int | Auto,
         before_each: Callable[[], object] | None = None,
         drop: Callable[[], object] = lambda: None,
     ) -> None:
-        """warmup: how many iterations are no measured ones, so that none of them is queued together with those;
-        `before_each` runs before every phase, `drop` after every iteration; neither is timed.
+        """warmup, measured: iterations before `begin_measuring` and after it; no more are queued. `before_each` runs
+        before every phase, `drop` after every iteration; neither is timed.
         """
         self._phases = phases
         self._device_type = device_type
-        self._warmup = AT_ONCE if warmup == "auto" else warmup
+        self._left, self._measured = warmup, measured
         self._before_each = before_each
         self._drop = drop
-        self._taken = 0
         self._at_once = 1
         self._sleep = FIRST_SLEEP
         self._queued: deque[Iteration] = deque()
@@ -61,11 +61,18 @@ class QueuedTimer:
         if self._device_type != "cuda":
             return self.from_idle()
         if not self._queued:
-            left = self._warmup - self._taken
-            self._queued.extend(self._take(min(self._at_once, left) if left > 0 else self._at_once))
+            count = self._at_once if self._left == "auto" else max(1, min(self._at_once, self._left))
+            self._queued.extend(self._take(count))
             self._at_once = max(1, min(AT_ONCE, int(SECONDS_AT_ONCE / self._queued[-1].step)))
-        self._taken += 1
+        if self._left != "auto":
+            self._left -= 1
         return self._queued.popleft()
+
+    def begin_measuring(self) -> None:
+        """To be called when the warm-up has ended: what was queued with its last iteration is no measured one."""
+        self._queued.clear()
+        self._left = self._measured
+        self.waited_for_host = False
 
     def from_idle(self, clock: Clock | None = None) -> Iteration:
         """One iteration whose phases each begin on an idle device, so that their times hold the launch; by this clock

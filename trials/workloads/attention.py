@@ -55,7 +55,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         if config.compiles:
             yield from _compile(bench, step, timer)
         watch.wait()
-        series = take_series(bench, timer, attrgetter("step"))
+        series = take_series(bench, timer, attrgetter("step"), before_measuring=timer.begin_measuring)
         latencies: list[Iteration] = []
         traced: list[DeviceTime] = []
         if config.device_type == "cuda":
@@ -77,6 +77,7 @@ def _timer(config: TrialConfig, step: AttentionStep) -> QueuedTimer:
         [Phase(name=name, run=getattr(step, name)) for name in PHASES],
         config.device_type,
         warmup=config.warmup_steps,
+        measured=config.measure_steps,
         before_each=l2_flusher() if config.cold_l2 else None,
         drop=step.drop,
     )

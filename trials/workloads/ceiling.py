@@ -31,10 +31,10 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         Phase(name="matmul", run=lambda: torch.mm(one, other, out=product)),
         Phase(name="copy", run=lambda: copy.copy_(one)),
     ]
-    timer = QueuedTimer(phases, config.device_type, warmup=config.warmup_steps)
+    timer = QueuedTimer(phases, config.device_type, warmup=config.warmup_steps, measured=config.measure_steps)
     with Watch(config.device_type) as watch, bench.quiet():
         watch.wait()
-        series = take_series(bench, timer, attrgetter("step"))
+        series = take_series(bench, timer, attrgetter("step"), before_measuring=timer.begin_measuring)
     limit = (Flag.HOST_BOUND,) if timer.waited_for_host else ()
     flags = limit + series.flags + doubts(watch, since=series.since, until=series.until)
     work = {"matmul": 2.0 * width**3, "copy": 2.0 * one.nbytes}
