@@ -55,7 +55,7 @@ def check_key(name: str, option: str) -> None:
 
 def label(value: object) -> str:
     """The text of a key's value in a table and on the command line."""
-    if _is_null(value):
+    if is_null(value):
         return NO_VALUE
     if isinstance(value, bool | np.bool_):
         return "true" if value else "false"  # as a sweep file has it
@@ -73,7 +73,7 @@ def natural_ranks(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
     parameters = _parameters_of_models(frame) if name == "model" else {}
 
     def sort_key(value: Any) -> tuple[Any, ...]:
-        if _is_null(value):
+        if is_null(value):
             return (0,)
         if value in parameters:
             return 1, parameters[value], value
@@ -86,7 +86,8 @@ def natural_ranks(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
     return ranks[codes]
 
 
-def _is_null(value: object) -> bool:
+def is_null(value: object) -> bool:
+    """Whether the value of a key column is null."""
     return bool(pd.isna(value))  # type: ignore[call-overload]  # a cell of a key column is a scalar
 
 

@@ -33,7 +33,7 @@ def reciprocal_rms(results: Results) -> Listing:
         frame=reciprocal_rms_table(results.of("precision")),
         keys=["type", "cast"],
         units={"value": "1"},
-        notes=["cast: whether x is cast to float32 before it is squared; inf and 0 are results of the dtype's range"],
+        notes=["cast: whether x is cast to float32 before it is squared; inf and 0 result from overflow of the dtype"],
     )
 
 

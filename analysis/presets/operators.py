@@ -28,7 +28,7 @@ def operators(results: Results) -> Listing:
         units={name: unit for name, unit in units.items() if name in frame},
         conditions=common_conditions(rows, keys),
         notes=[
-            "self: without the operators called inside; all numbers are per step; profiling slows down the host",
+            "self: time excluding the operators called inside; all numbers are per step; profiling slows down the host",
         ],
     )
 
