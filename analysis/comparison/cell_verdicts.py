@@ -53,16 +53,16 @@ def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Float
         ["no result", "failed", "fixed", larger, smaller, "same"],
         "ambiguous",
     )
-    told = {}
+    columns = {}
     if processes.max(initial=0) > 1:
-        told["processes"] = [_told(*each) for each in zip(*processes, *spreads, strict=True)]
+        columns["processes"] = [_processes_text(*each) for each in zip(*processes, *spreads, strict=True)]
     flags = row.groupby("place")["flags"].agg(_together)
     return pd.DataFrame(
-        {**medians, **numbers, **told, "verdict": verdict, "flags": flags.reindex(range(count)).to_list()}
+        {**medians, **numbers, **columns, "verdict": verdict, "flags": flags.reindex(range(count)).to_list()}
     )
 
 
-def _told(baseline: float, contrast: float, of_baseline: float, of_contrast: float) -> str:
+def _processes_text(baseline: float, contrast: float, of_baseline: float, of_contrast: float) -> str:
     """The number of processes on each side, and the spread of their medians in per cent."""
     sides = ((baseline, of_baseline), (contrast, of_contrast))
     return ", ".join(f"{k:.0f}" + (f" ({100 * spread:.2g} %)" if k > 1 else "") for k, spread in sides)

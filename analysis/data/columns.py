@@ -49,7 +49,9 @@ def check_key(name: str, option: str) -> None:
     if name in KEY_COLUMNS:
         return
     if name in _CONTENTS:
-        raise RequestError(f"{option} {name}: the cells hold this column; choose it with --value PHASE.METRIC")
+        raise RequestError(
+            f"{option} {name}: the cells show this column; choose values with --value PHASE.METRIC"
+        )
     raise RequestError(f"{option} {name}: no such column{choices(name, KEY_COLUMNS)}")
 
 

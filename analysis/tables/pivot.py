@@ -112,7 +112,7 @@ def pivot(frame: pd.DataFrame, *, rows: list[str], cols: list[str], values: list
     chosen = select(frame, where)
     cells = pd.concat([cells_of(frame, chosen, value) for value in values], ignore_index=True)
     if cells.empty:
-        raise RequestError("there is nothing to show: no result is left for this choice of values and --where")
+        raise RequestError("there is nothing to show: no result matches these values and --where")
     return arrange(cells, rows=rows, cols=cols, values=values)
 
 
@@ -137,7 +137,7 @@ def arrange(cells: pd.DataFrame, *, rows: list[str], cols: list[str], values: li
         **frames,
         units={value: unit_of(cells, value) for value in values},
         conditions=common_conditions(cells, [*rows, *cols]),
-        differing={name: _few(_readings(cells, name)) for name in _told_apart_by(cells, [*rows, *cols])},
+        differing={name: _few(_readings(cells, name)) for name in _distinguishing(cells, [*rows, *cols])},
         notes=process_notes(cells),
     )
 
@@ -184,16 +184,16 @@ def default_layout(
 
 def varying_keys(cells: pd.DataFrame, rows: list[str], cols: list[str]) -> list[str]:
     """Return `rows` and the keys, in neither list, that distinguish the results."""
-    return [*rows, *_told_apart_by(cells, [*rows, *cols])]
+    return [*rows, *_distinguishing(cells, [*rows, *cols])]
 
 
-def _told_apart_by(cells: pd.DataFrame, told: list[str]) -> list[str]:
-    """The keys, other than those told already, in which the results differ; those that FOLLOWS has only where they
-    differ although what they follow is the same.
+def _distinguishing(cells: pd.DataFrame, shown: list[str]) -> list[str]:
+    """The keys not in `shown` in which the results differ. Keys of FOLLOWS are included only if results differ in them
+    although they agree in the keys that determine them.
     """
     found: list[str] = []
     for name in dict.fromkeys((*CONDITIONS, *DISTINGUISHING_COLUMNS)):
-        if name in told or cells[name].nunique(dropna=False) < 2:
+        if name in shown or cells[name].nunique(dropna=False) < 2:
             continue
         leading = [*FOLLOWS.get(name, ())]
         if not leading or cells.groupby(leading, dropna=False)[name].nunique(dropna=False).max() > 1:
@@ -202,7 +202,7 @@ def _told_apart_by(cells: pd.DataFrame, told: list[str]) -> list[str]:
 
 
 def _readings(cells: pd.DataFrame, name: str) -> list[str]:
-    """How the values of a key read, in natural order."""
+    """The texts of a key's values, in natural order."""
     return list(dict.fromkeys(map(label, cells[name].iloc[np.argsort(natural_ranks(cells, name))])))
 
 
@@ -256,7 +256,9 @@ def _check_unambiguous(cells: pd.DataFrame, places: NDArray[np.int64], keys: lis
     example = groups.get_group(places[crowded].min())
     cell = ", ".join(f"{name} {label(example[name].iloc[0])}" for name in keys)
     if not differing:
-        raise RequestError(f"the cell of {cell} holds {len(example)} attempts of one measurement; choose an attempt_id")
+        raise RequestError(
+            f"the cell of {cell} holds {len(example)} attempts of one measurement; choose an attempt_id"
+        )
     missing: list[str] = []
     for name in sorted(differing, key=lambda name: name not in CONDITIONS):
         if crowd.groupby([places[crowded], *missing], dropna=False)[name].nunique(dropna=False).max() > 1:

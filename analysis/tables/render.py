@@ -1,4 +1,4 @@
-"""A table as text: for the terminal, for Markdown, LaTeX, Typst and HTML, and as CSV for machines."""
+"""Prints a table as plain text, Markdown, LaTeX, Typst or HTML, and its numbers as CSV."""
 
 import html
 import re

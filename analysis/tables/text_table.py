@@ -100,8 +100,8 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
         units[name] = choose_unit(unit, frame[list(columns)].to_numpy(float, na_value=np.nan).ravel())
     missing = pd.Series([None] * len(frame), frame.index, dtype=object)
     statuses, flags, reasons = (frame.get(name, missing).to_list() for name in ("status", "flags", "reason"))
-    doubts = [[*(words or ()), *filter(None, [reason])] for words, reason in zip(flags, reasons, strict=True)]
-    letters = _letters(word for words in doubts for word in words)
+    marks = [[*(words or ()), *filter(None, [reason])] for words, reason in zip(flags, reasons, strict=True)]
+    letters = _letters(word for words in marks for word in words)
     texts: list[list[str]] = []
     for name in shown:
         if name in listing.decimals:
@@ -117,7 +117,7 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
         else:
             texts.append([escape(label(value)) for value in frame[name]])
     marked = shown.index(listing.marked) if listing.marked else 0
-    for line, (status, words) in enumerate(zip(statuses, doubts, strict=True)):
+    for line, (status, words) in enumerate(zip(statuses, marks, strict=True)):
         if status not in (None, Status.OK):
             texts[0][line] = escape(status)
         if words:
@@ -134,9 +134,9 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     )
 
 
-def _letters(doubts: Iterable[str]) -> dict[str, str]:
+def _letters(marks: Iterable[str]) -> dict[str, str]:
     """A letter for each flag and each reason, in order of appearance."""
-    noted = dict.fromkeys(filter(None, doubts))
+    noted = dict.fromkeys(filter(None, marks))
     return {what: chr(ord("a") + i) if i < 26 else str(i) for i, what in enumerate(noted)}
 
 

@@ -342,14 +342,14 @@ def test_where_takes_several_values_with_commas_and_nulls_as_a_dash(hardware: pd
     ("request_", "message"),
     [
         ({"rows": "modell"}, r"--rows modell: no such column; did you mean model\? \(one of: "),
-        ({"cols": "metric"}, r"--cols metric: the cells hold this column; choose it with --value"),
+        ({"cols": "metric"}, r"--cols metric: the cells show this column; choose values with --value"),
         ({"values": "step.tiem"}, r"--value step.tiem: the store has no such value; did you mean step.time\?"),
         ({"values": "optimizer.tflops"}, r"--value optimizer.tflops: the store has no such value"),
         ({"model": "smal"}, r"--where model=smal: the store has no such result; did you mean small\? \(one of: "),
         ({"modell": "small"}, r"--where modell: no such column; did you mean model\?"),
         ({"rows": ""}, r"at least one key in --rows"),
         ({"rows": "model model"}, r"model is given twice"),
-        ({"model": "2.7b", "device": "cpu"}, r"no result is left"),
+        ({"model": "2.7b", "device": "cpu"}, r"no result matches these values"),
     ],
 )
 def test_a_wrong_request_is_refused_with_what_is_right(
