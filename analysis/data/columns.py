@@ -49,9 +49,7 @@ def check_key(name: str, option: str) -> None:
     if name in KEY_COLUMNS:
         return
     if name in _CONTENTS:
-        raise RequestError(
-            f"{option} {name}: the cells show this column; choose values with --value PHASE.METRIC"
-        )
+        raise RequestError(f"{option} {name}: the cells show this column; choose values with --value PHASE.METRIC")
     raise RequestError(f"{option} {name}: no such column{choices(name, KEY_COLUMNS)}")
 
 

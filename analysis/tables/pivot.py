@@ -256,9 +256,7 @@ def _check_unambiguous(cells: pd.DataFrame, places: NDArray[np.int64], keys: lis
     example = groups.get_group(places[crowded].min())
     cell = ", ".join(f"{name} {label(example[name].iloc[0])}" for name in keys)
     if not differing:
-        raise RequestError(
-            f"the cell of {cell} holds {len(example)} attempts of one measurement; choose an attempt_id"
-        )
+        raise RequestError(f"the cell of {cell} holds {len(example)} attempts of one measurement; choose an attempt_id")
     missing: list[str] = []
     for name in sorted(differing, key=lambda name: name not in CONDITIONS):
         if crowd.groupby([places[crowded], *missing], dropna=False)[name].nunique(dropna=False).max() > 1:
