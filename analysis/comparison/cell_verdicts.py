@@ -16,11 +16,14 @@ from lmsweep.trials.analytic.median_interval import Floats
 SIDES = ("baseline", "contrast")
 
 
-def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Floats) -> pd.DataFrame:
+def judge(
+    cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Floats, *, by_ranks: bool = True
+) -> pd.DataFrame:
     """Return the columns of `Comparison.frame` other than the keys, one row per cell in the given order.
 
     cells: rows of `cells_of_sides` with the columns `cell` and `side`; order: the values of `cell`; unit: of the
-    medians; least: the smallest difference that counts for each cell, as a share.
+    medians; least: the smallest difference that counts for each cell, as a share; by_ranks: whether a difference must
+    also be significant by ranks, for which there must be some ten samples.
     """
     count = len(order)
     place = pd.Series(np.arange(count), index=order)
@@ -43,7 +46,8 @@ def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Float
         processes[side], spreads[side] = pooled["processes"].fillna(0), pooled["spread"]
         have[of_side["place"][of_side["median"].notna()], side] = True
     numbers["p"] = holm(numbers["p"])
-    found = direction(numbers["ratio"], numbers["ratio_low"], numbers["ratio_high"], numbers["p"], least)
+    p = numbers["p"] if by_ranks else np.zeros(count)
+    found = direction(numbers["ratio"], numbers["ratio_low"], numbers["ratio_high"], p, least)
     # Zeros have no ratio.
     ends = [medians[f"{name}{end}"] for name in SIDES for end in ("", LOW, HIGH)]
     found[np.isnan(found) & (np.ptp(ends, axis=0) == 0)] = 0

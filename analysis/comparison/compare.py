@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.comparison.cell_verdicts import judge
+from lmsweep.analysis.comparison.device_first import HOST_LIMITED, device_value, judge_by_device, summary
 from lmsweep.analysis.comparison.pairing import cells_of_sides, check_equal, check_one_result, may_differ
 from lmsweep.analysis.comparison.tests import SIGNIFICANCE, least_p
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, check_key, natural_ranks
@@ -19,10 +20,11 @@ from lmsweep.trials.spec.config import RequestError
 LEAST_ON_GPU, LEAST_ELSEWHERE = 0.02, 0.05
 """Default smallest differences that count, as shares; two runs of the same program often differ by this much."""
 
-VERDICTS = ("slower", "faster", "more", "less", "same", "ambiguous", "failed", "fixed", "no result")
+VERDICTS = ("slower", "faster", "more", "less", "same", HOST_LIMITED, "ambiguous", "failed", "fixed", "no result")
 """slower, faster (times) and more, less (other units): the contrast differs by at least the smallest difference that
 counts. same: the difference is smaller, with 95 % confidence. ambiguous: the samples do not decide. failed, fixed: only
-the baseline, only the contrast has a result. no result: neither has one."""
+the baseline, only the contrast has a result. no result: neither has one. host-limited: wall times differ and device
+times agree, or are unknown and the host was slow or busy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,8 @@ class Comparison:
     """Keys that have the same value in all cells, and the value."""
     title: str
     """The caption of the table."""
+    summary: str
+    """One sentence about all cells, of times; else empty."""
     unpaired: tuple[int, int]
     """Number of cells that only the baseline has, and that only the contrast has."""
     least: tuple[float, ...]
@@ -51,6 +55,7 @@ class Comparison:
 
     def listing(self) -> Listing:
         """Return the comparison as a table for `lmsweep.analysis.render`."""
+        units = {"baseline": self.unit, "contrast": self.unit, "ratio": "1", "wall_ratio": "1", "p": "1"}
         counts = Counter(self.frame["verdict"])
         found = ", ".join(f"{counts[word]} {word}" for word in VERDICTS if counts[word])
         counted = " or ".join(f"{100 * least:g} %" for least in self.least)
@@ -60,10 +65,10 @@ class Comparison:
             notes.append(f"Unpaired cells: {self.unpaired[0]} in the baseline, {self.unpaired[1]} in the contrast.")
         notes += self.warnings
         return Listing(
-            title=self.title,
+            title=f"{self.title}\n{self.summary}" if self.summary else self.title,
             frame=self.frame,
             keys=self.keys,
-            units={"baseline": self.unit, "contrast": self.unit, "ratio": "1", "p": "1"},
+            units={name: units[name] for name in units if name in self.frame},
             together=("baseline", "contrast"),
             marked="verdict",  # the flags are of both sides
             conditions=self.conditions,
@@ -123,7 +128,16 @@ def compare(
     unit = units[0] if len(units) else "s"
     usual = np.where(first["device"] == "cpu", LEAST_ELSEWHERE, LEAST_ON_GPU)
     floors = usual if least is None else np.full(len(first), least)
-    frame = frame.join(judge(cells, first["cell"].to_numpy(), unit, floors))
+    judged = judge(cells, first["cell"].to_numpy(), unit, floors)
+    summary_of_all = ""
+    if values is None and unit == "s":
+        judged = judge_by_device(judged, whole, cells, first["cell"].to_numpy(), floors)
+        summary_of_all = summary(judged)
+        if "clock" in judged:
+            by_device = judged["clock"].to_numpy() == "device"
+            frame["value"] = frame["value"].mask(by_device, frame["value"].map(device_value))
+            judged = judged.drop(columns="clock")
+    frame = frame.join(judged)
     sides_told = [f"{stores[1]} against {stores[0]}"] if stores else []
     sides_told += [f"{name} {after} against {before}" for name, (before, after) in between.items()]
     return Comparison(
@@ -132,6 +146,7 @@ def compare(
         unit=unit,
         conditions=common_conditions(cells, [*keys, *free]),
         title=f"{'; '.join(sides_told) or 'contrast against baseline'}: ratio of medians and 95 % interval",
+        summary=summary_of_all,
         unpaired=unpaired,
         least=tuple(sorted(set(floors.tolist()))),
         warnings=_warnings(cells, len(first)),
@@ -163,6 +178,8 @@ def _warnings(cells: pd.DataFrame, count: int) -> tuple[str, ...]:
     measured = cells[cells["min"] < cells["max"]]  # constant samples need no statistics
     of_side = measured.groupby(["cell", "side"])["n"].agg(["size", "sum"])
     found = []
+    if cells["device"].eq("cpu").any() and (cells["unit"] == "s").any():
+        found.append("On a CPU device time is wall time.")
     if len(of_side) and of_side["size"].min() == 1:
         found.append(
             "Cells with one process on a side: their intervals do not include variation between processes. "

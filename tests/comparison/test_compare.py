@@ -296,7 +296,7 @@ def test_a_doubt_about_either_side_stands_at_the_verdict(lmsweep: Command, tmp_p
     attempts.ok(gpu(batch_size=4), {"step.time": samples(0.1, STEADY)})
     attempts.ok(gpu(batch_size=8), {"step.time": samples(0.2, STEADY)}, flags=(Flag.HOST_BOUND,))
     done = lmsweep("compare", attempts.store.location, "--baseline", "batch_size=4", "--contrast", "batch_size=8")
-    assert "slower [a]\n" in done.stdout and "[a] host_bound: " in done.stdout
+    assert "host-limited [a]\n" in done.stdout and "[a] host_bound: " in done.stdout
 
 
 def test_the_gate_exits_with_1_where_something_no_longer_runs(lmsweep: Command, tmp_path: Path) -> None:

@@ -1,0 +1,99 @@
+"""Verdicts about hardware: by device time where it is known, so that a slow host makes no device slower.
+
+Device time repeats within 0.6 % on a busy host, where the wall time of the same step varies by a third
+(docs/performance.md). Wall time stands beside it; what the two ratios differ by is due to the host.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from lmsweep.analysis.comparison.cell_verdicts import judge
+from lmsweep.analysis.comparison.pairing import cells_of_sides
+from lmsweep.analysis.data.selection import values_in
+from lmsweep.analysis.tables.listing import HIGH, LOW
+from lmsweep.trials.analytic.median_interval import Floats
+from lmsweep.trials.results.outcome import Flag
+
+HOST_LIMITED = "host-limited"
+"""The verdict where wall times differ and device times agree, or are unknown and the host was slow or busy."""
+
+_ENDS = ("", LOW, HIGH)
+_BY_DEVICE = tuple(f"{name}{end}" for name in ("baseline", "contrast", "ratio") for end in _ENDS)
+_PROCESS = ["side", "attempt_id", "workload", "phase"]
+
+
+def device_value(value: str) -> str:
+    """Return the device time that belongs to a wall time: `step.device_time` of `step.time`."""
+    return value.removesuffix(".time") + ".device_time"
+
+
+def judge_by_device(
+    wall: pd.DataFrame, whole: pd.DataFrame, cells: pd.DataFrame, order: NDArray[np.int64], least: Floats
+) -> pd.DataFrame:
+    """Return the verdicts of `judge` on wall times, replaced by those on device times where both sides have these.
+
+    wall: what `judge` returned; whole: the rows of both sides; cells: their wall times by cell, from `cells_of_sides`.
+    Adds `clock`, device or wall, and `wall_ratio` with its interval, if any cell has device times.
+    """
+    limited = np.array([bool({Flag.HOST_BOUND, Flag.BUSY_HOST} & set(flags)) for flags in wall["flags"]])
+    differs = wall["verdict"].isin(["slower", "faster"]).to_numpy()
+    device = _device_cells(whole, cells)
+    if device is None:
+        return wall.assign(verdict=wall["verdict"].mask(limited & differs, HOST_LIMITED))
+    judged = judge(device, order, "s", least, by_ranks=False)
+    known = judged["ratio"].notna().to_numpy()
+    verdict = judged["verdict"].where(known, wall["verdict"])
+    agree = np.where(known, judged["verdict"] == "same", limited)
+    found = wall.assign(
+        **{name: judged[name].where(known, wall[name]) for name in _BY_DEVICE},
+        **{f"wall_ratio{end}": wall[f"ratio{end}"] for end in _ENDS},
+        p=wall["p"].mask(known),
+        verdict=verdict.mask(agree & differs, HOST_LIMITED),
+        clock=np.where(known, "device", "wall"),
+    )
+    return found if found["p"].notna().any() else found.drop(columns="p")
+
+
+def _device_cells(whole: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame | None:
+    """The device times of the processes whose wall times are in `cells`, with their cell; None if there are none."""
+    known = values_in(whole)
+    wanted = [device_value(value) for value in cells["value"].unique()]
+    if not (present := [value for value in wanted if value in known]):
+        return None
+    times = cells_of_sides(whole, present)
+    times = times[times["median"].notna()].drop(columns="cell", errors="ignore")
+    found = times.merge(cells[[*_PROCESS, "cell"]].drop_duplicates(), on=_PROCESS)
+    return None if found.empty else found
+
+
+def summary(frame: pd.DataFrame) -> str:
+    """Return one sentence about all cells: the geometric means of their ratios, and what the host explains."""
+    count = f"{len(frame)} cell{'s' if len(frame) > 1 else ''}"
+    if "clock" not in frame:
+        limited = int((frame["verdict"] == HOST_LIMITED).sum())
+        ratio = _mean_ratio(frame["ratio"].dropna())
+        words = [f"{count}: time {ratio}"] if ratio else [count]
+        return "; ".join([*words, *([f"{limited} {HOST_LIMITED}"] if limited else [])])
+    known = frame[frame["clock"] == "device"]
+    wall, device = (np.exp(np.log(known[name]).mean()) for name in ("wall_ratio", "ratio"))
+    limited = int((frame["verdict"] == HOST_LIMITED).sum())
+    return (
+        f"{count}: device time {_mean_ratio(known['ratio'])}, wall time {wall:.3g}x, of which the host explains "
+        f"{wall / device:.3g}x; {limited} {HOST_LIMITED}"
+    )
+
+
+def _mean_ratio(ratios: Sequence[float] | pd.Series) -> str:
+    """Geometric mean and, of three ratios and more, the 95 % interval of Student's t on their logarithms."""
+    logs = np.log(np.asarray(ratios, dtype=float))
+    if not len(logs):
+        return ""
+    mean = np.exp(logs.mean())
+    if len(logs) < 3:
+        return f"{mean:.3g}x"
+    reach = stats.t.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / np.sqrt(len(logs))
+    return f"{mean:.3g}x [{mean * np.exp(-reach):.3g}, {mean * np.exp(reach):.3g}]"

@@ -1,0 +1,108 @@
+"""Verdicts about hardware: device time decides, and wall time says how much of a difference is the host's."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lmsweep import analysis
+from lmsweep.analysis.comparison.compare import Comparison, compare, select_sides
+from lmsweep.analysis.tables.render import render
+from lmsweep.trials.results.outcome import Flag
+from tests.support.made_up_results import H200, Attempts, config, samples
+
+H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=85_017_493_504)
+STEADY = 2e-3
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Attempts:
+    return Attempts(tmp_path / "results")
+
+
+def times(device: float | None, wall: float, count: int = 5) -> dict[str, Any]:
+    found: dict[str, Any] = {"step.time": samples(wall, 0.05)}
+    return found if device is None else found | {"step.device_time": samples(device, STEADY)[:count]}
+
+
+def of(attempts: Attempts, key: str, baseline: Any, contrast: Any, **options: Any) -> Comparison:
+    sides = select_sides(analysis.load(attempts.store, pooled=False), {key: str(baseline)}, {key: str(contrast)})
+    return compare(sides.baseline, sides.contrast, between=sides.between, **options)
+
+
+def gpu(**fields: Any) -> Any:
+    return config(device="cuda", **fields)
+
+
+def test_two_runs_on_a_busy_host_differ_in_wall_time_and_in_no_verdict(attempts: Attempts) -> None:
+    for model_width, host in ((64, 0.69), (128, 1.0), (256, 1.35)):
+        for batch_size, factor in ((1, 1.0), (2, host)):
+            attempts.ok(gpu(d_model=model_width, batch_size=batch_size), times(0.012, 0.046 * factor))
+    found = of(attempts, "batch_size", 1, 2)
+    assert list(found.frame["verdict"]) == ["host-limited", "same", "host-limited"]
+    assert found.frame["ratio"].tolist() == pytest.approx([1, 1, 1], rel=1e-3)
+    assert found.frame["wall_ratio"].tolist() == pytest.approx([0.69, 1, 1.35], rel=1e-3)
+    assert found.summary.startswith("3 cells: device time 1x [") and found.summary.endswith("; 2 host-limited")
+
+
+def test_devices_are_compared_by_device_time_and_the_summary_says_what_the_host_explains(attempts: Attempts) -> None:
+    for width, one, other in ((64, 1.40, 3.0), (128, 1.38, 2.1), (256, 1.36, 1.36)):
+        attempts.ok(gpu(d_model=width), times(0.010 * one, 0.020 * other), H100)
+        attempts.ok(gpu(d_model=width), times(0.010, 0.020), H200)
+    found = of(attempts, "device_name", H100.device_name, H200.device_name)
+    assert set(found.frame["verdict"]) == {"faster"} and set(found.frame["value"]) == {"step.device_time"}
+    assert found.frame["baseline"][0] == pytest.approx(0.014)
+    text = render(found.listing(), "text")
+    assert "3 cells: device time 0.725x [" in text and "of which the host explains 0.676x; 0 host-limited" in text
+    assert text.index("device time 0.725x") < text.index("wall_ratio")
+
+
+def test_two_traced_steps_are_enough_where_devices_differ(attempts: Attempts) -> None:
+    attempts.ok(gpu(), times(0.0138, 0.046, count=2), H100)
+    attempts.ok(gpu(), times(0.0100, 0.046, count=2), H200)
+    assert list(of(attempts, "device_name", H100.device_name, H200.device_name).frame["verdict"]) == ["faster"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "verdict"), [(None, "slower"), (Flag.HOST_BOUND, "host-limited"), (Flag.BUSY_HOST, "host-limited")]
+)
+def test_where_device_times_are_unknown_the_flags_of_the_host_decide(attempts, flag, verdict) -> None:
+    attempts.ok(gpu(batch_size=1), times(None, 0.02))
+    attempts.ok(gpu(batch_size=2), times(0.012, 0.04), flags=(flag,) if flag else ())
+    found = of(attempts, "batch_size", 1, 2)
+    assert list(found.frame["verdict"]) == [verdict] and list(found.frame["value"]) == ["step.time"]
+
+
+def test_wall_times_that_are_asked_for_are_judged_as_they_are(attempts: Attempts) -> None:
+    attempts.ok(gpu(batch_size=1), times(0.012, 0.02))
+    attempts.ok(gpu(batch_size=2), times(0.012, 0.04))
+    assert list(of(attempts, "batch_size", 1, 2, values=["step.time"]).frame["verdict"]) == ["slower"]
+
+
+def test_on_a_cpu_device_time_is_wall_time(attempts: Attempts) -> None:
+    attempts.ok(config(batch_size=1), {"step.time": samples(0.02, STEADY)})
+    attempts.ok(config(batch_size=2), {"step.time": samples(0.04, STEADY)})
+    found = of(attempts, "batch_size", 1, 2)
+    assert list(found.frame["verdict"]) == ["slower"] and "wall_ratio" not in found.frame
+    assert "On a CPU device time is wall time." in render(found.listing(), "text")
+
+
+def test_a_host_that_is_busy_in_bursts_makes_no_device_faster_or_slower(attempts: Attempts) -> None:
+    """Idle and busy stretches of 30 iterations on average; a busy host makes a step up to three times as long."""
+    random = np.random.default_rng(0)
+    cells = 100
+    for width in range(2, 2 + cells):
+        for batch_size in (1, 2):
+            busy, wall = bool(random.integers(2)), []
+            factor = 1 + 2 * random.random()
+            for _ in range(10):
+                busy ^= random.random() < 1 / 30
+                wall.append(0.02 * (factor if busy else 1) * np.exp(0.01 * random.standard_normal()))
+            device = 0.012 * np.exp(0.002 * random.standard_normal(5)) * np.exp(0.002 * random.standard_normal())
+            found = {"step.time": tuple(wall), "step.device_time": tuple(device)}
+            attempts.ok(gpu(d_model=2 * width, batch_size=batch_size), found)
+    verdicts = of(attempts, "batch_size", 1, 2).frame["verdict"].value_counts()
+    assert verdicts.get("faster", 0) + verdicts.get("slower", 0) <= 0.05 * cells
+    assert verdicts["host-limited"] >= 0.3 * cells, "the wall times did differ"
