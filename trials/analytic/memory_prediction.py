@@ -82,7 +82,7 @@ def upper_bound(config: TrialConfig, subject: Subject) -> int:
     parameters = parameter_count(**{name: value for name, value in size.items() if name != "num_heads"})
     peaks = [step_peak_bytes(mode="train_step", autocast=autocast, **size, **shape) for autocast in (False, True)]
     # Gradients kept from step to step, or foreach's copies of them, and as much again for what is not counted here.
-    return 2 * max(peaks) + 8 * parameters
+    return int(2 * max(peaks) + 8 * parameters)
 
 
 def memory_config(config: TrialConfig) -> TrialConfig:

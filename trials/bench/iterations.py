@@ -84,4 +84,5 @@ def count_disturbances(device_type: str) -> int:
     if device_type != "cuda":
         return graphs
     memory = torch.cuda.memory_stats_as_nested_dict()
-    return graphs + memory["segment"]["all"]["allocated"] + memory["num_alloc_retries"]
+    segments, retries = memory["segment"]["all"]["allocated"], memory["num_alloc_retries"]
+    return graphs + int(segments) + int(retries)

@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch._inductor.config
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from lmsweep.trials.isolation.client import PrecompileRequest, longest
@@ -52,7 +52,9 @@ def precompile(config: TrialConfig, *, threads: int) -> None:
         make(config, math_mode, backend=compile_only).forward()
 
 
-def compile_only(graph: torch.fx.GraphModule, inputs: list[Any], mode: CompileMode = "default") -> Callable[..., Any]:
+def compile_only(
+    graph: torch.fx.GraphModule, inputs: list[Tensor | torch.SymInt], mode: CompileMode = "default"
+) -> Callable[..., object]:
     """A dynamo backend that has Inductor compile the graph in a mode of torch.compile and then runs it uncompiled."""
     from torch._inductor import list_mode_options
     from torch._inductor.compile_fx import compile_fx
@@ -63,8 +65,7 @@ def compile_only(graph: torch.fx.GraphModule, inputs: list[Any], mode: CompileMo
         node.type = torch.nn.Parameter if is_parameter else torch.Tensor
     graph.recompile()
     compile_fx(graph, inputs, config_patches=list_mode_options(mode))
-    forward: Callable[..., Any] = graph.forward
-    return forward
+    return graph.forward
 
 
 def _graph_of(config: TrialConfig) -> TrialConfig:
@@ -112,7 +113,7 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
     context = multiprocessing.get_context("fork")
     compiled = 0
     until = time.monotonic() + longest(request.configs)
-    running: dict[Any, float] = {}
+    running: dict[multiprocessing.process.BaseProcess, float] = {}
     """Processes, and the time.monotonic() at which the time of the trial that needs the graph would be up."""
     while True:
         while missing and compiled < share and len(running) < side_by_side and time.monotonic() < until:

@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -69,7 +68,7 @@ class Folder:
             raise self._out_of_reach(error) from error
         return sorted(info.base_name for info in infos if info.is_file and info.base_name.endswith(suffix))
 
-    def open(self, path: str) -> Any:
+    def open(self, path: str) -> pa.NativeFile:
         """The file; of a folder elsewhere all of it, so that what goes wrong on the way is not taken for damage.
 
         Raises FileNotFoundError where it is gone, RequestError where a folder elsewhere cannot be reached.

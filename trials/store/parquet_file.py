@@ -34,7 +34,7 @@ def encode(table: pa.Table, **options: Any) -> bytes:
     return bytes(sink.getvalue())
 
 
-def decode(source: Any, path: str, wanted: pa.Schema) -> pa.Table | Damage:
+def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Damage:
     """The columns wanted of an open file, with the file's own metadata. A column that an older file lacks is null.
 
     Raises RequestError where the file was written by a newer lmsweep.

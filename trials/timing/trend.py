@@ -50,7 +50,8 @@ def trend_p(samples: Floats) -> Floats:
         rises += np.sign(samples[:, gap:] - samples[:, :-gap]).sum(axis=1)
     rho = correlation_of_neighbours(samples)
     variance = n * (n - 1) * (2 * n + 5) / 18 * (1 + rho) / (1 - rho)
-    return 2 * ndtr(-np.maximum(np.abs(rises) - 1, 0) / np.sqrt(variance))
+    probability: Floats = 2 * ndtr(-np.maximum(np.abs(rises) - 1, 0) / np.sqrt(variance))
+    return probability
 
 
 def correlation_of_neighbours(samples: Floats) -> Floats:
@@ -60,4 +61,5 @@ def correlation_of_neighbours(samples: Floats) -> Floats:
     variance = (centred**2).sum(axis=1)
     covariance = (centred[:, 1:] * centred[:, :-1]).sum(axis=1)
     of_steps = np.divide(covariance, variance, out=np.full_like(variance, -0.5), where=variance > 0)
-    return np.clip(1 + 2 * of_steps, 0, 0.9)
+    rho: Floats = np.clip(1 + 2 * of_steps, 0, 0.9)
+    return rho

@@ -36,5 +36,5 @@ def least_forward_flops(config: TrialConfig) -> float:
     """FLOPs of a forward pass that no implementation can do without: of attention, only what the mask leaves."""
     batch = {"context_length": config.context_length, "batch_size": config.batch_size}
     size = {name: getattr(config, name) for name in ("d_model", "d_ff", "num_layers", "vocab_size")}
-    attention = config.num_layers * attention_flops(phase="forward", d_model=config.d_model, **batch)
-    return forward_flops(**size, **batch) - attention / 2
+    attention = size["num_layers"] * attention_flops(phase="forward", d_model=config.d_model, **batch)
+    return float(forward_flops(**size, **batch) - attention / 2)
