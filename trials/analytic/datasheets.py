@@ -1,5 +1,6 @@
-"""What is known of devices: the peak rates of their datasheets, by which measured ones are judged, and the memory that
-their drivers give. To add a device: a row in _ROWS and, if its driver's figure is known, one in _GIVEN.
+"""Datasheets: the peak rates of known devices, and the memory that their drivers report.
+
+To add a device, add a row to _ROWS and, if the memory that its driver reports is known, one to _GIVEN.
 """
 
 import re
@@ -13,39 +14,39 @@ GIB = 2**30
 Confidence = Literal["high", "medium"]
 
 UNKNOWN_SHARE = 0.09
-"""By how much less than is sold the driver is taken to give where nobody is known to have read it: as much as on a T4,
-which has the least of those that have been read.
+"""Share of the nominal memory that the driver is assumed to withhold if no reading is known: that of a T4, the largest
+share among the readings.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """The published limits of one device in one form factor; rates are dense, without structured sparsity."""
+    """The published limits of one device in one form factor. Rates are dense, without structured sparsity."""
 
     name: str
-    """What to call it."""
+    """Our name for the device, such as `H100 SXM`."""
     pattern: str
-    """Regular expression of the whole name that the driver reports."""
+    """Regular expression that matches the whole name that the driver reports."""
     sold_memory: int
-    """Bytes, as printed on the box (memory makers' GB are GiB)."""
+    """Nominal memory in bytes. (A memory manufacturer's GB is a GiB.)"""
     memory: int
-    """Bytes that the driver gives CUDA (totalGlobalMem): 1 to 9 per cent less, and never more than has been read."""
+    """Bytes that CUDA reports (totalGlobalMem), 1 to 9 % less than nominal: the smallest known reading."""
     memory_source: str | None
-    """Where that was read; None where it is a guess: `sold_memory` less UNKNOWN_SHARE."""
+    """Source of that reading; None if `memory` is an estimate, `sold_memory` less UNKNOWN_SHARE."""
     bytes_per_second: float
-    """Peak rate of its memory."""
+    """Peak memory bandwidth in B/s."""
     bf16: float | None
-    """Peak FLOP/s of bfloat16 products accumulated in float32; None where the device has no such arithmetic."""
+    """Peak FLOP/s of bfloat16 products with float32 accumulation; None if the device does not support them."""
     fp16: float
-    """Peak FLOP/s of float16 products accumulated in float32."""
+    """Peak FLOP/s of float16 products with float32 accumulation."""
     tf32: float | None
-    """Peak FLOP/s of TF32 products."""
+    """Peak FLOP/s of TF32 products; None if the device does not support them."""
     fp32: float
     """Peak FLOP/s of float32 products."""
     source: str
-    """Document that the rates are from."""
+    """Document that states the rates."""
     confidence: Confidence
-    """medium: documents of the maker disagree, or give the dense rates only as half of the sparse ones."""
+    """medium: the vendor's documents disagree, or state the dense rates only as half of the sparse ones."""
 
 
 _A10 = "NVIDIA A10 Tensor Core GPU datasheet"
@@ -55,7 +56,7 @@ _V100 = "NVIDIA V100 Tensor Core GPU datasheet"
 _H100 = "NVIDIA H100 Tensor Core GPU architecture whitepaper"
 _H100_NVL = "NVIDIA H100 Tensor Core GPU datasheet"
 _H200 = "NVIDIA H200 Tensor Core GPU datasheet"
-_H20 = "no public datasheet of NVIDIA's; figures that its resellers agree on"
+_H20 = "no public NVIDIA datasheet; figures that its resellers agree on"
 _GH200 = "NVIDIA GH200 Grace Hopper Superchip datasheet"
 _B200 = "NVIDIA Blackwell architecture technical brief, HGX B200; later documents say 75 TFLOP/s of fp32"
 _B300 = "NVIDIA HGX B300 specifications, an eighth of the board"
@@ -70,7 +71,7 @@ _T4 = "NVIDIA T4 Tensor Core GPU datasheet"
 _MI300X = "AMD Instinct MI300X accelerator datasheet"
 _MI325X = "AMD Instinct MI325X accelerator datasheet"
 
-# Where documents disagree, the higher rate: a share of the peak is then never claimed too high.
+# Where documents disagree, the table has the higher rate, so a share of the peak is never overstated.
 # fmt: off
 _ROWS: tuple[tuple[str, str, int, float, float | None, float, float | None, float, str, Confidence], ...] = (
     # name, whole name as the driver reports it, GiB sold, TB/s, TFLOP/s bf16,  fp16,  tf32,  fp32, source, confidence
@@ -108,13 +109,13 @@ _ROWS: tuple[tuple[str, str, int, float, float | None, float, float | None, floa
     ("MI325X",        r"AMD Instinct MI325X( OAM| VF)?", 256, 6.0,  1307.4, 1307.4, 653.7, 163.4, _MI325X, "high"),
 )
 
-# Device -> GiB that its driver gives CUDA, the least of several readings, and where it was read: drivers differ by some
-# tenths of a per cent. Where a repository is named, in an issue or a file of it on GitHub.
+# Device -> GiB that CUDA reports (the smallest of several readings, as drivers differ by some tenths of a per cent) and
+# the source of the reading. A repository is named for an issue or a file of it on GitHub.
 _MESSAGES = "PyTorch's out-of-memory messages"
-_SOME_V100 = f"{_MESSAGES} of V100s whose form is not said"
+_SOME_V100 = f"{_MESSAGES} of V100s of unknown form factor"
 _GIVEN: dict[str, tuple[float, str]] = {
     "A100 SXM 40GB": (39.39, f"{_MESSAGES}: 39.39 to 39.59"),
-    "A100 PCIe 40GB": (39.39, f"{_MESSAGES} of A100s of 40 GB whose form is not said: 39.39 to 39.59"),
+    "A100 PCIe 40GB": (39.39, f"{_MESSAGES} of A100s of 40 GB of unknown form factor: 39.39 to 39.59"),
     "A100 SXM 80GB": (79.14, f"{_MESSAGES}: 79.14 to 79.32"),
     "A100 PCIe 80GB": (79.10, "deviceQuery: 79.10; elsewhere up to 79.25"),
     "A10": (21.98, "deviceQuery: 23609475072 bytes, aalanwyr/face2cuda"),
@@ -124,7 +125,7 @@ _GIVEN: dict[str, tuple[float, str]] = {
     "V100 SXM 32GB": (31.73, f"{_SOME_V100}: 31.74, liucongg/ChatGLM-Finetuning issue 73"),
     "V100 PCIe 32GB": (31.73, f"{_SOME_V100}: 31.74, liucongg/ChatGLM-Finetuning issue 73"),
     "H100 SXM": (79.178, "cuDeviceTotalMem: 85017493504 bytes, driver 580; older ones 79.20, thamada/nvidia-smi"),
-    "H100 PCIe": (79.11, f"{_MESSAGES} of H100s whose form is not said: 79.11, vllm-project/vllm issue 27508"),
+    "H100 PCIe": (79.11, f"{_MESSAGES} of H100s of unknown form factor: 79.11, vllm-project/vllm issue 27508"),
     "H100 NVL": (93.00, f"{_MESSAGES}: 93.00, ali-vilab/VACE issue 56"),
     "H200 SXM": (139.80, "totalGlobalMem: 150109880320 bytes, in analysis/reference"),
     "GH200 96GB": (94.88, f"{_MESSAGES}: 94.88, Lightning-AI/litgpt issue 1892"),
@@ -163,10 +164,10 @@ DEVICES: tuple[Device, ...] = tuple(
 
 
 def find_device(full_name: str, memory: int | None = None) -> Device | None:
-    """The row of the device that the driver calls `full_name`, or None: never that of a similar device.
+    """Return the device that the driver calls `full_name`, or None. A similar device does not count.
 
-    `memory`, the bytes that the driver reports, tells slices of a device from the whole one: 15 % less than what is
-    sold, or 2 % more, is another device.
+    `memory` is the bytes that the driver reports. It distinguishes a slice of a device from the whole: with 15 % less
+    than nominal, or 2 % more, it is another device.
     """
     for device in DEVICES:
         if re.fullmatch(device.pattern, full_name):
@@ -176,12 +177,12 @@ def find_device(full_name: str, memory: int | None = None) -> Device | None:
 
 
 def device_named(name: str) -> Device | None:
-    """The row of this name, by which a device is planned for that is not here."""
+    """Return the device with this name of ours, or None. Used to plan for a device that is not present."""
     return next((device for device in DEVICES if device.name == name), None)
 
 
 def peak_flops(device: Device, precision: Precision) -> float | None:
-    """Peak FLOP/s of the matrix products of this precision; None where the device has no such arithmetic."""
+    """Return the peak FLOP/s of matrix products in this precision, or None if the device does not support it."""
     return {
         "fp32": device.fp32,
         "tf32": device.tf32,

@@ -1,8 +1,8 @@
 """One trial in this process: its device, its workloads, its iterations and its fingerprint.
 
-    run.py           runs the workloads of a trial in turn and turns each into rows
-    workbench.py     what the workloads of a trial share: the device, the step, the accounted time
-    iterations.py    warm-up and measured iterations, a fixed number or `auto`
-    fingerprint.py   the hardware and software of a trial
-    watchdog.py      ends a trial that runs in the calling process when its time or its memory is used up
+run.py           runs the workloads of a trial in turn and turns each into rows
+workbench.py     what the workloads of a trial share: the device, the step, the accounted time
+iterations.py    warm-up and measured iterations, a fixed number or `auto`
+fingerprint.py   the hardware and software of a trial
+watchdog.py      ends a trial that runs in the calling process when its time or its memory is used up
 """

@@ -6,8 +6,8 @@
     child.py        runs one trial; killed with its whole process group when its time is up
     precompile.py   compiles the graphs of coming trials on fake tensors into the compiler's cache
 
-The server is a program of its own instead of `multiprocessing`'s fork server, because the main module of a Ray worker is
-Ray's and every child would import it again. The child dies with the server, and the server with the actor
+The server is a program of its own instead of `multiprocessing`'s fork server: the main module of a Ray worker is Ray's,
+and every child would import it again. The child dies with the server, and the server with the actor
 (`PR_SET_PDEATHSIG`). The child's output is kept, so the row of a crashed child holds its last output and the row of a
 hung one holds its stack. The workloads after a failed one run in a fresh child.
 
@@ -20,6 +20,6 @@ first iteration, alone on the device. The workers of a node share the cache and 
 missing graphs and holds a lock on the graph that it compiles. A trial that did not find its graph in the cache is
 flagged `cold_cache`.
 
-The server forks the child of the next trial while the client handles the rows of the last one. The server's memory is in
-huge pages, because a fork copies one page-table entry per page.
+The server forks the child of the next trial while the client handles the rows of the last one. The server's memory is
+in huge pages, because a fork copies one page-table entry per page.
 """

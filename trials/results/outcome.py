@@ -1,4 +1,4 @@
-"""How a workload of a trial ended, and the doubts that a measurement may raise."""
+"""The status words of a workload, and the flags that question a measurement."""
 
 from enum import StrEnum
 
@@ -16,14 +16,15 @@ class Status(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """A result: running again in the same environment would give the same. The others are tried again."""
+        """Whether a retry in the same environment would end the same way. Workloads with another status are retried."""
         return self in (Status.OK, Status.OOM, Status.PREDICTED_OOM, Status.UNSUPPORTED)
 
 
 class Flag(StrEnum):
-    """A doubt about a measurement, found in its own evidence, with what to do about it."""
+    """A doubt about a measurement, raised by the measurement itself, with advice."""
 
     advice: str
+    """What the flag means, and what to do about it."""
 
     def __new__(cls, value: str, advice: str) -> "Flag":
         member = str.__new__(cls, value)

@@ -1,6 +1,7 @@
 """The workloads: one record each, with everything that the rest of the program asks about it.
 
-The measuring code is in the workload's module, which imports torch. Planning, tables and the store need the record only.
+The code that measures is in the workload's module, which imports torch. Planning, tables and the store need only the
+record.
 """
 
 import re
