@@ -81,6 +81,15 @@ def test_a_package_lists_its_rooms_and_has_no_others(package):
     assert sorted(rooms(package)) == sorted(there | loose)
 
 
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout of git")
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_every_room_is_a_package_and_git_ignores_none_of_its_modules(package):
+    modules = files(package)
+    assert [path for path in modules if not (path.parent / "__init__.py").exists()] == []
+    command = ["git", "check-ignore", *(str(path.relative_to(ROOT)) for path in modules)]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout == ""
+
+
 def test_the_folder_listings_are_short():
     assert len(rooms("trials")) <= 16
     assert not {path.name for path in (ROOT / "trials").glob("*.py")} - {"__init__.py"}
