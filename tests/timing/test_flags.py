@@ -120,7 +120,7 @@ def test_energy_is_the_counters_growth_over_the_iterations():
 )
 def test_energy_of_too_short_a_time_is_unknown(since: float, until: float):
     row = energy_row(watched(*({} for _ in range(40))), since=since, until=until, iterations=10)
-    assert row.samples is None and "read for less than 2 s" in (row.reason or "")
+    assert row.samples is None and "covered less than 2 s" in (row.reason or "")
 
 
 def test_a_gpu_that_counts_no_energy_has_none():
