@@ -158,6 +158,11 @@ def test_no_modules_import_each_other_in_a_circle():
     assert {*floors.static_order()} == modules.keys()  # a CycleError names those of a circle
 
 
+def test_one_module_owns_the_cache_folder():
+    owners = [path for package in MAY_IMPORT for path in files(package) if "XDG_CACHE_HOME" in path.read_text()]
+    assert owners == [ROOT / "trials" / "machine" / "cache_folder.py"]
+
+
 def test_importing_the_analysis_or_the_plan_loads_neither_torch_nor_ray():
     script = (
         "import sys, lmsweep.analysis; from lmsweep.trials.isolation import client;"

@@ -77,6 +77,7 @@ def is_absent(device_name: str) -> bool:
 ENVIRONMENT_FIELDS: tuple[str, ...] = tuple(
     f.name for f in fields(Fingerprint) if f.metadata.get("part") == "environment"
 )
+"""The fields that `environment_id` hashes."""
 
 
 def environment_id(fingerprint: Fingerprint) -> str:

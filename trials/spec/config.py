@@ -161,9 +161,12 @@ class TrialConfig:
 
 
 CONFIG_FIELDS: dict[str, Field[Any]] = {f.name: f for f in fields(TrialConfig)}
+"""Every field of a configuration, by name."""
+
 COMBINATION_FIELDS: tuple[str, ...] = tuple(
     name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] == "combination"
 )
+"""The fields of the combination, which `trial_id` hashes."""
 
 AUTO_FIELDS: tuple[str, ...] = tuple(
     name for name, hint in get_type_hints(TrialConfig).items() if Auto in get_args(hint)
