@@ -110,9 +110,7 @@ class Server:
                 request: Request | PrecompileRequest = self.client.recv()
                 if isinstance(request, Request):
                     self.client.send(self.run(request))
-                    if (
-                        not is_in_huge_pages
-                    ):  # takes most of a second, so not while the client waits for its first result
+                    if not is_in_huge_pages:  # takes most of a second, so only after the first result
                         use_huge_pages()
                         is_in_huge_pages = True
                     # Fork while the client handles the rows: a fork takes as long as a short trial.
