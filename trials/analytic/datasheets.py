@@ -5,7 +5,7 @@ To add a device, add a row to _ROWS and, if the memory that its driver reports i
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from lmsweep.trials.spec.config import Precision
 
@@ -71,42 +71,58 @@ _T4 = "NVIDIA T4 Tensor Core GPU datasheet"
 _MI300X = "AMD Instinct MI300X accelerator datasheet"
 _MI325X = "AMD Instinct MI325X accelerator datasheet"
 
+
+class _Row(NamedTuple):
+    """A row of the table of datasheets."""
+
+    name: str
+    pattern: str
+    sold_gib: int
+    terabytes_per_second: float
+    bf16: float | None  # TFLOP/s, as in the following three
+    fp16: float
+    tf32: float | None
+    fp32: float
+    source: str
+    confidence: Confidence
+
+
 # Where documents disagree, the table has the higher rate, so a share of the peak is never overstated.
 # fmt: off
-_ROWS: tuple[tuple[str, str, int, float, float | None, float, float | None, float, str, Confidence], ...] = (
-    # name, whole name as the driver reports it, GiB sold, TB/s, TFLOP/s bf16,  fp16,  tf32,  fp32, source, confidence
-    ("A100 SXM 40GB", r"(NVIDIA )?A100-SXM4-40GB",      40, 1.555,  312,    312,   156,   19.5, _A100,     "high"),
-    ("A100 SXM 80GB", r"(NVIDIA )?A100-SXM4-80GB",      80, 2.039,  312,    312,   156,   19.5, _A100,     "high"),
-    ("A100 PCIe 40GB", r"(NVIDIA )?A100-PCIE-40GB",     40, 1.555,  312,    312,   156,   19.5, _A100,     "high"),
-    ("A100 PCIe 80GB", r"NVIDIA A100 80GB PCIe",        80, 1.935,  312,    312,   156,   19.5, _A100,     "high"),
-    ("A10",           r"NVIDIA A10",                    24, 0.6,    125,    125,   62.5,  31.2, _A10,      "high"),
-    ("A10G",          r"NVIDIA A10G",                   24, 0.6,    70,     70,    35,    31.5, _A10G,     "medium"),
-    ("V100 SXM 16GB", r"(Tesla|NVIDIA) V100-SXM2-16GB", 16, 0.9,    None,   125,   None,  15.7, _V100,     "high"),
-    ("V100 SXM 32GB", r"(Tesla|NVIDIA) V100-SXM2-32GB", 32, 0.9,    None,   125,   None,  15.7, _V100,     "high"),
-    ("V100 PCIe 16GB", r"(Tesla|NVIDIA) V100-PCIE-16GB", 16, 0.9,   None,   112,   None,  14,   _V100,     "high"),
-    ("V100 PCIe 32GB", r"(Tesla|NVIDIA) V100-PCIE-32GB", 32, 0.9,   None,   112,   None,  14,   _V100,     "high"),
-    ("H100 SXM",      r"NVIDIA H100 80GB HBM3",         80, 3.35,   989.4,  989.4, 494.7, 66.9, _H100,     "high"),
-    ("H100 PCIe",     r"NVIDIA H100 PCIe",              80, 2.0,    756,    756,   378,   51.2, _H100,     "high"),
-    ("H100 NVL",      r"NVIDIA H100 NVL",               94, 3.9,    835.5,  835.5, 417.5, 60,   _H100_NVL, "medium"),
-    ("H200 SXM",      r"NVIDIA H200",                  141, 4.8,    989.4,  989.4, 494.7, 66.9, _H200,     "high"),
-    ("H200 NVL",      r"NVIDIA H200 NVL",              141, 4.8,    835.5,  835.5, 417.5, 60,   _H200,     "medium"),
-    ("H20",           r"NVIDIA H20",                    96, 4.0,    148,    148,   74,    44,   _H20,      "medium"),
-    ("GH200 96GB",    r"NVIDIA GH200 480GB",            96, 4.0,    989.4,  989.4, 494.7, 66.9, _GH200,    "medium"),
-    ("GH200 144GB",   r"NVIDIA GH200 144G HBM3e",      144, 4.9,    989.4,  989.4, 494.7, 66.9, _GH200,    "medium"),
-    ("GB200",         r"NVIDIA GB200",                 186, 8.0,    2500,   2500,  1250,  80,   _GB200,    "medium"),
-    ("B200 SXM",      r"NVIDIA B200",                  180, 8.0,    2250,   2250,  1125,  80,   _B200,     "medium"),
-    ("B300 SXM",      r"NVIDIA B300 SXM6 AC",          288, 8.0,    2250,   2250,  1125,  75,   _B300,     "medium"),
-    ("RTX 3090",      r"NVIDIA GeForce RTX 3090",       24, 0.936,  71,     71,    35.6,  35.6, _AMPERE,   "high"),
-    ("RTX A6000",     r"NVIDIA RTX A6000",              48, 0.768,  154.8,  154.8, 77.4,  38.7, _AMPERE,   "high"),
-    ("RTX 4090",      r"NVIDIA GeForce RTX 4090",       24, 1.008,  165.2,  165.2, 82.6,  82.6, _ADA,      "high"),
-    ("RTX 5090",      r"NVIDIA GeForce RTX 5090",       32, 1.792,  209.5,  209.5, 104.8, 104.8, _BLACKWELL, "high"),
-    ("RTX PRO 6000 Blackwell Workstation", r"NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+_ROWS = (
+    #    name, whole name as the driver reports it, GiB sold, TB/s, TFLOP/s bf16, fp16,  tf32,  fp32, source, confidence
+    _Row("A100 SXM 40GB", r"(NVIDIA )?A100-SXM4-40GB",      40, 1.555, 312,    312,   156,   19.5, _A100,     "high"),
+    _Row("A100 SXM 80GB", r"(NVIDIA )?A100-SXM4-80GB",      80, 2.039, 312,    312,   156,   19.5, _A100,     "high"),
+    _Row("A100 PCIe 40GB", r"(NVIDIA )?A100-PCIE-40GB",     40, 1.555, 312,    312,   156,   19.5, _A100,     "high"),
+    _Row("A100 PCIe 80GB", r"NVIDIA A100 80GB PCIe",        80, 1.935, 312,    312,   156,   19.5, _A100,     "high"),
+    _Row("A10",           r"NVIDIA A10",                    24, 0.6,   125,    125,   62.5,  31.2, _A10,      "high"),
+    _Row("A10G",          r"NVIDIA A10G",                   24, 0.6,   70,     70,    35,    31.5, _A10G,     "medium"),
+    _Row("V100 SXM 16GB", r"(Tesla|NVIDIA) V100-SXM2-16GB", 16, 0.9,   None,   125,   None,  15.7, _V100,     "high"),
+    _Row("V100 SXM 32GB", r"(Tesla|NVIDIA) V100-SXM2-32GB", 32, 0.9,   None,   125,   None,  15.7, _V100,     "high"),
+    _Row("V100 PCIe 16GB", r"(Tesla|NVIDIA) V100-PCIE-16GB", 16, 0.9,  None,   112,   None,  14,   _V100,     "high"),
+    _Row("V100 PCIe 32GB", r"(Tesla|NVIDIA) V100-PCIE-32GB", 32, 0.9,  None,   112,   None,  14,   _V100,     "high"),
+    _Row("H100 SXM",      r"NVIDIA H100 80GB HBM3",         80, 3.35,  989.4,  989.4, 494.7, 66.9, _H100,     "high"),
+    _Row("H100 PCIe",     r"NVIDIA H100 PCIe",              80, 2.0,   756,    756,   378,   51.2, _H100,     "high"),
+    _Row("H100 NVL",      r"NVIDIA H100 NVL",               94, 3.9,   835.5,  835.5, 417.5, 60,   _H100_NVL, "medium"),
+    _Row("H200 SXM",      r"NVIDIA H200",                  141, 4.8,   989.4,  989.4, 494.7, 66.9, _H200,     "high"),
+    _Row("H200 NVL",      r"NVIDIA H200 NVL",              141, 4.8,   835.5,  835.5, 417.5, 60,   _H200,     "medium"),
+    _Row("H20",           r"NVIDIA H20",                    96, 4.0,   148,    148,   74,    44,   _H20,      "medium"),
+    _Row("GH200 96GB",    r"NVIDIA GH200 480GB",            96, 4.0,   989.4,  989.4, 494.7, 66.9, _GH200,    "medium"),
+    _Row("GH200 144GB",   r"NVIDIA GH200 144G HBM3e",      144, 4.9,   989.4,  989.4, 494.7, 66.9, _GH200,    "medium"),
+    _Row("GB200",         r"NVIDIA GB200",                 186, 8.0,   2500,   2500,  1250,  80,   _GB200,    "medium"),
+    _Row("B200 SXM",      r"NVIDIA B200",                  180, 8.0,   2250,   2250,  1125,  80,   _B200,     "medium"),
+    _Row("B300 SXM",      r"NVIDIA B300 SXM6 AC",          288, 8.0,   2250,   2250,  1125,  75,   _B300,     "medium"),
+    _Row("RTX 3090",      r"NVIDIA GeForce RTX 3090",       24, 0.936, 71,     71,    35.6,  35.6, _AMPERE,   "high"),
+    _Row("RTX A6000",     r"NVIDIA RTX A6000",              48, 0.768, 154.8,  154.8, 77.4,  38.7, _AMPERE,   "high"),
+    _Row("RTX 4090",      r"NVIDIA GeForce RTX 4090",       24, 1.008, 165.2,  165.2, 82.6,  82.6, _ADA,      "high"),
+    _Row("RTX 5090",      r"NVIDIA GeForce RTX 5090",       32, 1.792, 209.5,  209.5, 104.8, 104.8, _BLACKWELL, "high"),
+    _Row("RTX PRO 6000 Blackwell Workstation", r"NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
                                                         96, 1.792,  503.8,  503.8, 251.9, 126,  _BLACKWELL_PRO, "high"),
-    ("L40S",          r"NVIDIA L40S",                   48, 0.864,  362.05, 362.05, 183,  91.6, _L40S,     "high"),
-    ("L4",            r"NVIDIA L4",                     24, 0.3,    121,    121,   60,    30.3, _L4,       "medium"),
-    ("T4",            r"(Tesla|NVIDIA) T4",             16, 0.32,   None,   65,    None,  8.1,  _T4,       "high"),
-    ("MI300X",        r"AMD Instinct MI300X( OAM| VF)?", 192, 5.3,  1307.4, 1307.4, 653.7, 163.4, _MI300X, "high"),
-    ("MI325X",        r"AMD Instinct MI325X( OAM| VF)?", 256, 6.0,  1307.4, 1307.4, 653.7, 163.4, _MI325X, "high"),
+    _Row("L40S",          r"NVIDIA L40S",                   48, 0.864, 362.05, 362.05, 183,  91.6, _L40S,     "high"),
+    _Row("L4",            r"NVIDIA L4",                     24, 0.3,   121,    121,   60,    30.3, _L4,       "medium"),
+    _Row("T4",            r"(Tesla|NVIDIA) T4",             16, 0.32,  None,   65,    None,  8.1,  _T4,       "high"),
+    _Row("MI300X",        r"AMD Instinct MI300X( OAM| VF)?", 192, 5.3, 1307.4, 1307.4, 653.7, 163.4, _MI300X, "high"),
+    _Row("MI325X",        r"AMD Instinct MI325X( OAM| VF)?", 256, 6.0, 1307.4, 1307.4, 653.7, 163.4, _MI325X, "high"),
 )
 
 # Device -> GiB that CUDA reports (the smallest of several readings, as drivers differ by some tenths of a per cent) and
@@ -146,20 +162,20 @@ _GIVEN: dict[str, tuple[float, str]] = {
 
 DEVICES: tuple[Device, ...] = tuple(
     Device(
-        name=name,
-        pattern=pattern,
-        sold_memory=gib * GIB,
-        memory=round(_GIVEN[name][0] * GIB if name in _GIVEN else (1 - UNKNOWN_SHARE) * gib * GIB),
-        memory_source=_GIVEN[name][1] if name in _GIVEN else None,
-        bytes_per_second=terabytes * 1e12,
-        bf16=bf16 * 1e12 if bf16 else None,
-        fp16=fp16 * 1e12,
-        tf32=tf32 * 1e12 if tf32 else None,
-        fp32=fp32 * 1e12,
-        source=source,
-        confidence=confidence,
+        name=row.name,
+        pattern=row.pattern,
+        sold_memory=row.sold_gib * GIB,
+        memory=round(_GIVEN[row.name][0] * GIB if row.name in _GIVEN else (1 - UNKNOWN_SHARE) * row.sold_gib * GIB),
+        memory_source=_GIVEN[row.name][1] if row.name in _GIVEN else None,
+        bytes_per_second=row.terabytes_per_second * 1e12,
+        bf16=row.bf16 * 1e12 if row.bf16 else None,
+        fp16=row.fp16 * 1e12,
+        tf32=row.tf32 * 1e12 if row.tf32 else None,
+        fp32=row.fp32 * 1e12,
+        source=row.source,
+        confidence=row.confidence,
     )
-    for name, pattern, gib, terabytes, bf16, fp16, tf32, fp32, source, confidence in _ROWS
+    for row in _ROWS
 )
 
 
