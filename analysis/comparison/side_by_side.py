@@ -69,7 +69,7 @@ def beside(frame: pd.DataFrame, name: str) -> Listing:
     if name == PUBLISHED and (pairs["workload"] == "timing").any():
         notes.append(_OTHER_KERNELS)
     return Listing(
-        title=f"Times next to those of {name}; ratio: theirs / mine",
+        title=f"Times side by side with {name}; ratio: theirs / mine",
         frame=pairs[[*keys, *shown, "differs", "caveats"]],
         keys=keys,
         units={"mine": "s", "theirs": "s", "ratio": "1"},

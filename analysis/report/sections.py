@@ -92,7 +92,7 @@ def sections_of(results: Results, others: Sequence[str] = ()) -> list[Section]:
             tables=[
                 _named(
                     beside(results.measurements, name),
-                    f"next to {name}",
+                    f"with {name}",
                     f"As printed by lmsweep compare --with {name}.",
                 )
                 for name in others

@@ -23,8 +23,8 @@ def attempts(tmp_path: Path) -> Attempts:
 
 
 def times(device: float | None, wall: float, count: int = 5) -> dict[str, Any]:
-    found: dict[str, Any] = {"step.time": samples(wall, 0.05)}
-    return found if device is None else found | {"step.device_time": samples(device, STEADY)[:count]}
+    found: dict[str, Any] = {"step.time": samples(wall, wall * STEADY)}
+    return found if device is None else found | {"step.device_time": samples(device, device * STEADY)[:count]}
 
 
 def of(attempts: Attempts, key: str, baseline: Any, contrast: Any, **options: Any) -> Comparison:
@@ -37,9 +37,9 @@ def gpu(**fields: Any) -> Any:
 
 
 def test_two_runs_on_a_busy_host_differ_in_wall_time_and_in_no_verdict(attempts: Attempts) -> None:
-    for model_width, host in ((64, 0.69), (128, 1.0), (256, 1.35)):
+    for context_length, host in ((64, 0.69), (128, 1.0), (256, 1.35)):
         for batch_size, factor in ((1, 1.0), (2, host)):
-            attempts.ok(gpu(d_model=model_width, batch_size=batch_size), times(0.012, 0.046 * factor))
+            attempts.ok(gpu(context_length=context_length, batch_size=batch_size), times(0.012, 0.046 * factor))
     found = of(attempts, "batch_size", 1, 2)
     assert list(found.frame["verdict"]) == ["host-limited", "same", "host-limited"]
     assert found.frame["ratio"].tolist() == pytest.approx([1, 1, 1], rel=1e-3)
@@ -48,9 +48,9 @@ def test_two_runs_on_a_busy_host_differ_in_wall_time_and_in_no_verdict(attempts:
 
 
 def test_devices_are_compared_by_device_time_and_the_summary_says_what_the_host_explains(attempts: Attempts) -> None:
-    for width, one, other in ((64, 1.40, 3.0), (128, 1.38, 2.1), (256, 1.36, 1.36)):
-        attempts.ok(gpu(d_model=width), times(0.010 * one, 0.020 * other), H100)
-        attempts.ok(gpu(d_model=width), times(0.010, 0.020), H200)
+    for context_length, one, other in ((64, 1.40, 3.0), (128, 1.38, 2.1), (256, 1.36, 1.36)):
+        attempts.ok(gpu(context_length=context_length), times(0.010 * one, 0.020 * other), fingerprint=H100)
+        attempts.ok(gpu(context_length=context_length), times(0.010, 0.020), fingerprint=H200)
     found = of(attempts, "device_name", H100.device_name, H200.device_name)
     assert set(found.frame["verdict"]) == {"faster"} and set(found.frame["value"]) == {"step.device_time"}
     assert found.frame["baseline"][0] == pytest.approx(0.014)
@@ -60,8 +60,8 @@ def test_devices_are_compared_by_device_time_and_the_summary_says_what_the_host_
 
 
 def test_two_traced_steps_are_enough_where_devices_differ(attempts: Attempts) -> None:
-    attempts.ok(gpu(), times(0.0138, 0.046, count=2), H100)
-    attempts.ok(gpu(), times(0.0100, 0.046, count=2), H200)
+    attempts.ok(gpu(), times(0.0138, 0.046, count=2), fingerprint=H100)
+    attempts.ok(gpu(), times(0.0100, 0.046, count=2), fingerprint=H200)
     assert list(of(attempts, "device_name", H100.device_name, H200.device_name).frame["verdict"]) == ["faster"]
 
 
@@ -82,8 +82,8 @@ def test_wall_times_that_are_asked_for_are_judged_as_they_are(attempts: Attempts
 
 
 def test_on_a_cpu_device_time_is_wall_time(attempts: Attempts) -> None:
-    attempts.ok(config(batch_size=1), {"step.time": samples(0.02, STEADY)})
-    attempts.ok(config(batch_size=2), {"step.time": samples(0.04, STEADY)})
+    attempts.ok(config(batch_size=1), {"step.time": samples(0.02, 0.02 * STEADY)})
+    attempts.ok(config(batch_size=2), {"step.time": samples(0.04, 0.04 * STEADY)})
     found = of(attempts, "batch_size", 1, 2)
     assert list(found.frame["verdict"]) == ["slower"] and "wall_ratio" not in found.frame
     assert "On a CPU device time is wall time." in render(found.listing(), "text")
@@ -102,7 +102,7 @@ def test_a_host_that_is_busy_in_bursts_makes_no_device_faster_or_slower(attempts
                 wall.append(0.02 * (factor if busy else 1) * np.exp(0.01 * random.standard_normal()))
             device = 0.012 * np.exp(0.002 * random.standard_normal(5)) * np.exp(0.002 * random.standard_normal())
             found = {"step.time": tuple(wall), "step.device_time": tuple(device)}
-            attempts.ok(gpu(d_model=2 * width, batch_size=batch_size), found)
+            attempts.ok(gpu(context_length=width, batch_size=batch_size), found)
     verdicts = of(attempts, "batch_size", 1, 2).frame["verdict"].value_counts()
     assert verdicts.get("faster", 0) + verdicts.get("slower", 0) <= 0.05 * cells
     assert verdicts["host-limited"] >= 0.3 * cells, "the wall times did differ"
