@@ -43,6 +43,16 @@ def usual_values(frame: pd.DataFrame) -> list[str]:
     return [name for name in ("matmul.flops_rate", "copy.bandwidth") if name in known] or known[:1]
 
 
+def first_values(frame: pd.DataFrame) -> list[str]:
+    """Return the values to show first: `step.device_time` if every timed step has it, as on CUDA, else `usual_values`.
+
+    Device time belongs to the hardware; wall time belongs to the host as well.
+    """
+    steps = frame[(frame["phase"] == "step") & frame["workload"].eq("timing") & frame["median"].notna()]
+    timed, worked = (set(steps["attempt_id"][steps["metric"] == name]) for name in ("time", "device_time"))
+    return ["step.device_time"] if timed and timed <= worked else usual_values(frame)
+
+
 def workloads_beside(chosen: pd.DataFrame, values: list[str]) -> list[str]:
     """Return the workloads that succeeded in the chosen rows but have none of these values."""
     shown = chosen["workload"][(chosen["phase"] + "." + chosen["metric"]).isin(values)]

@@ -1,6 +1,6 @@
 """Pivots results into wide tables: which keys are rows and columns, and which values the cells show."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, NO_VALUE, check_key, label, natural_ranks
-from lmsweep.analysis.data.selection import cells_of, select, unit_of, usual_values
+from lmsweep.analysis.data.selection import cells_of, first_values, select, unit_of
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 from lmsweep.trials.spec.workloads import workloads
@@ -113,7 +113,8 @@ def pivot(frame: pd.DataFrame, *, rows: list[str], cols: list[str], values: list
     cells = pd.concat([cells_of(frame, chosen, value) for value in values], ignore_index=True)
     if cells.empty:
         raise RequestError("there is nothing to show: no result matches these values and --where")
-    return arrange(cells, rows=rows, cols=cols, values=values)
+    table = arrange(cells, rows=rows, cols=cols, values=values)
+    return replace(table, notes=(*table.notes, *_host_notes(chosen, values)))
 
 
 def arrange(cells: pd.DataFrame, *, rows: list[str], cols: list[str], values: list[str]) -> Table:
@@ -142,6 +143,21 @@ def arrange(cells: pd.DataFrame, *, rows: list[str], cols: list[str], values: li
     )
 
 
+def _host_notes(chosen: pd.DataFrame, values: list[str]) -> tuple[str, ...]:
+    """A sentence that compares wall time with device time, if the table shows the latter alone."""
+    if values != ["step.device_time"]:
+        return ()
+    steps = chosen[(chosen["phase"] == "step") & chosen["metric"].isin(["time", "device_time"])]
+    times = steps.pivot_table(index=["measurement_id", "environment_id"], columns="metric", values="median")
+    if not {"time", "device_time"} <= set(times):
+        return ()
+    factor = (times["time"] / times["device_time"]).dropna()
+    return (
+        f"Wall time is {factor.min():.2g} to {factor.max():.2g} times device time (median {factor.median():.2g}): the "
+        "device waits for the host in between. `--value step.time` shows it.",
+    )
+
+
 def process_notes(cells: pd.DataFrame) -> tuple[str, ...]:
     """Return sentences that tell how many processes the cells come from, and what their intervals leave out."""
     varied = cells[cells["low"] < cells["high"]]
@@ -167,11 +183,12 @@ def default_layout(
 ) -> Layout:
     """Return rows, columns and values for `pivot`: those given, and for None a choice that shows every result.
 
-    The default values are the time of a step, or of forward and backward if no step was timed. The default columns are
+    The default value is the device time of a step if every timed step has one, else the time of a step, or of forward
+    and backward if no step was timed. The default columns are
     precision and compile; the default rows are the model (d_model if there is none), the context length and whatever
     else varies. Raises RequestError if there are no results.
     """
-    values = values or usual_values(frame)
+    values = values or first_values(frame)
     chosen = select(frame, where or {})
     cells = pd.concat([cells_of(frame, chosen, value) for value in values])
     cols = [name for name in ("precision", "compile") if name not in (rows or ())] if cols is None else cols

