@@ -16,8 +16,8 @@ import pandas as pd
 from tabulate import tabulate
 
 from lmsweep.analysis import load
-from lmsweep.trials.prediction.meta_run import UnpredictableError
-from lmsweep.trials.prediction.predict import predict
+from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.workloads import Subject
 

@@ -8,7 +8,6 @@ import re
 import signal
 import time
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -22,7 +21,9 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.memory_bounds import bounds_of
 from lmsweep.trials.analytic.memory_prediction import upper_bound
 from lmsweep.trials.machine.cpu_affinity import usable_cores
-from lmsweep.trials.prediction.predict import _frontiers, predict, side_by_side
+from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.prediction.predict import FrontierQuestion, _frontiers
+from lmsweep.trials.prediction.process_pool import answer_by_run
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.quantities import gib
@@ -180,8 +181,10 @@ def test_of_very_many_trials_some_are_predicted_and_no_other_is_said_to_fit_or_n
 def test_a_frontier_that_cannot_be_found_leaves_the_others_theirs():
     tiny = TrialConfig(model="tiny", **asdict(SIZES["tiny"]), device="cuda")
     no_such_budget = 2**70  # a batch that fills it has more elements than PyTorch can count
-    found = side_by_side(
-        partial(_frontiers, dimension="batch_size"), [tiny, tiny], [no_such_budget, 10**9], ["NVIDIA H100"] * 2
-    )
+    questions = [
+        FrontierQuestion(config=tiny, dimension="batch_size", budget=budget, device_name="NVIDIA H100")
+        for budget in (no_such_budget, 10**9)
+    ]
+    found = dict(answer_by_run(_frontiers, questions))
     assert found[0]["largest"] is None and found[0]["reason"].startswith("predicting it failed: RuntimeError: ")
     assert found[1]["largest"] > 0 and found[1]["reason"] is None

@@ -25,8 +25,12 @@ from lmsweep.trials.model.precision import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction import meta_run
 from lmsweep.trials.prediction.aot_graph import _scale
-from lmsweep.trials.prediction.meta_run import UnpredictableError, model_trace, one_run_for
-from lmsweep.trials.prediction.predict import fits, largest_that_fits, predict, side_by_side
+from lmsweep.trials.prediction.largest_fit import largest_that_fits
+from lmsweep.trials.prediction.meta_run import model_trace, one_run_for
+from lmsweep.trials.prediction.peak_memory import fits, predict
+from lmsweep.trials.prediction.predict import PeakQuestion
+from lmsweep.trials.prediction.process_pool import answer_by_run
+from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from tests.support.command import lmsweep, lmsweep_here
@@ -185,10 +189,10 @@ def test_two_small_models_stand_for_a_deep_one(fields: dict[str, Any], monkeypat
         depths.append(config.num_layers)
         return model_trace(config, *rest)
 
-    monkeypatch.setattr("lmsweep.trials.prediction.predict.model_trace", counting)
+    monkeypatch.setattr("lmsweep.trials.prediction.peak_memory.model_trace", counting)
     found = predict(config)
     assert max(depths) <= 3
-    monkeypatch.setattr("lmsweep.trials.prediction.predict.deepen", lambda *_: None)
+    monkeypatch.setattr("lmsweep.trials.prediction.peak_memory.deepen", lambda *_: None)
     assert found == predict(config)
     assert depths[-1] == 4
 
@@ -222,7 +226,7 @@ def test_a_graph_of_primes_stands_for_that_of_any_size(
     meta_run._recorded.cache_clear()
     found = predict(config, subject)
     assert bool(sizes_of) is tried
-    monkeypatch.setattr("lmsweep.trials.prediction.meta_run.in_primes", lambda config: None)
+    monkeypatch.setattr("lmsweep.trials.prediction.trial_graph.in_primes", lambda config: None)
     meta_run._recorded.cache_clear()
     sizes_of.clear()
     assert found == predict(config, subject)
@@ -246,14 +250,14 @@ def test_mps_shares_the_run_of_the_cpu_where_they_do_the_same() -> None:
             assert predict(cpu) == predict(mps)
 
 
-def test_predictions_made_side_by_side_are_in_the_order_asked_for() -> None:
+def test_predictions_made_side_by_side_carry_the_index_of_their_question() -> None:
     configs = [small(mode=mode, batch_size=b) for b in (1, 2) for mode in ("train_step", "forward", "forward_backward")]
+    questions = [PeakQuestion(config=config, subject="model") for config in configs]
+    assert sorted(answer_by_run(_peaks, questions)) == [(i, predict(one).peak) for i, one in enumerate(configs)]
 
-    assert side_by_side(_peaks, configs) == [predict(config).peak for config in configs]
 
-
-def _peaks(configs: list[TrialConfig]) -> list[int]:
-    return [predict(config).peak for config in configs]
+def _peaks(questions: list[PeakQuestion]) -> list[int]:
+    return [predict(one.config).peak for one in questions]
 
 
 def test_predictions_differ_where_memory_does() -> None:
