@@ -319,7 +319,7 @@ def test_a_history_that_does_not_come_to_the_peak_breaks_nothing_down():
     read = {("step", "peak_tensors"): 160, ("before_backward", "tensors"): 100}
     rows = list(breakdown_rows(replace(CONFIG, mode="forward"), read, {}, {}, ledger.course()))
     at_peak = {(row.samples, row.reason) for row in rows if row.phase == "peak"}
-    assert at_peak == {(None, "the history of the iteration comes to 100 bytes, 160 were read")}
+    assert at_peak == {(None, "the recorded allocations add up to 100 bytes, not the 160 that were read")}
     before = {row.metric: row.samples for row in rows if row.phase == "before_backward" and row.metric != "saved"}
     assert before == {name: (100,) if name == "other" else (0,) for name in CATEGORIES}
 
@@ -373,9 +373,9 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
     ]
     # The address 8192 belongs to three pieces; what is there when forward ends is the second.
     labels = {
-        "init": {0: Label("weights", 1000)},
-        "forward": {0: Label("weights", 1000), 8192: Label("activations", 300, 0)},
-        "backward": {0: Label("weights", 1000), 16384: Label("gradients", 1000)},
+        "init": {0: Label(category="weights", bytes=1000)},
+        "forward": {0: Label(category="weights", bytes=1000), 8192: Label(category="activations", bytes=300, block=0)},
+        "backward": {0: Label(category="weights", bytes=1000), 16384: Label(category="gradients", bytes=1000)},
     }
     ledger = read_trace(live, entries, labels)
     course = ledger.course()
@@ -392,15 +392,15 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
     assert table["activations", 300].line == "trials/model/transformer.py:40"
     gradient = table["gradients", 1000]
     assert (gradient.line, gradient.phase, gradient.at_peak) == (None, "backward", 1)
-    assert gradient.reason == "autograd's thread, where no Python runs"
+    assert gradient.reason == "autograd's thread, which runs no Python"
     assert table["other", 100].at_peak == 0
 
 
 def test_what_a_piece_was_first_said_to_be_for_it_stays():
-    ledger, piece = Ledger(), Piece(8, "forward", None, None, None, None)
+    ledger, piece = Ledger(), Piece(bytes=8, phase="forward", line=None, function=None, operator=None, reason=None)
     ledger.allocate(1, piece)
-    ledger.label({1: Label("activations", 8)})
-    ledger.label({1: Label("gradients", 8)})
+    ledger.label({1: Label(category="activations", bytes=8)})
+    ledger.label({1: Label(category="gradients", bytes=8)})
     assert piece.category == "activations"
 
 

@@ -12,8 +12,8 @@ from functools import lru_cache
 from torch.nn.attention.flex_attention import BlockMask
 
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
-from lmsweep.trials.model.attention import causal_block_mask
 from lmsweep.trials.model.attention_step import AttentionStep
+from lmsweep.trials.model.flex_attention import causal_block_mask
 from lmsweep.trials.model.precision import MATH_MODES
 from lmsweep.trials.model.training_step import PHASES, TrainingStep
 from lmsweep.trials.prediction.allocation_trace import Recorder, Trace, everything_freed

@@ -1,8 +1,9 @@
-"""Attention alone: how long its forward and its backward take, and what it holds in memory before and in them."""
+"""The workload `attention`: time and memory of the forward and backward of attention alone."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,25 +26,25 @@ from lmsweep.trials.timing.clock import Clock, Iteration, Phase, clock_for, time
 
 PHASES = ("forward", "backward")
 MEMORY_REPETITIONS = 3
-"""Iterations in which memory is read; where they do not agree exactly they are flagged `unsteady`."""
+"""Iterations in which memory is read; flagged `unsteady` if they do not agree exactly."""
 
 Intervals = tuple[Iteration, ...]
-"""Of one iteration: forward's and backward's."""
+"""The intervals of one iteration: forward and backward."""
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Times `measure_steps` iterations after `warmup_steps` equal ones; seconds. Then reads memory in others; bytes.
+    """Time `measure_steps` iterations after `warmup_steps` equal ones, in seconds; then read memory, in bytes.
 
-    The device is idle when forward begins and idle again when backward begins: each is an interval of its own. With
-    `cold_l2` the GPU's L2 cache is overwritten before each. The first iteration of what is compiled, in which the
-    compiler runs, is timed apart and is no part of the warm-up.
+    Forward and backward are separate intervals: the device is idle before each. With `cold_l2`, the GPU's L2 cache is
+    overwritten before each. The first iteration of compiled attention, in which the compiler runs, is timed separately
+    and is not part of the warm-up.
 
-    Raises UnsupportedError where the device lacks the kernel, and RuntimeError where what should be compiled was not.
+    Raises UnsupportedError if the device lacks the kernel, and RuntimeError if nothing was compiled that should be.
     """
     config = bench.config
     check_attention(config, bench.math_mode.operand_dtype, gradients=True)
     if config.cold_l2 and config.device_type != "cuda":
-        raise UnsupportedError("cold_l2 needs device: cuda; there is no way here to empty another device's cache")
+        raise UnsupportedError("cold_l2 needs device: cuda; the caches of other devices cannot be emptied")
     bench.clear()  # a model of an earlier workload would count as memory
     with Watch(config.device_type) as watch, bench.quiet():
         step = AttentionStep(config, bench.math_mode)
@@ -95,7 +96,7 @@ def _compile(bench: Workbench, step: AttentionStep, run: Callable[[], Intervals]
 def _times(
     config: TrialConfig, series: Series[Intervals], traced: list[DeviceTime], gpu_flags: tuple[Flag, ...]
 ) -> Iterator[Measurement]:
-    """Time of each phase; on CUDA also the time that the host took to launch it, and that the device worked in it."""
+    """Time of each phase; on CUDA also the host's time to launch it and the device's busy time in it."""
     met = fingerprint(config.device_type)
     device = find_device(met.device_name, met.device_memory)
     for i, name in enumerate(PHASES):
@@ -123,13 +124,15 @@ def _times(
 def flags_of_phase(
     config: TrialConfig, phase: str, measured: list[Iteration], worked: list[float], device: Device | None
 ) -> tuple[Flag, ...]:
-    """The flags of one phase by its samples, by how long the device worked in others, and by the datasheet of the
-    device, if there is one.
+    """The flags of one phase.
+
+    `measured` are its timed intervals, `worked` the busy seconds of traced ones. `device` is the device's datasheet, if
+    there is one.
     """
     seconds = [interval.step for interval in measured]
     peak = peak_flops(device, config.precision) if device else None
     shape = {name: getattr(config, name) for name in ("d_model", "context_length", "batch_size")}
-    # No implementation can do without the scores on and below the diagonal, half of all.
+    # Every causal implementation computes at least the scores on and below the diagonal, half of all.
     least = attention_flops(phase=phase, **shape) / (2 if config.causal else 1)
     found = {
         Flag.HOST_BOUND: is_host_bound(worked, seconds),
@@ -140,9 +143,7 @@ def flags_of_phase(
 
 
 def _memory(device_type: str, step: AttentionStep) -> Iterator[Measurement]:
-    """Bytes that PyTorch's allocator has handed out: queries, keys, values and libraries' workspaces; these, the output
-    and what is kept for backward; the most in forward and in backward. Backward's gradient comes after the second.
-    """
+    """Bytes handed out by PyTorch's allocator, before each phase and at the peak of each."""
     readings = [("baseline", "allocated"), ("before_backward", "allocated")]
     readings += [(phase, "peak_allocated") for phase in PHASES]
     of = partial(Measurement, unit="B")
@@ -157,8 +158,18 @@ def _memory(device_type: str, step: AttentionStep) -> Iterator[Measurement]:
         yield of(phase=phase, metric=metric, samples=tuple(values), flags=flags)
 
 
-def _read_once(step: AttentionStep) -> tuple[int, int, int, int]:
-    """Bytes in use before forward and before backward, and at the peaks of forward and backward."""
+class _Allocated(NamedTuple):
+    """Bytes handed out in one iteration."""
+
+    baseline: int
+    """Queries, keys, values, and workspaces of libraries."""
+    before_backward: int
+    """Also the output and what is saved for backward, but not yet the gradient of the output."""
+    forward_peak: int
+    backward_peak: int
+
+
+def _read_once(step: AttentionStep) -> _Allocated:
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     baseline = torch.cuda.memory_allocated()
@@ -172,10 +183,10 @@ def _read_once(step: AttentionStep) -> tuple[int, int, int, int]:
     backward_peak = torch.cuda.max_memory_allocated()
     step.drop()
     step.gradient = None
-    return baseline, before_backward, forward_peak, backward_peak
+    return _Allocated(baseline, before_backward, forward_peak, backward_peak)
 
 
 def l2_flusher() -> Callable[[], object]:
-    """Overwrites the current GPU's L2 cache when called, with zeros of twice its size."""
+    """A function that overwrites the current GPU's L2 cache, with zeros of twice its size."""
     size = torch.cuda.get_device_properties().L2_cache_size
     return torch.empty(2 * size, dtype=torch.uint8, device="cuda").zero_

@@ -1,4 +1,4 @@
-"""Busy: how long the GPU works in one training iteration; what `timing` tells phase by phase, without the timing."""
+"""The workload `busy`: how long the GPU is busy in one training iteration, without timing it (`timing` does both)."""
 
 from collections.abc import Iterator
 
@@ -11,8 +11,9 @@ WARMUP_ITERATIONS = 3
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Yields the seconds of traced iterations in which at least one kernel or copy ran; nothing for a CPU, which is its
-    own host.
+    """Yield the seconds of traced iterations with at least one kernel or copy running; nothing on a CPU.
+
+    On a CPU, host and device are the same.
     """
     phases = bench.step.phases()
     device_type = bench.config.device_type
