@@ -190,7 +190,7 @@ def test_what_a_cpu_cannot_do_in_a_model_is_unsupported_with_the_reason(attentio
     [
         ({"attention": "sdpa_flash", "device": "mps"}, "needs an NVIDIA GPU (device: cuda) or device: cpu"),
         ({"attention": "flex", "device": "mps"}, "MPS"),
-        ({"attention": "flex", "device": "cuda", "d_model": 32, "num_heads": 4}, "these are 8 wide"),
+        ({"attention": "flex", "device": "cuda", "d_model": 32, "num_heads": 4}, "at least 16, not 8"),
     ],
 )
 def test_what_other_devices_cannot_do_is_told_without_them(fields: dict[str, Any], reason: str) -> None:
