@@ -24,8 +24,9 @@ from lmsweep.trials.analytic import formulas
 from lmsweep.trials.bench.run import run_here
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.memory.cuda_history import read_trace
-from lmsweep.trials.memory.ledger import CATEGORIES, MOST_POINTS, Label, Ledger, Piece
+from lmsweep.trials.memory.ledger import CATEGORIES, Label, Ledger, Piece
 from lmsweep.trials.memory.rows import breakdown_rows, unknown_rows, value_rows
+from lmsweep.trials.memory.usage import MOST_POINTS, Usage
 from lmsweep.trials.results.measurement import Allocation, Artifact, Measurement, Timeline, Yielded
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, Trial, TrialConfig
@@ -317,7 +318,7 @@ def test_a_history_that_does_not_come_to_the_peak_breaks_nothing_down():
     ledger.begin()
     ledger.allocate(1, piece(100))
     read = {("step", "peak_tensors"): 160, ("before_backward", "tensors"): 100}
-    rows = list(breakdown_rows(replace(CONFIG, mode="forward"), read, {}, {}, ledger.course()))
+    rows = list(breakdown_rows(replace(CONFIG, mode="forward"), read, {}, {}, Usage.of(ledger)))
     at_peak = {(row.samples, row.reason) for row in rows if row.phase == "peak"}
     assert at_peak == {(None, "the recorded allocations add up to 100 bytes, not the 160 that were read")}
     before = {row.metric: row.samples for row in rows if row.phase == "before_backward" and row.metric != "saved"}
@@ -339,8 +340,8 @@ def test_a_long_timeline_is_thinned_and_keeps_its_peak():
         if number == 2345:
             ledger.allocate(-1, piece(10_000))
             ledger.free(-1, "forward")
-    course = ledger.course()
-    rows = list(course.timeline())
+    usage = Usage.of(ledger)
+    rows = list(usage.timeline())
     assert {row.phase for row in rows} == {"forward"} and len(rows[0].positions) <= MOST_POINTS + 2
     assert max(map(sum, zip(*(row.bytes for row in rows), strict=True))) == 2346 + 10_000
 
@@ -378,16 +379,16 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
         "backward": {0: Label(category="weights", bytes=1000), 16384: Label(category="gradients", bytes=1000)},
     }
     ledger = read_trace(live, entries, labels)
-    course = ledger.course()
-    assert [int(total) for total in course.totals] == [1064, 1164, 1064, 1364, 2364, 2064, 2084, 1084]
-    assert course.phases == [*["forward"] * 4, *["backward"] * 3, "end"]
-    assert {name: held for name, held in course.at_peak().items() if held} == {
+    usage = Usage.of(ledger)
+    assert [int(total) for total in usage.totals] == [1064, 1164, 1064, 1364, 2364, 2064, 2084, 1084]
+    assert usage.phases == [*["forward"] * 4, *["backward"] * 3, "end"]
+    assert {name: held for name, held in usage.at_peak().items() if held} == {
         "weights": 1000,
         "gradients": 1000,
         "activations": 300,
         "workspace": 64,
     }
-    table = {(row.category, row.bytes): row for row in course.largest()}
+    table = {(row.category, row.bytes): row for row in usage.largest()}
     assert table["weights", 1000].line == "trials/model/transformer.py:36" and table["weights", 1000].phase == "init"
     assert table["activations", 300].line == "trials/model/transformer.py:40"
     gradient = table["gradients", 1000]

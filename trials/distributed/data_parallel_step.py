@@ -32,7 +32,9 @@ class WeightsDigest(NamedTuple):
     """Two numbers that differ between ranks whose weights differ."""
 
     sum: float
+    """Sum of all weights, in float64."""
     sum_of_squares: float
+    """Sum of their squares, in float64."""
 
 
 @dataclass(frozen=True, kw_only=True)

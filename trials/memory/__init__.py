@@ -2,6 +2,7 @@
 
     meter.py              bytes in use and their peak, as the device counts them
     ledger.py             every piece of memory of one iteration, from its allocation to its free
+    usage.py              bytes by category over one iteration, from its ledger
     cuda_history.py       a ledger from the history of CUDA's allocator, which sees compiled code and libraries too
     dispatch_history.py   a ledger from PyTorch's operators, for other devices
     storage_tracker.py    the storages that operators create; predictions use it too, on meta tensors

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lmsweep.trials.memory.cuda_history import TracedHistory
 from lmsweep.trials.memory.dispatch_history import TrackedHistory
-from lmsweep.trials.memory.ledger import CATEGORIES, Course, Label
+from lmsweep.trials.memory.ledger import CATEGORIES, Label
 from lmsweep.trials.memory.meter import ResidentBytes
+from lmsweep.trials.memory.usage import Usage
 from lmsweep.trials.results.measurement import Artifact, Measurement, Yielded
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
@@ -67,18 +68,18 @@ def breakdown_rows(
     readings: Readings,
     labels: Mapping[int, Label],
     kept: Mapping[int, Label],
-    course: Course | None,
+    usage: Usage | None,
 ) -> Iterator[Measurement]:
     """Bytes between forward and backward and at the peak, by category, which add up to the total; and the bytes that
     autograd saves, in all and by block.
 
-    `labels` are those of all known storages between forward and backward, used if there is no course. `kept` are those
+    `labels` are those of all known storages between forward and backward, used if there is no usage. `kept` are those
     of what autograd saves; the batch is also in `labels`, as inputs.
     """
     why = _GRAPHS if config.device_type == "cuda" else _COMPILED
-    if course:
-        yield from _parts("before_backward", "", readings, course.before_backward())
-        yield from _parts("step", "peak_", readings, course.at_peak())
+    if usage:
+        yield from _parts("before_backward", "", readings, usage.before_backward())
+        yield from _parts("step", "peak_", readings, usage.at_peak())
     else:
         named = {name: sum(label.bytes for label in labels.values() if label.category == name) for name in CATEGORIES}
         for category in CATEGORIES:
@@ -120,12 +121,12 @@ def _block_rows(config: TrialConfig, kept: Mapping[int, Label], why: str | None)
 
 
 def history_rows(
-    config: TrialConfig, history: TrackedHistory | TracedHistory | None, course: Course | None
+    config: TrialConfig, history: TrackedHistory | TracedHistory | None, usage: Usage | None
 ) -> Iterator[Yielded]:
     """The largest allocations, the timeline, and PyTorch's memory snapshot on CUDA."""
-    if course:
-        yield from course.largest()
-        yield from course.timeline()
+    if usage:
+        yield from usage.largest()
+        yield from usage.timeline()
     if isinstance(history, TracedHistory):
         yield Artifact(
             name="memory_snapshot.pickle", content=history.pickled(), phase="trial", metric="memory_snapshot"

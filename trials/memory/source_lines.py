@@ -21,7 +21,9 @@ class Frame(NamedTuple):
     """One level of a stack."""
 
     file: str
+    """Path of the source file."""
     line: int
+    """Line number, from 1."""
     function: str
     """Qualified name."""
 

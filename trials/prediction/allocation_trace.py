@@ -27,6 +27,7 @@ class Stretch:
     phase: str
     """`init`, `forward`, `backward`, `optimizer` or `dropped`."""
     events: list[Event] = field(default_factory=list)
+    """Allocations and frees, in order."""
     first_product: int | None = None
     """Number of events before the first call of cuBLAS in this phase; None if there is none, or if an earlier iteration
     called it in this phase.

@@ -38,6 +38,7 @@ class Traced:
     """The forward and backward graphs as given to Inductor's code generator."""
 
     forward: Graph
+    """Forward, whose first output is the result and whose others are saved for backward."""
     backward: Graph | None
     """None without gradients."""
     lasting: int

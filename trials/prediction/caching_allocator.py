@@ -23,14 +23,16 @@ GRAIN = 512
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """Part of a segment, free or handed out."""
+    """Part of a segment, free or handed out. The allocator splits and merges blocks in place."""
 
     address: int
     """Offset in bytes; only the order of addresses matters."""
     bytes: int
+    """Size of the block."""
     small: bool
     """Whether it belongs to the small pool."""
     free: bool = True
+    """Whether it may be handed out."""
     before: "Block | None" = None
     """The neighbour at the next lower address in the segment."""
     after: "Block | None" = None

@@ -1,4 +1,4 @@
-"""Which values of a graph Inductor writes to memory, and from when to when: an estimate that needs no code generation.
+"""Estimate which values of a graph Inductor writes to memory, and how long they live, without generating code.
 
 Values that a matrix product or another library call reads or returns are in memory, and so is what the graph returns.
 Everything else is assumed to be fused into the kernels that use it. A fused kernel that is the last to read a value of

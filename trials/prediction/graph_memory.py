@@ -19,7 +19,9 @@ class Layout:
     """Shape and type of a tensor that a graph returns."""
 
     shape: tuple[int, ...]
+    """The tensor's dimensions."""
     dtype: torch.dtype
+    """The tensor's element type."""
 
 
 @dataclass(frozen=True, kw_only=True)

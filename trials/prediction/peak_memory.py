@@ -17,7 +17,7 @@ from lmsweep.trials.spec.config import Mode, TrialConfig
 from lmsweep.trials.spec.workloads import Subject
 
 UNSURE = 32 * MIB
-"""Uncertainty of what CUDA and the kernels of models that were never measured take beside the allocator, in bytes."""
+"""Bytes of uncertainty about memory outside the allocator: CUDA itself, and kernels of models never measured."""
 
 UNSURE_COMPILED = 64 * MIB
 """The same with compiled parts, whose order of allocations is estimated."""

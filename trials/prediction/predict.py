@@ -33,7 +33,9 @@ class PeakQuestion:
     """How much memory does the trial need?"""
 
     config: TrialConfig
+    """The trial's configuration."""
     subject: Subject
+    """What is in memory: the model, or attention alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +43,13 @@ class FitQuestion:
     """Does the trial, whose memory is predicted, fit?"""
 
     config: TrialConfig
+    """The trial's configuration."""
     subject: Subject
+    """What is in memory: the model, or attention alone."""
     budget: int
     """Bytes that the allocator may have of the device."""
     device_name: str
+    """Name of the device, ours or the driver's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +57,13 @@ class BoundsQuestion:
     """Between which bounds is the trial's peak?"""
 
     config: TrialConfig
+    """The trial's configuration."""
     subject: Subject
+    """What is in memory: the model, or attention alone."""
     room: int
     """Bytes: the bounds need only tell whether the trial fits into this many."""
     device_name: str
+    """Name of the device, ours or the driver's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +71,17 @@ class FrontierQuestion:
     """What is the largest batch size or context length that fits?"""
 
     config: TrialConfig
+    """The configuration, whose value in the dimension is ignored."""
     dimension: Dimension
+    """The dimension to maximize."""
     budget: int
     """Bytes that the allocator may have of the device."""
     device_name: str
+    """Name of the device, ours or the driver's."""
 
 
 def main() -> None:
+    """Answer the request on standard input."""
     die_with_parent(int(sys.argv[1]))
     for answered in _answers(json.load(sys.stdin)):
         print(json.dumps(answered), flush=True)

@@ -24,7 +24,8 @@ class Question(Protocol):
     """A question about one configuration."""
 
     @property
-    def config(self) -> TrialConfig: ...
+    def config(self) -> TrialConfig:
+        """The configuration that the question is about."""
 
 
 Q = TypeVar("Q", bound=Question)

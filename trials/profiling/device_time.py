@@ -44,10 +44,12 @@ class TracedClock(CudaClock):
         """For each iteration in order, time.time_ns() of its marks."""
 
     def start(self) -> None:
+        """Begin an iteration."""
         self.intervals.append([])
         super().start()
 
     def mark(self) -> None:
+        """Mark the end of a phase, or the start of the first."""
         super().mark()
         # Noted after the mark is enqueued: everything launched later belongs to the next phase.
         self.intervals[-1].append(time.time_ns())

@@ -11,6 +11,7 @@ class HostEvent(NamedTuple):
     """An interval in a host thread: a range, an operator or a call to the driver."""
 
     name: str
+    """Name of the range, operator or call."""
     thread: int
     """The operating system's number of the thread."""
     start: int
@@ -35,6 +36,7 @@ class DeviceEvent(NamedTuple):
     """A kernel, copy or fill on the device."""
 
     name: str
+    """Name of the kernel, or of the kind of copy or fill."""
     start: int
     """Nanoseconds."""
     end: int

@@ -12,6 +12,7 @@ from lmsweep.trials.memory.ledger import END, Label
 from lmsweep.trials.memory.meter import CudaMeter, Meter, TensorMeter, resident_bytes
 from lmsweep.trials.memory.rows import Readings, breakdown_rows, history_rows, resident_rows, unknown_rows, value_rows
 from lmsweep.trials.memory.storage_tracker import StorageTracker, storage_key
+from lmsweep.trials.memory.usage import Usage
 from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.measurement import Yielded
@@ -62,9 +63,9 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     yield from value_rows(series)
     yield from unknown_rows(config, [phase.name for phase in step.phases()])
     yield from resident_rows(resident_before, resident_bytes())
-    course = history.finished().course() if history else None
-    yield from breakdown_rows(config, series[-1], last.before_backward, last.kept, course)
-    yield from history_rows(config, history, course)
+    usage = Usage.of(history.finished()) if history else None
+    yield from breakdown_rows(config, series[-1], last.before_backward, last.kept, usage)
+    yield from history_rows(config, history, usage)
 
 
 def _warm_up(step: TrainingStep, meter: Meter, history: History | None) -> None:
