@@ -34,7 +34,7 @@ class StorageTracker(TorchDispatchMode):
 
     def __init__(self, device_type: str, *, block: int = 1) -> None:
         """`block` is the number of bytes of which the allocator hands out multiples."""
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch does not annotate it
         self.device_type = device_type
         self.block = block
         self.live = 0

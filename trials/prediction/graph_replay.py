@@ -15,7 +15,7 @@ def as_compiled(memory: GraphMemory, recorder: Recorder) -> Callable[..., Tensor
     """A function of the graph's inputs, on the meta device, that allocates as the compiled graph would."""
 
     def call(*inputs: Tensor) -> Tensor:
-        result: Tensor = _Call.apply(memory, recorder, *inputs)
+        result: Tensor = _Call.apply(memory, recorder, *inputs)  # type: ignore[no-untyped-call]  # not annotated
         return result
 
     return call
