@@ -177,6 +177,7 @@ FEWEST_NAMED = 3
 """Elements from which on a tuple in the signature of a public function must be a NamedTuple or a dataclass."""
 UNTYPED = {
     "trials.analytic.formulas.Number": "an int, a NumPy array or a pandas Series: mixed arithmetic has no common type",
+    "trials.prediction.aot_graph.returned": "what an fx graph returns: nodes, None or constants",
 }
 """Public functions, and names for a type, that may say `Any`: each with the object that passes through."""
 

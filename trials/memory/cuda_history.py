@@ -70,7 +70,7 @@ def _live_blocks(segments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def read_trace(
-    live: Sequence[Mapping[str, Any]], entries: Sequence[Mapping[str, Any]], labels: Mapping[str, Labels]
+    live: Sequence[dict[str, Any]], entries: Sequence[dict[str, Any]], labels: Mapping[str, Labels]
 ) -> Ledger:
     """The ledger of one iteration.
 

@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from lmsweep.trials.model.annotations import Range
-from lmsweep.trials.model.flex_attention import causal_block_mask, flex
+from lmsweep.trials.model.flex_attention import Backend, causal_block_mask, flex
 from lmsweep.trials.spec.config import TrialConfig
 
 AttentionFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -137,16 +137,13 @@ _KERNELS = {
 }
 
 
-def kernel_chosen(name: str) -> AbstractContextManager[Any]:
-    """A context that selects the implementation's kernel once; selecting it in every call takes the host 10 µs.
-
-    Its value is whatever PyTorch's own context yields, and is not used.
-    """
+def kernel_chosen(name: str) -> AbstractContextManager[object]:
+    """A context that selects the implementation's kernel once; selecting it in every call takes the host 10 µs."""
     return sdpa_kernel(_KERNELS[name]) if name in _KERNELS else nullcontext()
 
 
 def attention_for(
-    config: TrialConfig, *, device: torch.device | str, backend: str | Callable[..., Any] = "inductor"
+    config: TrialConfig, *, device: torch.device | str, backend: str | Backend = "inductor"
 ) -> AttentionFunction:
     """The configuration's attention, with everything that it needs besides q, k and v built once on the device.
 

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from lmsweep.trials.model.attention import attention_for
-from lmsweep.trials.model.compiler import Backend, check_compile_mode, ready_compiler, uses_cuda_graphs
+from lmsweep.trials.model.compiler import check_compile_mode, ready_compiler, uses_cuda_graphs
+from lmsweep.trials.model.flex_attention import Backend
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 

@@ -3,23 +3,19 @@
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch._functorch.config
 from torch._dynamo.utils import counters
 
+from lmsweep.trials.model.flex_attention import Backend
 from lmsweep.trials.model.transformer import Transformer
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import Compile, CompileMode, TrialConfig, UnsupportedError
 
 CXX = "clang++" if sys.platform == "darwin" else "g++"
 """The C++ compiler that Inductor calls unless the environment variable CXX names another."""
-
-Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
-"""A backend of torch.compile: takes a graph and example inputs, returns a function that computes the graph."""
 
 
 @dataclass(frozen=True, kw_only=True)

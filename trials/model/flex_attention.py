@@ -10,6 +10,9 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from lmsweep.trials.model.annotations import Range
 
+Backend = Callable[[torch.fx.GraphModule, list[Tensor | torch.SymInt]], Callable[..., object]]
+"""A backend of torch.compile: takes a graph and example inputs, returns a function that computes the graph."""
+
 FLEX_BLOCK = 128
 """Positions along each side of a block: FlexAttention skips whole blocks of the score matrix."""
 
@@ -21,7 +24,7 @@ def flex(
     *,
     causal: bool = True,
     block_mask: BlockMask | None = None,
-    backend: str | Callable[..., Any] = "inductor",
+    backend: str | Backend = "inductor",
 ) -> Tensor:
     """FlexAttention of q, k and v, (batch, heads, tokens, d_head) or (batch, tokens, d_head), to the same shape.
 
@@ -62,5 +65,5 @@ def _not_ahead(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tenso
 
 
 @functools.cache
-def _compiled_flex(backend: str | Callable[..., Any]) -> Callable[..., Tensor]:
+def _compiled_flex(backend: str | Backend) -> Callable[..., Tensor]:
     return torch.compile(flex_attention, backend=backend, dynamic=False, fullgraph=True)

@@ -30,7 +30,7 @@ class MathMode:
         """The same arithmetic with tensors that already have the type that autocast would cast them to."""
         return MathMode(parameter_dtype=self.operand_dtype, tf32=self.tf32)
 
-    def autocast(self, device_type: str) -> AbstractContextManager[None]:
+    def autocast(self, device_type: str) -> AbstractContextManager[object]:
         """The context in which forward and loss run."""
         return torch.autocast(device_type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None)
 

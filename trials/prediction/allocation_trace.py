@@ -108,7 +108,7 @@ class Recorder:
     """Records the trace of what a storage tracker sees."""
 
     def __init__(
-        self, tracker: StorageTracker, scratch: Callable[[Any, Sequence[Any], Any], int] | None = None
+        self, tracker: StorageTracker, scratch: Callable[[object, Sequence[object], object], int] | None = None
     ) -> None:
         """`scratch` returns the extra bytes that an operator uses while it runs. It is called with PyTorch's operator,
         the arguments and the result.

@@ -1,7 +1,7 @@
 """Temporary memory that CUDA kernels allocate while they run. Kernels of other devices allocate none."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -13,25 +13,25 @@ MULTIPROCESSORS = 132
 """Streaming multiprocessors of an H100 or H200, which decide how a long sum is divided into blocks."""
 
 
-def scratch_bytes(func: Any, args: Sequence[Any], result: Any) -> int:
+def scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
     """Bytes that an operator allocates until it returns.
 
     `func`, `args` and `result` are PyTorch's operator, its arguments and what it returns.
     """
     if func is aten.sum.dim_IntList:
-        return _sum(args[0], result)
+        return _sum(cast(Tensor, args[0]), cast(Tensor, result))
     count = _SCRATCH.get(func)
     return count(result) if count else 0
 
 
-def flex_scratch_bytes(func: Any, args: Sequence[Any], result: Any) -> int:
+def flex_scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
     """As `scratch_bytes`, for FlexAttention in place of the fused kernel that represents it on the meta device.
 
     FlexAttention allocates one float32 per row in forward and in backward.
     """
     if func is aten.sum.dim_IntList:
-        return _sum(args[0], result)
-    return _number_per_row(result) if func in _FUSED else 0
+        return _sum(cast(Tensor, args[0]), cast(Tensor, result))
+    return _number_per_row(cast(tuple[Tensor, ...], result)) if func in _FUSED else 0
 
 
 def _sum(summed: Tensor, result: Tensor) -> int:

@@ -27,7 +27,7 @@ class MetaMathMode(MathMode):
     emulated: type[EmulatedCudaAutocast]
     """The autocast rules to emulate."""
 
-    def autocast(self, device_type: str) -> AbstractContextManager[Any]:
+    def autocast(self, device_type: str) -> AbstractContextManager[object]:
         return self.emulated(self.autocast_dtype) if self.autocast_dtype else nullcontext()
 
 
@@ -87,7 +87,7 @@ def differs_by_device(config: TrialConfig) -> bool:
     return config.attention in FUSED_ATTENTION or MATH_MODES[config.precision].autocast_dtype is not None
 
 
-def fused_attention(config: TrialConfig) -> AbstractContextManager[Any]:
+def fused_attention(config: TrialConfig) -> AbstractContextManager[object]:
     """A context that emulates the fused kernel of the configuration's attention, if it has one."""
     return FusedAttention(config) if config.attention in FUSED_ATTENTION else nullcontext()
 
