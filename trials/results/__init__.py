@@ -1,0 +1,1 @@
+"""What is stored: measurements and records, the environment, a status word per trial."""
