@@ -1,8 +1,8 @@
 """The Arrow schemas of a store's tables, which follow from the dataclasses of their rows."""
 
 import types
-from dataclasses import is_dataclass
 from collections.abc import Sequence
+from dataclasses import is_dataclass
 from datetime import datetime
 from functools import cache
 from operator import attrgetter
