@@ -118,3 +118,11 @@ def test_every_make_target_and_packaged_sweep_that_is_named_exists(page):
     assert {*re.findall(r"(?:`|^    )make ([a-z-]+)", text, flags=re.MULTILINE)} <= targets
     named = re.findall(r"lmsweep (?:run|plan) ([a-z][a-z0-9-]*)(?=[`\s])", text)
     assert {*named} <= packaged_sweeps().keys()
+
+
+def test_every_file_that_is_to_be_changed_exists():
+    """The table of CONTRIBUTING.md. NAME stands for the file that is added, in a folder that exists."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    paths = re.findall(r"`((?:trials|orchestrator|analysis|tests|docs)/[^`]*)`", text)
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path.split("/NAME")[0].split("/test_NAME")[0]).exists()] == []
