@@ -126,3 +126,18 @@ def test_every_file_that_is_to_be_changed_exists():
     paths = re.findall(r"`((?:trials|orchestrator|analysis|tests|docs)/[^`]*)`", text)
     assert len(paths) > 20
     assert [path for path in paths if not (ROOT / path.split("/NAME")[0].split("/test_NAME")[0]).exists()] == []
+
+
+def test_every_test_that_the_architecture_names_exists():
+    """In the last column of "What goes wrong": the name of a file of tests, and parts of the names of its tests."""
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    table = page[page.index("## What goes wrong") : page.index("## Dependencies")]
+    missing = []
+    for row in re.findall(r"^\|.*\|$", table, flags=re.MULTILINE)[2:]:
+        named = re.findall(r"(\w+): (`[^:]*`)", row.split("|")[-2])
+        assert named, row
+        for stem, parts in named:
+            (path,) = (ROOT / "tests").glob(f"*/test_{stem}.py")
+            tests = re.findall(r"^ *def (test_\w+)", path.read_text("utf-8"), flags=re.MULTILINE)
+            missing += [part for part in re.findall(r"`(\w+)`", parts) if not any(part in name for name in tests)]
+    assert not missing
