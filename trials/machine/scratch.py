@@ -10,7 +10,9 @@ from pathlib import Path
 
 from lmsweep.trials.spec.config import RequestError
 
-_PREFIX = "lmsweep-"
+_PREFIX = "lmsweep-scratch-"
+_MARK = ".delete-unless-locked"
+"""The file by which a folder is known as ours: a user's own may begin with the same letters."""
 
 
 @contextmanager
@@ -27,6 +29,7 @@ def scratch_folder() -> Iterator[Path]:
             lock = os.open(folder, os.O_RDONLY)
             fcntl.flock(lock, fcntl.LOCK_EX)
             if folder.exists():
+                (folder / _MARK).touch()
                 break
             os.close(lock)
     try:
@@ -53,6 +56,9 @@ def _delete_unless_locked(folder: Path) -> None:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            if (folder / _MARK).exists():
+                shutil.rmtree(folder, ignore_errors=True)
+            else:
+                folder.rmdir()  # only what is empty: its process was killed before it could put the mark there
         finally:
             os.close(lock)
