@@ -5,14 +5,13 @@ wait for minutes for an answer, and there it stays while the store cannot be rea
 """
 
 import hashlib
-import os
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from queue import Queue
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
+from lmsweep.trials.machine.cache_folder import cache_folder
 from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
@@ -79,9 +78,8 @@ class Post:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         name = hashlib.sha256(store.location.encode()).hexdigest()[:16]
-        self.kept_here = Store(str(cache / "lmsweep" / "waiting" / name))
+        self.kept_here = Store(str(cache_folder() / "waiting" / name))
         self.pause = FIRST_PAUSE
         """Seconds until it is tried again."""
         self._closing = threading.Event()

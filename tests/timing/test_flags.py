@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.metrics.status import flag_counts, flag_words
 from lmsweep.analysis.tables.render import FORMATS
 from lmsweep.orchestrator.commands.run_summary import trial_words
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
@@ -96,12 +95,12 @@ def test_gauges_are_kept_as_they_were_read_apart_from_those_of_the_warm_up():
         (400.0, 500.0, 600.0),
     )
     assert rows["sm_clock"].samples == (1.98e9,) * 3
-    assert (rows["temperature"].samples, rows["temperature"].reason) == (None, "this driver does not tell it")
+    assert (rows["temperature"].samples, rows["temperature"].reason) == (None, "this driver does not report it")
 
 
 def test_gauges_that_were_not_read_have_a_reason():
     (row, *_) = gauge_rows(watched({}, {}), warmup_from=5.0, since=6.0, until=6.05)
-    assert (row.samples, row.reason) == (None, "the iterations were over too soon")
+    assert (row.samples, row.reason) == (None, "the iterations ended too soon")
     silent = watched()
     silent.reason = "NVML: Driver Not Loaded"
     assert {row.reason for row in gauge_rows(silent, warmup_from=0, since=1, until=2)} == {"NVML: Driver Not Loaded"}
@@ -120,7 +119,7 @@ def test_energy_is_the_counters_growth_over_the_iterations():
 )
 def test_energy_of_too_short_a_time_is_unknown(since: float, until: float):
     row = energy_row(watched(*({} for _ in range(40))), since=since, until=until, iterations=10)
-    assert row.samples is None and "read for less than 2 s" in (row.reason or "")
+    assert row.samples is None and "covered less than 2 s" in (row.reason or "")
 
 
 def test_a_gpu_that_counts_no_energy_has_none():
@@ -216,43 +215,6 @@ def test_a_table_explains_each_flag_it_shows(attempts: Attempts, flag: Flag, out
     table = analysis.pivot(frame, rows=["model"], cols=[], values=["step.time"], where={})
     plain = html.unescape(analysis.render(table, output_format)).replace("\\", "")  # without the marks of the format
     assert f"{flag.value}: {flag.advice}" in plain
-
-
-@pytest.fixture
-def doubtful(attempts: Attempts) -> Attempts:
-    """Three results: one without doubts, one with an outlier, one with an outlier on a throttled GPU."""
-    times = {"forward.time": (1.0, 1.1), "step.time": (1.0, 1.1)}
-    attempts.ok(config(context_length=128), times)
-    attempts.ok(config(context_length=256), times, flags=(Flag.OUTLIERS,))
-    attempts.ok(config(context_length=512), times, flags=(Flag.OUTLIERS, Flag.THROTTLED))
-    return attempts
-
-
-def test_status_counts_the_results_of_each_flag_and_gives_its_advice(doubtful: Attempts):
-    frame = analysis.load(doubtful.store, pooled=False)
-    assert flag_counts(frame) == {Flag.OUTLIERS: 2, Flag.THROTTLED: 1}
-    assert flag_words(frame).splitlines() == [
-        f"2 results are flagged outliers. {Flag.OUTLIERS.advice}",
-        f"1 result is flagged throttled. {Flag.THROTTLED.advice}",
-    ]
-
-
-def test_advice_that_a_table_gives_already_is_not_repeated(doubtful: Attempts):
-    words = flag_words(analysis.load(doubtful.store), told=f"[a] outliers: {Flag.OUTLIERS.advice}")
-    assert words.splitlines() == [
-        "2 results are flagged outliers",
-        f"1 result is flagged throttled. {Flag.THROTTLED.advice}",
-    ]
-
-
-def test_a_result_without_doubts_has_no_words(attempts: Attempts):
-    attempts.ok(config(), {"step.time": (1.0, 1.1)})
-    assert flag_words(analysis.load(attempts.store)) == ""
-
-
-def test_the_flags_of_an_older_attempt_do_not_count(doubtful: Attempts):
-    doubtful.ok(config(context_length=512), {"step.time": (1.0, 1.1)})
-    assert flag_counts(analysis.load(doubtful.store, pooled=False)) == {Flag.OUTLIERS: 1}
 
 
 def test_the_words_of_one_trial_name_its_flags_and_reasons(attempts: Attempts):

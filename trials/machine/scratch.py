@@ -1,4 +1,4 @@
-"""Scratch: folders for what nobody keeps."""
+"""Scratch folders: temporary folders that are deleted even if their process is killed."""
 
 import fcntl
 import os
@@ -12,20 +12,22 @@ from lmsweep.trials.spec.config import RequestError
 
 _PREFIX = "lmsweep-scratch-"
 _MARK = ".delete-unless-locked"
-"""The file by which a folder is known as ours: a user's own may begin with the same letters."""
+"""A file that marks a scratch folder, because a user's folder may begin with the same letters."""
 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder that is deleted when the context ends. That of a process which was killed is by the next that makes one:
-    nobody holds its lock any more.
+    """Yield a new temporary folder, and delete it when the context ends.
+
+    The folder is locked meanwhile. If its process is killed, the next call, in any process, finds the lock free and
+    deletes the folder.
     """
     parent = temporary_folder()
     for left in parent.glob(f"{_PREFIX}*"):
         _delete_unless_locked(left)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-        with suppress(FileNotFoundError):  # another process took it for one that was left
+        with suppress(FileNotFoundError):  # another process deleted it before it was locked
             lock = os.open(folder, os.O_RDONLY)
             fcntl.flock(lock, fcntl.LOCK_EX)
             if folder.exists():
@@ -40,14 +42,15 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def temporary_folder() -> Path:
-    """The folder for temporary files: TMPDIR, or where that cannot be written to, the system's. Raises RequestError
-    where there is none.
+    """Return the folder for temporary files: TMPDIR, or the system's if TMPDIR is not writable.
+
+    Raises RequestError if no such folder is writable.
     """
     try:
         return Path(tempfile.gettempdir())
     except FileNotFoundError as error:
         raise RequestError(
-            f"no folder for temporary files can be written to ({error.strerror}); set TMPDIR to one that can"
+            f"no folder for temporary files is writable ({error.strerror}); set TMPDIR to one that is"
         ) from error
 
 
