@@ -86,6 +86,7 @@ def load_sweep(name_or_path: str, overrides: Mapping[str, Sequence[Any]] | None 
     `overrides` gives fields the values that they take in every trial, whatever the file says; `exclude` still holds.
     Raises RequestError, with one line for each thing that is wrong: `FILE:LINE: key path: what, and what was meant`.
     """
+    workloads()  # raises where an installed package offers a broken record, which is no mistake in the sweep
     source, text = _text(name_or_path)
     return _read(text, source, _overrides(overrides or {}))
 
@@ -95,6 +96,7 @@ def single_trial(settings: Iterable[str]) -> Trial:
 
     Raises RequestError as `load_sweep` does, and where a field has several values.
     """
+    workloads()  # as in `load_sweep`
     fixed = parse_overrides(settings, "trial")
     asked = fixed.pop("workloads", ["timing"])
     for name, values in fixed.items():
