@@ -153,7 +153,7 @@ def test_help_answers_before_anything_heavy_is_imported():
         (["plan", "quick", "--for", "H100"], "no trial of quick runs on a GPU; --set device=cuda"),
         (
             ["plan", "quick", "--for", "A100"],
-            'planned for A100 SXM 40GB, which has 39.4 GiB for CUDA; for another write "',
+            'planning for A100 SXM 40GB with 39.4 GiB of CUDA memory; other matches: "',
         ),
         (["table", "no-such-store"], "there is no store"),
         (["trial", "model=tiny", "context_lenght=3"], "lmsweep: trial: context_lenght: unknown field; did you mean"),
@@ -169,7 +169,7 @@ def test_a_wrong_request_is_one_message_and_exit_code_2(arguments, message):
 def test_a_plan_that_takes_long_says_what_is_waited_for(tmp_path):
     options = ("--store", tmp_path / "store")
     with start("plan", "cs336-2026", *options, XDG_CACHE_HOME=str(tmp_path)) as process:
-        assert re.match(r"working out the memory of \d+ configurations; .*--no-predict", process.stderr.readline())
+        assert re.match(r"predicting the memory of \d+ configurations .*--no-predict", process.stderr.readline())
         process.kill()
 
 
@@ -180,7 +180,7 @@ def test_ctrl_c_while_ray_is_imported_ends_the_run(tmp_path):
         assert "2 to run" in process.stdout.readline()
         time.sleep(0.2)
         out, err = interrupt(process)
-    assert process.returncode == 130 and "goes on" in err, out + err
+    assert process.returncode == 130 and "To resume" in err, out + err
     assert "Traceback" not in err
     assert not list(tmp_path.glob("store/measurements/*"))
 
@@ -366,7 +366,7 @@ def test_ctrl_c_twice_keeps_what_had_ended_and_the_next_run_goes_on(tmp_path):
     running = [wait_for_child(process), *trial_children(process)]
     out, err = interrupt(process, times=2)
     assert process.returncode == 130, out + err
-    assert f"`lmsweep run {sweep} --store {store} --set mode=forward` goes on" in err
+    assert f"To resume: lmsweep run {sweep} --store {store} --set mode=forward\n" in err
     assert "Traceback" not in err
     _, alive = psutil.wait_procs(running, timeout=5)
     assert not alive, "a trial outlived its run"

@@ -60,8 +60,8 @@ HOST_IS_FULL = (
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        (GPU_IS_FULL, "oom: asked for 2.00 GiB, held 71.30 GiB, 1.21 GiB of 79.18 GiB were free"),
-        (HOST_IS_FULL, "oom: asked for 76294 GiB, which the host did not give"),
+        (GPU_IS_FULL, "oom: requested 2.00 GiB with 71.30 GiB allocated; 1.21 GiB of 79.18 GiB were free"),
+        (HOST_IS_FULL, "oom: requested 76294 GiB, which the host could not provide"),
         ("host memory: it held 3 GiB, and may hold 2 GiB", "oom: host memory: it held 3 GiB, and may hold 2 GiB"),
         ("CUDNN_STATUS_ALLOC_FAILED\nadvice", "oom: CUDNN_STATUS_ALLOC_FAILED"),
     ],
