@@ -49,9 +49,9 @@ def where_the_time_went(account: Account) -> str:
     """Return the run's wall time and its shares by purpose, over all slots."""
     shares = account.shares()
     whole = sum(shares.values()) or 1.0
-    words = ", ".join(f"{name} {format_seconds(s)} ({s / whole:.0%})" for name, s in shares.items())
+    words = ", ".join(f"{name} {format_seconds(s)} ({s / whole:.0%})" for name, s in shares.items() if s)
     slots = f" on each of {account.slots} slots" if account.slots > 1 else ""
-    return f"{format_seconds(whole / account.slots)}{slots}: {words}"
+    return f"took {format_seconds(whole / account.slots)}{slots}: {words}"
 
 
 def trial_words(rows: Sequence[Record]) -> str:
