@@ -21,9 +21,9 @@ from lmsweep.orchestrator.running.run import compact
 from lmsweep.orchestrator.running.store_writer import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
-    Post,
     StoreError,
     StoreWriter,
+    Uploader,
     upload_left_over,
 )
 from lmsweep.trials.results.attempt import Attempt
@@ -109,17 +109,17 @@ def test_a_small_file_takes_one_request_and_a_large_one_is_whole_too(object_stor
 
 
 def test_each_attempt_that_fails_doubles_the_pause_and_one_that_succeeds_ends_that(object_store, tmp_path):
-    post = Post(Store(object_store.uri))
+    post = Uploader(Store(object_store.uri))
     post.kept_here.keep(rows(16))
     object_store.take_bucket_away()
     pauses = []
     for _ in range(8):
-        assert "NO_SUCH_BUCKET" in str(post.deliver())
+        assert "NO_SUCH_BUCKET" in str(post.upload())
         pauses.append(post.pause)
     assert pauses == [min(FIRST_PAUSE * 2**count, LONGEST_PAUSE) for count in range(1, 9)]
     assert pauses[-1] == LONGEST_PAUSE and len(waiting(tmp_path)) == 1
     object_store.make_bucket()
-    assert post.deliver() is None
+    assert post.upload() is None
     assert (post.pause, waiting(tmp_path), contexts(Store(object_store.uri))) == (FIRST_PAUSE, [], [16])
 
 
