@@ -12,14 +12,14 @@ def main() -> None:
         # Until the command starts there is nothing to clean up, so let the signal kill the process.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from lmsweep.orchestrator.commands.app import app
-    from lmsweep.orchestrator.interrupt import ended, exit_code, heed_endings, words
+    from lmsweep.orchestrator.interrupt import exit_code, handle_termination, is_terminated, words
     from lmsweep.orchestrator.terminal import Output, OutputError, say, say_warnings
     from lmsweep.trials.spec.config import RequestError
 
     say_warnings()
     Output.replace()
     try:
-        heed_endings()
+        handle_termination()
         if hears_ctrl_c:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
@@ -36,7 +36,7 @@ def main() -> None:
     except (KeyboardInterrupt, SystemExit) as end:
         if isinstance(end, SystemExit) and end.code != 128 + signal.SIGINT:
             raise
-        if ended():  # typer treats it as Ctrl-C
+        if is_terminated():  # typer treats it as Ctrl-C
             say(f"lmsweep: {words()}", error=True)
         sys.exit(exit_code())
     finally:

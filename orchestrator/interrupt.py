@@ -15,26 +15,26 @@ from typing import Any
 
 from lmsweep.orchestrator.terminal import say
 
-ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 SAME_SECONDS = 1.0
 """Seconds within which a second signal repeats the first: `timeout` signals the process, then its process group."""
 
 _ended_by: signal.Signals | None = None
-"""The first of ENDINGS that this process received."""
+"""The first termination signal that this process received."""
 
 
-class Ended(KeyboardInterrupt):
-    """One of ENDINGS was received.
+class Terminated(KeyboardInterrupt):
+    """A termination signal was received.
 
     A class of its own: after a plain KeyboardInterrupt leaves code run by `exec`, as in the making of every dataclass,
     Python kills itself with SIGINT whatever the exit code.
     """
 
 
-def heed_endings() -> None:
-    """Handle ENDINGS from now on, unless they are ignored, as under nohup."""
-    for number in ENDINGS:
+def handle_termination() -> None:
+    """Handle termination signals from now on, unless they are ignored, as under nohup."""
+    for number in TERMINATION_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _end)
 
@@ -49,33 +49,33 @@ def words() -> str:
     return f"ended by {_ended_by.name}" if _ended_by else "interrupted"
 
 
-def ended() -> bool:
-    """Return whether one of ENDINGS was received."""
+def is_terminated() -> bool:
+    """Return whether a termination signal was received."""
     return _ended_by is not None
 
 
 @contextmanager
-def endings_wait() -> Iterator[None]:
-    """Inside, postpone ENDINGS until leaving. Processes started inside never receive them.
+def postpone_termination() -> Iterator[None]:
+    """Inside, postpone termination signals until leaving. Processes started inside never receive them.
 
     A scheduler signals every process of a job, but this process decides when the others end.
     """
     noted: list[int] = []
-    before: dict[int, Any] = {number: signal.getsignal(number) for number in ENDINGS}
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in TERMINATION_SIGNALS}
 
     def note() -> None:
-        for number in ENDINGS:
+        for number in TERMINATION_SIGNALS:
             if before[number] != signal.SIG_IGN:
                 signal.signal(number, lambda number, frame: noted.append(number))
 
     note()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION_SIGNALS)
     try:
         yield
     finally:
         note()  # Ray has set its own handler for SIGTERM, which must not receive the postponed signals
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number in ENDINGS:
+        for number in TERMINATION_SIGNALS:
             signal.signal(number, before[number])
     for heard in noted:
         signal.raise_signal(heard)
@@ -83,9 +83,9 @@ def endings_wait() -> Iterator[None]:
 
 @contextmanager
 def grace_period(seconds: float, begin: Callable[[str], None]) -> Iterator[None]:
-    """Inside, ENDINGS call `begin` with the signal's name, and interrupt after this many seconds, or when repeated.
+    """Inside, a termination signal calls `begin` with its name, and interrupts after this many seconds, or when repeated.
 
-    With 0 seconds they interrupt at once, as usual.
+    With 0 seconds it interrupts at once, as usual.
     """
     if not seconds:
         yield
@@ -103,7 +103,7 @@ def grace_period(seconds: float, begin: Callable[[str], None]) -> Iterator[None]
         elif number == signal.SIGALRM or time.monotonic() > began + SAME_SECONDS:
             raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, hear) for number in (*ENDINGS, signal.SIGALRM)}
+    before = {number: signal.signal(number, hear) for number in (*TERMINATION_SIGNALS, signal.SIGALRM)}
     try:
         yield
     finally:
@@ -113,7 +113,7 @@ def grace_period(seconds: float, begin: Callable[[str], None]) -> Iterator[None]
 
 
 @contextmanager
-def ctrl_c_waits(what: str) -> Iterator[None]:
+def postpone_ctrl_c(what: str) -> Iterator[None]:
     """Inside, postpone Ctrl-C until leaving; pressed again, it interrupts at once. For the main thread."""
     pressed = False
 
@@ -138,7 +138,7 @@ def _end(number: int, frame: FrameType | None) -> None:
     if _ended_by is None:  # later signals must not disturb the clean-up
         _ended_by = signal.Signals(number)
         _leave_terminal(number)
-        raise Ended
+        raise Terminated
 
 
 def _leave_terminal(number: int) -> None:

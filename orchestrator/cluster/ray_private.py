@@ -48,7 +48,7 @@ def kill_at_shutdown() -> None:
     """Make `ray.shutdown` kill the processes that `ray.init` has started on this machine.
 
     Ray itself sends SIGTERM to one after another and waits a second for each, but they ignore it: see
-    `interrupt.endings_wait`.
+    `interrupt.postpone_termination`.
     """
     import ray
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lmsweep.orchestrator.cluster import ray_private
-from lmsweep.orchestrator.interrupt import ctrl_c_waits, endings_wait
+from lmsweep.orchestrator.interrupt import postpone_ctrl_c, postpone_termination
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.interpreter import environment
 from lmsweep.trials.machine.scratch import temporary_folder
@@ -73,8 +73,8 @@ def safe_environment() -> Iterator[None]:
         os.environ.update(before)
 
 
-@ctrl_c_waits("Ray to start")
-@endings_wait()
+@postpone_ctrl_c("Ray to start")
+@postpone_termination()
 def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
     """Join the cluster at `address`, or start Ray on this machine with this many cores and GPUs to assign.
 

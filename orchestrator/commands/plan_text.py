@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import asdict
 from itertools import islice
-from typing import Any
 
 from tabulate import tabulate
 
@@ -37,7 +36,7 @@ NO_SECONDS = {"stored": "it is already measured", "predicted_oom": "it will not 
 """Why a trial with this action takes no time."""
 
 
-def as_json(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None = None) -> dict[str, Any]:
+def as_json(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None = None) -> dict[str, object]:
     """Return the plan as JSON: one entry per trial, and time and dollars in total. Beside each null is its reason."""
     return {
         "sweep": plan.sweep,
@@ -62,7 +61,7 @@ def as_json(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None 
     }
 
 
-def _predicted(planned: PlannedTrial, estimate: PlanEstimate, predictions: Predictions | None) -> dict[str, Any]:
+def _predicted(planned: PlannedTrial, estimate: PlanEstimate, predictions: Predictions | None) -> dict[str, object]:
     found = _prediction(planned, predictions)
     reason = NO_SECONDS.get(planned.action) or estimate.trials[planned.index].reason
     return {
@@ -147,7 +146,7 @@ def _dollars_text(estimate: PlanEstimate) -> str:
     return f", {estimate.dollars:.2f} dollars"
 
 
-def frontier_as_json(found: list[Frontier]) -> list[dict[str, Any]]:
+def frontier_as_json(found: list[Frontier]) -> list[dict[str, object]]:
     """Return one JSON entry per configuration."""
     return [
         {

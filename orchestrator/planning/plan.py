@@ -1,6 +1,6 @@
 """Plans a sweep: decides which trials will run, and why the others will not."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -97,13 +97,14 @@ def make_plan(
     again = retry | {Status.PREDICTED_OOM} if predictions is None else retry
     done = {key for key, status in known.items() if Status(status).is_final and status not in again}
     placed = [trial for asked in sweep.trials for trial in _on_every_accelerator(asked, nodes)]
+    placed.sort(key=lambda trial: trial.config.compiles)  # consecutive compiled trials share a process
     decisions = _Decisions(nodes=nodes, done=done, predictions=predictions)
     decisions.settle(placed)
-    planned = [decided for trial in placed if (decided := decisions.about(trial))]
-    # Consecutive compiled trials share a process.
-    planned.sort(key=lambda one: one.trial.config.compiles)
-    trials = tuple(replace(one, index=index) for index, one in enumerate(planned))
-    return Plan(sweep=sweep.name, trials=trials)
+    planned: list[PlannedTrial] = []
+    for trial in placed:
+        if decided := decisions.about(trial, index=len(planned)):
+            planned.append(decided)
+    return Plan(sweep=sweep.name, trials=tuple(planned))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +141,7 @@ class _Decisions:
         self._places: dict[tuple[str, int, int], _Places] = {}  # by device, world_size and nodes
         self._promises: dict[str, list[_Promise]] = {}  # by measurement_id
 
-    def settle(self, trials: list[Trial]) -> None:
+    def settle(self, trials: Sequence[Trial]) -> None:
         """Decide for all trials at once which fit, where that takes a simulation of the allocator."""
         if self._predictions:
             questions = (
@@ -151,7 +152,7 @@ class _Decisions:
             )
             self._predictions.settle(questions)
 
-    def about(self, trial: Trial) -> PlannedTrial | None:
+    def about(self, trial: Trial, *, index: int) -> PlannedTrial | None:
         """Return the decision, or None if earlier trials, under another name of the same device, measure all of it."""
         config = trial.config
         places = self._where(config)
@@ -168,7 +169,7 @@ class _Decisions:
 
         def planned(action: Action, reason: str | None, trial: Trial, environment: Fingerprint) -> PlannedTrial:
             return PlannedTrial(
-                index=-1,  # `make_plan` knows it
+                index=index,
                 trial=trial,
                 trial_id=trial_id(config),
                 action=action,
@@ -202,7 +203,7 @@ class _Decisions:
         found = planned("run", None, rest, fits[0].environments[config.device_type])
         return replace(found, placement=place(config, fits, self._nodes))
 
-    def _where(self, config: TrialConfig) -> "_Places":
+    def _where(self, config: TrialConfig) -> _Places:
         key = (config.device, config.world_size, config.nodes)
         if key not in self._places:
             able = able_nodes(config, self._nodes)

@@ -9,7 +9,7 @@ from rich.console import Console
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import side_by_side
 from lmsweep.orchestrator.cluster.ray_session import start_ray, stop_ray
-from lmsweep.orchestrator.interrupt import endings_wait, grace_period
+from lmsweep.orchestrator.interrupt import grace_period, postpone_termination
 from lmsweep.orchestrator.planning.plan import Action, Plan, Planned, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate, estimate_plan
 from lmsweep.orchestrator.planning.run_order import in_order
@@ -139,7 +139,7 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0) -> None:
 
                 launch(run.to_run, gate=run.gate, on_start=run.progress.started, on_rows=writer.put)
     finally:
-        with endings_wait():
+        with postpone_termination():
             if run.to_run:
                 stop_ray()
             writer.close()

@@ -188,11 +188,11 @@ def test_ctrl_c_while_ray_is_imported_ends_the_run(tmp_path):
 def test_what_cannot_be_left_halfway_is_interrupted_at_its_end_or_by_a_second_ctrl_c():
     script = """
 import signal
-from lmsweep.orchestrator.interrupt import ctrl_c_waits
+from lmsweep.orchestrator.interrupt import postpone_ctrl_c
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-@ctrl_c_waits("this")
+@postpone_ctrl_c("this")
 def press(times):
     for _ in range(times):
         signal.raise_signal(signal.SIGINT)
