@@ -12,7 +12,7 @@ def main() -> None:
         # Until the command starts there is nothing to clean up, so let the signal kill the process.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from lmsweep.orchestrator.commands.app import app
-    from lmsweep.orchestrator.interrupt import exit_code, handle_termination, is_terminated, words
+    from lmsweep.orchestrator.interrupt import cause, exit_code, handle_termination, is_terminated
     from lmsweep.orchestrator.terminal import Output, OutputError, say, say_warnings
     from lmsweep.trials.spec.config import RequestError
 
@@ -37,7 +37,7 @@ def main() -> None:
         if isinstance(end, SystemExit) and end.code != 128 + signal.SIGINT:
             raise
         if is_terminated():  # typer treats it as Ctrl-C
-            say(f"lmsweep: {words()}", error=True)
+            say(f"lmsweep: {cause()}", error=True)
         sys.exit(exit_code())
     finally:
         # Only Ray and the interpreter still shut down: Ctrl-C now ends the process without an exception.

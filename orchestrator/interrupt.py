@@ -44,7 +44,7 @@ def exit_code() -> int:
     return 128 + (_ended_by or signal.SIGINT)
 
 
-def words() -> str:
+def cause() -> str:
     """Return what interrupted the command, for a message."""
     return f"ended by {_ended_by.name}" if _ended_by else "interrupted"
 
@@ -83,7 +83,7 @@ def postpone_termination() -> Iterator[None]:
 
 @contextmanager
 def grace_period(seconds: float, begin: Callable[[str], None]) -> Iterator[None]:
-    """Inside, a termination signal calls `begin` with its name, and interrupts after this many seconds, or when repeated.
+    """Inside, a termination signal calls `begin` with its name and interrupts after this many seconds, or if repeated.
 
     With 0 seconds it interrupts at once, as usual.
     """

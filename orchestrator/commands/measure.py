@@ -119,7 +119,7 @@ def run(
 
     from lmsweep.orchestrator.commands.plan_request import PlanRequest
     from lmsweep.orchestrator.commands.plan_text import summary
-    from lmsweep.orchestrator.commands.run_summary import closing_words, left_out
+    from lmsweep.orchestrator.commands.run_summary import left_out, run_summary
     from lmsweep.orchestrator.running.other_runs import other_runs, warning_about
     from lmsweep.orchestrator.running.run import prepare
     from lmsweep.orchestrator.sweep.duration import seconds_of
@@ -149,7 +149,7 @@ def run(
     if ready.to_run and not address and (others := other_runs()):
         say(warning_about(others), error=True)
     _run_or_exit(ready, address, grace_seconds, resume)
-    say(closing_words(planned.plan, planned.store, ready.account))
+    say(run_summary(planned.plan, planned.store, ready.account))
     if ready.gate.kept_out:
         say(f"{left_out(ready.gate.kept_out, planned.plan)} did not fit into {planned.budget}. {resume}")
     if any(not Status(status).is_final for status in ready.account.statuses):
@@ -158,7 +158,7 @@ def run(
 
 def _run_or_exit(ready: "Run", address: str | None, grace: float, resume: str) -> None:
     """Run the plan. If that is interrupted or the store fails, say how to resume, and exit."""
-    from lmsweep.orchestrator.interrupt import exit_code, words
+    from lmsweep.orchestrator.interrupt import cause, exit_code
     from lmsweep.orchestrator.running.run import run_plan
     from lmsweep.orchestrator.running.store_writer import StoreError
 
@@ -167,7 +167,7 @@ def _run_or_exit(ready: "Run", address: str | None, grace: float, resume: str) -
         with ready.progress:
             run_plan(ready, address, grace=grace)
     except KeyboardInterrupt:
-        say(f"\n{words()}; results of finished trials are in {location}. {resume}", error=True)
+        say(f"\n{cause()}; results of finished trials are in {location}. {resume}", error=True)
         raise typer.Exit(exit_code()) from None
     except StoreError as error:
         say(f"lmsweep: cannot write more results to {location}: {error}. {resume}", error=True)
@@ -182,7 +182,7 @@ def trial(
 ) -> None:
     """Run one trial in this process, without Ray, for profilers and debuggers."""
     from lmsweep.orchestrator.commands.one_trial import LiveLine, check_fit
-    from lmsweep.orchestrator.commands.run_summary import trial_words
+    from lmsweep.orchestrator.commands.run_summary import trial_table
     from lmsweep.orchestrator.sweep.sweep import single_trial
     from lmsweep.trials.machine.host_memory import memory_asked_for
     from lmsweep.trials.results.record import Row, records_of
@@ -210,7 +210,7 @@ def trial(
         nonlocal failed
         line.stop()
         records = kept.keep(rows) if kept else records_of(rows)
-        say(trial_words(records))
+        say(trial_table(records))
         failed = any(not Status(record.status).is_final for record in records)
 
     with line:

@@ -24,7 +24,7 @@ MOST_LEFT_OUT = 10
 """Most trials left out that are listed; of more, only the number is given."""
 
 
-def closing_words(plan: Plan, store: Store, account: Account) -> str:
+def run_summary(plan: Plan, store: Store, account: Account) -> str:
     """Return the results of this sweep as a table, their flags, the account of the run, and a hint."""
     parts = _results(plan, store)
     if sum(account.seconds.values()):
@@ -54,7 +54,7 @@ def where_the_time_went(account: Account) -> str:
     return f"took {format_seconds(whole / account.slots)}{slots}: {words}"
 
 
-def trial_words(rows: Sequence[Record]) -> str:
+def trial_table(rows: Sequence[Record]) -> str:
     """Return the rows of one trial as a table."""
     from lmsweep.analysis.data.sample_stats import describe_samples
 

@@ -127,7 +127,7 @@ def test_a_torch_that_every_process_compiles_anew_is_found(tmp_path, monkeypatch
     kept.parent.mkdir(parents=True)
     kept.touch()
     (found,) = doctor.bytecode()
-    assert found == Finding(check="torch's bytecode", found="kept")
+    assert found == Finding(check="torch bytecode", found="cached")
 
 
 def test_a_full_disk_is_found(tmp_path, monkeypatch):
@@ -157,7 +157,7 @@ def test_a_node_that_was_started_otherwise_or_asks_for_no_token_is_found(monkeyp
     [
         ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
         ("nowhere", "'nowhere' is not the address of a Ray cluster"),
-        ("ray://127.0.0.1:10001", "run it on the head"),
+        ("ray://127.0.0.1:10001", "run lmsweep on the head node"),
     ],
 )
 def test_an_address_that_leads_to_no_cluster_is_a_wrong_request_within_seconds(address, message):

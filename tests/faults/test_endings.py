@@ -32,7 +32,7 @@ def run_until_one_is_stored(folder: Path, *options: str) -> tuple[subprocess.Pop
 
 def words_of(err: str) -> list[str]:
     """The lines on standard error, without that on other runs, which there may be on the machine of these tests."""
-    return [line for line in err.strip().splitlines() if line and "at work on this machine" not in line]
+    return [line for line in err.strip().splitlines() if line and "active on this machine" not in line]
 
 
 def assert_ended(
