@@ -198,7 +198,7 @@ def test_files_that_cannot_be_merged_because_the_store_is_gone_are_a_sentence(ob
     server.process.kill()
     server.process.wait()
     compact(store, RunProgress([], Eta([], {}), Console(width=1000)))
-    assert "are not merged: cannot reach the store" in capsys.readouterr().out
+    assert "could not merge the files of" in capsys.readouterr().out
 
 
 @pytest.mark.slow
