@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -80,6 +81,15 @@ def test_a_package_lists_its_rooms_and_has_no_others(package):
     assert sorted(rooms(package)) == sorted(there | loose)
 
 
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout of git")
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_every_room_is_a_package_and_git_ignores_none_of_its_modules(package):
+    modules = files(package)
+    assert [path for path in modules if not (path.parent / "__init__.py").exists()] == []
+    command = ["git", "check-ignore", *(str(path.relative_to(ROOT)) for path in modules)]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout == ""
+
+
 def test_the_folder_listings_are_short():
     assert len(rooms("trials")) <= 16
     assert not {path.name for path in (ROOT / "trials").glob("*.py")} - {"__init__.py"}
@@ -149,6 +159,11 @@ def test_no_modules_import_each_other_in_a_circle():
     assert {*floors.static_order()} == modules.keys()  # a CycleError names those of a circle
 
 
+def test_one_module_owns_the_cache_folder():
+    owners = [path for package in MAY_IMPORT for path in files(package) if "XDG_CACHE_HOME" in path.read_text()]
+    assert owners == [ROOT / "trials" / "machine" / "cache_folder.py"]
+
+
 def test_importing_the_analysis_or_the_plan_loads_neither_torch_nor_ray():
     script = (
         "import sys, lmsweep.analysis; from lmsweep.trials.isolation import client;"
@@ -157,3 +172,152 @@ def test_importing_the_analysis_or_the_plan_loads_neither_torch_nor_ray():
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+FEWEST_NAMED = 3
+"""Elements from which on a tuple in the signature of a public function must be a NamedTuple or a dataclass."""
+UNTYPED = {
+    "trials.analytic.formulas.Number": "an int, a NumPy array or a pandas Series: mixed arithmetic has no common type",
+}
+"""Public functions, and names for a type, that may say `Any`: each with the object that passes through."""
+
+
+def public_functions(tree: ast.Module, prefix: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Functions and methods without a leading underscore in their name or their class's, and `__init__`; Python and
+    PyTorch give the signatures of other methods such as `__exit__` and `__torch_function__`.
+    """
+
+    def walk(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+        for node in body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                if not node.name.startswith("_") or node.name == "__init__":
+                    yield f"{prefix}.{node.name}", node
+            elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield from walk(node.body, f"{prefix}.{node.name}")
+
+    yield from walk(tree.body, prefix)
+
+
+def is_name(node: ast.AST | None, *names: str) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
+
+
+def says_any(annotation: ast.AST) -> bool:
+    """Whether `Any` occurs other than in `dict[str, Any]`, which is an object of JSON or a set of keyword arguments."""
+    if is_name(annotation, "Any"):
+        return True
+    if ast.unparse(annotation) == "dict[str, Any]":
+        return False
+    return any(says_any(child) for child in ast.iter_child_nodes(annotation))
+
+
+def has_unnamed_tuple(annotation: ast.expr) -> bool:
+    """Whether a `tuple` of three or more elements occurs; `tuple[X, ...]` is a sequence."""
+    return any(
+        isinstance(node, ast.Subscript)
+        and is_name(node.value, "tuple")
+        and isinstance(node.slice, ast.Tuple)
+        and len(node.slice.elts) >= FEWEST_NAMED
+        for node in ast.walk(annotation)
+    )
+
+
+def returns_text_for_an_error(returned: ast.expr) -> bool:
+    """Whether a `str` is one of two results: what is asked for, or else the reason why not. `str | None` is one."""
+    if not (isinstance(returned, ast.BinOp) and isinstance(returned.op, ast.BitOr)):
+        return False
+    alternatives = set(re.split(r"\s*\|\s*", re.sub(r"\[.*\]", "", ast.unparse(returned))))
+    return "str" in alternatives and bool(alternatives - {"str", "None"})
+
+
+def type_aliases(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Names that a module gives to types: `Number = Any` is no way around the rule."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name | ast.Subscript | ast.BinOp):
+            yield ast.unparse(node.targets[0]), node.value
+
+
+def vague_signatures(source: str, prefix: str) -> list[str]:
+    """Each public function of the source whose annotations do not say what it takes or returns, and why not; likewise
+    each name for a type.
+    """
+    tree = ast.parse(source)
+    found = [f"{prefix}.{name}: Any" for name, alias in type_aliases(tree) if says_any(alias)]
+    found += [f"{prefix}.{name}: unnamed tuple" for name, alias in type_aliases(tree) if has_unnamed_tuple(alias)]
+    for name, function in public_functions(tree, prefix):
+        taken = function.args
+        parameters = [*taken.posonlyargs, *taken.args, *taken.kwonlyargs, *filter(None, [taken.vararg])]
+        annotations = [*(one.annotation for one in parameters), function.returns]
+        # What `**options: Any` takes is given on as keyword arguments.
+        if taken.kwarg and not is_name(taken.kwarg.annotation, "Any"):
+            annotations.append(taken.kwarg.annotation)
+        given = [annotation for annotation in annotations if annotation]
+        if any(says_any(annotation) for annotation in given):
+            found.append(f"{name}: Any")
+        if any(has_unnamed_tuple(annotation) for annotation in given):
+            found.append(f"{name}: unnamed tuple")
+        if function.returns and returns_text_for_an_error(function.returns):
+            found.append(f"{name}: str for an error")
+    return found
+
+
+def vague_signatures_of(package: str) -> list[str]:
+    return [
+        one
+        for path in files(package)
+        for one in vague_signatures(path.read_text(), ".".join(path.relative_to(ROOT).with_suffix("").parts))
+    ]
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_signatures_of_public_functions_say_what_they_take_and_return(package):
+    excepted = {f"{name}: Any" for name in UNTYPED}
+    left = [one for one in vague_signatures_of(package) if one not in excepted]
+    assert not left, "\n".join(left)
+
+
+def test_every_exception_for_an_untyped_object_is_needed():
+    assert {f"{name}: Any" for name in UNTYPED} <= {
+        one for package in MAY_IMPORT for one in vague_signatures_of(package)
+    }
+
+
+@pytest.mark.parametrize(
+    ("signature", "why"),
+    [
+        ("def f(x: Any) -> int", "Any"),
+        ("def f(x: list[Any]) -> int", "Any"),
+        ("def f() -> Callable[..., Any]", "Any"),
+        ("def f() -> tuple[int, int, int]", "unnamed tuple"),
+        ("def f(*x: list[tuple[int, int, int]]) -> int", "unnamed tuple"),
+        ("def f() -> list[int] | str", "str for an error"),
+        ("def f() -> str | int | None", "str for an error"),
+    ],
+)
+def test_a_vague_signature_is_found(signature, why):
+    assert vague_signatures(f"{signature}: ...", "m") == [f"m.f: {why}"]
+    assert vague_signatures(f"class C:\n    {signature}: ...", "m") == [f"m.C.f: {why}"]
+
+
+def test_a_vague_name_for_a_type_is_found():
+    assert vague_signatures("Number = Any\nBoth = tuple[int, int, int]", "m") == [
+        "m.Number: Any",
+        "m.Both: unnamed tuple",
+    ]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def _f(x: Any) -> tuple[int, int, int]: ...",
+        "class _C:\n    def f(self) -> Any: ...",
+        "def f(x: dict[str, Any], **options: Any) -> list[dict[str, Any]]: ...",
+        "def f(x: str | int) -> tuple[int, ...]: ...",
+        "def f() -> tuple[str, int] | None: ...",
+        "def f() -> str | None: ...",
+        "def f() -> dict[str, int] | None: ...",
+        "Row = dict[str, Any]",
+    ],
+)
+def test_a_signature_that_says_what_it_takes_is_not_found(source):
+    assert vague_signatures(source, "m") == []

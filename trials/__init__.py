@@ -1,6 +1,6 @@
-"""Trials: what one measurement is, how it is taken, and where its result is kept. Knows nothing of Ray.
+"""Trials: what a measurement is, how it is taken, and where its result is kept. Knows nothing of Ray.
 
-The rooms, from the top down. A module imports from its own room and from those below it.
+The rooms, from the top down. A module imports from its own room and from the rooms below it.
 
     workloads     what is measured: one module per workload
     numerics      rounding: sums in 16 bits, errors against float64, the type of each tensor
@@ -11,14 +11,14 @@ The rooms, from the top down. A module imports from its own room and from those 
     prediction    peak memory without the device: meta tensors and a simulated allocator
     memory        what memory holds during a step, and for what
     model         the transformer, its attention, precision and compilation, and one training step
-    timing        clocks, when there are enough samples, and the doubts that samples raise
+    timing        clocks, stopping rules, and the flags that times raise
     machine       the host: cores, memory, processes, GPUs and their telemetry
-    store         the results on disk: Parquet files, each whole or not there
-    analytic      arithmetic: FLOPs, bytes, datasheets, prices, the interval of a median
-    results       what is stored: measurements, records, the environment, a status word per trial
-    spec          what is asked for: the configuration, its identifiers, model sizes
+    store         the results on disk: Parquet files that readers always see whole
+    analytic      arithmetic: FLOPs, bytes, datasheets, prices, the confidence interval of a median
+    results       what is stored: measurements, records, environments, status words and flags
+    spec          what is asked for: configurations, workloads, identifiers, model sizes
 
-The four last import neither torch nor what looks at a machine: planning and analysis use them too.
+The last four import neither torch nor anything that inspects a machine, so planning and analysis can use them too.
 """
 
 __version__ = "0.1.0"

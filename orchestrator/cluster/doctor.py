@@ -57,8 +57,8 @@ def devices() -> Iterator[Finding]:
     if here.gpus > 1:
         names.append(f"{here.gpus} GPUs")
     yield Finding(check="devices", found="; ".join(names))
-    seen = gpu_states()
-    if not isinstance(seen, str) and len(seen) > here.gpus:
+    seen = gpu_states().gpus
+    if len(seen) > here.gpus:
         yield Finding(
             check="GPUs visible to torch",
             found=f"{here.gpus} of {len(seen)}",
@@ -105,8 +105,7 @@ def programs() -> Iterator[Finding]:
 def cores() -> Iterator[Finding]:
     """The usable cores, and how busy they are."""
     usable = len(usable_cores())
-    seen = gpu_states()
-    gpus = 0 if isinstance(seen, str) else len(seen)
+    gpus = len(gpu_states().gpus)
     few = usable < FEW_CORES * max(gpus, 1)
     for_each = f" for {gpus} GPU{'s' * (gpus > 1)}" if gpus else ""
     advice = f"Fewer than {FEW_CORES} cores per trial: expect noise and, on a GPU, results flagged host_bound."
@@ -176,10 +175,10 @@ def disks() -> Iterator[Finding]:
 def gpus() -> Iterator[Finding]:
     """The state of each NVIDIA GPU."""
     seen = gpu_states()
-    if isinstance(seen, str):
-        yield Finding(check="NVIDIA GPUs", found=f"none ({seen})")
+    if seen.reason:
+        yield Finding(check="NVIDIA GPUs", found=f"none ({seen.reason})")
         return
-    for index, gpu in enumerate(seen):
+    for index, gpu in enumerate(seen.gpus):
         yield Finding(check=f"GPU {index}", found=f"{gpu.name}, driver {gpu.driver_version}")
         for one in _state(gpu):
             yield replace(one, check=f"GPU {index}: {one.check}")

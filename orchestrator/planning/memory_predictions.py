@@ -3,7 +3,6 @@
 import hashlib
 import importlib.metadata
 import json
-import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ from lmsweep.trials.analytic.memory_prediction import (
     subject_of,
     upper_bound,
 )
+from lmsweep.trials.machine.cache_folder import cache_folder
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.workloads import Subject
@@ -203,8 +203,7 @@ class _Cache:
         digest = hashlib.sha256(f"{importlib.metadata.version('torch')} {sys.version_info[:2]}".encode())
         for path in sorted(Path(trials.__file__).parent.rglob("*.py")):
             digest.update(path.read_bytes())
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lmsweep"
-        self._path = folder / f"predictions-{digest.hexdigest()[:16]}.jsonl"
+        self._path = cache_folder() / f"predictions-{digest.hexdigest()[:16]}.jsonl"
         self._works = True
 
     def read(self) -> dict[str, Answer]:

@@ -5,15 +5,14 @@ minutes for an answer. While the store is unreachable, they stay on this machine
 """
 
 import hashlib
-import os
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from queue import Queue
 from typing import NamedTuple
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
+from lmsweep.trials.machine.cache_folder import cache_folder
 from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
@@ -85,9 +84,8 @@ class Uploader:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         name = hashlib.sha256(store.location.encode()).hexdigest()[:16]
-        self.kept_here = Store(str(cache / "lmsweep" / "waiting" / name))
+        self.kept_here = Store(str(cache_folder() / "waiting" / name))
         self.pause = FIRST_PAUSE
         """Seconds until the next attempt."""
         self._closing = threading.Event()

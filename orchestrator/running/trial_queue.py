@@ -84,7 +84,7 @@ class PlanScheduler(NotPickled, FIFOScheduler):
         self, trials: Sequence[PlannedTrial], *, gate: Gate, on_lost: Callable[[PlannedTrial, str], None]
     ) -> None:
         """`on_lost` receives a trial that can no longer run, and the reason."""
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._trials = trials
         self._gate = gate
         self._on_lost = on_lost

@@ -106,7 +106,7 @@ def wait_for_nodes(cluster: Cluster, count: int) -> None:
 
 
 def test_nodes_with_other_code_are_named_before_anything_runs(cluster, refused):
-    file = cluster.hosts.home(2) / "lmsweep" / "trials" / "clock.py"
+    file = cluster.hosts.home(2) / "lmsweep" / "trials" / "timing" / "clock.py"
     content = file.read_text()
     file.write_text(content + "# another time\n")
     try:
@@ -133,7 +133,7 @@ def test_a_sweep_runs_on_every_node_into_one_store(cluster):
 @pytest.mark.slow
 def test_a_trial_runs_on_the_node_that_has_the_accelerator_it_asks_for(cluster):
     # No host has a GPU, so the trials are CPU trials that ask Ray for what a trial on such a GPU would ask for.
-    shutil.copy(ROOT / "tests" / "routed_trials.py", cluster.hosts.home(0))
+    shutil.copy(ROOT / "tests" / "support" / "routed_trials.py", cluster.hosts.home(0))
     done = cluster.hosts.ssh(0, "source ~/.bashrc; python ~/routed_trials.py A:3 B:3 ~/routed")
     assert done.returncode == 0, done.stdout + done.stderr
     rows = pd.read_parquet(cluster.hosts.home(0) / "routed" / "measurements")

@@ -105,7 +105,7 @@ def test_a_node_holds_one_part_of_a_trial_at_most():
 def test_a_machine_by_itself_does_not_take_the_trial(tmp_path):
     words = [f"{name}={value}" for name, value in FIELDS.items()]
     done = lmsweep("trial", "workloads=ddp", *words, "--store", tmp_path / "results")
-    assert "nodes is 2, and this is one machine" in done.stdout + done.stderr
+    assert "nodes is 2, but this is one machine" in done.stdout + done.stderr
 
 
 # Two parts, each with a trial server of its own, without Ray

@@ -3,6 +3,8 @@
 import os
 import signal
 import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import psutil
 import pytest
 
 from lmsweep.trials.machine.scratch import scratch_folder
-from tests.support.command import COMMAND, lmsweep, start, trial_children, wait_for_child, write_sweep
+from tests.support.command import COMMAND, ROOT, lmsweep, start, trial_children, wait_for_child, write_sweep
 
 
 def everything_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -134,12 +136,24 @@ def test_ctrl_c_in_the_first_moments_is_silent():
         assert "Traceback" not in err and len(err.strip().splitlines()) <= 1, f"after {delay} s: {err}"
 
 
-def test_what_a_killed_process_left_in_the_temporary_folder_is_deleted_by_the_next(tmp_path: Path, monkeypatch):
-    import tempfile
-
+def test_a_folder_of_the_user_is_not_taken_for_one_that_was_left(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (tmp_path / "lmsweep-tune-killed").mkdir()
-    (tmp_path / "lmsweep-tune-killed" / "file").touch()
+    for name in ("lmsweep-results", "lmsweep-scratch-results"):
+        (tmp_path / name / "measurements").mkdir(parents=True)
+        (tmp_path / name / "measurements" / "a.parquet").write_text("a result")
+    with scratch_folder():
+        pass
+    assert len(list(tmp_path.rglob("a.parquet"))) == 2
+
+
+def test_what_a_killed_process_left_in_the_temporary_folder_is_deleted_by_the_next(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dies = (
+        "import os, signal\nfrom lmsweep.trials.machine.scratch import scratch_folder\n"
+        "with scratch_folder() as folder:\n    (folder / 'file').touch(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", dies], env=os.environ | {"TMPDIR": str(tmp_path)}, cwd=ROOT, check=False)
+    assert [path.name for path in tmp_path.glob("*/file")] == ["file"]
     with scratch_folder() as first:
         with scratch_folder() as second:
             assert sorted(tmp_path.iterdir()) == sorted([first, second]), "one that is in use is kept"

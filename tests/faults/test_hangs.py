@@ -16,7 +16,8 @@ import pytest
 from lmsweep.orchestrator.cluster import nodes
 from lmsweep.orchestrator.cluster.nodes import this_machine
 from lmsweep.trials.isolation import client, precompile
-from lmsweep.trials.isolation.client import IsolatedRunner, PrecompileRequest
+from lmsweep.trials.isolation.client import IsolatedRunner
+from lmsweep.trials.isolation.messages import PrecompileRequest
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial
@@ -113,7 +114,7 @@ def test_a_server_that_hangs_is_ended_and_its_trial_has_run_out_of_time(hang_in:
         assert not started("lmsweep.trials.isolation.server")
     records = [row for row in rows if isinstance(row, Record)]
     assert [(row.workload, row.status) for row in records] == [("timing", Status.TIMEOUT), ("memory", Status.TIMEOUT)]
-    assert {row.error for row in records} == {"the process that supervised it did not answer in time"}
+    assert {row.error for row in records} == {"its trial server did not answer in time"}
 
 
 def test_ctrl_c_while_the_machine_is_looked_at_says_nothing_of_what_looks(hang_in: HangIn, tmp_path: Path):

@@ -210,7 +210,9 @@ def test_a_trial_that_takes_too_much_of_the_hosts_memory_is_ended_before_the_hos
     with IsolatedRunner() as runner:
         rows = run(runner, environment, batch_size=4000, context_length=64, measure_steps=10**6)
         assert [row.status for row in rows] == [Status.OOM]
-        assert re.fullmatch(r"host memory: it held [\d.]+ GiB, and may hold 1.37 GiB", rows[0].error or "")
+        assert re.fullmatch(
+            r"host memory: it held [\d.]+ GiB, more than the 1.37 GiB that a trial may hold", rows[0].error or ""
+        )
         assert run(runner, environment)[0].status == Status.OK
 
 

@@ -33,7 +33,7 @@ def test_a_small_process_may_go_on_in_a_small_share_of_a_large_host(monkeypatch:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(LARGE_HOST, 30 * 10**9))
     assert why_to_end(os.getpid()) is None
     monkeypatch.setenv(VARIABLE, "10MB")
-    assert (why_to_end(os.getpid()) or "").endswith("and may hold 0.00913 GiB")
+    assert (why_to_end(os.getpid()) or "").endswith("more than the 0.00913 GiB that a trial may hold")
 
 
 @pytest.mark.parametrize(
@@ -81,5 +81,5 @@ def test_what_the_guard_would_end_is_predicted_not_to_fit(tmp_path: Path, monkey
 def test_what_is_no_amount_of_memory_is_said_once_before_anything_runs(tmp_path: Path) -> None:
     done = lmsweep("run", write_sweep(tmp_path), "--store", tmp_path / "store", LMSWEEP_HOST_MEMORY="24")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "lmsweep: LMSWEEP_HOST_MEMORY=24: give a size, as in 24GB\n"
+    assert done.stderr == "lmsweep: LMSWEEP_HOST_MEMORY=24: give a size, such as 24GB\n"
     assert not (tmp_path / "store").exists()

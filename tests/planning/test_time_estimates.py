@@ -92,9 +92,9 @@ def test_dollars_are_those_of_the_time_on_the_device(tmp_path):
     found = estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE], parse_prices(["H200=36"]))
     assert found.seconds is not None
     assert found.dollars == pytest.approx(found.seconds * 36 / 3600)
-    with pytest.raises(RequestError, match="there is no such device here, but NVIDIA H200"):
+    with pytest.raises(RequestError, match="no such device here; the devices are NVIDIA H200"):
         estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE], parse_prices(["H100=36"]))
-    with pytest.raises(RequestError, match="another price is of NVIDIA H200"):
+    with pytest.raises(RequestError, match="another price also applies to NVIDIA H200"):
         estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE], parse_prices(["H200=36", "NVIDIA H200=1"]))
 
 

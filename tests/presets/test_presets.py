@@ -305,9 +305,9 @@ def test_a_million_tokens_cost_what_their_hours_and_joules_do(attempts: Attempts
         (["H200"], "write DEVICE=DOLLARS per hour"),
         (["H200=cheap"], "write DEVICE=DOLLARS per hour"),
         (["H200=-1"], "write DEVICE=DOLLARS per hour"),
-        (["A100=2"], "no such device here, but NVIDIA H200"),
+        (["A100=2"], "no such device here; the devices are NVIDIA H200"),
         (["H20=2"], "no such device here"),
-        (["H200=2", "NVIDIA=3"], "another price is of NVIDIA H200"),
+        (["H200=2", "NVIDIA=3"], "another price also applies to NVIDIA H200"),
     ],
 )
 def test_a_wrong_price_is_refused(attempts: Attempts, prices: list[str], message: str) -> None:

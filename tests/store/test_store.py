@@ -187,7 +187,7 @@ def test_somebody_elses_parquet_is_named_and_the_rest_is_read(tmp_path, foreign)
         ours = schema_of(Record)
         foreign = {name: pa.nulls(2, ours.field(name).type) for name in ours.names}
     pq.write_table(pa.table(foreign), tmp_path / "measurements" / "train-00000.parquet")
-    with pytest.warns(UserWarning, match=r"measurements/train-00000.parquet .* left out \(no file of lmsweep's: "):
+    with pytest.warns(UserWarning, match=r"measurements/train-00000.parquet .* left out \(not written by lmsweep: "):
         assert "| test    | Laptop CPU (8 cores) |    1 |" in lmsweep_here("status", tmp_path)
     with pytest.warns(UserWarning, match=r"train-00000.parquet"):
         assert "150" in lmsweep_here("table", tmp_path, "--value", "forward.time")

@@ -96,12 +96,12 @@ def test_gauges_are_kept_as_they_were_read_apart_from_those_of_the_warm_up():
         (400.0, 500.0, 600.0),
     )
     assert rows["sm_clock"].samples == (1.98e9,) * 3
-    assert (rows["temperature"].samples, rows["temperature"].reason) == (None, "this driver does not tell it")
+    assert (rows["temperature"].samples, rows["temperature"].reason) == (None, "this driver does not report it")
 
 
 def test_gauges_that_were_not_read_have_a_reason():
     (row, *_) = gauge_rows(watched({}, {}), warmup_from=5.0, since=6.0, until=6.05)
-    assert (row.samples, row.reason) == (None, "the iterations were over too soon")
+    assert (row.samples, row.reason) == (None, "the iterations ended too soon")
     silent = watched()
     silent.reason = "NVML: Driver Not Loaded"
     assert {row.reason for row in gauge_rows(silent, warmup_from=0, since=1, until=2)} == {"NVML: Driver Not Loaded"}
@@ -120,7 +120,7 @@ def test_energy_is_the_counters_growth_over_the_iterations():
 )
 def test_energy_of_too_short_a_time_is_unknown(since: float, until: float):
     row = energy_row(watched(*({} for _ in range(40))), since=since, until=until, iterations=10)
-    assert row.samples is None and "read for less than 2 s" in (row.reason or "")
+    assert row.samples is None and "covered less than 2 s" in (row.reason or "")
 
 
 def test_a_gpu_that_counts_no_energy_has_none():

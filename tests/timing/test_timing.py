@@ -268,7 +268,7 @@ def test_where_there_is_no_nvidia_gpu_its_gauges_are_unknown_for_a_reason():
     rows = rows_of(SleepingStep({"forward": 0.001}))
     for name in ("sm_clock", "memory_clock", "power", "temperature", "event_reasons"):
         row = rows[f"step.{name}"]
-        assert row.samples is None and row.reason == "NVML tells of NVIDIA GPUs only"
+        assert row.samples is None and row.reason == "NVML reports NVIDIA GPUs only"
     assert not {"step.device_time", "step.device_gap", "step.enqueue_time", "trial.profiled_time"} & {*rows}
 
 

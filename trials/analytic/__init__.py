@@ -1,1 +1,9 @@
-"""Arithmetic that needs no device: FLOPs, bytes, datasheets, prices, the interval of a median."""
+"""Arithmetic that needs no device: formulas, datasheets, prices and the confidence interval of a median.
+
+formulas.py            parameters, FLOPs and bytes of the transformer in closed form
+datasheets.py          peak rates and memory of known devices
+prices.py              dollars per hour of a device, from the option --price
+median_interval.py     the 95 % confidence interval of the median of autocorrelated samples
+memory_prediction.py   the result of a memory prediction, and which trials share one
+memory_bounds.py       bounds on the memory of many trials from predictions of a few
+"""

@@ -1,10 +1,11 @@
-"""What is known of devices: the peak rates of their datasheets, by which measured ones are judged, and the memory that
-their drivers give. To add a device: a row in _ROWS and, if its driver's figure is known, one in _GIVEN.
+"""Datasheets: the peak rates of known devices, and the memory that their drivers report.
+
+To add a device, add a row to _ROWS and, if the memory that its driver reports is known, one to _GIVEN.
 """
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from lmsweep.trials.spec.config import Precision
 
@@ -13,39 +14,39 @@ GIB = 2**30
 Confidence = Literal["high", "medium"]
 
 UNKNOWN_SHARE = 0.09
-"""By how much less than is sold the driver is taken to give where nobody is known to have read it: as much as on a T4,
-which has the least of those that have been read.
+"""Share of the nominal memory that the driver is assumed to withhold if no reading is known: that of a T4, the largest
+share among the readings.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """The published limits of one device in one form factor; rates are dense, without structured sparsity."""
+    """The published limits of one device in one form factor. Rates are dense, without structured sparsity."""
 
     name: str
-    """What to call it."""
+    """Our name for the device, such as `H100 SXM`."""
     pattern: str
-    """Regular expression of the whole name that the driver reports."""
+    """Regular expression that matches the whole name that the driver reports."""
     sold_memory: int
-    """Bytes, as printed on the box (memory makers' GB are GiB)."""
+    """Nominal memory in bytes. (A memory manufacturer's GB is a GiB.)"""
     memory: int
-    """Bytes that the driver gives CUDA (totalGlobalMem): 1 to 9 per cent less, and never more than has been read."""
+    """Bytes that CUDA reports (totalGlobalMem), 1 to 9 % less than nominal: the smallest known reading."""
     memory_source: str | None
-    """Where that was read; None where it is a guess: `sold_memory` less UNKNOWN_SHARE."""
+    """Source of that reading; None if `memory` is an estimate, `sold_memory` less UNKNOWN_SHARE."""
     bytes_per_second: float
-    """Peak rate of its memory."""
+    """Peak memory bandwidth in B/s."""
     bf16: float | None
-    """Peak FLOP/s of bfloat16 products accumulated in float32; None where the device has no such arithmetic."""
+    """Peak FLOP/s of bfloat16 products with float32 accumulation; None if the device does not support them."""
     fp16: float
-    """Peak FLOP/s of float16 products accumulated in float32."""
+    """Peak FLOP/s of float16 products with float32 accumulation."""
     tf32: float | None
-    """Peak FLOP/s of TF32 products."""
+    """Peak FLOP/s of TF32 products; None if the device does not support them."""
     fp32: float
     """Peak FLOP/s of float32 products."""
     source: str
-    """Document that the rates are from."""
+    """Document that states the rates."""
     confidence: Confidence
-    """medium: documents of the maker disagree, or give the dense rates only as half of the sparse ones."""
+    """medium: the vendor's documents disagree, or state the dense rates only as half of the sparse ones."""
 
 
 _A10 = "NVIDIA A10 Tensor Core GPU datasheet"
@@ -55,7 +56,7 @@ _V100 = "NVIDIA V100 Tensor Core GPU datasheet"
 _H100 = "NVIDIA H100 Tensor Core GPU architecture whitepaper"
 _H100_NVL = "NVIDIA H100 Tensor Core GPU datasheet"
 _H200 = "NVIDIA H200 Tensor Core GPU datasheet"
-_H20 = "no public datasheet of NVIDIA's; figures that its resellers agree on"
+_H20 = "no public NVIDIA datasheet; figures that its resellers agree on"
 _GH200 = "NVIDIA GH200 Grace Hopper Superchip datasheet"
 _B200 = "NVIDIA Blackwell architecture technical brief, HGX B200; later documents say 75 TFLOP/s of fp32"
 _B300 = "NVIDIA HGX B300 specifications, an eighth of the board"
@@ -70,51 +71,67 @@ _T4 = "NVIDIA T4 Tensor Core GPU datasheet"
 _MI300X = "AMD Instinct MI300X accelerator datasheet"
 _MI325X = "AMD Instinct MI325X accelerator datasheet"
 
-# Where documents disagree, the higher rate: a share of the peak is then never claimed too high.
+
+class _Row(NamedTuple):
+    """A row of the table of datasheets."""
+
+    name: str
+    pattern: str
+    sold_gib: int
+    terabytes_per_second: float
+    bf16: float | None  # TFLOP/s, as in the following three
+    fp16: float
+    tf32: float | None
+    fp32: float
+    source: str
+    confidence: Confidence
+
+
+# Where documents disagree, the table has the higher rate, so a share of the peak is never overstated.
 # fmt: off
-_ROWS: tuple[tuple[str, str, int, float, float | None, float, float | None, float, str, Confidence], ...] = (
-    # name, whole name as the driver reports it, GiB sold, TB/s, TFLOP/s bf16,  fp16,  tf32,  fp32, source, confidence
-    ("A100 SXM 40GB", r"(NVIDIA )?A100-SXM4-40GB",      40, 1.555,  312,    312,   156,   19.5, _A100,     "high"),
-    ("A100 SXM 80GB", r"(NVIDIA )?A100-SXM4-80GB",      80, 2.039,  312,    312,   156,   19.5, _A100,     "high"),
-    ("A100 PCIe 40GB", r"(NVIDIA )?A100-PCIE-40GB",     40, 1.555,  312,    312,   156,   19.5, _A100,     "high"),
-    ("A100 PCIe 80GB", r"NVIDIA A100 80GB PCIe",        80, 1.935,  312,    312,   156,   19.5, _A100,     "high"),
-    ("A10",           r"NVIDIA A10",                    24, 0.6,    125,    125,   62.5,  31.2, _A10,      "high"),
-    ("A10G",          r"NVIDIA A10G",                   24, 0.6,    70,     70,    35,    31.5, _A10G,     "medium"),
-    ("V100 SXM 16GB", r"(Tesla|NVIDIA) V100-SXM2-16GB", 16, 0.9,    None,   125,   None,  15.7, _V100,     "high"),
-    ("V100 SXM 32GB", r"(Tesla|NVIDIA) V100-SXM2-32GB", 32, 0.9,    None,   125,   None,  15.7, _V100,     "high"),
-    ("V100 PCIe 16GB", r"(Tesla|NVIDIA) V100-PCIE-16GB", 16, 0.9,   None,   112,   None,  14,   _V100,     "high"),
-    ("V100 PCIe 32GB", r"(Tesla|NVIDIA) V100-PCIE-32GB", 32, 0.9,   None,   112,   None,  14,   _V100,     "high"),
-    ("H100 SXM",      r"NVIDIA H100 80GB HBM3",         80, 3.35,   989.4,  989.4, 494.7, 66.9, _H100,     "high"),
-    ("H100 PCIe",     r"NVIDIA H100 PCIe",              80, 2.0,    756,    756,   378,   51.2, _H100,     "high"),
-    ("H100 NVL",      r"NVIDIA H100 NVL",               94, 3.9,    835.5,  835.5, 417.5, 60,   _H100_NVL, "medium"),
-    ("H200 SXM",      r"NVIDIA H200",                  141, 4.8,    989.4,  989.4, 494.7, 66.9, _H200,     "high"),
-    ("H200 NVL",      r"NVIDIA H200 NVL",              141, 4.8,    835.5,  835.5, 417.5, 60,   _H200,     "medium"),
-    ("H20",           r"NVIDIA H20",                    96, 4.0,    148,    148,   74,    44,   _H20,      "medium"),
-    ("GH200 96GB",    r"NVIDIA GH200 480GB",            96, 4.0,    989.4,  989.4, 494.7, 66.9, _GH200,    "medium"),
-    ("GH200 144GB",   r"NVIDIA GH200 144G HBM3e",      144, 4.9,    989.4,  989.4, 494.7, 66.9, _GH200,    "medium"),
-    ("GB200",         r"NVIDIA GB200",                 186, 8.0,    2500,   2500,  1250,  80,   _GB200,    "medium"),
-    ("B200 SXM",      r"NVIDIA B200",                  180, 8.0,    2250,   2250,  1125,  80,   _B200,     "medium"),
-    ("B300 SXM",      r"NVIDIA B300 SXM6 AC",          288, 8.0,    2250,   2250,  1125,  75,   _B300,     "medium"),
-    ("RTX 3090",      r"NVIDIA GeForce RTX 3090",       24, 0.936,  71,     71,    35.6,  35.6, _AMPERE,   "high"),
-    ("RTX A6000",     r"NVIDIA RTX A6000",              48, 0.768,  154.8,  154.8, 77.4,  38.7, _AMPERE,   "high"),
-    ("RTX 4090",      r"NVIDIA GeForce RTX 4090",       24, 1.008,  165.2,  165.2, 82.6,  82.6, _ADA,      "high"),
-    ("RTX 5090",      r"NVIDIA GeForce RTX 5090",       32, 1.792,  209.5,  209.5, 104.8, 104.8, _BLACKWELL, "high"),
-    ("RTX PRO 6000 Blackwell Workstation", r"NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+_ROWS = (
+    #    name, whole name as the driver reports it, GiB sold, TB/s, TFLOP/s bf16, fp16,  tf32,  fp32, source, confidence
+    _Row("A100 SXM 40GB", r"(NVIDIA )?A100-SXM4-40GB",      40, 1.555, 312,    312,   156,   19.5, _A100,     "high"),
+    _Row("A100 SXM 80GB", r"(NVIDIA )?A100-SXM4-80GB",      80, 2.039, 312,    312,   156,   19.5, _A100,     "high"),
+    _Row("A100 PCIe 40GB", r"(NVIDIA )?A100-PCIE-40GB",     40, 1.555, 312,    312,   156,   19.5, _A100,     "high"),
+    _Row("A100 PCIe 80GB", r"NVIDIA A100 80GB PCIe",        80, 1.935, 312,    312,   156,   19.5, _A100,     "high"),
+    _Row("A10",           r"NVIDIA A10",                    24, 0.6,   125,    125,   62.5,  31.2, _A10,      "high"),
+    _Row("A10G",          r"NVIDIA A10G",                   24, 0.6,   70,     70,    35,    31.5, _A10G,     "medium"),
+    _Row("V100 SXM 16GB", r"(Tesla|NVIDIA) V100-SXM2-16GB", 16, 0.9,   None,   125,   None,  15.7, _V100,     "high"),
+    _Row("V100 SXM 32GB", r"(Tesla|NVIDIA) V100-SXM2-32GB", 32, 0.9,   None,   125,   None,  15.7, _V100,     "high"),
+    _Row("V100 PCIe 16GB", r"(Tesla|NVIDIA) V100-PCIE-16GB", 16, 0.9,  None,   112,   None,  14,   _V100,     "high"),
+    _Row("V100 PCIe 32GB", r"(Tesla|NVIDIA) V100-PCIE-32GB", 32, 0.9,  None,   112,   None,  14,   _V100,     "high"),
+    _Row("H100 SXM",      r"NVIDIA H100 80GB HBM3",         80, 3.35,  989.4,  989.4, 494.7, 66.9, _H100,     "high"),
+    _Row("H100 PCIe",     r"NVIDIA H100 PCIe",              80, 2.0,   756,    756,   378,   51.2, _H100,     "high"),
+    _Row("H100 NVL",      r"NVIDIA H100 NVL",               94, 3.9,   835.5,  835.5, 417.5, 60,   _H100_NVL, "medium"),
+    _Row("H200 SXM",      r"NVIDIA H200",                  141, 4.8,   989.4,  989.4, 494.7, 66.9, _H200,     "high"),
+    _Row("H200 NVL",      r"NVIDIA H200 NVL",              141, 4.8,   835.5,  835.5, 417.5, 60,   _H200,     "medium"),
+    _Row("H20",           r"NVIDIA H20",                    96, 4.0,   148,    148,   74,    44,   _H20,      "medium"),
+    _Row("GH200 96GB",    r"NVIDIA GH200 480GB",            96, 4.0,   989.4,  989.4, 494.7, 66.9, _GH200,    "medium"),
+    _Row("GH200 144GB",   r"NVIDIA GH200 144G HBM3e",      144, 4.9,   989.4,  989.4, 494.7, 66.9, _GH200,    "medium"),
+    _Row("GB200",         r"NVIDIA GB200",                 186, 8.0,   2500,   2500,  1250,  80,   _GB200,    "medium"),
+    _Row("B200 SXM",      r"NVIDIA B200",                  180, 8.0,   2250,   2250,  1125,  80,   _B200,     "medium"),
+    _Row("B300 SXM",      r"NVIDIA B300 SXM6 AC",          288, 8.0,   2250,   2250,  1125,  75,   _B300,     "medium"),
+    _Row("RTX 3090",      r"NVIDIA GeForce RTX 3090",       24, 0.936, 71,     71,    35.6,  35.6, _AMPERE,   "high"),
+    _Row("RTX A6000",     r"NVIDIA RTX A6000",              48, 0.768, 154.8,  154.8, 77.4,  38.7, _AMPERE,   "high"),
+    _Row("RTX 4090",      r"NVIDIA GeForce RTX 4090",       24, 1.008, 165.2,  165.2, 82.6,  82.6, _ADA,      "high"),
+    _Row("RTX 5090",      r"NVIDIA GeForce RTX 5090",       32, 1.792, 209.5,  209.5, 104.8, 104.8, _BLACKWELL, "high"),
+    _Row("RTX PRO 6000 Blackwell Workstation", r"NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
                                                         96, 1.792,  503.8,  503.8, 251.9, 126,  _BLACKWELL_PRO, "high"),
-    ("L40S",          r"NVIDIA L40S",                   48, 0.864,  362.05, 362.05, 183,  91.6, _L40S,     "high"),
-    ("L4",            r"NVIDIA L4",                     24, 0.3,    121,    121,   60,    30.3, _L4,       "medium"),
-    ("T4",            r"(Tesla|NVIDIA) T4",             16, 0.32,   None,   65,    None,  8.1,  _T4,       "high"),
-    ("MI300X",        r"AMD Instinct MI300X( OAM| VF)?", 192, 5.3,  1307.4, 1307.4, 653.7, 163.4, _MI300X, "high"),
-    ("MI325X",        r"AMD Instinct MI325X( OAM| VF)?", 256, 6.0,  1307.4, 1307.4, 653.7, 163.4, _MI325X, "high"),
+    _Row("L40S",          r"NVIDIA L40S",                   48, 0.864, 362.05, 362.05, 183,  91.6, _L40S,     "high"),
+    _Row("L4",            r"NVIDIA L4",                     24, 0.3,   121,    121,   60,    30.3, _L4,       "medium"),
+    _Row("T4",            r"(Tesla|NVIDIA) T4",             16, 0.32,  None,   65,    None,  8.1,  _T4,       "high"),
+    _Row("MI300X",        r"AMD Instinct MI300X( OAM| VF)?", 192, 5.3, 1307.4, 1307.4, 653.7, 163.4, _MI300X, "high"),
+    _Row("MI325X",        r"AMD Instinct MI325X( OAM| VF)?", 256, 6.0, 1307.4, 1307.4, 653.7, 163.4, _MI325X, "high"),
 )
 
-# Device -> GiB that its driver gives CUDA, the least of several readings, and where it was read: drivers differ by some
-# tenths of a per cent. Where a repository is named, in an issue or a file of it on GitHub.
+# Device -> GiB that CUDA reports (the smallest of several readings, as drivers differ by some tenths of a per cent) and
+# the source of the reading. A repository is named for an issue or a file of it on GitHub.
 _MESSAGES = "PyTorch's out-of-memory messages"
-_SOME_V100 = f"{_MESSAGES} of V100s whose form is not said"
+_SOME_V100 = f"{_MESSAGES} of V100s of unknown form factor"
 _GIVEN: dict[str, tuple[float, str]] = {
     "A100 SXM 40GB": (39.39, f"{_MESSAGES}: 39.39 to 39.59"),
-    "A100 PCIe 40GB": (39.39, f"{_MESSAGES} of A100s of 40 GB whose form is not said: 39.39 to 39.59"),
+    "A100 PCIe 40GB": (39.39, f"{_MESSAGES} of A100s of 40 GB of unknown form factor: 39.39 to 39.59"),
     "A100 SXM 80GB": (79.14, f"{_MESSAGES}: 79.14 to 79.32"),
     "A100 PCIe 80GB": (79.10, "deviceQuery: 79.10; elsewhere up to 79.25"),
     "A10": (21.98, "deviceQuery: 23609475072 bytes, aalanwyr/face2cuda"),
@@ -124,7 +141,7 @@ _GIVEN: dict[str, tuple[float, str]] = {
     "V100 SXM 32GB": (31.73, f"{_SOME_V100}: 31.74, liucongg/ChatGLM-Finetuning issue 73"),
     "V100 PCIe 32GB": (31.73, f"{_SOME_V100}: 31.74, liucongg/ChatGLM-Finetuning issue 73"),
     "H100 SXM": (79.178, "cuDeviceTotalMem: 85017493504 bytes, driver 580; older ones 79.20, thamada/nvidia-smi"),
-    "H100 PCIe": (79.11, f"{_MESSAGES} of H100s whose form is not said: 79.11, vllm-project/vllm issue 27508"),
+    "H100 PCIe": (79.11, f"{_MESSAGES} of H100s of unknown form factor: 79.11, vllm-project/vllm issue 27508"),
     "H100 NVL": (93.00, f"{_MESSAGES}: 93.00, ali-vilab/VACE issue 56"),
     "H200 SXM": (139.80, "totalGlobalMem: 150109880320 bytes, in analysis/reference"),
     "GH200 96GB": (94.88, f"{_MESSAGES}: 94.88, Lightning-AI/litgpt issue 1892"),
@@ -145,28 +162,28 @@ _GIVEN: dict[str, tuple[float, str]] = {
 
 DEVICES: tuple[Device, ...] = tuple(
     Device(
-        name=name,
-        pattern=pattern,
-        sold_memory=gib * GIB,
-        memory=round(_GIVEN[name][0] * GIB if name in _GIVEN else (1 - UNKNOWN_SHARE) * gib * GIB),
-        memory_source=_GIVEN[name][1] if name in _GIVEN else None,
-        bytes_per_second=terabytes * 1e12,
-        bf16=bf16 * 1e12 if bf16 else None,
-        fp16=fp16 * 1e12,
-        tf32=tf32 * 1e12 if tf32 else None,
-        fp32=fp32 * 1e12,
-        source=source,
-        confidence=confidence,
+        name=row.name,
+        pattern=row.pattern,
+        sold_memory=row.sold_gib * GIB,
+        memory=round(_GIVEN[row.name][0] * GIB if row.name in _GIVEN else (1 - UNKNOWN_SHARE) * row.sold_gib * GIB),
+        memory_source=_GIVEN[row.name][1] if row.name in _GIVEN else None,
+        bytes_per_second=row.terabytes_per_second * 1e12,
+        bf16=row.bf16 * 1e12 if row.bf16 else None,
+        fp16=row.fp16 * 1e12,
+        tf32=row.tf32 * 1e12 if row.tf32 else None,
+        fp32=row.fp32 * 1e12,
+        source=row.source,
+        confidence=row.confidence,
     )
-    for name, pattern, gib, terabytes, bf16, fp16, tf32, fp32, source, confidence in _ROWS
+    for row in _ROWS
 )
 
 
 def find_device(full_name: str, memory: int | None = None) -> Device | None:
-    """The row of the device that the driver calls `full_name`, or None: never that of a similar device.
+    """Return the device that the driver calls `full_name`, or None. A similar device does not count.
 
-    `memory`, the bytes that the driver reports, tells slices of a device from the whole one: 15 % less than what is
-    sold, or 2 % more, is another device.
+    `memory` is the bytes that the driver reports. It distinguishes a slice of a device from the whole: with 15 % less
+    than nominal, or 2 % more, it is another device.
     """
     for device in DEVICES:
         if re.fullmatch(device.pattern, full_name):
@@ -176,12 +193,12 @@ def find_device(full_name: str, memory: int | None = None) -> Device | None:
 
 
 def device_named(name: str) -> Device | None:
-    """The row of this name, by which a device is planned for that is not here."""
+    """Return the device with this name of ours, or None. Used to plan for a device that is not present."""
     return next((device for device in DEVICES if device.name == name), None)
 
 
 def peak_flops(device: Device, precision: Precision) -> float | None:
-    """Peak FLOP/s of the matrix products of this precision; None where the device has no such arithmetic."""
+    """Return the peak FLOP/s of matrix products in this precision, or None if the device does not support it."""
     return {
         "fp32": device.fp32,
         "tf32": device.tf32,

@@ -1,38 +1,49 @@
-"""Closed forms of the model in `lmsweep.trials.model.transformer`: parameters, floating-point operations, bytes.
+"""Closed-form counts of the transformer's parameters, FLOPs and bytes.
 
-Plain arithmetic, so that ints, NumPy arrays and columns of a table serve alike. In the formulas L is the number of
-layers, d the width, f the feed-forward width, h the heads, V the vocabulary, B the batch, s the context length,
-T = B·s the tokens of a step and P the parameters. FLOPs are those of matrix products alone, two for each multiply-add,
-with attention over the full s². Bytes are those of a model that is not compiled, with naive attention; `autocast`
-means 16-bit autocast as CUDA does it, and float32 weights either way.
+The model is `lmsweep.trials.model.transformer`. The formulas use plain arithmetic, so they accept ints, NumPy arrays
+and pandas columns.
 
-The formulas were derived from the operations one by one; the tests hold them against PyTorch's `FlopCounterMode` and
-against the tensors that autograd really keeps.
+Notation: L layers, d model width, f feed-forward width, h heads, V vocabulary size, B batch size, s context length,
+T = B·s tokens per step, P parameters.
+
+FLOPs count matrix products only, two per multiply-add, with attention over the full s². Bytes are for the uncompiled
+model with naive attention. `autocast` means 16-bit autocast as on CUDA; weights are float32 with and without it.
+
+The formulas are derived operation by operation. The tests compare them with PyTorch's `FlopCounterMode` and with the
+tensors that autograd saves.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 Number = Any
-"""An int, a float, a NumPy array or a pandas Series."""
+"""An int, a float, a NumPy array or a pandas Series. Arithmetic that mixes them has no common static type."""
+
+
+class Words(Protocol):
+    """A pandas Series of words, for formulas that look a word up."""
+
+    def map(self, arg: dict[str, int], /) -> Number:
+        """Return the Series of the numbers that `arg` holds for the words."""
+
 
 PASSES = {"forward": 1, "train_forward": 1, "forward_backward": 3, "train_step": 3}
-"""Work of one iteration in each mode, in forward passes; the optimizer's, no matrix product, is not counted."""
+"""FLOPs of one iteration per mode, in forward passes. The optimizer has no matrix products and is not counted."""
 
 PHASE_PASSES = {"forward": 1, "backward": 2}
-"""Work of a phase in forward passes: each product has two gradients, and each of them is a product as large."""
+"""FLOPs of a phase, in forward passes. Backward computes two gradients per product, each a product of equal size."""
 
 _STATE_BYTES = {"train_forward": 4, "forward_backward": 4, "train_step": 12}
-"""Bytes per parameter when forward begins: the weight and, where there is an optimizer, AdamW's two moments."""
+"""Bytes per parameter at the start of forward: the weight and, with an optimizer, AdamW's two moments."""
 
 
 def parameter_count(*, d_model: Number, d_ff: Number, num_layers: Number, vocab_size: Number) -> Number:
-    """P = 2Vd + L(4d² + 3df + 2d) + d."""
+    """Return the number of parameters, P = 2Vd + L(4d² + 3df + 2d) + d."""
     per_layer = 4 * d_model**2 + 3 * d_model * d_ff + 2 * d_model
     return 2 * vocab_size * d_model + num_layers * per_layer + d_model
 
 
 def tokens_per_step(*, context_length: Number, batch_size: Number) -> Number:
-    """T = Bs."""
+    """Return the tokens of one step, T = Bs."""
     return batch_size * context_length
 
 
@@ -45,24 +56,24 @@ def forward_flops(
     context_length: Number,
     batch_size: Number,
 ) -> Number:
-    """FLOPs of one forward pass: L(8Td² + 4Tsd + 6Tdf) + 2TdV."""
+    """Return the FLOPs of one forward pass, L(8Td² + 4Tsd + 6Tdf) + 2TdV."""
     tokens = tokens_per_step(context_length=context_length, batch_size=batch_size)
     per_layer = 8 * d_model**2 + 4 * context_length * d_model + 6 * d_model * d_ff
     return tokens * (num_layers * per_layer + 2 * d_model * vocab_size)
 
 
-def attention_flops(*, phase: Any, d_model: Number, context_length: Number, batch_size: Number) -> Number:
-    """FLOPs of attention alone, without its projections: 4Bs²d forward, 8Bs²d backward; d over all heads.
+def attention_flops(*, phase: str | Words, d_model: Number, context_length: Number, batch_size: Number) -> Number:
+    """Return the FLOPs of attention without its projections: 4Bs²d forward, 8Bs²d backward, with d over all heads.
 
-    `phase` is forward or backward, or a pandas Series of these words.
+    `phase` is `forward`, `backward` or a pandas Series of these words.
     """
     return _look_up(PHASE_PASSES, phase) * (4 * batch_size * context_length**2 * d_model)
 
 
 def softmax_flops(*, num_heads: Number, context_length: Number, batch_size: Number) -> Number:
-    """Operations of one softmax of attention, forward, as it is written out: 5Bhs².
+    """Return the operations of the written-out attention softmax in forward, 5Bhs².
 
-    Of each score: compare it with the largest, subtract that, exponentiate, add to the sum, divide by it.
+    Per score: compare with the maximum, subtract the maximum, exponentiate, add to the sum, divide by the sum.
     """
     return 5 * batch_size * num_heads * context_length**2
 
@@ -73,18 +84,19 @@ def attention_before_backward_bytes(
     context_length: Number,
     batch_size: Number,
     num_heads: Number = 1,
-    causal: Any = True,
-    torch_softmax: Any = False,
+    causal: Number = True,
+    torch_softmax: Number = False,
 ) -> Number:
-    """Bytes in use between forward and backward of attention alone, written out in float32 and not compiled.
+    """Return the bytes in use between forward and backward of naive float32 attention that is not compiled.
 
-    16Bsd + 8Bhs² + 12Bhs, and s² more where it is causal: queries, keys, values and output; exponentials and weights;
-    the sums, the positions of the maxima; the mask. With `torch_softmax` (`naive_softmax`) 16Bsd + 4Bhs², and s² more
-    where it is causal: only the weights are kept. d is over all heads. Exact but for the allocator's rounding and what
-    libraries take for themselves: cuBLAS a workspace for each of the two threads that call it, forward's and
-    backward's, of 8 519 680 bytes each on most GPUs and 33 554 432 on Hopper.
+    16Bsd + 8Bhs² + 12Bhs, plus s² if causal, with d over all heads: queries, keys, values and output (16Bsd);
+    exponentials and weights (8Bhs²); sums and positions of the maxima (12Bhs); the mask (s²). With `torch_softmax`
+    (`naive_softmax`) only the weights are saved: 16Bsd + 4Bhs², plus s² if causal.
 
-    `causal` and `torch_softmax` are bools or arrays of them.
+    Exact except for the allocator's rounding and library workspaces. cuBLAS allocates one workspace for the forward
+    thread and one for the backward thread: 8 519 680 bytes each on most GPUs, 33 554 432 on Hopper.
+
+    `causal` and `torch_softmax` are bools or arrays of bools.
     """
     rows = batch_size * num_heads * context_length
     operands = 16 * batch_size * context_length * d_model
@@ -101,16 +113,16 @@ def saved_bytes(
     vocab_size: Number,
     context_length: Number,
     batch_size: Number,
-    autocast: Any = False,
+    autocast: Number = False,
 ) -> Number:
-    """A, the bytes that autograd keeps for backward.
+    """Return A, the bytes that autograd saves for backward.
 
     float32: L(40Td + 20Tf + 8Bhs² + s² + 12Bhs + 8T) + 12Td + 8TV + 24T.
-    Autocast: L(2(4d² + 3df) + 34Td + 10Tf + 6Bhs² + s² + 12Bhs + 8T) + 10Td + 2Vd + 8TV + 24T; the first term is a
-    16-bit copy of every matrix, which is how autocast can need more memory than float32.
+    Autocast: L(2(4d² + 3df) + 34Td + 10Tf + 6Bhs² + s² + 12Bhs + 8T) + 10Td + 2Vd + 8TV + 24T. The first term is a
+    16-bit copy of every weight matrix; because of it autocast can need more memory than float32.
 
-    Each storage counts once. Weights and rotary tables do not count, as they are there anyway; the batch (8T of tokens,
-    8T of targets) does. `autocast` is a bool or an array of them.
+    Each storage counts once. Weights and rotary tables are not counted, because they exist without autograd. The batch
+    is counted: 8T for the tokens and 8T for the targets. `autocast` is a bool or an array of bools.
     """
     d, f, s = d_model, d_ff, context_length
     tokens = tokens_per_step(context_length=s, batch_size=batch_size)
@@ -124,35 +136,36 @@ def saved_bytes(
     return autocast * narrow + (1 - autocast) * wide
 
 
-def before_backward_bytes(*, mode: Any, autocast: Any = False, **dimensions: Number) -> Number:
-    """Bytes in use between forward and backward, from the second step on; dimensions as for `saved_bytes`.
+def before_backward_bytes(*, mode: str | Words, autocast: Number = False, **dimensions: Number) -> Number:
+    """Return the bytes in use between forward and backward, from the second step on.
 
-    4P + A + (4, with autocast 2)TV + 4sd/h, and 8P more in mode train_step: weights, what backward needs, the logits
-    (which a training loop still names), the rotary tables and AdamW's moments; gradients have been set to None. Exact
-    but for the loss itself, the optimizer's step counters and the allocator's rounding. `mode` is a word or a pandas
-    Series of words; mode forward keeps nothing and has no closed form.
+    4P + A + 4TV (2TV with autocast) + 4sd/h, plus 8P in mode train_step: the weights, the tensors that autograd saves,
+    the logits (still referenced by the training loop), the rotary tables and AdamW's moments. Gradients are None at
+    this point. Exact except for the loss, the optimizer's step counters and the allocator's rounding.
+
+    `mode` is a word or a pandas Series of words. Mode `forward` saves nothing and has no closed form. `dimensions` are
+    those of `saved_bytes`.
     """
     parameters, logits = _parameters(dimensions), _logits(dimensions)
     held = (4 - 2 * autocast) * logits + _tables_bytes(dimensions)
     return _look_up(_STATE_BYTES, mode) * parameters + saved_bytes(autocast=autocast, **dimensions) + held
 
 
-def forward_peak_bytes(*, mode: Any, autocast: Any = False, **dimensions: Number) -> Number:
-    """Most bytes in use during forward: 4TV + 4T more than `before_backward_bytes`, in the loss; the same arguments."""
+def forward_peak_bytes(*, mode: str | Words, autocast: Number = False, **dimensions: Number) -> Number:
+    """Return the peak bytes of forward, reached in the loss: `before_backward_bytes` + 4TV + 4T. Same arguments."""
     loss = 4 * _logits(dimensions) + 4 * dimensions["batch_size"] * dimensions["context_length"]
     return before_backward_bytes(mode=mode, autocast=autocast, **dimensions) + loss
 
 
-def step_peak_bytes(*, mode: Any, autocast: Any = False, **dimensions: Number) -> Number:
-    """Most bytes in use during a step with a backward pass; arguments as for `before_backward_bytes`.
+def step_peak_bytes(*, mode: str | Words, autocast: Number = False, **dimensions: Number) -> Number:
+    """Return the peak bytes of a step with a backward pass. Same arguments as `before_backward_bytes`.
 
-    The larger of `before_backward_bytes` + 8TV, in the loss's backward, and (8P, in mode train_step 16P) + 4sd/h, when
-    all gradients are there. Within 2 % of the truth; AdamW's foreach implementation needs 4P more.
+    The maximum of two moments: the loss's backward, `before_backward_bytes` + 8TV; and the end of backward, when all
+    gradients exist, 8P (16P in mode train_step) + 4sd/h. Accurate to 2 %. AdamW's foreach implementation needs 4P more.
     """
     early = before_backward_bytes(mode=mode, autocast=autocast, **dimensions) + 8 * _logits(dimensions)
     late = (_look_up(_STATE_BYTES, mode) + 4) * _parameters(dimensions) + _tables_bytes(dimensions)
-    # The larger of two, in arithmetic that arrays know too.
-    return (early + late + abs(early - late)) // 2
+    return (early + late + abs(early - late)) // 2  # the maximum, also for arrays
 
 
 def _parameters(dimensions: dict[str, Number]) -> Number:
@@ -160,14 +173,14 @@ def _parameters(dimensions: dict[str, Number]) -> Number:
 
 
 def _logits(dimensions: dict[str, Number]) -> Number:
-    """TV, the number of logits."""
+    """Return TV, the number of logits."""
     return dimensions["batch_size"] * dimensions["context_length"] * dimensions["vocab_size"]
 
 
 def _tables_bytes(dimensions: dict[str, Number]) -> Number:
-    """4sd/h, the bytes of the rotary tables."""
+    """Return 4sd/h, the bytes of the rotary tables."""
     return 4 * dimensions["context_length"] * dimensions["d_model"] // dimensions["num_heads"]
 
 
-def _look_up(table: dict[str, int], words: Any) -> Number:
+def _look_up(table: dict[str, int], words: str | Words) -> Number:
     return table[words] if isinstance(words, str) else words.map(table)

@@ -1,7 +1,8 @@
-"""Bounds of the memory of many trials by predicting few of them: what is no larger in any respect needs no more.
+"""Bounds on the memory of many trials from the predictions of a few.
 
-Memory does not fall where a batch, a context, a dimension of the model or the part of a step that runs grows. So of
-trials that differ in nothing else, one that fits speaks for all smaller ones, one that does not for all larger ones.
+Memory is monotonic: it does not fall if the batch, the context, a dimension of the model or the part of the step that
+runs grows. So among trials that differ in nothing else, if one fits, all smaller ones fit; if one does not fit, none of
+the larger ones does.
 """
 
 from collections.abc import Callable
@@ -15,31 +16,36 @@ from lmsweep.trials.analytic.memory_prediction import memory_config
 from lmsweep.trials.spec.config import Mode, TrialConfig
 
 GROWING = ("batch_size", "context_length", "d_model", "d_ff", "num_layers", "num_heads", "vocab_size")
+"""Fields in which memory is monotonic; so is it in `mode`."""
 MOST_COMPARED = 400
-"""Trials of which the one is chosen that says most; of more, so many of them."""
+"""Most candidates among which the most informative trial is searched."""
 
 Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Bytes between which the peak of a trial lies that was not predicted itself; None where nothing says so."""
+    """Bounds on the peak memory of a trial whose own peak was not predicted."""
 
     low: int | None = None
+    """Lower bound in bytes; None if unknown."""
     high: int | None = None
+    """Upper bound in bytes; None if unknown."""
 
 
 def family(config: TrialConfig) -> TrialConfig:
-    """A configuration that stands for all that one growing thing tells from this one."""
-    same: dict[str, Any] = dict.fromkeys(GROWING, 1) | {"d_model": 2}  # the least that one head can have
-    if config.checkpointing == "sqrt":  # groups of more layers may need less
+    """Return a representative of all configurations that differ from this one only in monotonic fields."""
+    same: dict[str, Any] = dict.fromkeys(GROWING, 1) | {"d_model": 2}  # the minimum for one head
+    if config.checkpointing == "sqrt":  # not monotonic: more layers may need less memory
         del same["num_layers"]
     return replace(memory_config(config), **same, mode="forward")
 
 
 def bounds_of(configs: list[TrialConfig], room: int, peak: Callable[[int], int | None], most: int) -> list[Bounds]:
-    """For each of a family its bounds. `peak` is asked for that of some, by their index: of `most`, or of fewer where
-    these tell of each whether it fits into `room` bytes. It has None where it cannot tell.
+    """Return bounds for each configuration of a family.
+
+    `peak(index)` returns the peak bytes of one configuration, or None if it cannot be predicted. It is called at most
+    `most` times, and fewer if it is known earlier which configurations fit into `room` bytes.
     """
     sizes = np.array([_sizes(config) for config in configs], dtype=np.int64)
     undecided = np.ones(len(configs), dtype=bool)
@@ -63,7 +69,7 @@ def bounds_of(configs: list[TrialConfig], room: int, peak: Callable[[int], int |
 
 
 def _telling(sizes: Numbers, still_open: npt.NDArray[np.intp]) -> int | None:
-    """The one whose answer, whichever it is, decides most of the others."""
+    """Return the index whose answer decides most of the others in the worse case, or None if all are decided."""
     if not len(still_open):
         return None
     chosen = still_open[:: 1 + len(still_open) // MOST_COMPARED]

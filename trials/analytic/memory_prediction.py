@@ -1,5 +1,6 @@
-"""A prediction of a trial's memory: what it says, and which trials share one. `lmsweep.trials.prediction.predict` makes
-them.
+"""Memory predictions: what one says, and which trials share one.
+
+`lmsweep.trials.prediction.predict` computes them.
 """
 
 import hashlib
@@ -13,10 +14,9 @@ from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, Trial,
 from lmsweep.trials.spec.workloads import Subject, workloads
 
 Dimension = Literal["batch_size", "context_length"]
-"""What a frontier is the largest of."""
+"""A dimension whose largest value that fits can be searched."""
 
 _READ = {*COMBINATION_FIELDS, "mode"}
-
 
 LARGE_WORKSPACE, _SMALL_WORKSPACE = 33_554_432, 8_519_680
 _WITH_LARGE_WORKSPACE = re.compile(r"\b(GH|H|GB|B)\d+\b")
@@ -24,31 +24,37 @@ _WITH_LARGE_WORKSPACE = re.compile(r"\b(GH|H|GB|B)\d+\b")
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """Bytes that a trial will hold, from the third iteration on: of its tensors, but for `peak` and `reserved`."""
+    """The bytes that a trial holds from the third iteration on. Fields count tensors unless they say otherwise."""
 
     peak: int
-    """The most at any time. On CUDA of the allocator's blocks, which may be larger than what was requested."""
+    """Peak bytes. On CUDA of the allocator's blocks, which may be larger than the requested tensors."""
     at: str
-    """The phase in which that is: init, forward, backward or optimizer."""
+    """The phase of the peak: init, forward, backward or optimizer."""
     requested: int
-    """The most that tensors hold at any time."""
+    """Peak bytes of tensors."""
     reserved: int
-    """The most that the allocator has of the device, if it need not give anything back; on CUDA more than `peak`."""
+    """Peak bytes that the caching allocator holds of the device if it never has to release any. On CUDA this is more
+    than `peak`."""
     after_init: int
-    """Model, optimizer and batch made, nothing run yet."""
+    """Bytes once model, optimizer and batch exist and nothing has run."""
     before_backward: int
-    """At the end of forward."""
+    """Bytes at the end of forward."""
     peak_forward: int
+    """Peak bytes of forward."""
     peak_backward: int | None
-    """None where the mode has no backward; likewise below."""
+    """Peak bytes of backward; None if the mode has none."""
     peak_optimizer: int | None
+    """Peak bytes of the optimizer step; None if the mode has none."""
     step_end: int
-    """After an iteration, its graph and loss dropped."""
+    """Bytes after an iteration, with its graph and loss freed."""
     workspaces: int
-    """How many workspaces cuBLAS has besides all this, one for each thread that calls it: forward's and backward's."""
+    """Number of cuBLAS workspaces that come on top, one per thread that calls cuBLAS (forward's and backward's)."""
 
     def on(self, device_name: str) -> "Prediction":
-        """With cuBLAS's workspaces of this device in all but `after_init`: both are there from the second iteration."""
+        """Return this prediction with the cuBLAS workspaces of a device added to all bytes except `after_init`.
+
+        Both workspaces exist from the second iteration on.
+        """
         more = self.workspaces * cublas_workspace(device_name)
         without = {"at", "after_init", "workspaces"}
         held = {name: value for name, value in asdict(self).items() if name not in without and value is not None}
@@ -56,23 +62,24 @@ class Prediction:
 
 
 def cublas_workspace(device_name: str) -> int:
-    """Bytes that PyTorch gives each thread that calls cuBLAS on this device, by its name or the driver's.
+    """Return the bytes that PyTorch allocates for each thread that calls cuBLAS on this device.
 
-    32 MiB on compute capability 9.0 and 10.0, 8.125 MiB on others; for a device that is not in our table the larger.
-    From PyTorch's aten/src/ATen/cuda/CublasHandlePool.cpp.
+    `device_name` is our name or the driver's. The workspace is 32 MiB on compute capability 9.0 and 10.0 and 8.125 MiB
+    on others (aten/src/ATen/cuda/CublasHandlePool.cpp in PyTorch). For a device without a datasheet here the larger is
+    assumed.
     """
     known = any(device_name == one.name or re.fullmatch(one.pattern, device_name) for one in DEVICES)
     return _SMALL_WORKSPACE if known and not _WITH_LARGE_WORKSPACE.search(device_name) else LARGE_WORKSPACE
 
 
 def subject_of(trial: Trial) -> Subject | None:
-    """The larger thing that the trial's workloads have in memory; None where none of them is predicted."""
+    """Return the larger subject that the trial's workloads hold in memory, or None if none of them is predicted."""
     subjects = {workloads()[name].holds for name in trial.workloads}
     return "model" if "model" in subjects else "attention" if "attention" in subjects else None
 
 
 def upper_bound(config: TrialConfig, subject: Subject) -> int:
-    """Bytes that the trial will certainly not need, from closed forms: to tell at once what fits everywhere."""
+    """Return a safe upper bound on the trial's bytes, from closed forms. It shows quickly which trials fit anywhere."""
     shape = {"context_length": config.context_length, "batch_size": config.batch_size}
     heads = config.num_heads or 1
     if subject == "attention" or config.num_layers is None:
@@ -81,12 +88,12 @@ def upper_bound(config: TrialConfig, subject: Subject) -> int:
     size = {**asdict(config.size), "vocab_size": config.vocab_size}
     parameters = parameter_count(**{name: value for name, value in size.items() if name != "num_heads"})
     peaks = [step_peak_bytes(mode="train_step", autocast=autocast, **size, **shape) for autocast in (False, True)]
-    # Gradients kept from step to step, or foreach's copies of them, and as much again for what is not counted here.
-    return 2 * max(peaks) + 8 * parameters
+    # Gradients kept between steps, or foreach's copies of them; then twice the sum, for what is not counted here.
+    return int(2 * max(peaks) + 8 * parameters)
 
 
 def memory_config(config: TrialConfig) -> TrialConfig:
-    """The configuration less all that makes no difference to memory."""
+    """Return the configuration with the fields that do not affect memory reset to their defaults."""
     changes: dict[str, Any] = {name: f.default for name, f in CONFIG_FIELDS.items() if name not in _READ}
     changes["device"] = config.device_type
     if config.precision == "tf32":
@@ -95,12 +102,12 @@ def memory_config(config: TrialConfig) -> TrialConfig:
 
 
 def memory_id(config: TrialConfig, subject: Subject) -> str:
-    """Names what a prediction depends on; trials of one memory_id have one prediction."""
+    """Return an identifier of everything that a prediction depends on. Trials with one memory_id share a prediction."""
     return f"{subject}-{hashlib.sha256(repr(memory_config(config)).encode()).hexdigest()[:32]}"
 
 
 def with_value(config: TrialConfig, dimension: Dimension, value: int) -> TrialConfig:
-    """The configuration with another value in this dimension."""
+    """Return the configuration with another value in this dimension."""
     if dimension == "batch_size":
         return replace(config, batch_size=value)
     return replace(config, context_length=value)

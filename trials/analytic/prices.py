@@ -1,4 +1,4 @@
-"""What an hour of a device costs: the option --price of the commands."""
+"""Prices: the dollars per hour of a device, from the option --price of the commands."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,19 +9,21 @@ from lmsweep.trials.spec.config import RequestError
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """Of one device, per hour."""
+    """The price of one device."""
 
     device: str
     """Words of its full name, or its accelerator type: H100, RTX 4090."""
     dollars: float
+    """Dollars per hour."""
 
     def is_of(self, device_name: str, accelerator_type: str | None) -> bool:
+        """Return whether the price applies to this device. Case is ignored, and only whole words match."""
         pattern = re.compile(rf"(?<!\w){re.escape(self.device)}(?!\w)", re.IGNORECASE)
         return any(pattern.search(name) for name in (device_name, accelerator_type) if name)
 
 
 def parse_prices(texts: Sequence[str]) -> list[Price]:
-    """H100=2.5: dollars per hour. Raises RequestError for anything else."""
+    """Return the prices in texts such as `H100=2.5` (dollars per hour). Raises RequestError for any other text."""
     prices = []
     for text in texts:
         device, _, dollars = (part.strip() for part in text.partition("="))
@@ -34,9 +36,9 @@ def parse_prices(texts: Sequence[str]) -> list[Price]:
 def hourly_dollars(
     prices: Sequence[Price], devices: Iterable[tuple[str, str | None]]
 ) -> dict[tuple[str, str | None], float]:
-    """Of each device, by its full name and accelerator type, that has a price.
+    """Return the dollars per hour of each priced device, keyed by full name and accelerator type.
 
-    Raises RequestError where a price is of none of them, or two prices are of one.
+    Raises RequestError if a price applies to no device, or two prices apply to one.
     """
     known = sorted(set(devices), key=str)
     found: dict[tuple[str, str | None], float] = {}
@@ -44,9 +46,9 @@ def hourly_dollars(
         meant = [device for device in known if price.is_of(*device)]
         if not meant:
             names = ", ".join(dict.fromkeys(name for name, _ in known))
-            raise RequestError(f"--price {price.device}: there is no such device here, but {names}")
+            raise RequestError(f"--price {price.device}: no such device here; the devices are {names}")
         for device in meant:
             if device in found:
-                raise RequestError(f"--price {price.device}: another price is of {device[0]}, too")
+                raise RequestError(f"--price {price.device}: another price also applies to {device[0]}")
             found[device] = price.dollars
     return found

@@ -1,7 +1,8 @@
-"""One trial in this process: the device made ready, the model built, iterations taken, the fingerprint read.
+"""One trial in this process: its device, its workloads, its iterations and its fingerprint.
 
-run.py           the workloads of a trial in turn, each to its rows
-workbench.py     what a workload is handed: the configuration, the step, a quiet process
-iterations.py    warm-up and measured iterations, as many as were asked for or as it takes
-fingerprint.py   the hardware and software that the trial met
+run.py           runs the workloads of a trial in turn and turns each into rows
+workbench.py     what the workloads of a trial share: the device, the step, the accounted time
+iterations.py    warm-up and measured iterations, a fixed number or `auto`
+fingerprint.py   the hardware and software of a trial
+watchdog.py      ends a trial that runs in the calling process when its time or its memory is used up
 """

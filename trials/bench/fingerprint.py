@@ -1,7 +1,7 @@
-"""The fingerprint: what hardware and software a trial met.
+"""The fingerprint: the hardware and software that a trial runs on.
 
-``python -m lmsweep.trials.bench.fingerprint`` prints, as JSON, this machine's fingerprint for every kind of device it
-has, so that planning can ask without importing torch. Given a PID, it ends with its parent, the process PID.
+`python -m lmsweep.trials.bench.fingerprint [PID]` prints, as JSON, this machine's fingerprint for each kind of device
+it has, so that planning can ask without importing torch. With PID, the process that started it, it dies with that one.
 """
 
 import functools
@@ -28,9 +28,9 @@ from lmsweep.trials.results.environment import Fingerprint
 
 
 def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerprint:
-    """What this process would measure on, for cpu, mps or cuda (the first visible GPU).
+    """Return the fingerprint of this process for cpu, mps or cuda (the first visible GPU).
 
-    `trial_cores` are the logical cores of the whole trial, where this process has only some of them.
+    `trial_cores` is the number of logical cores of the whole trial, if this process has only some of them.
     """
     on_cuda = device_type == "cuda"
     cores, usable = os.cpu_count() or 1, len(usable_cores())
@@ -44,7 +44,7 @@ def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerpr
         device_memory=torch.cuda.get_device_properties(0).total_memory if on_cuda else None,
         driver_version=_nvidia_driver() if on_cuda else None,
         cuda_version=_runtime_version() if on_cuda else None,
-        torch_version=str(torch.__version__),  # else a type of its own, and whoever reads it imports torch
+        torch_version=str(torch.__version__),  # torch's own string type would make every reader import torch
         triton_version=_triton_version() if on_cuda else None,
         python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
         accelerator_type=accelerator_type(name) if on_cuda else None,
@@ -62,13 +62,13 @@ def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerpr
 
 
 def cores_in_words(used: int, all_of_them: int) -> str:
-    """How the name of a CPU ends: a CPU of which fewer cores are used is another device."""
+    """Return the end of a CPU's device name. A CPU with fewer cores in use is another device."""
     return f"{all_of_them} cores" if used >= all_of_them else f"{used} of {all_of_them} cores"
 
 
 def accelerator_type(device_name: str) -> str:
-    """The type by which Ray schedules this GPU: H200 of "NVIDIA H200", A100 of "NVIDIA A100-SXM4-80GB",
-    RTX-PRO-6000 of "NVIDIA RTX PRO 6000 Blackwell", GeForce-RTX-5090 of "NVIDIA GeForce RTX 5090".
+    """Return the accelerator type by which Ray schedules a GPU: H200 for "NVIDIA H200", A100 for "NVIDIA
+    A100-SXM4-80GB", RTX-PRO-6000 for "NVIDIA RTX PRO 6000 Blackwell", GeForce-RTX-5090 for "NVIDIA GeForce RTX 5090".
     """
     product = device_name.removeprefix("NVIDIA ").strip()
     model = re.match(r"(?:[A-Z]+ )*[A-Z0-9]*\d[A-Z0-9]*", product.removeprefix("Tesla "))
@@ -76,7 +76,7 @@ def accelerator_type(device_name: str) -> str:
 
 
 def present_devices() -> list[str]:
-    """Kinds of device this machine has."""
+    """Return the kinds of device that this machine has: cpu, cuda, mps."""
     found = ["cpu"]
     if torch.cuda.is_available():
         found.append("cuda")
@@ -137,6 +137,7 @@ def _commit() -> str | None:
 
 
 def main() -> None:
+    """Print the fingerprints, the names of the GPUs and the number of usable cores as JSON."""
     if sys.argv[1:]:
         die_with_parent(int(sys.argv[1]))
     devices = {device: asdict(fingerprint(device)) for device in present_devices()}

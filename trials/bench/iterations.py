@@ -1,4 +1,4 @@
-"""The iterations of a measurement: a warm-up, then the measured ones, as many as were asked for or as it takes."""
+"""The iterations of a measurement: the warm-up and the measured ones, a fixed number of each or `auto`."""
 
 import time
 from collections.abc import Callable
@@ -19,24 +19,26 @@ Taken = TypeVar("Taken")
 
 @dataclass(frozen=True, kw_only=True)
 class Series(Generic[Taken]):
-    """What each iteration returned, in order, and what is to be said of all of them."""
+    """The results of all iterations, and the flags of the series."""
 
     warmup: list[Taken]
+    """The results of the warm-up iterations, in order."""
     measured: list[Taken]
+    """The results of the measured iterations, in order."""
     flags: tuple[Flag, ...]
-    """unsteady, not_converged, recompiled, busy_host."""
+    """Those of unsteady, not_converged, recompiled and busy_host that apply."""
     warmup_from: float
-    """time.monotonic() when the warm-up began."""
+    """time.monotonic() at the start of the warm-up."""
     since: float
-    """time.monotonic() when the measured iterations began."""
+    """time.monotonic() at the start of the measured iterations."""
     until: float
-    """time.monotonic() when they ended."""
+    """time.monotonic() at the end of the measured iterations."""
 
 
 def take_series(bench: Workbench, run: Callable[[], Taken], seconds: Callable[[Taken], float]) -> Series[Taken]:
-    """Runs warm-up and measured iterations by the configuration's protocol.
+    """Run warm-up and measured iterations as the configuration's protocol says.
 
-    `run` is one iteration, which leaves no work behind on the device; `seconds` is the time of what it returned.
+    `run` runs one iteration and waits for the device. `seconds` returns the time of an iteration from its result.
     """
     config = bench.config
     device_type = config.device_type
@@ -79,9 +81,12 @@ def take_series(bench: Workbench, run: Callable[[], Taken], seconds: Callable[[T
 
 
 def count_disturbances(device_type: str) -> int:
-    """Graphs compiled, memory segments asked of the GPU's driver and allocator retries so far in this process."""
+    """Return the number of events so far that a steady state does not have: graphs compiled and, on CUDA, memory
+    segments allocated from the driver and allocator retries.
+    """
     graphs = compile_counts().graphs
     if device_type != "cuda":
         return graphs
     memory = torch.cuda.memory_stats_as_nested_dict()
-    return graphs + memory["segment"]["all"]["allocated"] + memory["num_alloc_retries"]
+    segments, retries = memory["segment"]["all"]["allocated"], memory["num_alloc_retries"]
+    return graphs + int(segments) + int(retries)

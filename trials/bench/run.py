@@ -1,4 +1,4 @@
-"""A trial, run in this process: its workloads in turn, on one workbench."""
+"""Runs a trial in this process: its workloads in turn, each turned into rows."""
 
 import time
 import traceback
@@ -25,7 +25,7 @@ from lmsweep.trials.spec.workloads import ranked_workloads, workloads
 
 
 def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
-    """What the workload measures, then where its time went."""
+    """Yield what the workload measures, then the time that each part of the work took."""
     record = workloads()[workload]
     if not record.has_ranks and (bench.config.world_size > 1 or bench.config.ddp != "none"):
         ranked = ", ".join(ranked_workloads())
@@ -47,14 +47,16 @@ def run_trial(
     rank: Rank | None = None,
     start: Start = "fork",
 ) -> bool:
-    """Emits the rows of each workload in turn; a failure is a row too, and leaves the workloads after it to another
-    process. Returns whether this process is as good as new and may run another trial, which takes `keep`.
+    """Run the workloads of a trial and emit the rows of each. Return whether this process may run another trial.
 
-    A workload of several ranks runs in processes of its own, each of which comes here again with its `rank`; `start`
-    is how they are made, `part` says which of them are on this machine where not all are.
+    A failure is a row too; the workloads after it are left to another process. With `keep`, the process is cleaned up
+    after the last workload, and only then may it run another trial.
 
-    This is the one place that catches what a trial raises. `fallback` describes the environment in case the trial
-    fails before it can look for itself.
+    A workload with ranks runs in one process per rank, each of which calls this function again with its `rank`. `start`
+    is how these processes are created. `part` are the ranks on this machine; None is all.
+
+    This is the only place that catches what a trial raises. `fallback` is the environment for the row of a trial that
+    fails before it has determined its own.
     """
     met = fallback
     bench = None
@@ -62,7 +64,7 @@ def run_trial(
         try:
             if workloads()[workload].has_ranks and rank is None:
                 if bench and start == "fork":
-                    return False  # what has touched the device is not to be forked: a new process goes on
+                    return False  # a process that has touched the device must not fork; a new one runs the rest
                 rows = _rows_of_ranks(attempt, workload, fallback, part, requested_at=requested_at, start=start)
             else:
                 bench = bench or Workbench(attempt.trial.config, requested_at=requested_at, rank=rank)
@@ -82,7 +84,7 @@ def _rows_of_ranks(
 ) -> list[Row]:
     parts = [part] if part else parts_of(attempt.trial.config)
     if len(parts) > 1:
-        raise UnsupportedError(f"nodes is {len(parts)}, and this is one machine; lmsweep run --address joins a cluster")
+        raise UnsupportedError(f"nodes is {len(parts)}, but this is one machine; lmsweep run --address joins a cluster")
     alone = replace(attempt, trial=replace(attempt.trial, workloads=(workload,)))
     body = partial(_run_rank, attempt=alone, fallback=fallback, requested_at=requested_at)
     return run_ranks(parts[0], body, cores=tuple(usable_cores()), start=start)
@@ -104,15 +106,17 @@ def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, fallback: Fingerprint
 
 
 def run_here(trial: Trial) -> list[Row]:
-    """The rows of a trial run in this very process; after a failure the workloads that follow are not run."""
+    """Run a trial in this process and return its rows. The workloads after a failed one are not run."""
     rows: list[Row] = []
     run_trial(Attempt.begin(trial), _expected(trial), rows.extend, requested_at=time.monotonic(), start="spawn")
     return rows
 
 
 def run_watched(trial: Trial, tell: Callable[[list[Row]], None], show: Show) -> None:
-    """Runs a trial likewise and tells its rows, also when its time is up, or when it holds too much of the host's
-    memory: then the process exits. `show` is told how long it has run and what it holds.
+    """Run a trial in this process under a watchdog, and call `tell` with its rows.
+
+    When its time is up or it holds too much host memory, `tell` is called with the rows so far and the failures, and
+    the process exits. `show` is called regularly with the seconds that it has run and the bytes that it holds.
     """
     attempt, expected = Attempt.begin(trial), _expected(trial)
     rows: list[Row] = []
@@ -132,19 +136,19 @@ def run_watched(trial: Trial, tell: Callable[[list[Row]], None], show: Show) -> 
 
 
 def _expected(trial: Trial) -> Fingerprint:
-    """The environment for the rows of a trial that fails before it can look for itself."""
+    """Return the environment for the rows of a trial that fails before it has determined its own."""
     return fingerprint("cpu" if trial.config.device_type not in present_devices() else trial.config.device_type)
 
 
 def status_of(error: Exception) -> Status:
-    """The status word for what a trial raised."""
+    """Return the status word for what a trial raised."""
     if isinstance(error, UnsupportedError):
         return Status.UNSUPPORTED
     if isinstance(error, RankDiedError):
         return Status.LOST
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return Status.OOM
-    # Allocators other than CUDA's caching one have no exception type of their own.
+    # Allocators other than CUDA's caching allocator have no exception type of their own.
     out_of_memory = (
         "can't allocate memory",
         "out of memory",
@@ -157,7 +161,9 @@ def status_of(error: Exception) -> Status:
 
 
 def describe(error: Exception) -> str:
-    """One line for an expected failure, all that an allocator says, the traceback for any other."""
+    """Return the error text of a row: one line for an expected failure, the allocator's whole message for running out
+    of memory, and the traceback for anything else.
+    """
     status = status_of(error)
     if status == Status.ERROR:
         return "".join(traceback.format_exception(error))[-8000:]

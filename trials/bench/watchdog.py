@@ -1,5 +1,7 @@
-"""The watchdog of a trial that runs in this very process: a thread that ends the process when the trial's time is up,
-or when it holds too much of the host's memory. Elsewhere the trial server does this from outside.
+"""The watchdog of a trial that runs in the calling process.
+
+A thread ends the process when the trial's time is up or it holds too much host memory. For isolated trials the trial
+server does this from outside.
 """
 
 import faulthandler
@@ -14,27 +16,30 @@ from lmsweep.trials.machine.host_memory import held_by, why_to_end
 from lmsweep.trials.results.outcome import Status
 
 WATCH_SECONDS = 0.25
-"""Between two looks at the memory that is held."""
+"""Seconds between two checks of the memory that is held."""
 PATIENCE = 10.0
-"""Seconds after the time is up in which this thread has to end the process; it may wait in vain for Python's lock, and
-faulthandler, which needs no lock, then does it without a word but the stack.
+"""Seconds that the thread has, after the time is up, to end the process. If it never gets Python's global interpreter
+lock, faulthandler, which does not need it, prints the stack and ends the process.
 """
 STDERR = 2
-"""File descriptor for the stack: whatever stands in for sys.stderr, this is the terminal or the log."""
+"""File descriptor for the stack: the terminal or the log, even if sys.stderr is redirected."""
 DEBUGGERS = frozenset({"bdb", "pdb", "debugpy", "pydevd", "_pydevd_bundle"})
-"""Modules on the main thread's stack while somebody looks at it: the clock stands still meanwhile."""
+"""Modules that show that the main thread is in a debugger. The clock stops meanwhile."""
 
 End = Callable[[Status, str], None]
+"""Called with the status and the reason when the trial is ended."""
 Show = Callable[[float, int], None]
+"""Called with the seconds that the trial has run and the bytes that it holds."""
 
 
 class Watchdog:
-    """Watches while it is entered. Its own thread calls `end` with a status and the reason, and then exits the process:
-    with 0 for `oom`, which is a result, else with 1.
+    """Watches the trial that runs within the context.
+
+    To end it, the watchdog's thread calls `end` and exits the process: with 0 for `oom`, which is a result, else 1.
     """
 
     def __init__(self, *, seconds: float, end: End, show: Show = lambda _seconds, _bytes: None) -> None:
-        """`show` is told, at each look, for how long the trial has run and how many bytes it holds."""
+        """`seconds` is the trial's timeout. `show` is called at each check."""
         self._left = seconds
         self._end = end
         self._show = show
@@ -48,7 +53,7 @@ class Watchdog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._deciding:  # waits for ever where the thread has decided: it is about to exit the process
+        with self._deciding:  # waits forever once the thread has decided to end: it is about to exit the process
             self._ended.set()
         self._thread.join()
         faulthandler.cancel_dump_traceback_later()
@@ -70,7 +75,7 @@ class Watchdog:
                         self._exit(reason)
 
     def _put_off(self) -> None:
-        """Has faulthandler wait until this thread has failed to do it."""
+        """Postpone faulthandler's exit to PATIENCE seconds after the timeout."""
         faulthandler.dump_traceback_later(max(0.0, self._left) + PATIENCE, exit=True, file=STDERR)
 
     def _exit(self, reason: str | None) -> None:

@@ -1,4 +1,4 @@
-"""The workbench of one trial: the device made ready, the work built on it when first asked for, the time kept."""
+"""The workbench of a trial: what its workloads share, such as the device, the training step and the accounted time."""
 
 import gc
 import time
@@ -28,10 +28,10 @@ class Workbench:
     """What the workloads of one trial share."""
 
     def __init__(self, config: TrialConfig, *, requested_at: float, rank: Rank | None = None) -> None:
-        """`requested_at` is the value of time.monotonic() from which the trial's set-up counts; `rank` is which of
-        several processes this is, if there are several.
+        """Prepare the device. Raises UnsupportedError if this machine lacks the device or its arithmetic.
 
-        Raises UnsupportedError where this machine lacks the devices or their arithmetic.
+        `requested_at` is the time.monotonic() from which the set-up time counts. `rank` is the rank of this process in
+        a trial with several.
         """
         self.config = config
         self.rank = rank
@@ -43,7 +43,7 @@ class Workbench:
         if rank:
             join(rank, config)
         if config.device_type == "cpu":
-            # For the sake of GPUs, torch.manual_seed reads the source of all its callers: as long as a short trial.
+            # torch.manual_seed inspects its callers' source because of GPUs, which takes as long as a short trial.
             torch.default_generator.manual_seed(0)
         else:
             torch.manual_seed(0)
@@ -51,12 +51,12 @@ class Workbench:
 
     @cached_property
     def step(self) -> TrainingStep:
-        """The model and all that one training iteration needs. Raises UnsupportedError where it cannot run here."""
+        """The model with everything a training step needs. Raises UnsupportedError if it cannot run here."""
         check_attention(self.config, self.math_mode.operand_dtype, gradients=self.config.mode != "forward")
         return TrainingStep(self.config, self.math_mode)
 
     def fingerprint(self, workload: str) -> Fingerprint:
-        """This trial's environment, with the arithmetic that is in force in this workload."""
+        """Return the trial's environment, with the arithmetic that is in force in this workload."""
         mode = self.math_mode if workloads()[workload].autocasts else self.math_mode.without_autocast()
         return replace(
             fingerprint(self.config.device_type, trial_cores=self.rank.trial_cores if self.rank else None),
@@ -67,7 +67,7 @@ class Workbench:
 
     @contextmanager
     def account(self, what: str) -> Iterator[None]:
-        """Books the time inside on `what`, and the time since the last account on set-up."""
+        """Add the time inside the context to `seconds[what]`, and the time since the last account to set-up."""
         self.seconds["setup"] += self._lap()
         try:
             yield
@@ -77,12 +77,12 @@ class Workbench:
 
     @property
     def seconds_so_far(self) -> float:
-        """What the trial has taken until the end of the last account."""
+        """Seconds that the trial has taken until the end of the last account."""
         return sum(self.seconds.values())
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """No garbage collection inside, which would hit some iterations and not others; attention's kernel chosen."""
+        """Disable garbage collection, which would disturb some iterations only, and select the attention kernel."""
         gc.collect()
         gc.disable()
         try:
@@ -92,14 +92,14 @@ class Workbench:
             gc.enable()
 
     def clear(self) -> bool:
-        """Takes everything off the device and forgets compiled code; whether the next trial would find it as new."""
+        """Free the device and forget compiled code. Return whether the allocator holds nothing any more."""
         self.__dict__.pop("step", None)
         reset_compiler()
         gc.collect()
         if self.config.device_type != "cuda":
             return True
         torch.cuda.synchronize()
-        torch._C._cuda_clearCublasWorkspaces()  # else they count as allocated for as long as the process lives
+        torch._C._cuda_clearCublasWorkspaces()  # else they stay allocated until the process ends
         torch.cuda.empty_cache()
         return torch.cuda.memory_allocated() == 0
 

@@ -1,4 +1,4 @@
-"""The child process in which trials run: it may crash, hang or be killed without harm to anyone else."""
+"""The child process in which a trial runs. It may crash, hang or be killed without affecting other processes."""
 
 import faulthandler
 import os
@@ -6,15 +6,15 @@ import signal
 from multiprocessing.connection import Connection
 
 from lmsweep.trials.bench.run import run_trial
-from lmsweep.trials.isolation.client import Finished, Request
+from lmsweep.trials.isolation.messages import Finished, Request
 from lmsweep.trials.machine.processes import lead_own_group
 
 
 def main(connection: Connection, parent_pid: int, output_fd: int, inherited_fd: int) -> None:
-    """Runs requests until one leaves the process unfit or the connection closes.
+    """Run requests until one leaves the process unfit for another or the connection closes.
 
-    Whatever is printed goes to `output_fd`, so that the last words of a process that dies are known; `inherited_fd`
-    belongs to the parent's own connection and is closed.
+    Standard output and error go to `output_fd`, so that the last output of a dead child is known. `inherited_fd`
+    belongs to the parent's connection to its client and is closed here.
     """
     lead_own_group(parent_pid, inherited_fd)
     for stream in (1, 2):

@@ -1,14 +1,14 @@
-"""Running trials in processes of their own, from a process that must not touch a device."""
+"""The client of the trial server: runs trials in separate processes, from a process that must not touch a device."""
 
 import socket
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Self
 
 from lmsweep.trials.distributed.ranks import Part
+from lmsweep.trials.isolation.messages import Precompiled, PrecompileRequest, Request
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.machine.processes import pinned
 from lmsweep.trials.results.attempt import Attempt
@@ -18,71 +18,23 @@ from lmsweep.trials.results.record import Row
 from lmsweep.trials.spec.config import Trial, TrialConfig
 
 POLL_SECONDS = 0.2
-"""How often it is asked whether a trial is still wanted."""
+"""Seconds between two checks whether the trial is still wanted."""
 
 PATIENCE = 180.0
-"""Seconds beyond a trial's own time until its server, which may have to start first, is taken to hang."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """A trial to run, and what it may use."""
-
-    attempt: Attempt
-    fallback: Fingerprint
-    """The environment that planning expected, for the rows of a child that dies before it can look for itself."""
-    requested_at: float
-    """time.monotonic() when it was asked for."""
-    keep: bool = False
-    """Whether its process is to be made ready for another trial."""
-    part: Part | None = None
-    """The ranks that are on this machine, where not all of the trial's are."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrecompileRequest:
-    """Graphs to compile ahead of the trials that need them."""
-
-    configs: tuple[TrialConfig, ...]
-    environment_id: str
-    """Where they will run: what was compiled for it before is not compiled again."""
-    sharers: int
-    """How many servers share the cache and its work, this one among them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Precompiled:
-    """What compiling ahead came to."""
-
-    graphs: int
-    """Graphs that this server compiled; the others were in the cache, or another server compiles them."""
-    seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finished:
-    """The child has nothing more to say about a request."""
-
-    reusable: bool
-    """Whether the process is as good as new."""
-
-
-def longest(configs: tuple[TrialConfig, ...]) -> float:
-    """Seconds that compiling ahead for these may take: as long as the trial among them that may take longest."""
-    return max(config.timeout_seconds for config in configs)
+"""Seconds beyond a trial's timeout after which its server, which may have to start first, counts as hung."""
 
 
 class IsolatedRunner:
-    """Starts a trial server on first use, and anew when it has died."""
+    """Runs trials through a trial server, which it starts on first use and restarts after it has died."""
 
     def __init__(self, *, cores: tuple[int, ...] = ()) -> None:
-        """`cores` are the logical cores that the server and all that it starts are pinned to; empty for no pinning."""
+        """`cores` are the logical cores that the server and everything it starts are pinned to; empty: no pinning."""
         self._cores = cores
         self._server: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
     def start(self) -> None:
-        """Begins to start the server, which is needed soon."""
+        """Start the server without waiting for it, so that it is ready when the first trial comes."""
         self._connect()
 
     def run(
@@ -93,9 +45,10 @@ class IsolatedRunner:
         part: Part | None = None,
         in_vain: Callable[[], bool] | None = None,
     ) -> list[Row]:
-        """The rows of every workload of the trial; it does not raise for anything that happens to the trial.
+        """Run the trial and return the rows of all its workloads. Nothing that happens to the trial raises.
 
-        `part` are the ranks to run here, where not all are. When `in_vain` says so, the trial is ended and has no rows.
+        `fallback` is the environment for the rows of a child that dies early. `part` are the ranks to run here; None is
+        all. Once `in_vain()` is True, the trial is ended and has no rows.
         """
         attempt = Attempt.begin(trial)
         requested_at = time.monotonic()
@@ -111,32 +64,32 @@ class IsolatedRunner:
                     raise TimeoutError
             rows: list[Row] = connection.recv()
         except (EOFError, ConnectionError):
-            status, words = Status.LOST, "the process that supervised it died"
+            status, error = Status.LOST, "its trial server died"
         except TimeoutError:
             assert self._server, "it was asked"
             self._server.kill()
-            status, words = Status.TIMEOUT, "the process that supervised it did not answer in time"
+            status, error = Status.TIMEOUT, "its trial server did not answer in time"
         else:
             return rows
         self.close()
-        return [attempt.failure(workload, status, words, fallback) for workload in trial.workloads]
+        return [attempt.failure(workload, status, error, fallback) for workload in trial.workloads]
 
     def precompile(
         self, configs: tuple[TrialConfig, ...], *, environment: Fingerprint, sharers: int = 1
     ) -> Precompiled:
-        """Has what the first of these trials needs in the cache: compiles it and its share of the others, side by side,
-        or waits until another of the `sharers` has compiled it.
+        """Put the graph of the first of these trials into the compiler's cache, and a share of the others.
 
-        A graph that does not compile is left to its trial, which will say so; so is one that is not compiled when the
-        time of the longest trial is up.
+        The server compiles them in parallel, or waits until another of the `sharers` servers has compiled the first. A
+        graph that fails to compile, or is not compiled within the longest timeout of the trials, is left to its trial.
         """
         begin = time.monotonic()
         connection = self._connect()
         graphs = 0
         try:
             key = environment_id(environment)
-            connection.send(PrecompileRequest(configs=configs, environment_id=key, sharers=sharers))
-            if not connection.poll(longest(configs) + PATIENCE):
+            request = PrecompileRequest(configs=configs, environment_id=key, sharers=sharers)
+            connection.send(request)
+            if not connection.poll(request.longest + PATIENCE):
                 assert self._server, "it was asked"
                 self._server.kill()
                 raise EOFError
@@ -146,7 +99,7 @@ class IsolatedRunner:
         return Precompiled(graphs=graphs, seconds=time.monotonic() - begin)
 
     def close(self) -> None:
-        """Ends the server and with it any child."""
+        """End the server and its children."""
         if self._connection:
             self._connection.close()
         if self._server:
@@ -179,5 +132,5 @@ class IsolatedRunner:
 
 
 def _bounds(cores: tuple[int, ...]) -> dict[str, str]:
-    """Settings under which what the server starts stays within these cores, if there are any."""
+    """Return environment variables that keep Inductor's worker processes within these cores, if there are any."""
     return {"TORCHINDUCTOR_COMPILE_THREADS": str(len(cores))} if cores else {}

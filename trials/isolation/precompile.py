@@ -1,8 +1,8 @@
-"""Compiling ahead: many trials' graphs at once, before any is measured, into the compiler's cache on disk.
+"""Precompilation: compiles the graphs of many trials in parallel, before they run, into the compiler's cache on disk.
 
-The graphs are compiled with fake tensors: nothing is allocated on the device and no kernel runs, so as many processes
-may compile side by side as there are cores. The trials then find their code in the cache, and where they should be
-told apart, they are: a trial that had to compile is flagged `cold_cache`.
+The graphs are compiled with fake tensors. Nothing is allocated on the device and no kernel runs, so as many processes
+can compile as there are cores. The trials then find their code in the cache. A trial that still had to compile is
+flagged `cold_cache`.
 """
 
 import fcntl
@@ -15,14 +15,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch._inductor.config
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from lmsweep.trials.isolation.client import PrecompileRequest, longest
+from lmsweep.trials.isolation.messages import PrecompileRequest
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import kill_group, lead_own_group
 from lmsweep.trials.model.attention_step import AttentionStep
@@ -31,20 +32,20 @@ from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import CompileMode, TrialConfig
 
 LOOK_AGAIN_SECONDS = 0.05
-"""How often to look whether another server has compiled a graph."""
+"""Seconds between two checks whether another server has compiled a graph."""
 
 
 def graphs_of(configs: Iterable[TrialConfig]) -> list[TrialConfig]:
-    """One configuration for each graph that these trials need, those that take longest first.
+    """Return one configuration per distinct graph of these trials, the slowest to compile first.
 
-    None with max-autotune: it times kernels on the device, which nobody else may use meanwhile.
+    Graphs for max-autotune are left out, because it times kernels on the device, which a trial must have to itself.
     """
     wanted = [_graph_of(config) for config in configs if config.compiles and config.compile_mode != "max-autotune"]
     return sorted(dict.fromkeys(wanted), key=lambda config: -(config.num_layers or 0))
 
 
 def precompile(config: TrialConfig, *, threads: int) -> None:
-    """Compiles what the trial will, with up to `threads` processes for its kernels. Raises what compiling raises."""
+    """Compile what the trial will compile, with up to `threads` processes for its kernels. Raises what they raise."""
     torch._inductor.config.compile_threads = threads
     math_mode = set_math_mode(config.precision, config.device_type)
     with FakeTensorMode():
@@ -52,29 +53,33 @@ def precompile(config: TrialConfig, *, threads: int) -> None:
         make(config, math_mode, backend=compile_only).forward()
 
 
-def compile_only(graph: torch.fx.GraphModule, inputs: list[Any], mode: CompileMode = "default") -> Callable[..., Any]:
-    """A dynamo backend that has Inductor compile the graph in a mode of torch.compile and then runs it uncompiled."""
+def compile_only(
+    graph: torch.fx.GraphModule, inputs: list[Tensor | torch.SymInt], mode: CompileMode = "default"
+) -> Callable[..., object]:
+    """Compile the graph with Inductor, for its cache, and return the uncompiled graph: a Dynamo backend.
+
+    `mode` is a mode of torch.compile.
+    """
     from torch._inductor import list_mode_options
     from torch._inductor.compile_fx import compile_fx
 
-    # The cache's key holds the types that the inputs are annotated with: name those that a trial's tensors will have.
+    # The cache key includes the annotated types of the inputs. Annotate those that the trial's tensors will have.
     for node in graph.graph.find_nodes(op="placeholder"):
         is_parameter = isinstance(node.meta["example_value"], torch.nn.Parameter)
         node.type = torch.nn.Parameter if is_parameter else torch.Tensor
     graph.recompile()
     compile_fx(graph, inputs, config_patches=list_mode_options(mode))
-    forward: Callable[..., Any] = graph.forward
-    return forward
+    return graph.forward
 
 
 def _graph_of(config: TrialConfig) -> TrialConfig:
-    """The same graph with the least around it: one layer where layers share code, nothing that only measuring reads."""
+    """Return the smallest configuration with the same graph: one layer if layers share code, a default protocol."""
     return replace(
         config,
         model=None,
         num_layers=1 if config.compile == "block" else config.num_layers,
         mode="forward" if config.mode == "forward" else "forward_backward",
-        # Around a compiled block it stays outside of the graph.
+        # Checkpointing of a compiled block is outside the graph.
         checkpointing="none" if config.compile == "block" else config.checkpointing,
         optimizer="adamw_fused",
         zero_grad="after_step",
@@ -90,14 +95,14 @@ def _graph_of(config: TrialConfig) -> TrialConfig:
 
 
 def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
-    """Sees that the graph of the first configuration is in the cache; returns how many graphs it compiled for that.
+    """Make sure the graph of the first configuration is in the cache. Return the number of graphs compiled here.
 
-    Where it has to be compiled, a fair share of the others is too: each in a forked process of its own, as many at once
-    as there are cores. What another server is at work on is left to it, and waited for if it is the first one's.
-    None of this goes on for longer than the trial of one of the graphs may take.
+    If it is missing, this server's share of the other missing graphs is compiled too, each in a forked process, as many
+    at once as there are cores. Graphs that another server is compiling are left to it; for the first graph this waits.
+    No graph may take longer than its trial's timeout.
 
-    Raises EOFError where the client goes away meanwhile. A mark in the cache's folder says what has been compiled, so
-    that another sweep need not even look; a lock beside it, held by the process that is at work on it, who does.
+    A file in the cache folder marks each compiled graph, so later sweeps skip it. A lock beside the mark is held by the
+    process that compiles the graph. Raises EOFError if the client goes away meanwhile.
     """
     graphs = graphs_of(request.configs)
     marks = {graph: _mark(graph, request.environment_id) for graph in graphs}
@@ -111,9 +116,9 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
     threads = len(usable_cores()) // side_by_side
     context = multiprocessing.get_context("fork")
     compiled = 0
-    until = time.monotonic() + longest(request.configs)
-    running: dict[Any, float] = {}
-    """Processes, and the time.monotonic() at which the time of the trial that needs the graph would be up."""
+    until = time.monotonic() + request.longest
+    running: dict[ForkProcess, float] = {}
+    """Processes, each with the time.monotonic() at which it has used up the timeout of its trial."""
     while True:
         while missing and compiled < share and len(running) < side_by_side and time.monotonic() < until:
             graph = missing.pop(0)
@@ -130,6 +135,7 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
         gone = client in wait([*(process.sentinel for process in running), client], rest)
         for process, deadline in list(running.items()):
             if gone or not process.is_alive() or time.monotonic() >= deadline:
+                assert process.pid is not None, "the process was started"
                 kill_group(process.pid)
                 process.join()
                 del running[process]
@@ -140,7 +146,7 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
 
 
 def _compile_one(config: TrialConfig, mark: Path, parent_pid: int, threads: int, inherited_fd: int) -> None:
-    """Compiles one graph, without a word: what is wrong with it, its trial will say."""
+    """Compile one graph silently. If it fails, its trial will report the error."""
     lead_own_group(parent_pid, inherited_fd)
     silence = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
@@ -151,7 +157,7 @@ def _compile_one(config: TrialConfig, mark: Path, parent_pid: int, threads: int,
 
 @contextmanager
 def _claim(mark: Path) -> Iterator[bool]:
-    """Whether nobody has compiled this or is at work on it; what is started inside holds the claim until it ends."""
+    """Yield whether the graph is neither compiled nor being compiled. Processes forked inside inherit the claim."""
     mark.parent.mkdir(parents=True, exist_ok=True)
     with mark.with_suffix(".lock").open("w") as lock:
         try:
@@ -163,12 +169,13 @@ def _claim(mark: Path) -> Iterator[bool]:
 
 
 def _wait_for(mark: Path, client: Connection, until: float) -> None:
-    """Waits until it is compiled, or nobody is at work on it, or time.monotonic() is `until`. Raises EOFError where the
-    client goes away meanwhile.
+    """Wait until the graph is compiled, no process is compiling it, or time.monotonic() reaches `until`.
+
+    Raises EOFError if the client goes away meanwhile.
     """
     while not mark.exists() and time.monotonic() < until:
         with _claim(mark) as nobody_else:
-            if nobody_else:  # it could not be compiled
+            if nobody_else:  # compiling it failed
                 return
         if wait([client], LOOK_AGAIN_SECONDS):
             raise EOFError

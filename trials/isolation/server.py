@@ -1,8 +1,8 @@
 """The trial server: a process that has imported torch, never touches a device, and forks a fresh child per trial.
 
-``python -m lmsweep.trials.isolation.server FD`` serves one client over the socket FD. A fork of it reaches its first
-finished matrix product in a fraction of the time that a new interpreter takes, with a clean allocator and no compiled
-code of others.
+`python -m lmsweep.trials.isolation.server FD` serves one client over the socket FD. A forked child finishes its first
+matrix product in a fraction of the time that a new interpreter needs, with a clean allocator and without the compiled
+code of other trials.
 """
 
 import gc
@@ -16,12 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
-from typing import Any
 
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.distributed.ranks import exit_words
 from lmsweep.trials.isolation.child import main as child_main
-from lmsweep.trials.isolation.client import Finished, PrecompileRequest, Request
+from lmsweep.trials.isolation.messages import Finished, PrecompileRequest, Request
 from lmsweep.trials.isolation.precompile import compile_side_by_side
 from lmsweep.trials.machine.host_memory import why_to_end
 from lmsweep.trials.machine.huge_pages import use_huge_pages
@@ -31,22 +30,24 @@ from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.workloads import BUILT_IN, workloads
 
-# What a trial imports is imported here once. Not Inductor's async_compile or compile_fx: they start a pool of
-# processes whose threads do not survive a fork.
+# Modules that trials import are imported here once. Not Inductor's async_compile and compile_fx: they start a pool of
+# processes, whose threads do not survive a fork.
 PRELOAD = (
     "torch",
     "torch._dynamo",
     *(workload.module for workload in BUILT_IN.values() if workload.preloads),
 )
 LAST_WORDS_SECONDS = 0.5
+"""Seconds that a hung child gets to write its stack."""
 WATCH_SECONDS = 0.25
-"""Between two looks at the memory that a child holds."""
+"""Seconds between two checks of the memory that a child holds."""
 
 
 class Child:
     """A forked process and the pipe to it."""
 
     def __init__(self, inherited_fd: int) -> None:
+        """Fork the process. `inherited_fd` is the server's connection to its client, which the child closes."""
         context = multiprocessing.get_context("fork")
         self.connection, theirs = context.Pipe()
         self.output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the child is known
@@ -57,17 +58,17 @@ class Child:
         theirs.close()
 
     def last_words(self) -> str:
-        """The end of what the process has printed."""
+        """Return the end of the process's output."""
         self.output.seek(0)
         return self.output.read().decode(errors="replace")[-16_000:].strip()
 
     def kill(self) -> None:
-        """Kills the process and all that it started, without waiting for it."""
+        """Kill the process and everything it started, without waiting."""
         assert self.process.pid is not None, "the process was started"
         kill_group(self.process.pid)
 
     def end(self) -> None:
-        """Kills it and waits until the device has its memory back."""
+        """Kill the process and wait until the device's memory is free again."""
         self.kill()
         self.process.join()
         self.connection.close()
@@ -76,40 +77,43 @@ class Child:
 
 @dataclass(frozen=True, kw_only=True)
 class Death:
-    """A child that will say no more."""
+    """How a child ended that did not finish its request."""
 
     status: Status
+    """lost, oom or timeout."""
     error: str
+    """What happened, followed by the child's last output."""
 
 
 class Server:
-    """Runs one request at a time."""
+    """Runs the requests of one client, one at a time."""
 
     def __init__(self, client: Connection) -> None:
         self.client = client
         self.idle: Child | None = None
-        """One that another trial may follow in."""
+        """A child that has run a trial and may run another."""
         self.spare: Child | None = None
-        """One that has run nothing."""
+        """A child that has run nothing yet."""
         self.dying: Child | None = None
+        """A child that has been killed but not waited for."""
 
     def serve(self) -> None:
-        """Answers each request with its rows until the client goes away."""
+        """Answer requests until the client goes away."""
         for name in PRELOAD:
             import_module(name)
-        fingerprint("cpu")  # what it has found out once of the host and the software, it knows in every child
+        fingerprint("cpu")  # fills its caches here, so that every child inherits them
         gc.collect()
-        gc.freeze()  # else every child's first collection goes through all of PyTorch's objects, and copies their pages
+        gc.freeze()  # else every child's first collection visits all of PyTorch's objects and copies their pages
         is_in_huge_pages = False
         with suppress(EOFError, ConnectionResetError):
             while True:
                 request: Request | PrecompileRequest = self.client.recv()
                 if isinstance(request, Request):
                     self.client.send(self.run(request))
-                    if not is_in_huge_pages:  # it takes most of a second: not while somebody waits for a first result
+                    if not is_in_huge_pages:  # takes most of a second, so only after the first result
                         use_huge_pages()
                         is_in_huge_pages = True
-                    # While the client is busy with the rows: a fork takes as long as a short trial.
+                    # Fork while the client handles the rows: a fork takes as long as a short trial.
                     if not (self.idle or self.spare):
                         self.spare = Child(inherited_fd=self.client.fileno())
                 else:
@@ -117,7 +121,7 @@ class Server:
         self._retire()
 
     def run(self, request: Request) -> list[Row]:
-        """The rows of every workload of the trial, whatever becomes of the processes that run them."""
+        """Return the rows of all workloads of the trial, whatever happens to the children that run them."""
         trial = request.attempt.trial
         deadline = time.monotonic() + trial.config.timeout_seconds
         rows: list[Row] = []
@@ -125,7 +129,7 @@ class Server:
         while waiting:
             child = self._child_for(trial)
             rest = replace(request.attempt, trial=replace(trial, workloads=tuple(waiting)))
-            with suppress(BrokenPipeError):  # it died while it was idle; that is seen next
+            with suppress(BrokenPipeError):  # it died while idle, which _next detects
                 child.connection.send(replace(request, attempt=rest, keep=may_share_a_process(trial)))
             while not isinstance(message := self._next(child, deadline), Finished | Death):
                 rows += message
@@ -134,20 +138,20 @@ class Server:
                 self.idle = child
                 continue
             child.kill()
-            self.dying = child  # it is waited for only before the next one begins: meanwhile the rows are on their way
+            self.dying = child  # waited for before the next child begins, so that the rows can be sent meanwhile
             if isinstance(message, Death):
                 last = rows[-1] if rows else None
                 met = last.fingerprint if isinstance(last, Record) else request.fallback
-                # Time is given to the trial as a whole: when it is up, it is up for what has not begun too.
+                # The timeout is that of the whole trial, so workloads that have not begun end with it.
                 ended = list(waiting) if message.status == Status.TIMEOUT else waiting[:1]
                 rows += [request.attempt.failure(name, message.status, message.error, met) for name in ended]
                 waiting = waiting[len(ended) :]
         return rows
 
     def _next(self, child: Child, deadline: float) -> list[Row] | Finished | Death:
-        """What the child says next; raises EOFError where the client is gone, which ends the child too."""
-        # The client sends nothing while it waits for an answer: if its end can be read, it has closed.
-        watched: list[Any] = [child.connection, child.process.sentinel, self.client]
+        """Return the child's next message. Raises EOFError, after ending the child, if the client is gone."""
+        # The client sends nothing while it waits for an answer. If its socket is readable, it has closed.
+        watched: list[Connection | int] = [child.connection, child.process.sentinel, self.client]
         while not (ready := wait(watched, min(WATCH_SECONDS, max(0.0, deadline - time.monotonic())))):
             if reason := why_to_end(child.process.pid or 0):
                 return Death(status=Status.OOM, error=reason)
@@ -163,10 +167,10 @@ class Server:
         if ready:
             child.process.join()
             assert child.process.exitcode is not None, "it has ended"
-            words = _exit_words(child.process.exitcode)
-            return Death(status=Status.LOST, error=f"{words}\n{child.last_words()}".strip())
+            reason = _exit_reason(child.process.exitcode)
+            return Death(status=Status.LOST, error=f"{reason}\n{child.last_words()}".strip())
         with suppress(ProcessLookupError):
-            os.killpg(child.process.pid or 0, signal.SIGUSR1)  # has it and its ranks write down where they hang
+            os.killpg(child.process.pid or 0, signal.SIGUSR1)  # the child and its ranks print their stacks
         time.sleep(LAST_WORDS_SECONDS)
         return Death(status=Status.TIMEOUT, error=f"killed when its time was up\n{child.last_words()}".strip())
 
@@ -188,14 +192,16 @@ class Server:
 
 
 def may_share_a_process(trial: Trial) -> bool:
-    """Whether the trial may follow another in one process: starting Inductor anew would cost it several seconds, and
-    neither times nor the bytes of tensors are changed by what came before once the allocator and the compiler are
-    cleared. What the allocator has reserved is, so the other workloads each have a process of their own.
+    """Return whether the trial may run in a process that has run another trial.
+
+    Sharing saves a compiled trial the seconds that Inductor takes to start. Once the allocator and the compiler are
+    cleared, earlier trials change neither times nor the bytes of tensors. They do change the memory that the allocator
+    has reserved, so only workloads that `may_follow` share a process.
     """
     return trial.config.compiles and all(workloads()[name].may_follow for name in trial.workloads)
 
 
-def _exit_words(exitcode: int) -> str:
+def _exit_reason(exitcode: int) -> str:
     hint = " (the kernel's out-of-memory killer sends it too)" if exitcode == -signal.SIGKILL else ""
     return f"its process {exit_words(exitcode)}{hint}"
 
@@ -204,4 +210,4 @@ if __name__ == "__main__":
     die_with_parent(os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Server(Connection(int(sys.argv[1]))).serve()
-    os._exit(0)  # to take the interpreter down in order would take as long as a short trial
+    os._exit(0)  # an orderly interpreter shutdown would take as long as a short trial

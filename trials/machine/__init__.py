@@ -1,11 +1,22 @@
-"""The host and its GPUs: cores, memory, processes, telemetry. Nothing here imports torch.
+"""The host and its GPUs: cores, memory, processes and telemetry.
 
-`interpreter.py` owns how a Python process of ours starts: nothing in the user's folder hides a module.
+    cpu_affinity.py     which cores belong to which GPU
+    cpu_time.py         CPU time that other processes took from a trial
+    host_memory.py      how much host memory a trial may hold, and how much it holds
+    huge_pages.py       huge pages, which make a fork of a large process cheap
+    processes.py        process groups, core pinning, and death with the parent
+    interpreter.py      how our Python processes start: no module of the user's folder hides one of ours
+    cache_folder.py     where files are kept between runs: ~/.cache/lmsweep
+    scratch.py          temporary folders that are deleted even after a crash
+    gpu_inventory.py    the state of every NVIDIA GPU, read without torch
+    nvml_sampler.py     a process that samples one GPU through NVML
+    telemetry.py        clocks, power, temperature and energy during a trial, from those samples
+    cuda_keepalive.py   a process that keeps the CUDA driver initialised between trials
 
-Trials side by side disturb each other least if they share nothing. A slot's server and all that it starts are
-pinned to the cores of its GPU: an equal share of the physical cores of its NUMA node, also while the other GPUs are
-idle, so times do not depend on how many GPUs a sweep uses (`cpu_affinity.py`).
+Trials that run side by side disturb each other least if they share nothing. The server of a slot and everything that it
+starts are pinned to the cores of its GPU: an equal share of the physical cores of the GPU's NUMA node. The share is the
+same while other GPUs are idle, so times do not depend on how many GPUs a sweep uses.
 
-Beside the server of an actor with GPUs a small process keeps CUDA's driver initialised (`cuda_keepalive.py`), which
-each child would otherwise do and undo; it makes no context.
+Each actor with GPUs also runs a small process that keeps the CUDA driver initialised. Without it every child would
+initialise and shut down the driver. The process creates no CUDA context.
 """

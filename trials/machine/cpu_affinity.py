@@ -1,4 +1,4 @@
-"""Cores: which of a machine's go with which of its GPUs, so that trials side by side never share one."""
+"""CPU affinity: which cores belong to which GPU, so that trials side by side never share a core."""
 
 import os
 import re
@@ -15,10 +15,11 @@ class Core:
     """A logical core."""
 
     number: int
+    """Number of the logical core."""
     physical: int
-    """The first logical core of the physical core that it is a thread of."""
+    """The first logical core of the same physical core."""
     numa_node: int | None
-    """None where the system does not tell."""
+    """Number of its NUMA node; None if the system does not report it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,18 +27,18 @@ class Gpu:
     """A GPU of the machine, whether this process may use it or not."""
 
     names: tuple[str, ...]
-    """Its index and its UUID, by which CUDA_VISIBLE_DEVICES may name it."""
+    """Its index and its UUID; CUDA_VISIBLE_DEVICES accepts both."""
     numa_node: int | None
-    """None where the system does not tell."""
+    """Number of its NUMA node; None if the system does not report it."""
 
 
 def usable_cores() -> list[int]:
-    """The logical cores this process may run on, threads of one physical core beside each other."""
+    """Return the logical cores this process may run on. Threads of one physical core are adjacent."""
     return [core.number for core in find_cores()]
 
 
 def find_cores() -> list[Core]:
-    """The cores this process may run on, by NUMA node and physical core."""
+    """Return the cores this process may run on, ordered by NUMA node and physical core."""
     if not hasattr(os, "sched_getaffinity"):
         return [Core(number=number, physical=number, numa_node=None) for number in range(os.cpu_count() or 1)]
     found = [_core(number) for number in os.sched_getaffinity(0)]
@@ -45,7 +46,7 @@ def find_cores() -> list[Core]:
 
 
 def find_gpus() -> list[Gpu]:
-    """Every GPU that the NVIDIA driver shows; none without one."""
+    """Return every GPU that NVIDIA's driver reports; none without a driver."""
     import pynvml
 
     try:
@@ -62,10 +63,10 @@ def find_gpus() -> list[Gpu]:
 
 
 def cores_of(gpu_ids: Sequence[str], gpus: Sequence[Gpu], cores: Sequence[Core]) -> tuple[int, ...]:
-    """The logical cores that belong to these GPUs of the machine; all of them without a GPU.
+    """Return the logical cores that belong to the GPUs with these ids; all cores if there are none.
 
-    Each GPU has an equal share of the cores of its NUMA node or, where these are not known, of all; it is the same
-    whether the other GPUs are in use or not. A core has two owners only where there are fewer than GPUs.
+    Each GPU owns an equal share of the physical cores of its NUMA node or, if the nodes are unknown, of all. The share
+    does not depend on whether other GPUs are in use. A core has two owners only if there are fewer cores than GPUs.
     """
     mine = [gpu for gpu in gpus if set(gpu.names) & set(gpu_ids)]
     if not mine:
@@ -81,13 +82,13 @@ def cores_of(gpu_ids: Sequence[str], gpus: Sequence[Gpu], cores: Sequence[Core])
 
 
 def share_of(cores: Sequence[int], index: int, parts: int) -> tuple[int, ...]:
-    """The cores that belong to one of `parts` equal shares; where there are fewer than that, one of them."""
+    """Return the cores of share `index` of `parts` equal shares; a single core if there are fewer cores than parts."""
     size = len(cores) // parts
     return tuple(cores[index * size : (index + 1) * size]) if size else (cores[index % len(cores)],)
 
 
 def _physical(cores: Sequence[Core], numa_node: int | None) -> list[int]:
-    """Physical cores of a NUMA node, or of all."""
+    """Return the physical cores of a NUMA node, or of all nodes for None."""
     return list(dict.fromkeys(core.physical for core in cores if numa_node in (None, core.numa_node)))
 
 
@@ -101,7 +102,7 @@ def _core(number: int) -> Core:
 
 
 def _numa_node_of_device(bus_id: str) -> int | None:
-    # NVML writes the domain with eight digits, the system with four.
+    # NVML writes the PCI domain with eight digits, sysfs with four.
     domain, _, rest = bus_id.lower().partition(":")
     path = Path(f"/sys/bus/pci/devices/{domain[-4:]}:{rest}/numa_node")
     number = int(path.read_text()) if path.exists() else -1

@@ -1,4 +1,4 @@
-"""CPU time on the cores of a trial: how much of it went to others while the trial needed it."""
+"""CPU time on a trial's cores: how much of it other processes took while the trial needed it."""
 
 import time
 from dataclasses import dataclass
@@ -8,33 +8,33 @@ import psutil
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 
 LAUNCHING_CORES = 2
-"""What a trial on a GPU needs of its cores: forward is launched by one thread, backward by another."""
+"""Cores that a trial on a GPU needs: one thread launches forward, another launches backward."""
 LEAST_TAKEN, LEAST_SHARE = 0.2, 0.05
-"""Cores, and share of the cores, that others may always take: Ray has 0.04 of a core while a trial runs."""
+"""Cores, and share of the cores, that other processes may always take. Ray takes 0.04 of a core during a trial."""
 LEAST_STOLEN = 0.05
-"""Share of a guest's time on the CPU that its host may keep for others."""
+"""Share of a virtual machine's CPU time that its host may give to other guests (steal time)."""
 TICK = 0.01
-"""Seconds by which the kernel counts."""
+"""Resolution of the kernel's CPU accounting, in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CpuTime:
-    """Seconds that have been spent on some cores up to one moment."""
+    """Cumulative CPU time on some cores, in seconds."""
 
     at: float
     """time.monotonic() of the reading."""
     cores: int
-    """How many logical cores these are."""
+    """Number of these logical cores."""
     used: float
-    """By all processes."""
+    """CPU time of all processes."""
     stolen: float
-    """By other guests of the machine that this one is a guest of."""
+    """Steal time: CPU time that the hypervisor gave to other guests."""
     own: float
-    """By this process and those that it started, on whatever core."""
+    """CPU time of this process and its descendants, on any core."""
 
 
 def read_cpu_time() -> CpuTime | None:
-    """Of the cores that this process may run on; None where the system does not count core by core."""
+    """Read the CPU time of the cores that this process may run on; None if the system does not count per core."""
     cores, each = usable_cores(), psutil.cpu_times(percpu=True)
     if max(cores) >= len(each):
         return None
@@ -44,9 +44,9 @@ def read_cpu_time() -> CpuTime | None:
     own = 0.0
     for process in (me, *me.children(recursive=True)):
         try:
-            own += sum(process.cpu_times()[:4])  # of itself and of its children that have ended
+            own += sum(process.cpu_times()[:4])  # its own, and that of its children that have ended
         except psutil.NoSuchProcess:
-            continue  # it has ended just now, and its parent has its time
+            continue  # it has just ended, and its time is now its parent's
     return CpuTime(
         at=time.monotonic(),
         cores=len(cores),
@@ -57,8 +57,9 @@ def read_cpu_time() -> CpuTime | None:
 
 
 def is_host_busy(before: CpuTime | None, after: CpuTime | None, device_type: str) -> bool:
-    """Whether others had so much of the cores between two readings that too little was left for the trial: on a CPU it
-    needs all of them, on a GPU what launches the work. False where that is not known.
+    """Return whether other processes took CPU time, between two readings, that the trial needed.
+
+    A trial on a CPU needs all of its cores, one on a GPU only those that launch the work. False if a reading is None.
     """
     if before is None or after is None:
         return False
@@ -67,5 +68,5 @@ def is_host_busy(before: CpuTime | None, after: CpuTime | None, device_type: str
     others = after.used - before.used - own
     needed = after.cores if device_type == "cpu" else min(after.cores, LAUNCHING_CORES)
     free = (after.cores - needed + max(LEAST_TAKEN, LEAST_SHARE * after.cores)) * seconds
-    # What is counted in ticks is off by as much as one, on each core.
+    # Each core's count can be off by one tick.
     return others - after.cores * TICK > free or stolen - TICK > LEAST_STOLEN * (own + stolen)

@@ -1,5 +1,6 @@
-"""The GPUs of a machine as the driver sees them while nothing is measured. Reading changes nothing, and imports no
-torch, so that it tells also of GPUs that torch cannot use.
+"""The NVIDIA GPUs of a machine as the driver reports them while nothing is measured.
+
+Reading is passive and needs no torch, so GPUs that torch cannot use are listed too.
 """
 
 from collections.abc import Callable
@@ -9,46 +10,58 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class GpuState:
-    """One GPU. None is what this driver does not tell of it."""
+    """The state of one GPU. A field is None if the driver does not report it."""
 
     name: str
+    """Full name, such as `NVIDIA H100 80GB HBM3`."""
     driver_version: str
+    """Version of NVIDIA's driver."""
     memory: int | None
-    """Bytes."""
+    """Total memory in bytes."""
     memory_used: int | None
-    """Bytes, what the driver itself needs included."""
+    """Bytes in use, including those of the driver itself."""
     processes: int | None
-    """Processes that can run kernels on it; a container may hide those outside."""
+    """Processes that can run kernels on the GPU. A container may hide those outside it."""
     utilization: int | None
-    """Percent of the last moment in which some kernel ran."""
+    """Percent of the driver's last sampling period in which a kernel ran."""
     temperature: int | None
-    """degC."""
+    """Chip temperature in degC."""
     slowdown_temperature: int | None
-    """degC from which the hardware lowers the clocks."""
+    """Temperature in degC at which the hardware lowers the clocks."""
     power_limit: float | None
-    """W."""
+    """Power limit in force, in W."""
     default_power_limit: float | None
-    """W."""
+    """Default power limit, in W."""
     persistent: bool | None
-    """Whether the driver stays loaded while nobody uses it."""
+    """Whether the driver stays loaded while no process uses the GPU (persistence mode)."""
     partitioned: bool | None
-    """Whether it is split into instances (MIG)."""
+    """Whether the GPU is partitioned into instances (MIG)."""
     ecc: bool | None
-    """Whether its memory corrects errors."""
+    """Whether error-correcting memory is enabled."""
     uncorrected_errors: int | None
-    """Errors of its memory that could not be corrected, since the driver was loaded."""
+    """Uncorrectable memory errors since the driver was loaded."""
 
 
-def gpu_states() -> list[GpuState] | str:
-    """All GPUs, or why they cannot be read."""
+@dataclass(frozen=True, kw_only=True)
+class GpuInventory:
+    """The GPUs of this machine."""
+
+    gpus: tuple[GpuState, ...] = ()
+    """One state per GPU, in the driver's order."""
+    reason: str | None = None
+    """Why the driver could not be asked; None if it answered."""
+
+
+def gpu_states() -> GpuInventory:
+    """Return the state of each GPU, or the reason why NVML cannot be read."""
     import pynvml
 
     try:
         pynvml.nvmlInit()
         driver = str(pynvml.nvmlSystemGetDriverVersion())
-        return [_state(pynvml, index, driver) for index in range(pynvml.nvmlDeviceGetCount())]
+        return GpuInventory(gpus=tuple(_state(pynvml, index, driver) for index in range(pynvml.nvmlDeviceGetCount())))
     except pynvml.NVMLError as error:
-        return f"NVML: {error}"
+        return GpuInventory(reason=f"NVML: {error}")
 
 
 def _state(nvml: Any, index: int, driver: str) -> GpuState:
@@ -57,7 +70,7 @@ def _state(nvml: Any, index: int, driver: str) -> GpuState:
     def ask(function: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return function(gpu, *arguments)
-        except nvml.NVMLError:  # not supported, not permitted, not in this driver: it does not tell
+        except nvml.NVMLError:  # not supported, not permitted or not in this driver
             return None
 
     memory = ask(nvml.nvmlDeviceGetMemoryInfo)

@@ -1,5 +1,7 @@
-"""Host memory: how much of it a trial may hold, and how much it does. A trial that takes more is ended before the
-kernel looks for a process to kill, which may be any. Plans leave out what would be ended.
+"""Host memory: how much of it a trial may hold, and how much it holds.
+
+A trial that holds more is ended before the kernel's out-of-memory killer picks a process, which may be any. Plans skip
+trials that would be ended.
 """
 
 import os
@@ -13,49 +15,49 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.quantities import bytes_of, gib
 
 VARIABLE = "LMSWEEP_HOST_MEMORY"
-"""Environment variable: as much as a trial may hold, where not all of the host's memory is for trials."""
+"""Environment variable that limits the host memory for trials, such as 24GB."""
 RESERVE = 0.02
-"""Share of what there is for trials that must stay free."""
+"""Share of the memory for trials that must stay free."""
 
 _CGROUP_MOUNT = Path("/sys/fs/cgroup")
 
 
 def memory_asked_for() -> int | None:
-    """Bytes that the environment variable says; None where it is not set. Raises RequestError where it is no amount."""
+    """Return the bytes in the environment variable, or None if it is not set. Raises RequestError if it is no size."""
     if VARIABLE not in os.environ:
         return None
     size = bytes_of(os.environ[VARIABLE])
     if size is None:
-        raise RequestError(f"{VARIABLE}={os.environ[VARIABLE]}: give a size, as in 24GB")
+        raise RequestError(f"{VARIABLE}={os.environ[VARIABLE]}: give a size, such as 24GB")
     return size
 
 
 def memory_there_is(host: int) -> int:
-    """Bytes that there are for trials on a host of so many: in a container less, or as the environment variable says.
-    Raises RequestError where that is no amount of memory.
+    """Return the bytes available to trials on a host with `host` bytes: the least of these, the container's limits and
+    the environment variable. Raises RequestError if the variable is not a size.
     """
     asked_for = memory_asked_for()
     return min([host, *_container_limits(), *([] if asked_for is None else [asked_for])])
 
 
 def memory_for_a_trial(host: int) -> int:
-    """Bytes that a trial may hold there: all that there are but for the reserve."""
+    """Return the bytes that a trial may hold on a host with `host` bytes: `memory_there_is` less the reserve."""
     return round((1 - RESERVE) * memory_there_is(host))
 
 
 def held_by(pid: int) -> int:
-    """Bytes of the host that the process and its children hold."""
+    """Return the bytes of host memory that the process and its descendants hold (resident set size)."""
     return sum(map(_resident, _family(pid)))
 
 
 def why_to_end(pid: int) -> str | None:
-    """Why the process must not go on, if it holds too much together with its children; takes some 0.1 ms."""
+    """Return why the process must end if it and its descendants hold too much memory, else None. Takes 0.1 ms."""
     held, memory = held_by(pid), psutil.virtual_memory()
     allowed = memory_for_a_trial(memory.total)
     if held > allowed:
-        return f"host memory: it held {gib(held)}, and may hold {gib(allowed)}"
+        return f"host memory: it held {gib(held)}, more than the {gib(allowed)} that a trial may hold"
     if memory.available < RESERVE * memory_there_is(memory.total) and held > 0.5 * allowed:
-        return f"host memory: it held {gib(held)}, and {gib(memory.available)} were left of the host's"
+        return f"host memory: it held {gib(held)}, and the host had only {gib(memory.available)} left"
     return None
 
 
@@ -65,8 +67,10 @@ def _container_limits() -> tuple[int, ...]:
 
 
 def limits_of_groups(groups: Path, mount: Path) -> Iterator[int]:
-    """The limits on memory of the control groups that the file `groups` names, and of those above them, in versions 1
-    and 2. A container sees its own as the root; Slurm's and systemd's lie below it.
+    """Yield the memory limits, in bytes, of the cgroups in the file `groups` and of all their parents.
+
+    `mount` is where cgroups are mounted. Versions 1 and 2 are supported. A container sees its own cgroup as the root;
+    those of Slurm and systemd are below it.
     """
     lines = groups.read_text().splitlines() if groups.exists() else ["0::/"]
     for line in lines:
@@ -88,7 +92,7 @@ def _family(pid: int) -> Iterator[int]:
     yield pid
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:  # it has ended, or this is no Linux
+    except OSError:  # it has ended, or this is not Linux
         return
     for child in children:
         yield from _family(int(child))

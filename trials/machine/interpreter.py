@@ -1,35 +1,37 @@
-"""How a Python process of ours starts: with the standard library and this very code first, whatever the current folder
-holds.
+"""How our Python processes start: the standard library and lmsweep come first, whatever is in the current folder.
 
-A research folder may have files called random.py, torch.py or trials.py. `python -m` looks for modules there before
-anywhere else, and so does every Python under `PYTHONPATH=.`. What we start never looks there.
+A research folder may contain files called random.py, torch.py or trials.py. `python -m`, and every Python with
+`PYTHONPATH=.`, looks for modules there first. The processes that we start never look there.
 
-``python -P interpreter.py MODULE ARGUMENT...`` runs a module of ours. Only `sys` and `os`, which every interpreter has
-imported before it runs anything, are imported before the search path is in order.
+`python -P interpreter.py MODULE ARGUMENT...` runs a module of lmsweep. Before the search path is in order it imports
+only `sys` and `os`, which every interpreter has already imported.
 """
 
 import os
 import sys
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[os.pardir] * 3))
-"""The folder that `lmsweep` is in: a checkout, or site-packages."""
+"""The folder that contains `lmsweep`: a checkout, or site-packages."""
 
 _STANDARD_LIBRARY = os.path.dirname(os.__file__)
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module of ours; to be started in `environment()`."""
+    """Return the command that runs a module of lmsweep. Start it with `env=environment()`."""
     return [*script(__file__), module, *arguments]
 
 
 def script(path: str, *arguments: str) -> list[str]:
-    """The command that runs a file of ours, whose folder must not hide modules; to be started in `environment()`."""
+    """Return the command that runs a file of lmsweep without adding its folder to the search path. Start it with
+    `env=environment()`.
+    """
     return [sys.executable, "-P", os.path.abspath(path), *arguments]
 
 
 def environment() -> dict[str, str]:
-    """This process's environment for those that it starts, and for those that they start: no entry of PYTHONPATH is
-    the current folder or relative to it.
+    """Return this process's environment without PYTHONPATH entries that are relative or the current folder.
+
+    Processes started with it pass it on to their own children.
     """
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = os.pathsep.join(entry for entry in entries if not _is_here(entry))
@@ -38,14 +40,12 @@ def environment() -> dict[str, str]:
 
 
 def order_search_path() -> None:
-    """Has this process look for modules in the standard library first, then among ours, then in what the user names in
-    PYTHONPATH, then where libraries are installed; and no longer in the current folder.
-    """
+    """Reorder sys.path: standard library, lmsweep, the user's PYTHONPATH, site-packages. Drop the current folder."""
     of_the_library = [entry for entry in sys.path if _is_standard(entry)]
     first = sys.path.index(of_the_library[0])
     named = [entry for entry in sys.path[:first] if entry != ROOT and not _is_here(entry)]
     installed = [entry for entry in sys.path[first:] if not _is_standard(entry)]
-    # Where we are installed too, nothing is to come before what the user names.
+    # If lmsweep is in site-packages itself, PYTHONPATH keeps its precedence over the whole of site-packages.
     ours = [] if ROOT in installed and os.path.basename(ROOT).endswith("-packages") else [ROOT]
     sys.path[:] = [*of_the_library, *ours, *named, *(entry for entry in installed if entry not in ours)]
 

@@ -1,8 +1,8 @@
-"""NVML: what the driver knows of a GPU while a trial runs on it. Reading changes nothing.
+"""NVML sampler: a process that reads the state of one GPU ten times a second while a trial runs on it.
 
-Run as a script, `nvml_sampler.py UUID` reads ten times a second until its standard input closes. It is a process of
-its own, so that no reading can hold up the trial, and imports nothing of the project, so that it begins to read at
-once. Each reading is a line of JSON: the first is printed when it is taken, the others at the end.
+`nvml_sampler.py UUID` runs as a script until its standard input closes. It is a separate process so that no reading
+delays the trial, and it imports nothing of lmsweep so that it starts reading at once. Each reading is a line of JSON:
+the first is printed immediately, the others at the end. Reading is passive.
 """
 
 import json
@@ -19,34 +19,38 @@ PERIOD = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The state of a GPU at one moment. None is what this driver does not tell of this GPU."""
+    """The state of a GPU at one moment. A field is None if the driver does not report it for this GPU."""
 
     at: float
-    """time.monotonic() of the reading, the same clock in all processes of a machine."""
+    """time.monotonic() of the reading. All processes of a machine share this clock."""
     sm_clock: float | None
-    """Hz, of the multiprocessors."""
+    """Clock of the streaming multiprocessors in Hz."""
     memory_clock: float | None
-    """Hz."""
+    """Clock of the memory in Hz."""
     power: float | None
-    """W; on recent GPUs the driver's mean of the last second."""
+    """Power draw in W; on recent GPUs the driver's mean over the last second."""
     temperature: float | None
-    """degC, of the chip."""
+    """Chip temperature in degC."""
     energy: float | None
-    """J since the driver was loaded."""
+    """Energy in J since the driver was loaded."""
     event_reasons: int | None
-    """NVML's bits for why the clocks are not higher."""
+    """NVML's clock event reasons: bits that say why the clocks are not higher."""
     processes: int | None
-    """Processes that can run kernels on the GPU, this trial's among them."""
+    """Number of processes that can run kernels on the GPU, including the trial's."""
 
 
 class Reader(Protocol):
-    def read(self) -> Reading: ...
+    """Something that reads the state of a GPU."""
+
+    def read(self) -> Reading:
+        """Return the state now."""
 
 
 class Nvml:
-    """One GPU, by its UUID. Raises pynvml.NVMLError where there is no driver or no such GPU."""
+    """One GPU, read through NVML."""
 
     def __init__(self, uuid: str) -> None:
+        """Find the GPU with this UUID. Raises pynvml.NVMLError if there is no driver or no such GPU."""
         import pynvml
 
         self._nvml = pynvml
@@ -54,6 +58,7 @@ class Nvml:
         self._gpu = pynvml.nvmlDeviceGetHandleByUUID(uuid)
 
     def read(self) -> Reading:
+        """Return the state now."""
         nvml = self._nvml
         processes = self._ask(nvml.nvmlDeviceGetComputeRunningProcesses)
         return Reading(
@@ -64,20 +69,20 @@ class Nvml:
             temperature=self._ask(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU, unit=1.0),
             energy=self._ask(nvml.nvmlDeviceGetTotalEnergyConsumption, unit=1e-3),
             event_reasons=self._ask(nvml.nvmlDeviceGetCurrentClocksEventReasons),
-            # A container may hide every process, even the one that asks.
+            # A container may hide all processes, even this one.
             processes=len(processes) if processes else None,
         )
 
     def _ask(self, function: Callable[..., Any], *arguments: Any, unit: float | None = None) -> Any:
         try:
             value = function(self._gpu, *arguments)
-        except self._nvml.NVMLError:  # not supported, not permitted, not in this driver: it does not tell
+        except self._nvml.NVMLError:  # not supported, not permitted or not in this driver
             return None
         return value if unit is None else value * unit
 
 
 def read_until_closed(reader: Reader, told: TextIO, out: TextIO) -> None:
-    """Writes the first reading at once and, when the stream `told` closes, all that have been made since."""
+    """Write the first reading to `out` at once, and all later ones when the stream `told` closes."""
     print(json.dumps(asdict(reader.read())), file=out, flush=True)
     readings = []
     closed: list[Any] = []
@@ -89,6 +94,7 @@ def read_until_closed(reader: Reader, told: TextIO, out: TextIO) -> None:
 
 
 def main() -> None:
+    """Sample the GPU whose UUID is the first argument; print an error as a line of JSON if it cannot be read."""
     import pynvml
 
     try:

@@ -1,4 +1,4 @@
-"""Scratch: folders for what nobody keeps."""
+"""Scratch folders: temporary folders that are deleted even if their process is killed."""
 
 import fcntl
 import os
@@ -10,23 +10,28 @@ from pathlib import Path
 
 from lmsweep.trials.spec.config import RequestError
 
-_PREFIX = "lmsweep-"
+_PREFIX = "lmsweep-scratch-"
+_MARK = ".delete-unless-locked"
+"""A file that marks a scratch folder, because a user's folder may begin with the same letters."""
 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder that is deleted when the context ends. That of a process which was killed is by the next that makes one:
-    nobody holds its lock any more.
+    """Yield a new temporary folder, and delete it when the context ends.
+
+    The folder is locked meanwhile. If its process is killed, the next call, in any process, finds the lock free and
+    deletes the folder.
     """
     parent = temporary_folder()
     for left in parent.glob(f"{_PREFIX}*"):
         _delete_unless_locked(left)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-        with suppress(FileNotFoundError):  # another process took it for one that was left
+        with suppress(FileNotFoundError):  # another process deleted it before it was locked
             lock = os.open(folder, os.O_RDONLY)
             fcntl.flock(lock, fcntl.LOCK_EX)
             if folder.exists():
+                (folder / _MARK).touch()
                 break
             os.close(lock)
     try:
@@ -37,14 +42,15 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def temporary_folder() -> Path:
-    """The folder for temporary files: TMPDIR, or where that cannot be written to, the system's. Raises RequestError
-    where there is none.
+    """Return the folder for temporary files: TMPDIR, or the system's if TMPDIR is not writable.
+
+    Raises RequestError if no such folder is writable.
     """
     try:
         return Path(tempfile.gettempdir())
     except FileNotFoundError as error:
         raise RequestError(
-            f"no folder for temporary files can be written to ({error.strerror}); set TMPDIR to one that can"
+            f"no folder for temporary files is writable ({error.strerror}); set TMPDIR to one that is"
         ) from error
 
 
@@ -53,6 +59,9 @@ def _delete_unless_locked(folder: Path) -> None:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            if (folder / _MARK).exists():
+                shutil.rmtree(folder, ignore_errors=True)
+            else:
+                folder.rmdir()  # only what is empty: its process was killed before it could put the mark there
         finally:
             os.close(lock)

@@ -1,4 +1,4 @@
-"""Telemetry: a GPU's clocks, power, temperature and energy, sampled beside a trial, and the doubts that they raise."""
+"""Telemetry: clocks, power, temperature and energy of a GPU, sampled during a trial, and the flags they raise."""
 
 import json
 import subprocess
@@ -18,24 +18,25 @@ GAUGES = {"sm_clock": "Hz", "memory_clock": "Hz", "power": "W", "temperature": "
 """Fields of a reading that are stored, and their units."""
 
 THROTTLED = 0x08 | 0x20 | 0x40 | 0x80
-"""NVML's event reasons: hardware slowdown, thermal slowdown by software and by hardware, power brake."""
+"""NVML's clock event reasons: hardware slowdown, software and hardware thermal slowdown, power brake."""
 POWER_CAPPED = 0x04
-"""NVML's event reason: software keeps the board within its power limit."""
+"""NVML's clock event reason: the software power limit."""
 
 ENERGY_SECONDS = 2.0
-"""Shortest time over which the energy counter, which the driver updates a few times a second, is worth reading."""
+"""Shortest time in seconds to measure energy over, as the driver updates its counter a few times a second."""
 
 
 class Watch:
-    """Readings of this process's GPU while the context is open, and the last one as it closes; of nothing else."""
+    """Samples the GPU of this process while the context is open, with a last reading as it closes."""
 
     def __init__(self, device_type: str) -> None:
+        """Start sampling if `device_type` is cuda."""
         self.readings: list[Reading] = []
         self.reason: str | None = None
         """Why there are no readings."""
         self._process: subprocess.Popen[str] | None = None
         if device_type != "cuda":
-            self.reason = "NVML tells of NVIDIA GPUs only"
+            self.reason = "NVML reports NVIDIA GPUs only"
             return
         uuid = f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
         self._process = subprocess.Popen(
@@ -48,13 +49,14 @@ class Watch:
         )
 
     def wait(self) -> None:
-        """Waits for the first reading."""
+        """Wait for the first reading."""
         if self._process and not self.readings and self.reason is None:
             assert self._process.stdout is not None, "it is a pipe"
             self._take(self._process.stdout.readline())
 
     @property
     def counts_energy(self) -> bool:
+        """Whether the driver counts the GPU's energy."""
         return bool(self.readings) and self.readings[0].energy is not None
 
     def __enter__(self) -> Self:
@@ -64,7 +66,7 @@ class Watch:
         self.close()
 
     def close(self) -> None:
-        """Ends the readings, and takes those that were made."""
+        """Stop sampling and collect the readings."""
         self.wait()
         if self._process:
             for line in self._process.communicate()[0].splitlines():
@@ -79,12 +81,15 @@ class Watch:
 
 
 def gauge_rows(watch: Watch, *, warmup_from: float, since: float, until: float) -> Iterator[Measurement]:
-    """What the gauges read between two values of time.monotonic(), and before them, from `warmup_from` on."""
+    """Yield one measurement per gauge, from the readings between `since` and `until`.
+
+    Its warm-up samples are the readings from `warmup_from` to `since`. All three are values of time.monotonic().
+    """
     during = _during(watch, since, until)
     before = [reading for reading in watch.readings if warmup_from <= reading.at < since - PERIOD]
     for name, unit in GAUGES.items():
         samples = _values(during, name)
-        reason = watch.reason or ("this driver does not tell it" if during else "the iterations were over too soon")
+        reason = watch.reason or ("this driver does not report it" if during else "the iterations ended too soon")
         yield Measurement(
             phase="step",
             metric=name,
@@ -96,20 +101,20 @@ def gauge_rows(watch: Watch, *, warmup_from: float, since: float, until: float) 
 
 
 def energy_row(watch: Watch, *, since: float, until: float, iterations: int) -> Measurement:
-    """Joules of each of the iterations that ran between two values of time.monotonic(): all that the board drew."""
+    """Return the energy per iteration, in J, that the board drew between `since` and `until` (time.monotonic())."""
     counter = [(reading.at, reading.energy) for reading in watch.readings if reading.energy is not None]
     samples, reason = None, None
     if not counter:
         reason = watch.reason or "this driver does not count energy"
     elif until - since < ENERGY_SECONDS or not counter[0][0] <= since < until <= counter[-1][0]:
-        reason = f"the energy counter was read for less than {ENERGY_SECONDS:g} s of iterations"
+        reason = f"the energy counter covered less than {ENERGY_SECONDS:g} s of iterations"
     else:
         samples = ((_interpolate(counter, until) - _interpolate(counter, since)) / iterations,)
     return Measurement(phase="step", metric="energy", unit="J", samples=samples, reason=reason)
 
 
 def doubts(watch: Watch, *, since: float, until: float) -> tuple[Flag, ...]:
-    """What the readings between two values of time.monotonic() say against what was measured then."""
+    """Return the flags that the readings between `since` and `until` (time.monotonic()) raise."""
     during = _during(watch, since, until)
     events = 0
     for reading in during:
@@ -123,7 +128,7 @@ def doubts(watch: Watch, *, since: float, until: float) -> tuple[Flag, ...]:
 
 
 def _during(watch: Watch, since: float, until: float) -> list[Reading]:
-    """The readings of that time, and the last one before it: ten iterations may fall between two readings."""
+    """Return the readings of that time and the last one before it, because ten iterations may run between readings."""
     return [reading for reading in watch.readings if since - PERIOD <= reading.at <= until]
 
 

@@ -1,8 +1,8 @@
-"""The Arrow schemas of a store's tables, which follow from the dataclasses of their rows."""
+"""The Arrow schemas of a store's tables, derived from the dataclasses of their rows."""
 
 import types
-from dataclasses import is_dataclass
 from collections.abc import Sequence
+from dataclasses import is_dataclass
 from datetime import datetime
 from functools import cache
 from operator import attrgetter
@@ -14,13 +14,14 @@ from lmsweep.trials.results.measurement import Detail
 from lmsweep.trials.spec.config import AUTO_FIELDS, Auto
 
 SCHEMA_VERSION = 1
-"""Raised when a column changes its meaning; a new column does not need it (older rows read as null)."""
+"""Incremented when a column changes its meaning. A new column does not count: older rows read as null."""
 
 
 @cache
 def schema_of(row_type: type, detail_type: type | None = None) -> pa.Schema:
-    """The Arrow schema of a row dataclass; nested dataclasses are flattened, in order. Of a DetailRow, with a detail of
-    this type.
+    """Return the Arrow schema of a row dataclass, with nested dataclasses flattened in order.
+
+    `detail_type` is the type of a DetailRow's detail.
     """
     columns = [
         pa.field(path.rpartition(".")[2], _arrow_type(hint)) for path, hint in _flat_hints(row_type, detail_type)
@@ -29,19 +30,19 @@ def schema_of(row_type: type, detail_type: type | None = None) -> pa.Schema:
 
 
 def rows_to_table(rows: Sequence[object], row_type: type, detail_type: type | None = None) -> pa.Table:
-    """An Arrow table of rows of one dataclass, under the schema that `schema_of` gives."""
+    """Return the rows, all of one dataclass, as an Arrow table with the schema that `schema_of` returns."""
     schema = schema_of(row_type, detail_type)
     values = attrgetter(*(path for path, _ in _flat_hints(row_type, detail_type)))
     columns = dict(zip(schema.names, zip(*map(values, rows), strict=True), strict=True))
     for name in AUTO_FIELDS:
-        # A column of words for the sake of one word would make text of every number, in older stores too.
+        # A string column for this one word would turn every number into text, in older stores too.
         columns[name] = tuple(None if value == "auto" else value for value in columns[name])
     return pa.table([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
 
 
 @cache
 def _flat_hints(row_type: type, detail_type: type | None = None) -> tuple[tuple[str, Any], ...]:
-    """The dotted path of every field that holds no dataclass, and its type."""
+    """Return the dotted path and the type of every field that is not itself a dataclass."""
     flat: list[tuple[str, Any]] = []
     for name, declared in get_type_hints(row_type).items():
         hint = detail_type if declared == Detail else declared

@@ -1,4 +1,4 @@
-"""An attempt: one execution of a trial, and the rows that it leaves."""
+"""An attempt: one execution of a trial, which turns what its workloads yield into rows."""
 
 import uuid
 from collections.abc import Sequence
@@ -15,18 +15,22 @@ from lmsweep.trials.spec.identity import measurement_id, trial_id
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One execution of a trial: what its records have in common."""
+    """One execution of a trial: what all of its records share."""
 
     trial: Trial
+    """The trial that is executed."""
     attempt_id: str
+    """16 random hexadecimal digits."""
     started_at: datetime
+    """When the attempt began, UTC."""
 
     @classmethod
     def begin(cls, trial: Trial) -> "Attempt":
+        """Return a new attempt that begins now."""
         return cls(trial=trial, attempt_id=uuid.uuid4().hex[:16], started_at=datetime.now(UTC))
 
     def rows(self, workload: str, found: Sequence[Yielded], fingerprint: Fingerprint) -> list[Row]:
-        """What a workload that ended ok leaves: files and details first, then its records."""
+        """Return the rows of a workload that succeeded: files and detail rows first, then its records."""
         row = self._row(workload, Status.OK, fingerprint)
         identity = Identity(**{f.name: getattr(row, f.name) for f in fields(Identity)})
         before: list[Row] = []
@@ -46,7 +50,7 @@ class Attempt:
         return before + records
 
     def failure(self, workload: str, status: Status, error: str, fingerprint: Fingerprint) -> Record:
-        """The row of a workload that did not."""
+        """Return the row of a workload that failed."""
         return replace(self._row(workload, status, fingerprint), error=error)
 
     def _row(self, workload: str, status: Status, fingerprint: Fingerprint) -> Record:

@@ -1,4 +1,4 @@
-"""What a workload yields: measurements, and what goes with them."""
+"""What a workload yields: measurements, detail rows and files."""
 
 import re
 from dataclasses import dataclass
@@ -6,167 +6,171 @@ from dataclasses import dataclass
 from lmsweep.trials.results.outcome import Flag
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-"""Names of files and folders that mean the same everywhere."""
+"""Names of files and folders that are valid on every file system."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What a workload yields: the samples of one metric of one phase, in SI units, never averaged."""
+    """The samples of one metric of one phase, in SI units and never averaged."""
 
     phase: str
-    """Part of the iteration, or of the trial, that was measured: forward, backward, optimizer, step, trial, ..."""
+    """The measured part of the iteration or of the trial: forward, backward, optimizer, step, trial, ..."""
     metric: str
-    """Which property of it: time, enqueue_time, peak_allocated, ..."""
+    """The measured quantity: time, enqueue_time, peak_allocated, ..."""
     unit: str
-    """Seconds (s), bytes (B), bytes or FLOPs per second (B/s, FLOP/s), joules (J), watts (W), hertz (Hz), degrees
-    Celsius (degC), or 1 for a count or a ratio."""
+    """s, B, B/s, FLOP/s, J, W, Hz, degC (degrees Celsius), or 1 for a count or a ratio."""
     samples: tuple[float, ...] | None
-    """One value per measured iteration, in order; None where it cannot be known, and `reason` says why."""
+    """One value per measured iteration, in order; None if unknown, for the reason in `reason`."""
     warmup_samples: tuple[float, ...] = ()
     """One value per warm-up iteration, in order."""
     flags: tuple[Flag, ...] = ()
-    """Doubts about these samples, found in their own evidence."""
+    """Doubts about these samples, raised by the measurement itself."""
     reason: str | None = None
     """Why `samples` is None."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Allocation:
-    """What a workload yields beside measurements: one of the largest pieces of memory that a trial asked for."""
+    """Detail row: one of the largest groups of equal memory allocations of a trial."""
 
     rank: int
     """1 for the largest."""
     bytes: int
-    """Size of one piece."""
+    """Size of one allocation, in bytes."""
     count: int
-    """Equal pieces: of this size, from this line, in this phase."""
+    """Number of allocations of this size from this line in this phase."""
     at_peak: int
-    """How many of them were held when most was."""
+    """How many of them were held at peak memory."""
     category: str
-    """weights, gradients, optimizer_state, activations (what autograd keeps for backward), inputs (the batch and the
-    rotary tables), workspace (what libraries keep for themselves) or other (logits, what operations need for a
-    while)."""
+    """weights, gradients, optimizer_state, activations (saved by autograd for backward), inputs (the batch and the
+    rotary tables), workspace (held by libraries) or other (logits, temporary tensors of operations)."""
     phase: str
     """init, forward, backward or optimizer."""
     line: str | None
-    """File and line of code that asked for it, in backward that of the forward operation it belongs to; None where no
-    Python ran: `reason` says so."""
+    """File and line of the allocating code; in backward, of the forward operation that it differentiates. None if no
+    Python frame was running, as `reason` then says."""
     function: str | None
-    """The function that holds the line."""
+    """The function that contains the line."""
     operator: str | None
-    """PyTorch's operator that allocated; None where the allocator does not know it."""
+    """PyTorch's operator that allocated; None if the allocator does not record it."""
     reason: str | None = None
-    """Why the line is None."""
+    """Why `line` is None."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """What a workload yields beside measurements: what one iteration holds for one purpose, through one phase."""
+    """Detail row: the memory of one category through one phase of an iteration."""
 
     phase: str
-    """forward, backward, optimizer, or end: what is let go of after the last of them."""
+    """forward, backward, optimizer, or end, which frees what the iteration held to its end."""
     category: str
-    """As of an Allocation; all together are all that is held."""
+    """A category of `Allocation`. The categories add up to all memory that is held."""
     positions: tuple[int, ...]
-    """Allocations and frees since the iteration began, in order; some are left out, never a peak."""
+    """Event numbers, counting allocations and frees since the iteration began. Some events are left out, but no
+    peak."""
     bytes: tuple[int, ...]
-    """Held after each of them."""
+    """Bytes held after each of these events."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TensorDtype:
-    """What a workload yields beside measurements: the type that a tensor of a training step has."""
+    """Detail row: the dtype of a tensor of a training step."""
 
     subject: str
-    """The model: transformer, the trial's own, or toy, two linear layers and a LayerNorm."""
+    """The model: transformer, the trial's own; or toy, two linear layers and a LayerNorm."""
     kind: str
     """weight, output (of a layer), logits, loss or gradient (of a weight)."""
     name: str
-    """Of the weight or the layer, with * for the number of a block; logits or loss."""
+    """Name of the weight or layer, with * for the block number; logits or loss."""
     dtype: str
     """float32, bfloat16, ..."""
     count: int
-    """Tensors of this kind, name and type: one of each block, where the name has a *."""
+    """Number of tensors of this kind, name and dtype: one per block if the name has a *."""
     rules: str
-    """Kind of device whose autocast decided; where it is not the trial's own, that was emulated."""
+    """Kind of device whose autocast rules apply. If it is not the trial's own device, the rules were emulated."""
 
 
 RANGES = (
     *("forward", "loss", "backward", "optimizer"),
     *("attention", "scores", "softmax", "value_matmul", "fused_attention", "feed_forward", "norm"),
 )
-"""The stretches of a step that have a name; those of the second line are inside forward. What is in none of them
-belongs to forward itself: embedding, head and residual stream."""
+"""The named ranges of a step. Those of the second line are nested in forward; the embedding, the output head and the
+residual stream belong to forward itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """What a workload yields beside measurements: one kernel with one shape of launch in one range of the profiled
-    steps, all calls together. On a CPU an operator stands for a kernel, and its time is what it spent in no other.
+    """Detail row: all calls of one kernel, with one launch shape, in one range of the profiled steps.
+
+    On a CPU an operator takes the place of a kernel, and its time is its self time.
     """
 
     range: str | None
-    """One of RANGES, `graph 0/0` for a compiled graph (by the number that dynamo gives it), `backward of` or
-    `recomputed` either, accumulate_grad, collectives; None for what belongs to none."""
+    """One of RANGES, `graph 0/0` (a compiled graph, by dynamo's number), `backward of` or `recomputed` before one of
+    these, accumulate_grad or collectives; None if the kernel belongs to none of them."""
     kernel: str
-    """Full name of the kernel, the copy or the fill."""
+    """Full name of the kernel, copy or fill."""
     operator: str | None
-    """PyTorch's operator that launched it; None where the profiler does not tell."""
+    """PyTorch's operator that launched it; None if the profiler does not report it."""
     share: float
-    """Of the time of all kernels, from 0 to 1."""
+    """Share of the time of all kernels, from 0 to 1."""
     total: float
-    """Seconds, like those below."""
+    """Time of all calls, in seconds."""
     instances: int
-    """Calls in all profiled steps."""
+    """Number of calls in all profiled steps."""
     steps: int
-    """Profiled steps."""
+    """Number of profiled steps."""
     mean: float
+    """Mean time of a call, in seconds."""
     median: float
+    """Median time of a call, in seconds."""
     min: float
+    """Shortest time of a call, in seconds."""
     max: float
+    """Longest time of a call, in seconds."""
     stdev: float | None
-    """Of the sample; None for a single call."""
+    """Sample standard deviation of the time of a call, in seconds; None for a single call."""
     grid: str | None
-    """Blocks along x, y and z: `10 32 2`; None for a copy, a fill and an operator."""
+    """Blocks along x, y and z: `10 32 2`; None for a copy, a fill or an operator."""
     block: str | None
-    """Threads of a block along x, y and z."""
+    """Threads per block along x, y and z."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """What a workload yields beside measurements: one of PyTorch's operators, or a call to the driver, in the profiled
-    steps, all calls together.
-    """
+    """Detail row: all calls of one of PyTorch's operators, or of the driver's API, in the profiled steps."""
 
     name: str
+    """Name of the operator or of the API call."""
     calls: int
-    """In all profiled steps; one where an operator calls one of its own name."""
+    """Number of calls in all profiled steps. An operator that calls one of its own name counts once."""
     steps: int
-    """Profiled steps."""
+    """Number of profiled steps."""
     self_cpu: float
-    """Seconds of the host in none of the operators inside."""
+    """Host time without the operators that it calls, in seconds."""
     total_cpu: float
-    """Seconds of the host from beginning to end of these calls."""
+    """Host time from the beginning to the end of the calls, in seconds."""
     self_device: float | None
-    """Seconds of what it launched itself on the device; None where host and device are one."""
+    """Device time of what it launched itself, in seconds; None if the device is the host."""
     total_device: float | None
-    """Seconds of what it and the operators inside launched; None where host and device are one."""
+    """Device time of what it and the operators that it calls launched, in seconds; None if the device is the host."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """What a workload yields beside measurements: a file to be kept with its results."""
+    """A file that is kept with the results."""
 
     name: str
     """Name of the file, without a folder."""
     content: bytes
+    """Content of the file."""
     phase: str
     """Phase of the row that names the file."""
     metric: str
-    """What the file holds; metric of the row that names it. The row's only sample is the size of the file."""
+    """What the file holds: the metric of the row that names it. The row's only sample is the file's size in bytes."""
 
     def __post_init__(self) -> None:
-        assert FILE_NAME.fullmatch(self.name), f"{self.name!r} is no plain file name"
+        assert FILE_NAME.fullmatch(self.name), f"{self.name!r} is not a plain file name"
 
 
 Detail = Allocation | Timeline | TensorDtype | Kernel | Operator
@@ -177,7 +181,7 @@ DETAIL_TABLES: dict[str, type] = {
     "kernels": Kernel,
     "operators": Operator,
 }
-"""The tables of a store beside `measurements`, and what a row of each holds besides its trial."""
+"""The detail tables of a store, and what a row of each holds in addition to its trial."""
 
 Yielded = Measurement | Detail | Artifact
 """What a workload yields."""

@@ -1,4 +1,4 @@
-"""How a workload of a trial ended, and the doubts that a measurement may raise."""
+"""The status words of a workload, and the flags that question a measurement."""
 
 from enum import StrEnum
 
@@ -16,14 +16,15 @@ class Status(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """A result: running again in the same environment would give the same. The others are tried again."""
+        """Whether a retry in the same environment would end the same way. Workloads with another status are retried."""
         return self in (Status.OK, Status.OOM, Status.PREDICTED_OOM, Status.UNSUPPORTED)
 
 
 class Flag(StrEnum):
-    """A doubt about a measurement, found in its own evidence, with what to do about it."""
+    """A doubt about a measurement, raised by the measurement itself, with advice."""
 
     advice: str
+    """What the flag means, and what to do about it."""
 
     def __new__(cls, value: str, advice: str) -> "Flag":
         member = str.__new__(cls, value)
@@ -33,33 +34,31 @@ class Flag(StrEnum):
 
     HOST_BOUND = (
         "host_bound",
-        "The CPU could not launch work fast enough: this time measures the host as much as the device. "
-        "Compile the model, or raise the batch size or the context length.",
+        "The CPU could not launch work fast enough, so this time measures the host as much as the device. Compile the "
+        "model, or increase the batch size or the context length.",
     )
     UNSTEADY = (
         "unsteady",
-        "Timing: the measured iterations became slower or faster as they went, or the warm-up came to its "
-        "limit before two windows of five iterations agreed (auto) or before it had as many as asked for "
-        "(max_seconds): the median depends on how long was measured. Look at samples and warmup_samples, and "
-        "give more warmup_steps or max_seconds. "
-        "Memory: iterations that do the same work did not hold the same bytes; the largest sample is the safe one.",
+        "Timing: the measured iterations became slower or faster, or the warm-up reached its limit before two windows "
+        "of five iterations agreed (auto) or before it had all of its iterations (max_seconds). The median depends on "
+        "how long was measured: look at samples and warmup_samples, and increase warmup_steps or max_seconds. Memory: "
+        "iterations that do the same work held different bytes. The largest sample is the safe one.",
     )
     NOT_CONVERGED = (
         "not_converged",
-        "There are too few iterations: they came to their limit before the interval of the median was narrow "
-        "enough (auto) or before there were as many as asked for (max_seconds), or they are worth fewer than "
-        "three independent ones, so alike are neighbours. Quiet the machine, or give more measure_steps or "
-        "max_seconds.",
+        "There are too few iterations. They reached their limit before the interval of the median was narrow enough "
+        "(auto) or before all of them had run (max_seconds), or they are so correlated that they are worth fewer than "
+        "three independent ones. Quiet the machine, or increase measure_steps or max_seconds.",
     )
     THROTTLED = (
         "throttled",
-        "The GPU lowered its clocks because of heat or of its power supply: this is the time of a slower chip. "
-        "See to its cooling and measure again.",
+        "The GPU lowered its clocks because of heat or its power supply, so this is the time of a slower chip. Check "
+        "its cooling and measure again.",
     )
     POWER_CAPPED = (
         "power_capped",
-        "The GPU was at its power limit and lowered its clocks to stay there, as it does in large matrix products. "
-        "Compare only with results under the same limit.",
+        "The GPU reached its power limit and lowered its clocks, as it does in large matrix products. Compare only "
+        "with results under the same limit.",
     )
     SHARED_GPU = (
         "shared_gpu",
@@ -68,35 +67,36 @@ class Flag(StrEnum):
     )
     BUSY_HOST = (
         "busy_host",
-        "Other processes, or other guests of the same machine, had CPU time that this trial needed: its times may be "
-        "many times too long. Quiet the machine (top tells who it is; another lmsweep run counts) and measure again.",
+        "Other processes, or other guests of the same machine, took CPU time that this trial needed, so its times may "
+        "be many times too long. Quiet the machine (top shows which process it is; another lmsweep run counts) and "
+        "measure again.",
     )
     RECOMPILED = (
         "recompiled",
-        "torch.compile made another graph during the warm-up or the measured iterations: some samples hold the time "
-        "of the compiler. TORCH_LOGS=recompiles with `lmsweep trial` tells what changed.",
+        "torch.compile compiled another graph during the warm-up or the measured iterations, so some samples include "
+        "compile time. TORCH_LOGS=recompiles with `lmsweep trial` shows what changed.",
     )
     OUTLIERS = (
         "outliers",
-        "Some samples lie more than three interquartile ranges beyond the quartiles. They are kept: go by the median, "
-        "and see what else the machine was doing.",
+        "Some samples lie more than three interquartile ranges beyond the quartiles. They are kept. Use the median, "
+        "and check what else the machine was doing.",
     )
     PHYSICS_VIOLATION = (
         "physics_violation",
-        "This time would need more than the peak of the device's datasheet: the time or the datasheet's row is wrong. "
-        "Do not use the number, and report it.",
+        "This time would need more than the peak of the device's datasheet, so the time or the datasheet is wrong. Do "
+        "not use the number, and report it.",
     )
     NOT_RESOLVED = (
         "not_resolved",
-        "The interval of this difference reaches 0 or below: it is too small to be told from the noise. Read it as "
-        "`about 0`, or measure more pairs (measure_steps) on a quieter machine.",
+        "The interval of this difference includes 0 or lies below it, so the difference cannot be told from noise. "
+        "Read it as `about 0`, or measure more pairs (measure_steps) on a quieter machine.",
     )
     UNATTRIBUTED = (
         "unattributed",
-        "More than 1 % of the profiled time belongs to no range that is known, so the ranges' times are too small by "
-        "as much. The trace beside the result shows what launched it.",
+        "More than 1 % of the profiled time belongs to no known range, so the ranges' times are too short by that "
+        "much. The trace beside the result shows what launched it.",
     )
     COLD_CACHE = (
         "cold_cache",
-        "The compiler's cache did not hold this graph: its compile time is that of a first run on this machine.",
+        "The compiler's cache did not contain this graph, so its compile time is that of a first run on this machine.",
     )

@@ -1,4 +1,4 @@
-"""What is stored: one Record per trial, workload, phase and metric, and the rows of the tables beside."""
+"""The stored rows: one Record per trial, workload, phase and metric, and the rows of the detail tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,31 +14,39 @@ class Record:
     """One row of the table `measurements`."""
 
     trial_id: str
+    """Identifier of the combination."""
     measurement_id: str
+    """Identifier of the combination, the workload and its protocol."""
     environment_id: str
+    """Identifier of the hardware and software."""
     attempt_id: str
-    """Drawn anew for every execution of a trial, so that two results of one measurement can be told apart."""
+    """Random per execution of a trial; tells two results of one measurement apart."""
     sweep: str
-    """Name of the sweep that asked for it."""
+    """Name of the sweep that asked for the trial."""
     workload: str
+    """Name of the workload."""
     status: str
-    """One word of `Status`; the same for every row of one workload of one attempt."""
+    """A word of `Status`, the same for every row of one workload of one attempt."""
     flags: tuple[str, ...] = ()
     """Words of `Flag`."""
     error: str | None = None
-    """What went wrong, where status is not ok."""
+    """What went wrong, if the status is not ok."""
     started_at: datetime
-    """When the trial's process began, UTC."""
+    """When the attempt began, UTC."""
     config: TrialConfig
-    """Flattened into one column per field; `device` without its placement; of AUTO_FIELDS, null is `auto`."""
+    """One column per field. `device` is stored without the accelerator type, `auto` of AUTO_FIELDS as null."""
     fingerprint: Fingerprint
-    """Flattened into one column per field."""
+    """One column per field."""
     phase: str | None = None
+    """As in `Measurement`; None if the workload failed, like the following fields."""
     metric: str | None = None
-    """None where the workload failed."""
+    """As in `Measurement`."""
     unit: str | None = None
+    """As in `Measurement`."""
     samples: tuple[float, ...] | None = None
+    """As in `Measurement`."""
     warmup_samples: tuple[float, ...] | None = None
+    """As in `Measurement`."""
     reason: str | None = None
     """Why `samples` is null although the status is ok."""
     artifact: str | None = None
@@ -47,7 +55,7 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Which measurement and which attempt at it a row belongs to, in the tables beside `measurements`."""
+    """The measurement and the attempt that a detail row belongs to. The fields are those of `Record`."""
 
     trial_id: str
     measurement_id: str
@@ -62,10 +70,12 @@ class Identity:
 
 @dataclass(frozen=True, kw_only=True)
 class DetailRow:
-    """One row of a table beside `measurements`: of which one, the type of its detail says (`DETAIL_TABLES`)."""
+    """One row of a detail table. The type of `detail` determines the table (`DETAIL_TABLES`)."""
 
     trial: Identity
+    """The measurement and attempt that the row belongs to."""
     detail: Detail
+    """What the row says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,14 +83,15 @@ class StoredFile:
     """An artifact on its way to the store."""
 
     path: str
-    """Relative to the store; the row that it belongs to names it."""
+    """Path relative to the store. The row that the file belongs to names it."""
     content: bytes
+    """Content of the file."""
 
 
 Row = Record | DetailRow | StoredFile
-"""What an attempt leaves, for each workload its records last: with them its result is complete."""
+"""What an attempt produces. The records of a workload come last: once they are stored, its result is complete."""
 
 
 def records_of(rows: Sequence[Row]) -> list[Record]:
-    """The records among what an attempt leaves."""
+    """Return the records among the rows of an attempt."""
     return [row for row in rows if isinstance(row, Record)]

@@ -1,1 +1,9 @@
-"""What is asked for: the configuration of a trial, its identifiers, the model sizes."""
+"""What is asked for: the configuration of a trial, its workloads and its identifiers. Needs only the standard library.
+
+config.py        TrialConfig: every field of a configuration, with its default and its checks
+workloads.py     one record per workload: all that planning, tables and the store ask about it
+identity.py      trial_id and measurement_id: hashes of what was asked for
+model_sizes.py   the named model sizes
+quantities.py    amounts of memory, read and written
+suggestions.py   "did you mean ...?" for misspelt words
+"""

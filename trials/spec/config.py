@@ -1,9 +1,9 @@
 """The configuration of a trial: what is measured and how.
 
-Two kinds of field make up a configuration. The *combination* says what is built and where it runs (model, context
-length, precision, device, ...); the *protocol* says how it is measured (mode, warm-up, steps, ...). `trial_id`
-hashes the combination; `measurement_id` hashes the combination, the workload and the protocol fields which that
-workload reads (`lmsweep.trials.spec.identity`).
+A configuration has two kinds of field. The *combination* says what is built and where it runs: model, context length,
+precision, device, ... The *protocol* says how it is measured: mode, warm-up, steps, ... `trial_id` hashes the
+combination. `measurement_id` hashes the combination, the workload and the protocol fields that the workload reads
+(`lmsweep.trials.spec.identity`).
 """
 
 from dataclasses import Field, dataclass, field, fields
@@ -22,15 +22,15 @@ Checkpointing = Literal["none", "block", "sqrt"]
 Ddp = Literal["none", "naive", "flat", "overlap", "bucketed", "torch", "zero1"]
 Profiler = Literal["torch", "nsys"]
 Auto = Literal["auto"]
-"""As many as the measurement itself shows to be enough: see `lmsweep.trials.timing.stopping`."""
+"""The number of steps is decided during the measurement: see `lmsweep.trials.timing.stopping`."""
 
 
 class RequestError(ValueError):
-    """The request is wrong. The message says what is wrong, where, and what to do; nothing has run."""
+    """The request is wrong. The message says what is wrong, where, and what to do. Nothing has run."""
 
 
 class UnsupportedError(Exception):
-    """This machine cannot do this combination. The message is the reason; the status of the trial is `unsupported`."""
+    """This machine cannot run this combination. The message is the reason; the trial's status is `unsupported`."""
 
 
 def _combination(default: Any) -> Any:
@@ -43,72 +43,70 @@ def _protocol(default: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialConfig:
-    """One combination and the protocol it is measured by. Every field may be an axis of a sweep."""
+    """One combination and its protocol. Every field may be an axis of a sweep."""
 
     model: str | None = field(default=None, metadata={"part": "label"})
-    """What the model's dimensions are called; no part of any identifier, the dimensions are."""
+    """Name of the model size. Identifiers hash the dimensions, not the name."""
     d_model: int = _combination(0)
     """Width of the residual stream."""
     d_ff: int | None = _combination(None)
-    """Width of the feed-forward layer; None where no whole model is built."""
+    """Width of the feed-forward layer; None if no whole model is built."""
     num_layers: int | None = _combination(None)
-    """Transformer blocks; None where no whole model is built."""
+    """Number of transformer blocks; None if no whole model is built."""
     num_heads: int | None = _combination(None)
-    """Attention heads per block; divides d_model."""
+    """Attention heads per block. Divides d_model."""
     vocab_size: int = _combination(10_000)
     """Rows of the token embedding and of the output head."""
     context_length: int = _combination(256)
     """Tokens per sequence."""
     batch_size: int = _combination(4)
-    """Sequences per step."""
+    """Sequences per step; with several ranks, per rank."""
     precision: Precision = _combination("fp32")
-    """fp32 (TF32 off), tf32, bf16 (autocast), fp16 (autocast and a gradient scaler), bf16_pure (weights too)."""
+    """fp32 (TF32 off), tf32, bf16 (autocast), fp16 (autocast with a gradient scaler), bf16_pure (bf16 weights too)."""
     compile: Compile = _combination("none")
-    """What torch.compile is given: nothing, one transformer block reused for all layers, or the whole model."""
+    """What torch.compile compiles: nothing, one transformer block reused for all layers, or the whole model."""
     compile_mode: CompileMode = _combination("default")
     """The mode of torch.compile: default, reduce-overhead (CUDA graphs) or max-autotune (kernels chosen by timing)."""
     checkpointing: Checkpointing = _combination("none")
-    """What is computed again in backward instead of kept: nothing, each block, or each group of about sqrt(L) of the L
-    blocks."""
+    """Activation checkpointing: none, of each block, or of each group of about sqrt(L) of the L blocks."""
     attention: Attention = _combination("naive")
-    """How attention is computed: naive (written out), naive_softmax (with PyTorch's softmax), sdpa (PyTorch's
-    scaled_dot_product_attention, the kernel as PyTorch chooses, or by name), flex (FlexAttention, always compiled)."""
+    """Attention implementation: naive (written out), naive_softmax (naive with PyTorch's softmax), sdpa (PyTorch's
+    scaled_dot_product_attention with the kernel that PyTorch chooses), sdpa_* (with the named kernel), flex
+    (FlexAttention, always compiled)."""
     causal: bool = _combination(True)
-    """Whether a position attends only to itself and those before it, or to all."""
+    """Whether each position attends only to itself and earlier positions, or to all."""
     optimizer: Optimizer = _combination("adamw_fused")
-    """AdamW as one fused kernel, as lists of tensors (foreach), or as a loop over parameters."""
+    """AdamW as one fused kernel, over lists of tensors (foreach), or as a loop over parameters."""
     zero_grad: ZeroGrad = _combination("after_step")
-    """When a step's gradients are freed: as soon as the optimizer has used them, or, as in the published reports, only
-    when the next backward begins, so that forward runs beside them."""
+    """When gradients are freed: right after the optimizer step, or just before the next backward. With the latter, as
+    in the published reports, the next forward runs with the gradients still in memory."""
     world_size: int = _combination(1)
-    """Processes (ranks) that work on one batch together, each on a GPU or a share of the cores of its own; batch_size
-    is that of each."""
+    """Number of data-parallel processes (ranks). Each has a GPU, or a share of the cores, of its own."""
     nodes: int = _combination(1)
-    """Machines that the ranks are spread over, as many on each."""
+    """Number of machines, each with the same number of ranks."""
     ddp: Ddp = _combination("none")
-    """How the ranks make one gradient of theirs, by all-reduces: naive (one per parameter after backward), flat (one of
-    all after backward), overlap (one per parameter during backward), bucketed (one per bucket of parameters during
-    backward), torch (DistributedDataParallel), zero1 (bucketed, and the optimizer's state is divided among ranks)."""
+    """How ranks all-reduce gradients: naive (one call per parameter after backward), flat (one call for all after
+    backward), overlap (one call per parameter during backward), bucketed (one call per bucket during backward), torch
+    (DistributedDataParallel), zero1 (bucketed, with the optimizer state sharded over the ranks)."""
     bucket_bytes: int | None = _combination(None)
-    """Bytes of gradients that bucketed, torch and zero1 send together; None is 25 MiB, as in
-    DistributedDataParallel."""
+    """Bytes of gradients per bucket for bucketed, torch and zero1; None is 25 MiB, as in DistributedDataParallel."""
     device: str = _combination("cpu")
-    """cpu, mps, cuda, cuda:<accelerator type>; identifiers hold the part before the colon."""
+    """cpu, mps, cuda or cuda:<accelerator type>. Identifiers hash the part before the colon."""
     mode: Mode = _protocol("train_step")
-    """How much of a training step one iteration does."""
+    """Which part of a training step one iteration runs."""
     warmup_steps: int | Auto = _protocol(5)
-    """Iterations before the measured ones, of exactly the measured path, stored apart; auto: until they are steady."""
+    """Warm-up iterations. They run the measured code and are stored separately. auto: until they are steady."""
     measure_steps: int | Auto = _protocol(10)
-    """Measured iterations; auto: until the interval of their median is narrow."""
+    """Measured iterations. auto: until the confidence interval of their median is narrow."""
     max_seconds: float | None = _protocol(None)
-    """No iteration of the warm-up begins after this many seconds of it, and no measured one after as many of theirs:
-    there may be fewer than were asked for, one at least; None: only `auto` has a limit of its own."""
+    """Time limit in seconds for the warm-up, and again for the measured iterations. No iteration begins after it, but
+    at least one runs. None: only `auto` has a limit, its own."""
     cold_l2: bool = _protocol(False)
-    """Whether the GPU's L2 cache is overwritten before each measured interval; attention alone only."""
+    """Whether the GPU's L2 cache is flushed before each measured interval. Workload `attention` only."""
     profiler: Profiler = _protocol("torch")
-    """Who looks on while steps are profiled: PyTorch's own profiler, or NVIDIA's nsys, which has to be installed."""
+    """Which profiler records the profiled steps: PyTorch's, or NVIDIA's nsys, which must be installed."""
     timeout_seconds: float = field(default=900.0, metadata={"part": "limit"})
-    """How long the trial may take in all before its process is killed; no part of any identifier."""
+    """Seconds after which the trial's process is killed. Not part of any identifier."""
 
     def __post_init__(self) -> None:
         sizes = ("d_model", "d_ff", "num_layers", "num_heads", "vocab_size", "context_length", "batch_size")
@@ -137,46 +135,52 @@ class TrialConfig:
 
     @property
     def device_type(self) -> str:
-        """cpu, mps or cuda: the device without its placement."""
+        """The kind of device, cpu, mps or cuda, without the accelerator type."""
         return self.device.partition(":")[0]
 
     @property
     def accelerator_type(self) -> str | None:
-        """The accelerator type asked for (H200 of cuda:H200), if any."""
+        """The accelerator type that was asked for (H200 in cuda:H200), or None."""
         return self.device.partition(":")[2] or None
 
     @property
     def ranks_per_node(self) -> int:
+        """Ranks on each machine."""
         return self.world_size // self.nodes
 
     @property
     def compiles(self) -> bool:
-        """Whether torch.compile has work to do: FlexAttention is compiled whatever surrounds it."""
+        """Whether torch.compile is used at all. FlexAttention is always compiled."""
         return self.compile != "none" or self.attention == "flex"
 
     @property
     def size(self) -> ModelSize:
+        """The dimensions of the whole model."""
         assert self.d_ff and self.num_layers and self.num_heads, "a whole model has all four dimensions"
         return ModelSize(d_model=self.d_model, d_ff=self.d_ff, num_layers=self.num_layers, num_heads=self.num_heads)
 
 
 CONFIG_FIELDS: dict[str, Field[Any]] = {f.name: f for f in fields(TrialConfig)}
+"""Every field of a configuration, by name."""
+
 COMBINATION_FIELDS: tuple[str, ...] = tuple(
     name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] == "combination"
 )
+"""The fields of the combination, which `trial_id` hashes."""
 
 AUTO_FIELDS: tuple[str, ...] = tuple(
     name for name, hint in get_type_hints(TrialConfig).items() if Auto in get_args(hint)
 )
-"""Whole numbers that may be `auto` instead."""
+"""Integer fields that also accept `auto`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A configuration and the workloads that are run on it, one after the other, in one process."""
+    """A configuration and the workloads that run on it, one after the other, in one process."""
 
     config: TrialConfig
+    """What is built, and how it is measured."""
     workloads: tuple[str, ...]
-    """Names from `lmsweep.trials.spec.workloads`, in the order that is there."""
+    """Names of workloads, in the order of `lmsweep.trials.spec.workloads.workloads()`."""
     sweep: str
-    """Name of the sweep that asked for it."""
+    """Name of the sweep that asked for this trial."""

@@ -1,7 +1,7 @@
-"""The identifiers by which results are found: hashes of what was asked for.
+"""The identifiers of results: hashes of what was asked for.
 
-A field that holds its default is left out of the hash, so a field added later leaves the identifiers of older results
-as they were. For the same reason a default never changes.
+Fields at their default are left out of the hash, so adding a field does not change the identifiers of older results.
+For the same reason a default never changes.
 """
 
 import hashlib
@@ -13,12 +13,12 @@ from lmsweep.trials.spec.workloads import workloads
 
 
 def trial_id(config: TrialConfig) -> str:
-    """16 hexadecimal digits that name the combination, the same on every machine."""
+    """Return 16 hexadecimal digits that identify the combination, the same on every machine."""
     return _digest(_changed(config, COMBINATION_FIELDS))
 
 
 def measurement_id(config: TrialConfig, workload: str) -> str:
-    """16 hexadecimal digits that name the combination, the workload and the protocol as this workload reads it."""
+    """Return 16 hexadecimal digits that identify the combination, the workload and the protocol fields it reads."""
     names = COMBINATION_FIELDS + workloads()[workload].protocol
     return _digest({"workload": workload, **_changed(config, names)})
 

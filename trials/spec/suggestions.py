@@ -1,10 +1,10 @@
-"""Which legal word was probably meant by one that is not."""
+"""Suggestions for misspelt words: "did you mean ...?"."""
 
 import difflib
 from collections.abc import Iterable
 
-# What people call things elsewhere, where the spelling alone would lead to another word, or to none. Meant is the first
-# word that is legal where it was written.
+# Names that other software uses, where the spelling alone would suggest a wrong word or none. The suggestion is the
+# first of the words that is allowed in that place.
 _KNOWN_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "gpu": ("cuda",),
     "float32": ("fp32",),
@@ -58,23 +58,23 @@ _KNOWN_ELSEWHERE: dict[str, tuple[str, ...]] = {
 
 
 def known_elsewhere(word: object, words: Iterable[str]) -> str | None:
-    """The legal word for what is called so elsewhere, if it is known."""
+    """Return our word, among `words`, for what other software calls `word`, or None if there is none."""
     legal = list(words)
     return next((one for one in _KNOWN_ELSEWHERE.get(str(word).lower(), ()) if one in legal), None)
 
 
 def nearest(word: object, words: Iterable[str]) -> str | None:
-    """The legal word that was probably meant, if one is near."""
+    """Return the one of `words` that was probably meant, or None if none is similar."""
     legal = list(words)
     written = str(word).lower() if isinstance(word, bool) else str(word)
     if known := known_elsewhere(written, legal):
         return known
-    swapped = (name for name in legal if sorted(name) == sorted(written))  # modle is model rather than mode
+    swapped = (name for name in legal if sorted(name) == sorted(written))  # modle means model, not mode
     return next(swapped, None) or next(iter(difflib.get_close_matches(written.lower()[:100], legal, n=1)), None)
 
 
 def choices(word: object, words: Iterable[str]) -> str:
-    """`; did you mean bf16? (one of: fp32, bf16)`."""
+    """Return the end of an error message: `; did you mean bf16? (one of: fp32, bf16)`."""
     legal = list(words)
     near = nearest(word, legal) if isinstance(word, (str, int, float)) else None
     return (f"; did you mean {near}?" if near else "") + f" (one of: {', '.join(legal)})"

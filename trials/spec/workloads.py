@@ -1,6 +1,7 @@
-"""The workloads: one record each, with all that the rest of the program asks about one.
+"""The workloads: one record each, with everything that the rest of the program asks about it.
 
-What a workload does is in its module, which imports torch. Planning, tables and the store need only the record.
+The code that measures is in the workload's module, which imports torch. Planning, tables and the store need only the
+record.
 """
 
 import re
@@ -12,10 +13,10 @@ from typing import Literal
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 
 ENTRY_POINTS = "lmsweep.workloads"
-"""The entry point group under which an installed package offers records of its own."""
+"""The entry point group through which an installed package adds workloads."""
 
 Subject = Literal["model", "attention"]
-"""What a workload holds in memory: a whole model with all that a training step needs, or attention alone."""
+"""What a workload holds in memory: a whole model with everything a training step needs, or attention alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,39 +24,39 @@ class Workload:
     """One kind of measurement."""
 
     name: str
-    """Its name in sweep files and in the column `workload`: lower-case letters, digits and underscores."""
+    """Name in sweep files and in the column `workload`: lower-case letters, digits and underscores."""
     module: str
-    """The module with `measure(bench)`, which yields measurements, detail rows and files. Only the process of a trial
-    imports it."""
+    """Name of the module with `measure(bench)`, which yields measurements, detail rows and files. Only the process of a
+    trial imports it."""
     needs: Literal["model", "width"] = "model"
-    """What a configuration must give: a whole model, or `d_model` alone."""
+    """What a configuration must give: a whole model, or only `d_model`."""
     protocol: tuple[str, ...] = ()
-    """The protocol fields that it reads; its measurement_id hashes no others."""
+    """The protocol fields that it reads. Its measurement_id hashes no others."""
     holds: Subject | None = None
-    """What a prediction of its peak memory is about; None: it is not predicted."""
+    """What a prediction of its peak memory assumes to be in memory; None if its memory is not predicted."""
     has_ranks: bool = False
     """Whether it runs in `world_size` processes."""
     autocasts: bool = True
-    """Whether it runs under the autocast of `precision`; without, its tensors have that type themselves."""
+    """Whether it runs under the autocast of `precision`. If not, its tensors themselves have that type."""
     may_follow: bool = False
-    """Whether it may run in a process that has run another trial: what that has left changes no result of it."""
+    """Whether it may run in a process that has run another trial, because leftovers do not change its results."""
     preloads: bool = False
     """Whether the trial server imports its module once, before it forks the processes of trials."""
     iterations: int | None = None
-    """For the expected time: how many iterations it takes; None: as many as `warmup_steps` and `measure_steps` say."""
+    """Time estimate: number of iterations; None if it is `warmup_steps` plus `measure_steps`."""
     runs_per_step: int = 1
-    """For the expected time: iterations for each of `measure_steps`."""
+    """Time estimate: iterations per step of `measure_steps`."""
     least_seconds: float = 0.0
-    """For the expected time: what it takes however short its iterations are."""
+    """Time estimate: minimum duration in seconds, however short the iterations are."""
     tables: tuple[str, ...] = ()
-    """The tables beside `measurements` that it fills."""
+    """The detail tables that it fills, in addition to `measurements`."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
-            raise RequestError(f"{self.name!r} is no name of a workload; write lower-case letters, digits and _")
+            raise RequestError(f"{self.name!r} is not a workload name; use lower-case letters, digits and _")
         unknown = [name for name in self.protocol if name not in CONFIG_FIELDS]
         if unknown:
-            raise RequestError(f"the workload {self.name} reads {unknown[0]}, which no configuration has")
+            raise RequestError(f"the workload {self.name} reads {unknown[0]}, which is not a field of a configuration")
 
 
 _STEPS = ("warmup_steps", "measure_steps", "max_seconds")
@@ -131,31 +132,31 @@ BUILT_IN: dict[str, Workload] = {
         ),
     )
 }
-"""The workloads that come with lmsweep, by name; the least disturbing first, the order in which a trial runs them."""
+"""The workloads of lmsweep, by name, in the order in which a trial runs them: the least disturbing first."""
 
 
 @cache
 def workloads() -> dict[str, Workload]:
-    """Every workload that can be asked for, by name: those of BUILT_IN, then those of installed packages.
+    """Return every workload by name: those of BUILT_IN, then those of installed packages.
 
-    Raises RequestError where a package's record cannot be loaded or has a name that is taken.
+    Raises RequestError if a package's record cannot be loaded or its name is taken.
     """
     found = dict(BUILT_IN)
     for offered in sorted(entry_points(group=ENTRY_POINTS), key=lambda one: one.name):
         workload = _load(offered)
         if workload.name in found:
-            raise RequestError(f"{_of(offered)} adds a workload {workload.name}, and there is one already")
+            raise RequestError(f"{_of(offered)} adds a workload {workload.name}, but there is one already")
         found[workload.name] = workload
     return found
 
 
 def outside_packages() -> set[str]:
-    """The installed packages that add workloads, by their distributions' names."""
+    """Return the names of the installed distributions that add workloads."""
     return {offered.dist.name for offered in entry_points(group=ENTRY_POINTS) if offered.dist}
 
 
 def ranked_workloads() -> tuple[str, ...]:
-    """The names of those that run in `world_size` processes."""
+    """Return the names of the workloads that run in `world_size` processes."""
     return tuple(workload.name for workload in workloads().values() if workload.has_ranks)
 
 

@@ -1,7 +1,11 @@
-"""The results on disk: Parquet files that are each whole or not there.
+"""The results on disk: Parquet files that readers always see whole.
 
-One immutable fragment per attempt, written aside, synced, renamed. Compaction writes one file that names those it
-replaces, then deletes them; a reader that finds both counts the rows once. Both merge a hundred fragments at a
-time, because an open fragment takes a hundred times the memory of its rows. The next run moves what it cannot read
-to `damaged/` and names it.
+    store.py          the tables of a store: append, read, compact
+    parquet_file.py   one Parquet file: encode, decode, and which files it replaces
+    directory.py      atomic and durable files in a local folder or an object store
+
+Each attempt adds one immutable fragment per table. On a local disk it is written under a temporary name, synced and
+renamed. Compaction writes one file that names the files it replaces, then deletes those. A reader that finds both
+counts the rows once. Readers and compaction merge TOGETHER fragments at a time, because an open fragment takes about a
+hundred times the memory of its rows. The next run moves unreadable files to `damaged/` and names them.
 """

@@ -1,7 +1,7 @@
-"""A folder, on this machine or elsewhere, whose files are each whole or not there.
+"""A folder, local or in an object store, whose files appear atomically.
 
-On a local disk a file is written aside, synced and renamed into place, so that a reader never sees half of one and a
-crash loses at most the file that was being written. An object store shows an object only once it is whole.
+On a local disk a file is written under a temporary name, synced and renamed into place. Readers never see half a file,
+and a crash loses at most the file that was being written. An object store shows an object only once it is complete.
 """
 
 import contextlib
@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -19,32 +18,32 @@ import pyarrow.fs as pafs
 from lmsweep.trials.spec.config import RequestError
 
 ABANDONED_SECONDS = 86400.0
-"""Age from which a file that is not whole is nobody's: writing one takes minutes at most, and clocks may differ."""
+"""Age from which a temporary file is abandoned: writing one takes minutes at most, and clocks may differ."""
 
 
 class Folder:
-    """The files at a path or URI; every `path` below is relative to it. Opening creates nothing; `put` does."""
+    """The files at a path or URI. Every `path` below is relative to it. Opening creates nothing; `put` does."""
 
     def __init__(self, location: str) -> None:
-        """Raises RequestError where the location is a file, its scheme is unknown or it cannot be reached."""
+        """Open the folder. Raises RequestError if it is a file, its scheme is unknown or it cannot be reached."""
         self.location = location
         self._files, self._root = _file_system(location)
         self.is_local = isinstance(self._files, pafs.LocalFileSystem)
         try:
             there = self._files.get_file_info(self._root)
         except OSError as error:
-            raise self._out_of_reach(error) from error
+            raise self._unreachable(error) from error
         if there.type == pafs.FileType.File:
             raise RequestError(f"the store {location} is a file; give a folder")
 
     @property
     def path(self) -> Path:
-        """Where a local folder is."""
+        """The path of a local folder."""
         assert self.is_local
         return Path(self._root)
 
     def check_writable(self) -> None:
-        """Raises RequestError where nothing can be written here, so that a run fails before it has measured."""
+        """Raise RequestError if nothing can be written here, so that a run fails before it measures."""
         probe = f"{self._root}/.probe-{uuid.uuid4().hex}"
         try:
             self._files.create_dir(self._root, recursive=True)
@@ -55,24 +54,25 @@ class Folder:
             raise RequestError(f"cannot write to the store {self.location}: {error}") from error
 
     def has_folder(self, path: str) -> bool:
+        """Return whether there is a folder at `path`."""
         return bool(self._files.get_file_info(f"{self._root}/{path}").type == pafs.FileType.Directory)
 
     def names(self, path: str, suffix: str) -> list[str]:
-        """The files in the folder at `path` whose names end so, in order; none where there is no such folder.
+        """Return the sorted names of the files at `path` that end in `suffix`; none if there is no such folder.
 
-        Raises RequestError where the folder cannot be reached.
+        Raises RequestError if the folder cannot be reached.
         """
         selector = pafs.FileSelector(f"{self._root}/{path}", allow_not_found=True)
         try:
             infos = self._files.get_file_info(selector)
         except OSError as error:
-            raise self._out_of_reach(error) from error
+            raise self._unreachable(error) from error
         return sorted(info.base_name for info in infos if info.is_file and info.base_name.endswith(suffix))
 
-    def open(self, path: str) -> Any:
-        """The file; of a folder elsewhere all of it, so that what goes wrong on the way is not taken for damage.
+    def open(self, path: str) -> pa.NativeFile:
+        """Open the file for reading. A remote file is read completely, so that a network error is not taken for damage.
 
-        Raises FileNotFoundError where it is gone, RequestError where a folder elsewhere cannot be reached.
+        Raises FileNotFoundError if the file is gone, and RequestError if a remote folder cannot be reached.
         """
         if self.is_local:
             return self._files.open_input_file(f"{self._root}/{path}")
@@ -82,10 +82,10 @@ class Folder:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise self._out_of_reach(error) from error
+            raise self._unreachable(error) from error
 
     def put(self, path: str, content: bytes) -> None:
-        """Adds the file durably. Raises OSError where the disk is full or the folder elsewhere cannot be reached."""
+        """Add the file durably. Raises OSError if the disk is full or a remote folder cannot be reached."""
         if not self.is_local:
             with self._files.open_output_stream(f"{self._root}/{path}") as stream:
                 stream.write(content)
@@ -110,7 +110,7 @@ class Folder:
             os.close(parent)
 
     def delete_half_written(self) -> None:
-        """Deletes what writers that were killed have left; what one may be at work on stays."""
+        """Delete the temporary files of killed writers. Recent ones stay, as a writer may still be at work on them."""
         if not self.is_local:
             return
         for left in self.path.glob(".writing/*"):
@@ -119,18 +119,19 @@ class Folder:
                     left.unlink()
 
     def delete(self, path: str) -> None:
+        """Delete the file."""
         self._files.delete_file(f"{self._root}/{path}")
 
     def move(self, path: str, into: str) -> None:
-        """Moves a file into a folder beside its own."""
+        """Move the file at `path` into the folder `into`."""
         self._files.create_dir(f"{self._root}/{into}", recursive=True)
         self._files.move(f"{self._root}/{path}", f"{self._root}/{into}/{Path(path).name}")
 
     @contextlib.contextmanager
     def lock(self, name: str) -> Iterator[bool]:
-        """Whether this process alone has the lock. The kernel drops that of a process that dies.
+        """Yield whether this process holds the lock exclusively. The kernel releases it when the process dies.
 
-        Nobody gets one in a folder elsewhere, where no lock would hold two machines apart.
+        A remote folder never grants the lock, because no lock would keep two machines apart.
         """
         if not self.is_local:
             yield False
@@ -143,19 +144,19 @@ class Folder:
                 return
             yield True
 
-    def _out_of_reach(self, error: OSError) -> RequestError:
+    def _unreachable(self, error: OSError) -> RequestError:
         return RequestError(f"cannot reach the store {self.location}: {error}")
 
 
 def _file_system(location: str) -> tuple[pafs.FileSystem, str]:
     if "://" not in location:
         try:
-            path = Path(location).expanduser()  # of --store=~/results a shell leaves the ~
+            path = Path(location).expanduser()  # shells do not expand the ~ in --store=~/results
         except RuntimeError as error:
             raise RequestError(f"the store {location}: {error}") from error
         return pafs.LocalFileSystem(), str(path.absolute())
     uri = location
-    if location.startswith("s3://"):  # a small file is sent in one request, which puts it there or does not
+    if location.startswith("s3://"):  # send a small file in one request, which succeeds or fails as a whole
         uri += ("&" if "?" in location else "?") + "allow_delayed_open=true"
     try:
         files, root = pafs.FileSystem.from_uri(uri)
@@ -167,7 +168,7 @@ def _file_system(location: str) -> tuple[pafs.FileSystem, str]:
         except (ValueError, ImportError) as error:
             raise RequestError(f"cannot open the store {location}: {error}") from error
         files = pafs.PyFileSystem(pafs.FSSpecHandler(backing))
-    except OSError as error:  # Arrow asks where a bucket is
+    except OSError as error:  # Arrow asks for the bucket's region
         first, *_ = str(error).splitlines() or [type(error).__name__]
         raise RequestError(f"cannot reach the store {location}: {first}") from error
     return files, root.rstrip("/")

@@ -1,4 +1,4 @@
-"""A fragment: one Parquet file of one table of a store. It may come from anywhere and hold anything."""
+"""One Parquet file of one table of a store: encoding, and decoding that trusts nothing about the file."""
 
 import json
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 from lmsweep.trials.results.arrow_schema import SCHEMA_VERSION
 from lmsweep.trials.spec.config import RequestError
 
-# A compacted file names the files it replaces in its metadata: they are deleted after it is in place, and should a
-# crash come between, readers know them to be void.
+# A compacted file names the files that it replaces in its metadata. They are deleted once it is in place; if a crash
+# comes first, readers ignore them.
 _REPLACES = b"lmsweep_replaces"
 
 _IN_EVERY_FILE = ("trial_id", "measurement_id", "environment_id", "attempt_id", "workload", "started_at")
-"""Columns that every lmsweep has written into every table: a file without them is somebody else's."""
+"""Columns that every version of lmsweep writes into every table. A file without them is not one of ours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,28 +23,30 @@ class Damage:
     """A file of the store that cannot be read."""
 
     path: str
-    """Relative to the store."""
+    """Path relative to the store."""
     error: str
+    """Why it cannot be read."""
 
 
 def encode(table: pa.Table, **options: Any) -> bytes:
-    """The table as a Parquet file; the options are those of `pyarrow.parquet.write_table`."""
+    """Return the table as a Parquet file. `options` are those of `pyarrow.parquet.write_table`."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, **options)
     return bytes(sink.getvalue())
 
 
-def decode(source: Any, path: str, wanted: pa.Schema) -> pa.Table | Damage:
-    """The columns wanted of an open file, with the file's own metadata. A column that an older file lacks is null.
+def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Damage:
+    """Return the columns of schema `wanted` from an open file, with the file's own metadata, or why it is damaged.
 
-    Raises RequestError where the file was written by a newer lmsweep.
+    A column that an older file lacks is null. `path` names the file in messages. Raises RequestError if the file was
+    written by a newer lmsweep.
     """
     try:
         with pq.ParquetFile(source) as file:
-            schema = file.schema_arrow  # made anew by each look at it, as are its names
+            schema = file.schema_arrow  # a property that builds a new schema at each access, and so do its names
             metadata, names = schema.metadata or {}, set(schema.names)
             if lacking := [name for name in _IN_EVERY_FILE if name not in names]:
-                return Damage(path=path, error=f"no file of lmsweep's: it has no column {lacking[0]}")
+                return Damage(path=path, error=f"not written by lmsweep: it has no column {lacking[0]}")
             present = [name for name in wanted.names if name in names]
             table = file.read(columns=present)
         version = int(metadata.get(b"lmsweep_schema_version", b"0"))
@@ -54,7 +56,7 @@ def decode(source: Any, path: str, wanted: pa.Schema) -> pa.Table | Damage:
         found = pa.table(arrays, schema=wanted.with_metadata(metadata))
         found.validate(full=True)
         if without := [n for n in found.column_names if n in _IN_EVERY_FILE and found.column(n).null_count]:
-            return Damage(path=path, error=f"no file of lmsweep's: it has rows without {without[0]}")
+            return Damage(path=path, error=f"not written by lmsweep: it has rows without {without[0]}")
         replaced_by(found)
     except (pa.ArrowException, OSError, ValueError) as error:
         return Damage(path=path, error=str(error))
@@ -64,19 +66,19 @@ def decode(source: Any, path: str, wanted: pa.Schema) -> pa.Table | Damage:
 
 
 def replacing(table: pa.Table, schema: pa.Schema, names: list[str]) -> pa.Table:
-    """The table, which from now on stands for the files of these names."""
+    """Return the table, marked as the replacement of the files with these names."""
     return table.replace_schema_metadata({**schema.metadata, _REPLACES: json.dumps(names).encode()})
 
 
 def replaced_by(table: pa.Table) -> list[str]:
-    """The names of the files that this one stands for. Raises ValueError where the metadata holds something else."""
+    """Return the names of the files that this table replaces. Raises ValueError if the metadata is malformed."""
     names = json.loads((table.schema.metadata or {}).get(_REPLACES, b"[]"))
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("what it replaces is no list of names")
+        raise ValueError("the files that it replaces are not a list of names")
     return names
 
 
 def live(tables: dict[str, pa.Table]) -> list[pa.Table]:
-    """Of the files of these names those that none of the others replaces, without their metadata."""
+    """Return the tables, given by file name, that none of the others replaces, without their metadata."""
     replaced = {name for table in tables.values() for name in replaced_by(table)}
     return [table.replace_schema_metadata(None) for name, table in tables.items() if name not in replaced]

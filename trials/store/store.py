@@ -1,7 +1,7 @@
-"""Where results are kept: a folder, local or remote, of plain Parquet files.
+"""The store: a folder of plain Parquet files, local or remote, that holds the results.
 
-A table is a folder, ``measurements/`` or one beside it, that holds one immutable fragment per attempt and, after a
-compaction, larger files that replace many of them. ``artifacts/`` holds files that rows name.
+A table is a folder: `measurements/` or one of the detail tables. It holds one immutable fragment per attempt and, after
+a compaction, larger files that replace many fragments. `artifacts/` holds the files that rows name.
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -24,9 +25,27 @@ TABLES = ("measurements", *DETAIL_TABLES)
 """The tables of a store."""
 
 COMPACTED = "compacted-"
-"""How the names of files begin that replace others."""
+"""Prefix of the names of files that replace others."""
 TOGETHER = 100
-"""Fragments that are read before their rows are put together."""
+"""Fragments that are read before they are merged."""
+
+
+class _Files(NamedTuple):
+    """The contents of a table's files."""
+
+    rows: pa.Table
+    names: list[str]
+    """The files that hold the rows, or whose rows have been replaced."""
+    damage: list[Damage]
+
+
+class _Merged(NamedTuple):
+    """The contents of some files of a table, merged."""
+
+    rows: pa.Table
+    replaced: set[str]
+    """Names of the files that these files replace."""
+    damage: list[Damage]
 
 
 def _fragment_name(row: Record | Identity) -> str:
@@ -34,31 +53,31 @@ def _fragment_name(row: Record | Identity) -> str:
 
 
 def schema_of_table(name: str) -> pa.Schema:
-    """The Arrow schema of a table of the store."""
+    """Return the Arrow schema of the table `name`."""
     return schema_of(Record) if name == "measurements" else schema_of(DetailRow, DETAIL_TABLES[name])
 
 
 class Store:
-    """The results at a folder or URI. Opening creates nothing; the first `append` does."""
+    """The results in a folder or at a URI. Opening creates nothing; the first `append` does."""
 
     def __init__(self, location: str) -> None:
-        """Raises RequestError where the location is a file, its scheme is unknown or it cannot be reached."""
+        """Open the store. Raises RequestError if it is a file, its scheme is unknown or it cannot be reached."""
         self.location = location
         self._folder = Folder(location)
         self.is_local = self._folder.is_local
 
     def check_writable(self) -> None:
-        """Raises RequestError where nothing can be written here, so that a run fails before it has measured."""
+        """Raise RequestError if nothing can be written here, so that a run fails before it measures."""
         self._folder.check_writable()
 
     def exists(self) -> bool:
-        """Whether there is a store here."""
+        """Return whether there is a store at this location."""
         return any(self._folder.has_folder(name) for name in TABLES)
 
     def keep(self, rows: Sequence[Row]) -> list[Record]:
-        """Adds everything that an attempt has left, what rows name before the rows that name it; returns its records.
+        """Add all rows of an attempt and return its records. A file is added before the row that names it.
 
-        Raises OSError as `append` does; what had been written then is complete, and no row names what is missing.
+        Raises OSError as `append` does. What has been written by then is complete, and no row names a missing file.
         """
         for file in rows:
             if isinstance(file, StoredFile):
@@ -72,17 +91,17 @@ class Store:
         return records
 
     def add_artifact(self, path: str, content: bytes) -> None:
-        """Adds a file, as durably as rows. `path` is relative to the store: artifacts/ and plain names below it.
+        """Add a file durably. `path` is relative to the store: `artifacts/` followed by plain names.
 
-        Raises RequestError for any other path, OSError as `append` does.
+        Raises RequestError for any other path, and OSError as `append` does.
         """
         self._check_artifact(path)
         self._folder.put(path, content)
 
     def read_artifact(self, path: str) -> bytes:
-        """The content of the file that a row's `artifact` names.
+        """Return the content of the file that a row's `artifact` names.
 
-        Raises FileNotFoundError where it is gone, RequestError where the row names something outside the artifacts.
+        Raises FileNotFoundError if it is gone, and RequestError if the path leads out of `artifacts/`.
         """
         self._check_artifact(path)
         with self._folder.open(path) as stream:
@@ -91,16 +110,16 @@ class Store:
     def _check_artifact(self, path: str) -> None:
         first, *names = path.split("/")
         plain = first == "artifacts" and names and all(FILE_NAME.fullmatch(name) for name in names)
-        if plain and self.is_local:  # a link may lead out of it
+        if plain and self.is_local:  # a symbolic link may lead out of the store
             root = self._folder.path
             plain = (root / path).resolve().is_relative_to(root.resolve())
         if not plain:
-            raise RequestError(f"{path!r} is no path of an artifact")
+            raise RequestError(f"{path!r} is not the path of an artifact")
 
     def append(self, rows: Sequence[Record] | Sequence[DetailRow]) -> None:
-        """Adds the rows, all of one table and one attempt, as one durable fragment.
+        """Add the rows, all of one table and one attempt, as one durable fragment.
 
-        Raises OSError where the disk is full or the store cannot be reached; the store is then as it was before.
+        Raises OSError if the disk is full or the store cannot be reached. The store is then unchanged.
         """
         assert rows, "an attempt leaves at least one row"
         first = rows[0]
@@ -110,41 +129,44 @@ class Store:
             detail_type = type(first.detail)
             table_name = next(name for name, its_type in DETAIL_TABLES.items() if its_type is detail_type)
             table, name = rows_to_table(rows, DetailRow, detail_type), _fragment_name(first.trial)
-        # Small fragments: statistics and dictionaries would only make the footer larger than the rows.
+        # Fragments are small: statistics and dictionaries would make the footer larger than the rows.
         self._folder.put(f"{table_name}/{name}", encode(table, write_statistics=False, use_dictionary=False))
 
     def take_from(self, waiting: "Store") -> None:
-        """Moves the files of a local store here, what rows name before the rows that name it.
+        """Move the files of the local store `waiting` into this one. A file is moved before the row that names it.
 
-        Raises OSError where this store cannot be reached; what has not been moved then is still there.
+        Raises OSError if this store cannot be reached. Files that have not been moved then stay in `waiting`.
         """
         folder = waiting._folder.path
 
         def files(part: str) -> list[Path]:
             return sorted(one for one in (folder / part).rglob("*") if one.is_file())
 
-        # Listed first and moved last: while one is written, what it names may have come too late to be listed.
+        # Records are listed first and moved last. In the other order, a record written meanwhile could be moved without
+        # the files that it names.
         records = files("measurements")
         details = [path for name in DETAIL_TABLES for path in files(name)]
         for path in [*files("artifacts"), *details, *records]:
-            with contextlib.suppress(FileNotFoundError):  # another driver on this machine has moved it
+            with contextlib.suppress(FileNotFoundError):  # another driver on this machine moved it
                 self._folder.put(str(path.relative_to(folder)), path.read_bytes())
                 path.unlink()
 
     def read(self, table_name: str = "measurements", columns: list[str] | None = None) -> tuple[pa.Table, list[Damage]]:
-        """All rows of a table under today's schema, and the files that could not be read.
+        """Return all rows of a table under the current schema, and the files that could not be read.
 
-        A column that an older store lacks is null. Raises RequestError where a file was written by a newer lmsweep.
+        A column that an older store lacks is null. `columns` selects some; None is all. Raises RequestError if a file
+        was written by a newer lmsweep.
         """
         schema = schema_of_table(table_name)
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
-        whole, _, damage = self._read_files(table_name, wanted)
-        return whole.replace_schema_metadata(schema.metadata), damage
+        found = self._read_files(table_name, wanted)
+        return found.rows.replace_schema_metadata(schema.metadata), found.damage
 
-    def _read_files(self, table_name: str, wanted: pa.Schema) -> tuple[pa.Table, list[str], list[Damage]]:
-        """The rows of all files of a table, the names of those that hold them or have been replaced, and the others.
+    def _read_files(self, table_name: str, wanted: pa.Schema) -> _Files:
+        """Return the contents of all files of a table.
 
-        Listed again where a compaction came between: the rows of files that it deleted are in one that was not listed.
+        If a compaction finished meanwhile, the files are listed and read again: it may have moved rows from a listed
+        file into one that was not listed.
         """
         names = self._folder.names(table_name, ".parquet")
         while True:
@@ -154,51 +176,46 @@ class Store:
                 return found
             names = now
 
-    def _read_listed(
-        self, table_name: str, names: list[str], wanted: pa.Schema
-    ) -> tuple[pa.Table, list[str], list[Damage]]:
-        """The same, of these files.
+    def _read_listed(self, table_name: str, names: list[str], wanted: pa.Schema) -> _Files:
+        """Return the contents of these files.
 
-        The rows of a fragment are few, and take a hundred times their bytes as long as they are a table of their own:
-        fragments are put together by and by, once it is known what has been replaced.
+        Compacted files are read first, because they name the fragments that need not be read. Fragments are merged
+        TOGETHER at a time: a fragment has few rows, and a table of its own takes a hundred times their bytes.
         """
         compacted = [name for name in names if name.startswith(COMPACTED)]
         fragments = [name for name in names if not name.startswith(COMPACTED)]
         parts, damage, void = [wanted.empty_table()], [], set[str]()
         for some in (compacted, *(fragments[i : i + TOGETHER] for i in range(0, len(fragments), TOGETHER))):
-            part, replaced, damaged = self._read_together(
-                table_name, [name for name in some if name not in void], wanted
-            )
-            parts.append(part)
-            void |= replaced
-            damage += damaged
+            part = self._read_together(table_name, [name for name in some if name not in void], wanted)
+            parts.append(part.rows)
+            void |= part.replaced
+            damage += part.damage
         unread = {item.path for item in damage}
-        return pa.concat_tables(parts), [name for name in names if f"{table_name}/{name}" not in unread], damage
+        readable = [name for name in names if f"{table_name}/{name}" not in unread]
+        return _Files(pa.concat_tables(parts), readable, damage)
 
-    def _read_together(
-        self, table_name: str, names: list[str], wanted: pa.Schema
-    ) -> tuple[pa.Table, set[str], list[Damage]]:
-        """The rows of some files in one piece, the names of the files that they replace, and what cannot be read."""
+    def _read_together(self, table_name: str, names: list[str], wanted: pa.Schema) -> _Merged:
+        """Return the merged contents of these files."""
         with ThreadPoolExecutor(max_workers=4) as pool:
             contents = list(pool.map(lambda name: self._read_fragment(f"{table_name}/{name}", wanted), names))
         tables = {name: item for name, item in zip(names, contents, strict=True) if isinstance(item, pa.Table)}
         whole = pa.concat_tables([wanted.empty_table(), *live(tables)]).combine_chunks()
         replaced = {name for table in tables.values() for name in replaced_by(table)}
-        return whole, replaced, [item for item in contents if isinstance(item, Damage)]
+        return _Merged(whole, replaced, [item for item in contents if isinstance(item, Damage)])
 
     def _read_fragment(self, path: str, wanted: pa.Schema) -> pa.Table | Damage:
         try:
             with self._folder.open(path) as source:
                 return decode(source, path, wanted)
-        except FileNotFoundError:  # compacted or set aside by another driver since the folder was listed
+        except FileNotFoundError:  # another driver has compacted it or set it aside since the folder was listed
             return wanted.empty_table()
         except OSError as error:
             return Damage(path=path, error=str(error))
 
     def compact(self) -> None:
-        """Merges the fragments of each table into one file. Readers and writers may go on meanwhile.
+        """Merge the fragments of each table into one file. Readers and writers may work meanwhile.
 
-        Does nothing while another process compacts, nor on a remote store, where no lock would hold two drivers apart.
+        Does nothing while another process compacts, or on a remote store, where no lock would keep two drivers apart.
         """
         if not self.exists():
             return
@@ -207,19 +224,20 @@ class Store:
                 return
             for table_name in TABLES:
                 schema = schema_of_table(table_name)
-                whole, names, _ = self._read_files(table_name, schema)
-                if len(names) < 2:
+                found = self._read_files(table_name, schema)
+                if len(found.names) < 2:
                     continue
-                merged = replacing(whole, schema, names)
+                merged = replacing(found.rows, schema, found.names)
                 self._folder.put(
                     f"{table_name}/{COMPACTED}{uuid.uuid4().hex}.parquet", encode(merged, compression="zstd")
                 )
-                for name in names:
+                for name in found.names:
                     self._folder.delete(f"{table_name}/{name}")
 
     def set_aside_damage(self) -> list[Damage]:
-        """Moves files that cannot be read to ``damaged/``, so that other readers of the Parquet are not stopped.
-        Deletes what killed writers have left.
+        """Move unreadable files to `damaged/` and return them, so that other Parquet readers do not fail on them.
+
+        Also deletes the temporary files of killed writers.
         """
         self._folder.delete_half_written()
         damage = [item for name in TABLES for item in self.read(name, ["attempt_id"])[1]]
@@ -228,9 +246,10 @@ class Store:
         return damage
 
     def statuses(self) -> dict[tuple[str, str], str]:
-        """(environment_id, measurement_id) -> how its newest attempt with a result ended, or if none has, its newest.
+        """Return the status of each (environment_id, measurement_id).
 
-        So a clock that was set back cannot make a result count for less than an earlier failure.
+        It is that of the newest attempt with a final status or, without one, the newest attempt. A clock that was set
+        back therefore cannot let a failure override a result.
         """
         table, _ = self.read(columns=["environment_id", "measurement_id", "started_at", "status"])
         columns = [column.to_pylist() for column in table.sort_by("started_at").columns]
@@ -242,5 +261,5 @@ class Store:
         return found
 
     def count_fragments(self) -> int:
-        """How many files hold the measurements."""
+        """Return the number of files that hold the measurements."""
         return len(self._folder.names("measurements", ".parquet"))

@@ -1,1 +1,7 @@
-"""Clocks, stopping rules, and the flags that samples raise."""
+"""Timing: clocks, stopping rules, and the flags that the times themselves raise.
+
+clock.py            when each phase of an iteration began and ended on the device
+stopping.py         how many iterations are enough, for a fixed number and for `auto`
+trend.py            the Mann-Kendall test for a drift in a series of samples
+validity_flags.py   outliers, and times that no device can reach
+"""

@@ -1,6 +1,7 @@
-"""Clocks: when each phase of an iteration began and ended, as the device saw it.
+"""Clocks: when each phase of an iteration began and ended on the device.
 
-A phase is an interval between two marks of the same iteration; nothing is ever subtracted from anything else.
+The time of a phase is the interval between two marks of the same iteration. Times of different runs are never
+subtracted from each other.
 """
 
 import itertools
@@ -14,35 +15,41 @@ import torch
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
+    """One part of an iteration."""
+
     name: str
     """forward, backward, optimizer, ..."""
     run: Callable[[], object]
-    """Does the phase's work, or enqueues it where the device is asynchronous."""
+    """Runs the phase; on an asynchronous device, enqueues it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Iteration:
+    """The times of one iteration, in seconds."""
+
     phases: tuple[float, ...]
-    """Seconds of each phase, in order."""
+    """Time of each phase, in order."""
     step: float
-    """Seconds from the beginning of the first phase to the end of the last."""
+    """Time from the beginning of the first phase to the end of the last."""
     enqueue: float | None
-    """Seconds the host needed to launch the work; None where host and device are one."""
+    """Time the host took to launch the work; None if the device is the host."""
 
 
 class Clock(Protocol):
+    """Times one iteration at a time: `start`, a `mark` after each phase, `stop`."""
+
     def start(self) -> None:
-        """Waits for the device to be idle and marks the beginning of the first phase."""
+        """Wait until the device is idle, and mark the beginning of the first phase."""
 
     def mark(self) -> None:
-        """Marks the end of a phase and the beginning of the next."""
+        """Mark the end of a phase, which is the beginning of the next."""
 
     def stop(self) -> Iteration:
-        """Waits for the device and returns what the marks say."""
+        """Wait for the device and return the times between the marks."""
 
 
 class HostClock:
-    """The CPU's clock. With `synchronize`, each mark first waits for a device that has no usable clock of its own."""
+    """The host's clock. With `synchronize`, each mark first waits for a device that has no usable clock of its own."""
 
     def __init__(self, synchronize: Callable[[], None] | None = None) -> None:
         self._synchronize = synchronize
@@ -63,7 +70,7 @@ class HostClock:
 
 
 class CudaClock:
-    """CUDA events. Nothing synchronizes between the marks, so the host may run ahead as it does in real training."""
+    """CUDA events. Marks do not synchronize, so the host runs ahead as in real training."""
 
     def __init__(self) -> None:
         self._events: list[torch.cuda.Event] = []
@@ -92,7 +99,7 @@ class CudaClock:
 
 
 def clock_for(device_type: str) -> Clock:
-    """The clock to time work on this kind of device with."""
+    """Return the clock for this kind of device: cpu, mps or cuda."""
     if device_type == "cuda":
         return CudaClock()
     if device_type == "mps":
@@ -101,7 +108,7 @@ def clock_for(device_type: str) -> Clock:
 
 
 def time_iteration(phases: Sequence[Phase], clock: Clock) -> Iteration:
-    """Runs the phases once, one after the other."""
+    """Run the phases once, in order, and return their times."""
     clock.start()
     for phase in phases:
         phase.run()
@@ -110,7 +117,7 @@ def time_iteration(phases: Sequence[Phase], clock: Clock) -> Iteration:
 
 
 def synchronize(device_type: str) -> None:
-    """Waits until the device has finished everything it was given."""
+    """Wait until the device has finished all work that was enqueued."""
     if device_type == "cuda":
         torch.cuda.synchronize()
     elif device_type == "mps":

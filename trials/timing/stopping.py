@@ -1,5 +1,7 @@
-"""When there have been enough iterations: a number that was asked for, or `auto`, which goes by what was measured; or
-when they have taken as long as they may.
+"""Stopping rules: when a series has enough iterations.
+
+A series ends after a fixed number of iterations, or with `auto` when the samples themselves meet a criterion; in both
+cases also at a time limit.
 """
 
 import math
@@ -16,20 +18,22 @@ from lmsweep.trials.spec.config import Auto
 Taken = TypeVar("Taken")
 
 WINDOW = 5
+"""Iterations per window."""
 STEADY = 0.02
-"""Two windows of WINDOW iterations whose medians differ by less than this share are steady."""
+"""Iterations are steady if the medians of two windows differ by less than this share."""
 
 FEWEST = 100
-"""Iterations that `auto` measures at least: of fewer, a slow drift or a later change of pace would not be seen."""
+"""Fewest iterations that `auto` measures. Fewer would hide a slow drift or a late change of speed."""
 FEWEST_OF_SLOW = 30
-"""The same once they have taken SLOW seconds."""
+"""Fewest iterations once they have taken SLOW seconds."""
 SLOW = 10.0
+"""Seconds."""
 EVERY = 10
-"""Iterations between two looks at the interval: to look after each one would find it narrow by chance."""
+"""Iterations between two checks of the interval. Checking after each would find it narrow by chance."""
 LEAST_WORTH = 3.0
-"""Independent iterations below which an interval of correlated ones covers too little."""
+"""Smallest effective sample size for which the interval of correlated samples has enough coverage."""
 NARROW = {"cuda": 0.01, "cpu": 0.03, "mps": 0.03}
-"""Half the width of the interval of the median, as a share of it, at which the median is known well enough."""
+"""Relative half-width of the median's confidence interval at which `auto` stops, per kind of device."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +41,9 @@ class Limit:
     """Where `auto` gives up."""
 
     iterations: int
+    """Most iterations."""
     seconds: float
+    """Seconds after which no iteration begins."""
 
 
 WARMUP_LIMIT = Limit(iterations=50, seconds=60.0)
@@ -51,11 +57,10 @@ def repeat(
     limit: Limit,
     max_seconds: float | None = None,
 ) -> tuple[list[Taken], bool]:
-    """What `take` returned, `steps` times; with auto until it is `enough` or the limit is reached. `max_seconds` stand
-    in for the limit's, and hold for a number too.
+    """Call `take` `steps` times, or with `auto` until `enough`; return its results and whether no limit ended it.
 
-    The second value is False where a limit ended it. Limits are looked at after each iteration, so that there is
-    always one, unless none was asked for.
+    `limit` applies to `auto` only. `max_seconds` replaces its seconds and applies to a fixed number of steps too.
+    Limits are checked after each call, so there is at least one result unless `steps` is 0.
     """
     if steps != "auto":
         number = steps
@@ -74,11 +79,11 @@ def repeat(
 
 
 def is_steady(seconds: Sequence[float], disturbances: Sequence[int]) -> bool:
-    """Whether the last two windows of these iterations have nearly the same median, and nothing disturbed them.
+    """Return whether the last two windows have nearly equal medians and nothing disturbed them.
 
-    Windows do not overlap: the answer can only be yes after 10, 15, 20, ... iterations. `disturbances` counts all that
-    does not happen in a steady state (compiled graphs, new memory segments, allocator retries) before the first
-    iteration and after each: one more number than `seconds` has.
+    Windows do not overlap, so the answer can be True only after 10, 15, 20, ... iterations. `seconds` are the times of
+    the iterations. `disturbances` has one element more: the running count, before the first iteration and after each,
+    of events that do not occur in a steady state (compiled graphs, new memory segments, allocator retries).
     """
     if len(seconds) < 2 * WINDOW or len(seconds) % WINDOW:
         return False
@@ -89,8 +94,10 @@ def is_steady(seconds: Sequence[float], disturbances: Sequence[int]) -> bool:
 
 
 def is_narrow(seconds: Sequence[float], device_type: str, *, elapsed: float = 0.0) -> bool:
-    """Whether the median of these iterations is known well enough, and drifts could have been seen in them: after 100,
-    110, 120, ... of them at the earliest, or 30, 40, ... where `elapsed`, the seconds since they began, is long.
+    """Return whether the median of these times is known well enough, from enough iterations to show a drift.
+
+    The answer can be True only after 100, 110, 120, ... iterations, or after 30, 40, ... once `elapsed`, the seconds
+    since they began, reaches SLOW.
     """
     fewest = FEWEST if elapsed < SLOW else FEWEST_OF_SLOW
     if len(seconds) < fewest or len(seconds) % EVERY:
@@ -99,5 +106,5 @@ def is_narrow(seconds: Sequence[float], device_type: str, *, elapsed: float = 0.
 
 
 def is_worth_little(seconds: Sequence[float]) -> bool:
-    """Whether neighbours are so alike that these iterations tell less than LEAST_WORTH independent ones would."""
+    """Return whether the samples are so correlated that their effective sample size is below LEAST_WORTH."""
     return len(seconds) >= FEWEST_CORRELATED and independent_worth(seconds) < LEAST_WORTH

@@ -1,4 +1,4 @@
-"""Flags that follow from the times themselves: are there outliers, is it possible at all."""
+"""Flags that follow from the times themselves: outliers, and times that no device can reach."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -15,7 +15,10 @@ from lmsweep.trials.spec.config import TrialConfig
 def flags_of_times(
     config: TrialConfig, phase: str, seconds: Sequence[float], device: Device | None
 ) -> tuple[Flag, ...]:
-    """The flags of one phase of a whole model, by its samples and by the datasheet of the device, if there is one."""
+    """Return the flags of one phase of a whole model.
+
+    `seconds` are its samples. Without a datasheet (`device` is None) `physics_violation` is never set.
+    """
     found = {
         Flag.OUTLIERS: count_outliers(np.array([seconds]))[0] > 0,
         Flag.PHYSICS_VIOLATION: exceeds_peak(config, phase, median(seconds), device),
@@ -24,17 +27,15 @@ def flags_of_times(
 
 
 def exceeds_peak(config: TrialConfig, phase: str, seconds: float, device: Device | None) -> bool:
-    """Whether the least work of this phase in this time is more than the datasheet allows; False where either is not
-    known.
-    """
+    """Return whether the phase's minimum FLOPs in this time exceed the datasheet's peak; False if either is unknown."""
     peak = peak_flops(device, config.precision) if device else None
     passes = PASSES[config.mode] if phase == "step" else PHASE_PASSES.get(phase)
     return bool(peak and passes and passes * least_forward_flops(config) > peak * seconds)
 
 
 def least_forward_flops(config: TrialConfig) -> float:
-    """FLOPs of a forward pass that no implementation can do without: of attention, only what the mask leaves."""
+    """Return the minimum FLOPs of a forward pass, with the half of attention's products that a causal mask leaves."""
     batch = {"context_length": config.context_length, "batch_size": config.batch_size}
     size = {name: getattr(config, name) for name in ("d_model", "d_ff", "num_layers", "vocab_size")}
-    attention = config.num_layers * attention_flops(phase="forward", d_model=config.d_model, **batch)
-    return forward_flops(**size, **batch) - attention / 2
+    attention = size["num_layers"] * attention_flops(phase="forward", d_model=config.d_model, **batch)
+    return float(forward_flops(**size, **batch) - attention / 2)

@@ -1,0 +1,59 @@
+"""The messages between client, trial server and child: what is asked for, and how it ended."""
+
+from dataclasses import dataclass
+
+from lmsweep.trials.distributed.ranks import Part
+from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.spec.config import TrialConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A trial to run."""
+
+    attempt: Attempt
+    """The trial, with the identity of this execution."""
+    fallback: Fingerprint
+    """The environment that planning expected, for the rows of a child that dies before it has determined its own."""
+    requested_at: float
+    """time.monotonic() of the request."""
+    keep: bool = False
+    """Whether the child should be prepared for another trial afterwards."""
+    part: Part | None = None
+    """The ranks on this machine; None if all ranks are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """The child's last message about a request."""
+
+    reusable: bool
+    """Whether the child is clean enough to run another trial."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecompileRequest:
+    """Graphs to compile before the trials that need them."""
+
+    configs: tuple[TrialConfig, ...]
+    """The configurations of these trials, the next one first."""
+    environment_id: str
+    """The environment they will run in. Graphs that were compiled for it before are skipped."""
+    sharers: int
+    """Number of servers, including this one, that share the cache and the work."""
+
+    @property
+    def longest(self) -> float:
+        """Most seconds that this may take: the longest timeout of the trials."""
+        return max(config.timeout_seconds for config in self.configs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precompiled:
+    """The result of a precompilation."""
+
+    graphs: int
+    """Graphs that this server compiled. The others were in the cache, or another server compiles them."""
+    seconds: float
+    """Time that it took."""
