@@ -1,32 +1,32 @@
-"""Analysis: what the stored results say. Reads stores; knows neither torch nor Ray.
+"""Analysis: turns the results of a store into tables, comparisons and a report. Imports neither torch nor Ray.
 
-`load` gives every result as a pandas table; `pivot` lays results out, `render` prints the layout.
+`load` reads a store into a pandas table, `pivot` lays its results out in rows and columns, `render` prints the layout.
 
-The rooms, from the top down. A module imports from its own room and from those below it.
+The rooms, from the top down. A module imports from its own room and from the rooms below it.
 
-    report        one HTML page of a store
+    report        the HTML report of a store
     comparison    two selections of results: ratios, intervals, verdicts
-    presets       tables by name: each answers one question for any store
-    metrics       cost, roofline, scaling, kernels, memory
-    reference     results that come with lmsweep: published numbers and measured stores
-    tables        rows and columns: pivots, listings, and their text in six formats
+    presets       named tables, each answering one question for any store
+    metrics       quantities derived from measurements: cost, roofline, scaling, kernels, memory
+    reference     results that ship with lmsweep: published numbers and measured stores
+    tables        pivots and listings, and how they are printed in six formats
     data          a store as a pandas table: statistics, selections, columns
 
-`notebooks` begins where the tables end.
+`notebooks` shows what can be done with the data beyond these tables.
 """
 
 import sys
 
 from lmsweep.trials.machine.interpreter import order_search_path
 
-# While we and the libraries that we need are imported, the user's folder, which may hold a random.py, is not looked at.
+# The user's folder may hold a random.py: it is taken off the search path while lmsweep and its libraries are imported.
 _search_path = sys.path.copy()
 order_search_path()
 try:
     from lmsweep.analysis.data.load import load
-    from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
+    from lmsweep.analysis.tables.pivot import Layout, Table, default_layout, pivot
     from lmsweep.analysis.tables.render import render
 finally:
     sys.path[:] = _search_path
 
-__all__ = ["Table", "default_layout", "load", "pivot", "render"]
+__all__ = ["Layout", "Table", "default_layout", "load", "pivot", "render"]

@@ -1,8 +1,8 @@
-"""Two selections of results: pairs, ratios with intervals, verdicts.
+"""Compares two selections of results: pairs of cells, ratios with intervals, verdicts.
 
-compare.py          pairs two selections cell by cell, and refuses what does not compare
-pairing.py          which result is compared with which
+compare.py          compares two selections cell by cell; the result of `lmsweep compare`
+pairing.py          pairs results, and refuses pairs that differ in other conditions
 tests.py            the statistics: interval of a ratio, test of a difference
-cell_verdicts.py    the verdict of each cell
-side_by_side.py     other people's numbers beside one's own; judges nothing
+cell_verdicts.py    numbers and verdict of each cell
+side_by_side.py     a store's times next to published or reference times, without a verdict
 """

@@ -1,4 +1,4 @@
-"""The numbers and the verdict of each cell of a comparison."""
+"""Computes the numbers and the verdict of each cell of a comparison."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,11 @@ SIDES = ("baseline", "contrast")
 
 
 def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Floats) -> pd.DataFrame:
-    """The columns of `Comparison.frame` beside the keys, for the cells in this order."""
+    """Return the columns of `Comparison.frame` other than the keys, one row per cell in the given order.
+
+    cells: rows of `cells_of_sides` with the columns `cell` and `side`; order: the values of `cell`; unit: of the
+    medians; least: the smallest difference that counts for each cell, as a share.
+    """
     count = len(order)
     place = pd.Series(np.arange(count), index=order)
     row = cells.assign(place=place.loc[cells["cell"]].to_numpy())
@@ -40,26 +44,26 @@ def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Float
         have[of_side["place"][of_side["median"].notna()], side] = True
     numbers["p"] = holm(numbers["p"])
     found = direction(numbers["ratio"], numbers["ratio_low"], numbers["ratio_high"], numbers["p"], least)
-    # Of zeros there is no ratio.
+    # Zeros have no ratio.
     ends = [medians[f"{name}{end}"] for name in SIDES for end in ("", LOW, HIGH)]
     found[np.isnan(found) & (np.ptp(ends, axis=0) == 0)] = 0
     larger, smaller = ("slower", "faster") if unit == "s" else ("more", "less")
     verdict = np.select(
         [~have.any(axis=1), have[:, 0] & ~have[:, 1], have[:, 1] & ~have[:, 0], found == 1, found == -1, found == 0],
-        ["no result", "failed", "mended", larger, smaller, "same"],
+        ["no result", "failed", "fixed", larger, smaller, "same"],
         "ambiguous",
     )
-    told = {}
+    columns = {}
     if processes.max(initial=0) > 1:
-        told["processes"] = [_told(*each) for each in zip(*processes, *spreads, strict=True)]
+        columns["processes"] = [_processes_text(*each) for each in zip(*processes, *spreads, strict=True)]
     flags = row.groupby("place")["flags"].agg(_together)
     return pd.DataFrame(
-        {**medians, **numbers, **told, "verdict": verdict, "flags": flags.reindex(range(count)).to_list()}
+        {**medians, **numbers, **columns, "verdict": verdict, "flags": flags.reindex(range(count)).to_list()}
     )
 
 
-def _told(baseline: float, contrast: float, of_baseline: float, of_contrast: float) -> str:
-    """How many processes each side has, and how far apart their medians lie."""
+def _processes_text(baseline: float, contrast: float, of_baseline: float, of_contrast: float) -> str:
+    """The number of processes on each side, and the spread of their medians in per cent."""
     sides = ((baseline, of_baseline), (contrast, of_contrast))
     return ", ".join(f"{k:.0f}" + (f" ({100 * spread:.2g} %)" if k > 1 else "") for k, spread in sides)
 
@@ -69,8 +73,9 @@ def _together(flags: pd.Series) -> tuple[str, ...]:
 
 
 def _batches(row: pd.DataFrame) -> Iterator[tuple[NDArray[np.int64], list[Floats]]]:
-    """Cells that have samples on both sides, those of one shape together: their places, and (pairs, processes, samples)
-    of either side. Processes of one side are taken to the length of the shortest.
+    """Groups of cells with samples on both sides and the same shape: their positions, and both sides' samples.
+
+    The samples of a side have shape (pairs, processes, samples); its processes are cut to the length of the shortest.
     """
     held = row[row["median"].gt(0)].sort_values(["place", "side"], kind="stable")
     if held["side"].nunique() < 2:

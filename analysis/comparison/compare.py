@@ -1,7 +1,8 @@
-"""Two selections of results, cell by cell: the ratio of their medians, and whether they differ."""
+"""Compares two selections of results cell by cell: the ratio of their medians, and whether they differ."""
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,54 +17,55 @@ from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.trials.spec.config import RequestError
 
 LEAST_ON_GPU, LEAST_ELSEWHERE = 0.02, 0.05
-"""Differences that count, as shares, where nothing else is asked for: the same program is seldom nearer to itself."""
+"""Default smallest differences that count, as shares; two runs of the same program often differ by this much."""
 
-VERDICTS = ("slower", "faster", "more", "less", "same", "ambiguous", "failed", "mended", "no result")
-"""slower, faster (of times), more, less (of other units): the contrast differs by at least the least difference.
-same: it surely differs by less. ambiguous: the samples do not tell. failed, mended: only the baseline, only the
-contrast has a result."""
+VERDICTS = ("slower", "faster", "more", "less", "same", "ambiguous", "failed", "fixed", "no result")
+"""slower, faster (times) and more, less (other units): the contrast differs by at least the smallest difference that
+counts. same: the difference is smaller, with 95 % confidence. ambiguous: the samples do not decide. failed, fixed: only
+the baseline, only the contrast has a result. no result: neither has one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What `compare` found."""
+    """The result of `compare`."""
 
     frame: pd.DataFrame
-    """One row per cell: its keys; `value`; the medians `baseline` and `contrast`, in the unit, and `ratio`, contrast /
+    """One row per cell: its keys; `value`; the medians `baseline` and `contrast` in `unit` and `ratio`, contrast /
     baseline, each with `_low` and `_high`, the ends of its 95 % interval; `p`, adjusted for the number of cells;
-    `verdict`, one of VERDICTS; `flags` of both sides."""
+    `processes`, the number on each side and the spread of their medians, if any side has several; `verdict`, one of
+    VERDICTS; `flags` of both sides."""
     keys: list[str]
-    """Columns that tell the cells apart."""
+    """Columns that distinguish the cells."""
     unit: str
+    """Unit of the medians."""
     conditions: dict[str, str]
-    """What all cells have in common."""
+    """Keys that have the same value in all cells, and the value."""
     title: str
+    """The caption of the table."""
     unpaired: tuple[int, int]
-    """Cells of the baseline, and of the contrast, that the other side does not have."""
+    """Number of cells that only the baseline has, and that only the contrast has."""
     least: tuple[float, ...]
-    """Differences that counted, as shares."""
-    doubts: tuple[str, ...]
-    """What the numbers of processes and samples leave open, as sentences."""
+    """Smallest differences that count, as shares."""
+    warnings: tuple[str, ...]
+    """Sentences about what too few processes or samples leave undecided."""
 
     def listing(self) -> Listing:
-        """For `analysis.render`."""
+        """Return the comparison as a table for `lmsweep.analysis.render`."""
         counts = Counter(self.frame["verdict"])
         found = ", ".join(f"{counts[word]} {word}" for word in VERDICTS if counts[word])
         counted = " or ".join(f"{100 * least:g} %" for least in self.least)
         cells = f"{len(self.frame)} cell{'s' if len(self.frame) > 1 else ''}"
-        notes = [f"{cells}: {found}. A difference counts from {counted} on."]
+        notes = [f"{cells}: {found}. The smallest difference that counts is {counted}."]
         if any(self.unpaired):
-            notes.append(
-                f"Without a counterpart: {self.unpaired[0]} of the baseline, {self.unpaired[1]} of the contrast."
-            )
-        notes += self.doubts
+            notes.append(f"Unpaired cells: {self.unpaired[0]} in the baseline, {self.unpaired[1]} in the contrast.")
+        notes += self.warnings
         return Listing(
             title=self.title,
             frame=self.frame,
             keys=self.keys,
             units={"baseline": self.unit, "contrast": self.unit, "ratio": "1", "p": "1"},
             together=("baseline", "contrast"),
-            marked="verdict",  # they are doubts about either side
+            marked="verdict",  # the flags are of both sides
             conditions=self.conditions,
             notes=notes,
         )
@@ -79,15 +81,15 @@ def compare(
     values: list[str] | None = None,
     least: float | None = None,
 ) -> Comparison:
-    """Compares rows of `lmsweep.load(..., pooled=False)`: each ok attempt of a measurement is one process.
+    """Compare two selections of rows of `lmsweep.load(..., pooled=False)`; each successful attempt is one process.
 
-    between: what the sides read in the keys that tell them apart, for the title; these keys, what follows from them and
-    `across` may differ, nothing else. stores: what the sides come from, for the title, where that is two. values:
-    `phase.metric`, all of one unit, smaller being better. least: the least difference that counts, a share; None is 2 %
-    on GPUs and 5 % elsewhere.
+    between: the keys that distinguish the sides, each with its value in the baseline and in the contrast. Only these
+    keys, the keys they determine, and `across` may differ. stores: the names of both stores if there are two, for the
+    title. values: `phase.metric`, all of one unit, smaller being better. least: the smallest difference that counts,
+    as a share; None is 2 % on GPUs and 5 % elsewhere.
 
-    Raises RequestError where anything else differs, where one side has several results for one cell, and where nothing
-    can be compared.
+    Raises RequestError if the sides differ in any other key, if one side has several results for one cell, and if no
+    cells can be paired.
     """
     for name in (*between, *across):
         check_key(name, "--across" if name in across else "--baseline")
@@ -106,7 +108,7 @@ def compare(
     cells = cells[cells["cell"].isin(paired)]
     units = cells["unit"].dropna().unique()
     if len(units) > 1:
-        raise RequestError(f"--value: values of one unit can be compared at a time, not {' and '.join(units)}")
+        raise RequestError(f"--value: all values must have the same unit, but these have {' and '.join(units)}")
 
     first = cells.drop_duplicates("cell")
     size = "model" if first["model"].notna().any() else "d_model"
@@ -132,34 +134,44 @@ def compare(
         title=f"{'; '.join(sides_told) or 'contrast against baseline'}: ratio of medians and 95 % interval",
         unpaired=unpaired,
         least=tuple(sorted(set(floors.tolist()))),
-        doubts=_doubts(cells, len(first)),
+        warnings=_warnings(cells, len(first)),
     )
 
 
-def select_sides(
-    frame: pd.DataFrame, baseline: dict[str, str], contrast: dict[str, str]
-) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, tuple[str, str]]]:
-    """Both sides of one store's rows, and `between` of `compare`. Raises RequestError where they are the same."""
+class Sides(NamedTuple):
+    """The arguments of `compare` for two selections from one store."""
+
+    baseline: pd.DataFrame
+    contrast: pd.DataFrame
+    between: dict[str, tuple[str, str]]
+
+
+def select_sides(frame: pd.DataFrame, baseline: dict[str, str], contrast: dict[str, str]) -> Sides:
+    """Select both sides of a comparison by their keys. Raises RequestError if both selections are the same."""
     if baseline == contrast:
         raise RequestError("--baseline and --contrast are the same: give keys in which they differ, as key=value")
     names = dict.fromkeys((*baseline, *contrast))
     between = {name: (baseline.get(name, "any"), contrast.get(name, "any")) for name in names}
-    return select(frame, baseline, option="--baseline"), select(frame, contrast, option="--contrast"), between
+    return Sides(
+        baseline=select(frame, baseline, option="--baseline"),
+        contrast=select(frame, contrast, option="--contrast"),
+        between=between,
+    )
 
 
-def _doubts(cells: pd.DataFrame, count: int) -> tuple[str, ...]:
-    measured = cells[cells["min"] < cells["max"]]  # what never varies leaves no doubt
+def _warnings(cells: pd.DataFrame, count: int) -> tuple[str, ...]:
+    measured = cells[cells["min"] < cells["max"]]  # constant samples need no statistics
     of_side = measured.groupby(["cell", "side"])["n"].agg(["size", "sum"])
-    doubts = []
+    found = []
     if len(of_side) and of_side["size"].min() == 1:
-        doubts.append(
-            "Cells with one process on a side: what differs from process to process is not in their intervals. "
+        found.append(
+            "Cells with one process on a side: their intervals do not include variation between processes. "
             "`lmsweep run --fresh` adds a process."
         )
     samples = of_side["sum"].groupby("cell").agg(["min", "size"]).query("size == 2")["min"]
     if len(samples) and count * least_p(int(samples.median())) >= SIGNIFICANCE:
-        doubts.append(
-            f"{count} cells of {int(samples.median())} samples a side: whatever they are, so many cells make no single "
-            "difference certain. Narrow them with --where, or give more measure_steps."
+        found.append(
+            f"{count} cells with {int(samples.median())} samples per side: after correction for so many cells, no "
+            "difference can be significant. Select fewer cells with --where, or raise measure_steps."
         )
-    return tuple(doubts)
+    return tuple(found)

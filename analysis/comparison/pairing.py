@@ -1,4 +1,4 @@
-"""Which results of two selections are compared with which, and why some are not."""
+"""Pairs the results of two selections, and refuses pairs that differ in more than was asked for."""
 
 import pandas as pd
 
@@ -9,7 +9,7 @@ from lmsweep.analysis.data.selection import cells_of, usual_values
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import RequestError
 
-# What cannot be equal where the first is not.
+# Key -> keys that may differ wherever it does.
 _FOLLOWS: dict[str, tuple[str, ...]] = {
     "model": ("d_model", "d_ff", "num_layers", "num_heads"),
     "device_name": ("device_memory",),
@@ -19,22 +19,23 @@ _FOLLOWS: dict[str, tuple[str, ...]] = {
 
 
 def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFrame:
-    """A row for each value of each process of either side (the column `side` is 0 or 1), and for what failed.
+    """Return a row for each value of each process, and for each failure; values: None is those usually shown.
 
-    Raises RequestError where there is none.
+    whole: the rows of both sides; their column `side` is 0 or 1. Raises RequestError if there are none, and for a
+    derived value.
     """
     if whole.empty:
-        raise RequestError("there is nothing to compare: no result is left on either side")
+        raise RequestError("there is nothing to compare: neither side has any results")
     for value in values or ():
         if value.partition(".")[2] in DERIVED_FROM:
-            raise RequestError(f"--value {value}: it follows from a stored one; compare that, such as step.time")
+            raise RequestError(f"--value {value}: this value is derived; compare the stored one, such as step.time")
     chosen = values or usual_values(whole)
     cells = pd.concat([cells_of(whole, whole, value) for value in chosen], ignore_index=True)
     return rows_that_count(cells, within=("side", "value"))
 
 
 def may_differ(cells: pd.DataFrame, names: tuple[str, ...]) -> set[str]:
-    """These keys, and those that cannot be equal where they are not."""
+    """Return these keys and all keys that they determine."""
     free = {*names, *(follower for name in names for follower in _FOLLOWS.get(name, ()))}
     if "device_name" in names and cells["device"].nunique() > 1:
         free |= {"device", *_FOLLOWS["device"]}
@@ -42,7 +43,7 @@ def may_differ(cells: pd.DataFrame, names: tuple[str, ...]) -> set[str]:
 
 
 def check_one_result(cells: pd.DataFrame) -> None:
-    """Raises RequestError where processes that would be taken for one measurement's are those of several."""
+    """Raise RequestError if the processes of one cell and side belong to different measurements."""
     for side, name in enumerate(("baseline", "contrast")):
         of_side = cells[cells["side"] == side]
         groups = of_side.groupby("cell")
@@ -57,8 +58,9 @@ def check_one_result(cells: pd.DataFrame) -> None:
 
 
 def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> None:
-    """Raises RequestError where the same configuration is on both sides, but nowhere in the same environment, and where
-    no cell is on both sides.
+    """Raise RequestError if a configuration is on both sides, but never in the same environment, or if none is.
+
+    identity: the columns that must be equal within a pair; paired: the cells that both sides have.
     """
     settings = [name for name in identity if name not in ENVIRONMENT_FIELDS]
     configuration = cells.groupby(settings, dropna=False).ngroup()
@@ -68,18 +70,18 @@ def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> N
     if len(strangers):
         names = [name for name in identity if name in ENVIRONMENT_FIELDS and _differ(strangers, name)]
         raise RequestError(
-            f"the sides differ in more than was asked for: {_by_side(strangers, names)}. Choose with --where, or "
-            f"compare these too with --baseline {names[0]}=... --contrast {names[0]}=..., or accept it with "
+            f"the sides differ in more than was asked for: {_by_side(strangers, names)}. Pick one value with --where, "
+            f"compare them with --baseline {names[0]}=... --contrast {names[0]}=..., or allow the difference with "
             f"--across {','.join(names)}"
         )
     if not paired:
         names = [name for name in settings if name != "value" and _differ(cells, name)]
-        why = f"they differ in {_by_side(cells, names)}" if names else "no combination is on both sides"
-        raise RequestError(f"nothing can be compared: {why}")
+        why = f"they differ in {_by_side(cells, names)}" if names else "they have no configuration in common"
+        raise RequestError(f"the two sides cannot be compared: {why}")
 
 
 def _differ(cells: pd.DataFrame, name: str) -> bool:
-    """Whether no reading of the key is on both sides."""
+    """Whether the sides have no value of the key in common."""
     readings = [set(map(label, cells.loc[cells["side"] == side, name].unique())) for side in (0, 1)]
     return not readings[0] & readings[1]
 

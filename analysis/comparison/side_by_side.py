@@ -1,6 +1,6 @@
-"""A store's times beside those of others: the published reports, the reference stores, another store.
+"""Lists a store's times side by side with published ones, or with those of a reference or any other store.
 
-Nothing is joined that is not named: each line says in what its two numbers were measured differently.
+Each line names every condition under which its two numbers were measured differently.
 """
 
 import pandas as pd
@@ -19,35 +19,36 @@ from lmsweep.trials.store.store import Store
 PUBLISHED = "published"
 
 _SAME = ["workload", "part", "model", "d_model", "context_length"]
-"""What two numbers must share to stand on one line; d_model where there is no whole model."""
+"""Columns in which two numbers must agree to share a line; d_model if there is no whole model."""
 
 _TOLD = ("device_name", "device", "device_memory", "d_ff", "num_layers", "num_heads", "workload", "mode", *_SAME)
-"""What a line tells in columns of its own, or follows from them."""
+"""Columns that a line shows, or that these determine."""
 
 _OTHER_KERNELS = (
-    "kernels: the 2025 course's model, which these reports are about, computes the same, but not by the same kernels: "
-    "its linear layers are einsums (285 operations in a forward pass of two layers, 225 here), and each weight "
-    "gradient is copied once more"
+    "kernels: these reports measured the model of the 2025 course, which computes the same function with different "
+    "kernels: its linear layers are einsums (285 operations in a forward pass of two layers, 225 here), and each "
+    "weight gradient is copied once more"
 )
 
-_QUIET = ("repeated", "derived")
-"""Caveats of rows that are left out."""
+_LEFT_OUT = ("repeated", "derived")
+"""Rows with these caveats are left out."""
 
 
 def reference_names() -> list[str]:
-    """What `beside` knows by name: `published`, and the folders of stores in `lmsweep.analysis.reference`."""
+    """Return the names that `beside` accepts: `published`, and the stores of `lmsweep.analysis.reference`."""
     return [PUBLISHED, *stores()]
 
 
 def beside(frame: pd.DataFrame, name: str) -> Listing:
-    """Each time of a training step's parts, and of attention alone, that has a counterpart under this name.
+    """Return the times of the parts of a training step, and of attention alone, that have a counterpart elsewhere.
 
-    frame: of `lmsweep.load`. name: one of `reference_names`, or the location of a store. A line for each pair of the
-    same part of the same model, or the same attention, at the same context: columns the keys of mine; `mine`; `source`
-    and `hardware` of the other; `theirs`; `ratio`, theirs / mine; `differs`, every other condition that is not the same
-    or that the other does not state; `caveats`, words of `lmsweep.analysis.reference.CAVEATS`. Both times in seconds.
+    frame: rows of `lmsweep.load`. name: one of `reference_names`, or the location of a store. There is a line for each
+    pair with the same part of the same model, or the same attention, at the same context length. Columns: the keys of
+    this store; `mine` (seconds); `source` and `hardware` of the other result; `theirs` (seconds); `ratio`, theirs /
+    mine; `differs`, every other condition that differs or that the other source does not state; `caveats`, words of
+    `lmsweep.analysis.reference.CAVEATS`.
 
-    Raises RequestError where there is no such store, and where nothing has a counterpart.
+    Raises RequestError if there is no such store, and if no result has a counterpart.
     """
     mine = _times(frame)
     theirs = _published() if name == PUBLISHED else _of_store(name)
@@ -55,8 +56,8 @@ def beside(frame: pd.DataFrame, name: str) -> Listing:
     pairs = pairs[_compatible(pairs)]
     if pairs.empty:
         raise RequestError(
-            f"nothing of {name} is of the same model, context, precision, compilation and attention as a time of the "
-            f"store, which has: {', '.join(sorted(mine['place'].str.replace('/', ' at ').unique()))}"
+            f"{name} has no time with the model, context length, precision, compilation and attention of a time in the "
+            f"store, which has {', '.join(sorted(mine['place'].str.replace('/', ' at ').unique()))}"
         )
     pairs["differs"] = [_differences(line, published=name == PUBLISHED) for _, line in pairs.iterrows()]
     pairs["ratio"] = pairs["theirs"] / pairs["median"]
@@ -68,7 +69,7 @@ def beside(frame: pd.DataFrame, name: str) -> Listing:
     if name == PUBLISHED and (pairs["workload"] == "timing").any():
         notes.append(_OTHER_KERNELS)
     return Listing(
-        title=f"Times beside those of {name}; ratio: theirs / mine",
+        title=f"Times side by side with {name}; ratio: theirs / mine",
         frame=pairs[[*keys, *shown, "differs", "caveats"]],
         keys=keys,
         units={"mine": "s", "theirs": "s", "ratio": "1"},
@@ -79,7 +80,7 @@ def beside(frame: pd.DataFrame, name: str) -> Listing:
 
 
 def _times(frame: pd.DataFrame) -> pd.DataFrame:
-    """Ok times of the parts of steps and of attention alone; `place` is the model and the context."""
+    """Successful times of the parts of steps and of attention alone; `place` is the model and the context length."""
     alone = frame[(frame["workload"] == "attention") & (frame["metric"] == "time")]
     parts = parts_of_step(frame).drop_duplicates([*DISTINGUISHING_COLUMNS, "phase"], keep="last")
     both = ok_rows(pd.concat([parts, alone], ignore_index=True))
@@ -98,7 +99,7 @@ def _of_store(name: str) -> pd.DataFrame:
     location = stores().get(name, name)
     if location == name and not Store(name).exists():
         raise RequestError(
-            f"--with {name}: no store is there, and nothing is called so{choices(name, reference_names())}"
+            f"--with {name}: there is neither a store nor a reference of this name{choices(name, reference_names())}"
         )
     rows = _times(load(location))
     rows = rows.assign(source=name, hardware=rows["device_name"], caveats="")
@@ -108,8 +109,8 @@ def _of_store(name: str) -> pd.DataFrame:
 def _published() -> pd.DataFrame:
     rows = published()
     rows = rows[(rows["metric"] == "time") & (rows["unit"] == "s") & (rows["status"] == "ok")]
-    rows = rows[~rows[list(_QUIET)].any(axis="columns") & rows["workload"].isin(["timing", "attention"])]
-    rows = rows[~rows["table"].str.endswith("prose")]  # times of all iterations together, of some kernels, and the like
+    rows = rows[~rows[list(_LEFT_OUT)].any(axis="columns") & rows["workload"].isin(["timing", "attention"])]
+    rows = rows[~rows["table"].str.endswith("prose")]  # totals of all iterations, times of some kernels, and the like
     rows = rows.assign(part=rows["phase"], place=_place(rows), theirs=rows["value"])
     rows = rows.assign(theirs_low=float("nan"), theirs_high=float("nan"))
     words = [", ".join(word for word in CAVEATS if getattr(row, word)) for row in rows.itertuples()]
@@ -122,7 +123,7 @@ def _published() -> pd.DataFrame:
 
 
 def _compatible(pairs: pd.DataFrame) -> pd.Series:
-    """Whether precision, compilation and attention can be the same; where they are not stated, those of a plain run."""
+    """Whether precision, compilation and attention may be equal; unstated ones are taken to be those of a plain run."""
     there = {name: pairs[f"{name}_there"] for name in ("precision", "compile", "attention")}
     full = pairs["precision"].isin(["fp32", "tf32"])
     same = (there["precision"].isna() & full) | (there["precision"] == pairs["precision"])
@@ -136,7 +137,7 @@ def _compatible(pairs: pd.DataFrame) -> pd.Series:
 
 
 def _differences(line: pd.Series, *, published: bool) -> str:
-    """What is not the same there, with what it is there, and what is not stated."""
+    """The conditions that differ, with their value in the other source, and those that it does not state."""
     stated = ("batch_size", "precision", "compile", "attention", "warmup_steps", "measure_steps")
     names = stated if published else [name for name in DISTINGUISHING_COLUMNS if name not in _TOLD]
     there = {name: line[f"{name}_there"] for name in names}

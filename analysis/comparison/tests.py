@@ -1,11 +1,11 @@
-"""Whether two measurements differ: the ratio of their medians with its interval, and a test corrected for their number.
+"""Tests whether two measurements differ: interval of the ratio of medians, and a rank test corrected by Holm's method.
 
-A measurement is a (processes, samples) matrix; the functions take many pairs of one shape at once. A difference is
-called where three things hold: the medians differ by at least as much as matters; the test of Mann and Whitney, on
-ranks, so that nothing is assumed about the shape of the noise, finds it although so many pairs were looked at (Holm);
-and the interval of the ratio leaves out 1. Only the interval knows that neighbouring samples resemble each other, and
-that those of one process do: it is what keeps equal things from being called different.
-tests/comparison/test_compare.py simulates how often each goes wrong.
+A measurement is a (processes, samples) matrix; the functions take many pairs of one shape at once. Two measurements
+are called different if three conditions hold. The medians differ by at least the smallest difference that counts. The
+Mann-Whitney test, which assumes nothing about the distribution of the noise, is significant after Holm's correction for
+the number of pairs. The interval of the ratio excludes 1. Only the interval accounts for correlation between
+neighbouring samples and within processes, so it is what keeps false positives rare.
+tests/comparison/test_compare.py simulates the error rates.
 """
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import mannwhitneyu
 
 from lmsweep.analysis.data.processes import spread_of_medians, student, within_processes
+from lmsweep.analysis.tables.ratios import RatioInterval
 from lmsweep.trials.analytic.median_interval import (
     FEWEST,
     Floats,
@@ -23,33 +24,34 @@ from lmsweep.trials.analytic.median_interval import (
 )
 
 SIGNIFICANCE = 0.05
-"""Probability that a comparison of equal things calls any of them different, if their samples are independent."""
+"""Family-wise error rate: probability that a comparison of equal, independent samples calls any pair different."""
 
 FURTHEST = 1.5
-"""Times the distance to the outermost samples that the interval of a ratio reaches at most. Ten samples cannot tell
-neighbours that are nearly the same from a few that happen to be alike: without a limit they find no difference."""
+"""The interval of a ratio reaches at most this many times as far as the outermost samples. Ten samples cannot tell high
+autocorrelation from chance: without a limit their intervals would be too wide to find any difference."""
 
 _NORMAL = 1.96
-"""Standard deviations on either side of the mean that hold 95 % of a normal distribution."""
+"""Half width of a 95 % interval of a normal distribution, in standard deviations."""
 
 
 def median_of_processes(samples: Floats) -> Floats:
-    """The median over processes of each process's median; samples: (pairs, processes, samples)."""
+    """Return the median over processes of each process's median; samples has shape (pairs, processes, samples)."""
     return np.median(np.median(samples, axis=2), axis=1)
 
 
-def ratio_of_medians(baseline: Floats, contrast: Floats) -> tuple[Floats, Floats, Floats]:
-    """contrast / baseline and its 95 % interval; both (pairs, processes, samples), all positive.
+def ratio_of_medians(baseline: Floats, contrast: Floats) -> RatioInterval:
+    """Return contrast / baseline and its 95 % interval; both have shape (pairs, processes, samples) and are positive.
 
-    On the scale of logarithms. Of one process each: `_within`. Where a side has several: Student's, with the spread
-    between the processes of both sides together, and nowhere less than what differs within them.
+    The interval is computed on a logarithmic scale. With one process on each side it is `_within`. With several it is
+    Student's t, with the variance between processes pooled over both sides, and at least as wide as the variation
+    within the processes implies.
     """
     sides = [np.log(baseline), np.log(contrast)]
     processes = [side.shape[1] for side in sides]
     ratio = median_of_processes(contrast) / median_of_processes(baseline)
     if max(processes) == 1:
         below, above = _within(sides[0][:, 0], sides[1][:, 0])
-        return ratio, ratio * np.exp(-below), ratio * np.exp(above)
+        return RatioInterval(ratio=ratio, low=ratio * np.exp(-below), high=ratio * np.exp(above))
     medians = [np.median(side, axis=2) for side in sides]
     freedom = sum(processes) - 2
     squares = sum(((of_side - of_side.mean(axis=1, keepdims=True)) ** 2).sum(axis=1) for of_side in medians)
@@ -62,13 +64,13 @@ def ratio_of_medians(baseline: Floats, contrast: Floats) -> tuple[Floats, Floats
     if all(side.shape[2] > 1 for side in sides):
         one, other = (_distances(side) for side in sides)
         below, above = (np.maximum(between, np.hypot(one[1 - end], other[end])) for end in (0, 1))
-    return ratio, ratio * np.exp(-below), ratio * np.exp(above)
+    return RatioInterval(ratio=ratio, low=ratio * np.exp(-below), high=ratio * np.exp(above))
 
 
 def p_values(baseline: Floats, contrast: Floats) -> Floats:
-    """Two-sided probability of ranks as different as these if nothing differs; both (pairs, processes, samples).
+    """Return the two-sided p-values of the Mann-Whitney test; both arguments have shape (pairs, processes, samples).
 
-    Where neither side varies at all, as bytes do not, what differs differs: 0.
+    If neither side varies, as numbers of bytes do not, p is 0 for different values and 1 for equal ones.
     """
     one, other = (side.reshape(len(side), -1) for side in (baseline, contrast))
     constant = (one == one[:, :1]).all(axis=1) & (other == other[:, :1]).all(axis=1)
@@ -79,13 +81,13 @@ def p_values(baseline: Floats, contrast: Floats) -> Floats:
 
 
 def least_p(n: int) -> float:
-    """The smallest probability that n samples a side can have: all of one side below all of the other."""
+    """Return the smallest possible p-value with n samples per side: all of one side lie below all of the other."""
     one = np.arange(n, dtype=np.float64)
     return float(mannwhitneyu(one, one + n, method="asymptotic").pvalue)
 
 
 def holm(p: Floats) -> Floats:
-    """Probabilities adjusted for their number: Holm, Scandinavian Journal of Statistics 6 (1979). NaN stays NaN."""
+    """Return p-values adjusted for their number (Holm, Scandinavian Journal of Statistics 6, 1979). NaN stays NaN."""
     known = np.flatnonzero(~np.isnan(p))
     order = known[np.argsort(p[known])]
     adjusted = np.full(len(p), np.nan)
@@ -94,10 +96,11 @@ def holm(p: Floats) -> Floats:
 
 
 def direction(ratio: Floats, low: Floats, high: Floats, p: Floats, least: Floats) -> NDArray[np.float64]:
-    """1 where contrast is larger by at least `least` (a share), -1 where it is smaller by as much, 0 where the whole
-    interval is nearer to 1 than that, and NaN where the samples do not tell. p: adjusted by `holm`.
+    """Return the direction of each difference: 1, -1, 0 or NaN.
 
-    Smaller by 2 % is 1 / 1.02, so that exchanging the sides exchanges the verdicts.
+    1: the contrast is larger by at least `least`, a share. -1: it is smaller by at least as much. 0: the whole interval
+    is closer to 1. NaN: the samples do not decide. p: adjusted by `holm`. Smaller by 2 % means 1 / 1.02, so that
+    exchanging the sides exchanges the verdicts.
     """
     found = np.full(len(ratio), np.nan)
     found[(low > 1 / (1 + least)) & (high < 1 + least)] = 0
@@ -108,11 +111,11 @@ def direction(ratio: Floats, low: Floats, high: Floats, p: Floats, least: Floats
 
 
 def _within(baseline: Floats, contrast: Floats) -> tuple[Floats, Floats]:
-    """How far below and above the difference of medians of two (rows, n) matrices its interval reaches.
+    """Distances from the difference of medians of two (rows, n) matrices to the ends of its 95 % interval.
 
-    Neighbours are taken to be as alike on one side as on the other, so that both tell of it; for every rho there may
-    be, the distances of both intervals are added in quadrature (Donner and Zou, Statistical Methods in Medical
-    Research 21, 2012). A side reaches no further than FURTHEST times the distance to its outermost samples.
+    Both sides are assumed to have the same autocorrelation rho, so both contribute to its estimate. For each possible
+    rho the distances of both intervals are added in quadrature (Donner and Zou, Statistical Methods in Medical Research
+    21, 2012). A side reaches no further than FURTHEST times the distance to its outermost samples.
     """
     sides = (baseline, contrast)
     fewest = min(side.shape[1] for side in sides)
@@ -140,7 +143,7 @@ def _within(baseline: Floats, contrast: Floats) -> tuple[Floats, Floats]:
 
 
 def _distances(side: Floats) -> tuple[Floats, Floats]:
-    """How far below and above the median of processes is uncertain by what differs within them."""
+    """Uncertainty of the median of processes, below and above it, that stems from the variation within them."""
     pairs, processes, n = side.shape
     median, low, high = (end.reshape(pairs, processes) for end in intervals(side.reshape(-1, n)))
     return within_processes(median - low), within_processes(high - median)

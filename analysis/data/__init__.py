@@ -1,9 +1,9 @@
-"""A store as a pandas table: its rows, their statistics, and the columns that tell them apart.
+"""A store as a pandas table: its rows, their statistics, and the columns that distinguish them.
 
-load.py           every stored row with its statistics
-sample_stats.py   median, interval, outliers of many series at once
-processes.py      several processes that measured the same, as one result
-columns.py        which columns tell results apart, and in which order they go
-selection.py      which rows a table or a comparison is made from
-results.py        the tables of one store, each read when first asked for
+load.py           reads every stored row and adds its statistics
+sample_stats.py   median, interval and outliers of many series at once
+processes.py      pools processes that measured the same configuration into one result
+columns.py        the columns that distinguish results, and the order of their values
+selection.py      selects the rows that a table or a comparison is made from
+results.py        the tables of one store, each read on first use
 """

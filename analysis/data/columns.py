@@ -1,4 +1,4 @@
-"""The columns by which results are told apart: which there are, how their values read, and in which order they go."""
+"""The columns that distinguish results: their names, how their values are printed, and how they are sorted."""
 
 import re
 from collections.abc import Hashable
@@ -19,25 +19,25 @@ from lmsweep.trials.spec.workloads import BUILT_IN
 _CONTENTS = ("phase", "metric", "unit", "samples", "warmup_samples", "status", "flags", "error", "reason", "artifact")
 
 KEY_COLUMNS: tuple[str, ...] = tuple(name for name in schema_of(Record).names if name not in _CONTENTS)
-"""Columns that can be rows or columns of a table, or be chosen by."""
+"""Columns that can be rows, columns or conditions of a table."""
 
 DISTINGUISHING_COLUMNS: tuple[str, ...] = (
     *(name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] != "limit"),
     *ENVIRONMENT_FIELDS,
     "workload",
 )
-"""Two results that agree in all of these measure the same thing in the same environment."""
+"""Two results that agree in all of these columns measure the same configuration in the same environment."""
 
 NO_VALUE = "-"
-"""How a null reads, and a cell for which the store holds nothing."""
+"""Printed for a null, and for a cell that has no result in the store."""
 
 PARTS = ("inference", "forward", "backward", "forward_backward", "optimizer", "backward_optimizer", "step")
-"""What a training step is taken to in `lmsweep.analysis.presets`."""
+"""The parts of a training step that `lmsweep.analysis.presets` shows, in the order in which it shows them."""
 DDP_TIMES = (
     *("step.time", "local_step.time", "communication.exposed_time"),
     *("communication.busy_time", "communication.overlap_time"),
 )
-"""What a data-parallel step is taken to there."""
+"""The times of a data-parallel step that `lmsweep.analysis.presets` shows."""
 
 _VALUE_ORDER: dict[str, tuple[Any, ...]] = {
     name: get_args(hint) for name, hint in get_type_hints(TrialConfig).items() if get_origin(hint) is Literal
@@ -45,17 +45,17 @@ _VALUE_ORDER: dict[str, tuple[Any, ...]] = {
 
 
 def check_key(name: str, option: str) -> None:
-    """Raises RequestError where no column has this name."""
+    """Raise RequestError, naming the command-line option, unless `name` is one of KEY_COLUMNS."""
     if name in KEY_COLUMNS:
         return
     if name in _CONTENTS:
-        raise RequestError(f"{option} {name}: that is what the cells hold; choose it with --value PHASE.METRIC")
+        raise RequestError(f"{option} {name}: the cells show this column; choose values with --value PHASE.METRIC")
     raise RequestError(f"{option} {name}: no such column{choices(name, KEY_COLUMNS)}")
 
 
-def label(value: Any) -> str:
-    """How a key's value reads in a table and on the command line."""
-    if pd.isna(value):
+def label(value: object) -> str:
+    """The text of a key's value in a table and on the command line."""
+    if is_null(value):
         return NO_VALUE
     if isinstance(value, bool | np.bool_):
         return "true" if value else "false"  # as a sweep file has it
@@ -63,15 +63,17 @@ def label(value: Any) -> str:
 
 
 def natural_ranks(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
-    """A rank for each row by its value of one key: models by their number of parameters, numbers as numbers, words in
-    the order in which the vocabulary lists them, other text with the numbers in it as numbers; nulls first.
+    """Rank the rows by their value of one key, from 0; equal values share a rank and nulls come first.
+
+    Models are ordered by their number of parameters, numbers by size, the values of a fixed vocabulary as
+    `TrialConfig` lists them, and other text with the numbers inside it compared as numbers.
     """
     codes, values = pd.factorize(frame[name], use_na_sentinel=False)
     order = _VALUE_ORDER.get(name, ())
     parameters = _parameters_of_models(frame) if name == "model" else {}
 
     def sort_key(value: Any) -> tuple[Any, ...]:
-        if pd.isna(value):
+        if is_null(value):
             return (0,)
         if value in parameters:
             return 1, parameters[value], value
@@ -82,6 +84,11 @@ def natural_ranks(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
     ranks = np.empty(len(values), dtype=np.int64)
     ranks[sorted(range(len(values)), key=lambda i: sort_key(values[i]))] = np.arange(len(values))
     return ranks[codes]
+
+
+def is_null(value: object) -> bool:
+    """Whether the value of a key column is null."""
+    return bool(pd.isna(value))  # type: ignore[call-overload]  # a cell of a key column is a scalar
 
 
 def _text_key(text: str) -> list[tuple[int, Any]]:

@@ -1,4 +1,4 @@
-"""From a store to a table of results: every stored row, and what follows from it."""
+"""Reads a store into a table of results: every stored row, its statistics and its derived speeds."""
 
 import shlex
 import warnings
@@ -19,50 +19,54 @@ from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, Precision, Re
 from lmsweep.trials.store.store import Store
 
 SPEED_UNITS = {"tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "mfu": "share"}
-"""Derived columns that say how fast a phase was, and their units; a share is of 1."""
+"""Derived columns that tell how fast a phase was, and their units; a share is a fraction of 1."""
 
 DERIVED_FROM = dict.fromkeys(SPEED_UNITS, "time") | {"energy_per_token": "energy"}
-"""Derived columns, and the stored metric of the rows that have them."""
+"""Derived columns, and the stored metric that each is derived from."""
 
-# The precision whose peak a product is held against: by its type, and for float32 by how float32 was computed.
+# The precision whose peak FLOP/s apply to a matrix product: by its dtype, and for float32 by how it was computed.
 _PRECISION_OF_TYPE: dict[str | None, Precision] = {"bfloat16": "bf16", "float16": "fp16"}
 _PRECISION_OF_FLOAT32: dict[str | None, Precision] = {"ieee": "fp32", "tf32": "tf32", "bf16": "bf16"}
 
 _DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items() if f.default is not None and name not in AUTO_FIELDS}
-"""What a null means in a row that was stored before the field existed: identifiers leave out what is at its default."""
+"""The value of a field in rows stored before the field existed. Identifiers leave out fields at their default, so these
+rows keep theirs."""
 
 
 def load(store: str | Store, *, pooled: bool = True) -> pd.DataFrame:
-    """Every value of the store's measurements under the names of `lmsweep.trials.results.record.Record`, and derived
-    columns.
+    """Return the measurements of a store, one row for each value, with statistics and derived columns.
 
-    `n`, `median`, `low`, `high`, `mean`, `std`, `min`, `max`, `outliers`: of `samples`, in the row's unit (see
-    `lmsweep.analysis.data.sample_stats`; low..high is the 95 % interval of the median). For the metric `time` of the
-    phases forward, backward and step of a whole model, and of forward and backward of attention alone:
-    `tokens_per_second`; `flops`, the FLOPs of one iteration's phase, matrix products only, over all s² scores also
-    where attention is causal; `tflops`, in TFLOP/s; `mfu`, the share of the datasheet's peak, NaN for a device or
-    arithmetic whose peak is not known. For the metric `energy`: `energy_per_token`, in joules. These five are at the
-    median.
+    The stored columns have the names of `lmsweep.trials.results.record.Record`. Added columns:
 
-    pooled: the processes that measured the same are one row (`lmsweep.analysis.data.processes.pool`); `processes` says
-    how many there are, `spread` how far apart their medians lie, as a share, `process_lengths` how many of `samples`
-    are whose. False keeps every attempt's own rows, those of superseded failures too.
+    - `n`, `median`, `low`, `high`, `mean`, `std`, `min`, `max`, `outliers`: statistics of `samples` in the row's unit;
+      low..high is the 95 % interval of the median (see `lmsweep.analysis.data.sample_stats`).
+    - `processes`, `spread`, `process_lengths`: the number of processes, the range of their medians as a share of the
+      median, and how many of `samples` each process contributed.
+    - On rows of the metric `time` (forward, backward and step of a whole model; forward and backward of attention
+      alone), computed from the median: `tokens_per_second`; `flops`, the FLOPs of the phase in one iteration, counting
+      matrix products only and all s² scores even with a causal mask; `tflops`, in TFLOP/s; `mfu`, the share of the
+      datasheet's peak, NaN if the peak of the device or of the arithmetic is unknown.
+    - On rows of the metric `energy`: `energy_per_token`, in joules.
 
-    Lists stay in Arrow (a cell of `samples` reads as a list); integers are nullable; the columns of AUTO_FIELDS hold
-    numbers and the word auto. Files that cannot be read are
-    left out with a warning each. Raises RequestError where there is no store or a newer lmsweep wrote it.
+    pooled: combine the processes that measured the same configuration into one row
+    (`lmsweep.analysis.data.processes.pool`). False keeps the rows of every attempt, superseded failures included.
+
+    Lists stay in Arrow (a cell of `samples` reads as a list), integers are nullable, and the columns of AUTO_FIELDS
+    hold numbers and the word "auto". Unreadable files are left out, each with a warning. Raises RequestError if there
+    is no store or a newer lmsweep wrote it.
     """
     store = Store(store) if isinstance(store, str) else store
     if not store.exists():
         there = store.location
         raise RequestError(
-            f"there is no store at {there}; make one with: lmsweep run quick --store {shlex.quote(there)}"
+            f"there is no store at {there}; create one with: lmsweep run quick --store {shlex.quote(there)}"
         )
     table, damage = store.read()
     for item in damage:
         warnings.warn(
             f"{item.path} in the store {store.location} cannot be read and its results are left out ({item.error}). "
-            "The next `lmsweep run` into this store sets it aside and measures its trials again; or delete it.",
+            "The next `lmsweep run` into this store sets the file aside and measures its trials again; you can also "
+            "delete it.",
             stacklevel=2,
         )
     frame = table.to_pandas(types_mapper=_column_type)
@@ -79,19 +83,19 @@ def load(store: str | Store, *, pooled: bool = True) -> pd.DataFrame:
 
 
 def of_present_devices(frame: pd.DataFrame, where: Collection[str] = ()) -> pd.DataFrame:
-    """The rows without those of trials that asked for a device that was not there: they would fill tables with
-    `unsupported`. A warning says how many; all are kept where `where`, the names of conditions, has the device's.
+    """Return the rows without those of trials whose device was missing, which would fill tables with `unsupported`.
 
-    Raises RequestError where nothing else is there.
+    A warning tells how many were left out. where: the names of the conditions; all rows are kept if `device_name` is
+    one of them. Raises RequestError if no other rows remain.
     """
     absent = frame["device_name"].map(is_absent).to_numpy(dtype=bool)
     if "device_name" in where or not absent.any():
         return frame
     left_out = frame[absent].drop_duplicates(["measurement_id", "environment_id"])
     names = ", ".join(left_out["device_name"].unique())
-    words = f"{len(left_out)} results are of a device that was not there ({names})"
+    words = f"{len(left_out)} results are for a device that was missing ({names})"
     if absent.all():
-        raise RequestError(f"{words}, and there are no others: `lmsweep doctor` says what can run here")
+        raise RequestError(f"{words}, and the store has no others; `lmsweep doctor` tells what can run here")
     warnings.warn(f"{words}; they are left out. `lmsweep status` counts them.", stacklevel=2)
     return frame[~absent].reset_index(drop=True)
 
@@ -124,7 +128,7 @@ def _with_speed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _peaks(frame: pd.DataFrame) -> NDArray[np.float64]:
-    """Peak FLOP/s of each row's device in the arithmetic that was in force; NaN where either is not known."""
+    """Peak FLOP/s of each row's device in the arithmetic that was used; NaN if either is unknown."""
     evidence = ["device_name", "device_memory", "float32_matmul", "autocast_dtype", "parameter_dtype"]
     kind_of_row = frame.groupby(evidence, dropna=False, sort=False).ngroup().to_numpy()
     kinds = frame[evidence].iloc[np.unique(kind_of_row, return_index=True)[1]].astype(object)

@@ -1,9 +1,9 @@
-"""Several processes that measured the same: which of them count, and what they tell together.
+"""Pools several processes that measured the same configuration into one result.
 
-The rule, for tables, comparisons and the page alike (docs/measuring.md): every ok attempt of a measurement in one
-environment is one process; a failure counts only where there is none. The median of several is the median of theirs.
-Its interval covers what differs between processes: Student's, with one degree of freedom less than there are
-processes, and nowhere less than what differs within them.
+Tables, comparisons and the report share one rule (docs/measuring.md). Every successful attempt of a measurement in an
+environment is one process; a failure counts only if no attempt succeeded. The pooled median is the median of the
+processes' medians. Its interval covers the variation between processes: a Student t interval with one degree of
+freedom less than there are processes, never narrower than the variation within the processes implies.
 """
 
 from collections.abc import Collection, Sequence
@@ -20,12 +20,14 @@ from lmsweep.trials.analytic.median_interval import CONFIDENCE, Floats
 from lmsweep.trials.results.outcome import Status
 
 RESULT = ("measurement_id", "environment_id")
+"""Columns that identify a result: one measurement in one environment."""
+
 _VALUE = [*RESULT, "phase", "metric"]
 _POOLED = ("n", "median", "low", "high", "mean", "std", "min", "max", "outliers", "processes", "spread")
 
 
 def newest_rows(frame: pd.DataFrame, *, prefer: Collection[Status] = (Status.OK,)) -> pd.DataFrame:
-    """The rows of one attempt of each measurement in each environment: the newest that ended so, else the newest."""
+    """Return the rows of one attempt per result: the newest with a status in `prefer`, else the newest."""
     attempts = frame[[*RESULT, "attempt_id", "started_at"]].assign(preferred=frame["status"].isin([*prefer]))
     attempts = attempts.drop_duplicates([*RESULT, "attempt_id"])
     kept = attempts.sort_values(["preferred", "started_at", "attempt_id"]).drop_duplicates([*RESULT], keep="last")
@@ -37,9 +39,9 @@ def newest_rows(frame: pd.DataFrame, *, prefer: Collection[Status] = (Status.OK,
 
 
 def rows_that_count(frame: pd.DataFrame, *, within: Sequence[str] = ()) -> pd.DataFrame:
-    """The rows of every ok attempt; of a measurement without one in its environment, those of the newest failure.
+    """Return the rows of every successful attempt, and of the newest failure for results without a successful one.
 
-    within: columns that tell measurements apart besides.
+    within: further columns that distinguish results, besides RESULT.
     """
     ok = (frame["status"] == Status.OK).to_numpy()
     if ok.all():
@@ -53,10 +55,11 @@ def rows_that_count(frame: pd.DataFrame, *, within: Sequence[str] = ()) -> pd.Da
 
 
 def pool(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row for each value of each measurement in each environment, of rows that have the columns of `describe`.
+    """Return one row for each value of each result, pooled over its processes.
 
-    Statistics and `samples` are those of all processes, in order of time; `flags` are of any of them; what else there
-    is (warm-up, load, artifacts) is of the newest.
+    frame: rows with the columns of `describe`, `processes` and `spread`. `samples` are those of all processes in the
+    order in which they ran, `flags` are the union; all other columns (warm-up, host load, artifacts) are those of the
+    newest process.
     """
     rows = rows_that_count(frame)
     codes = np.asarray(rows.groupby(_VALUE, dropna=False, sort=False).ngroup(), dtype=np.int64)
@@ -66,15 +69,17 @@ def pool(frame: pd.DataFrame) -> pd.DataFrame:
     newest = order[np.append(np.flatnonzero(np.diff(codes[order])), len(order) - 1)]
     statistics = pool_statistics(rows, codes)
     begins = np.flatnonzero(np.append(True, np.diff(codes[order]) > 0))
-    pooled = rows.iloc[newest].assign(**{name: statistics[name].to_numpy() for name in _POOLED})
+    pooled: pd.DataFrame = rows.iloc[newest].assign(**{name: statistics[name].to_numpy() for name in _POOLED})
     for name in ("samples", "process_lengths", "flags"):
         pooled[name] = _together(rows[name].iloc[order], begins, different=name == "flags").array
     return pooled.iloc[np.argsort(newest)].reset_index(drop=True)
 
 
 def pool_statistics(rows: pd.DataFrame, codes: NDArray[np.int64]) -> pd.DataFrame:
-    """The statistics of all processes of each code, a row for each; `processes` is how many have samples, `spread` the
-    distance between their lowest and their highest median as a share of the median.
+    """Return pooled statistics with one row per code; codes: for each row, the index (from 0) of its result.
+
+    `processes` counts the processes that have samples. `spread` is the highest minus the lowest of their medians, as a
+    share of the pooled median; NaN for one process.
     """
     count = int(codes.max()) + 1 if len(codes) else 0
     found = {name: np.full(count, np.nan) for name in _POOLED}
@@ -94,7 +99,7 @@ def pool_statistics(rows: pd.DataFrame, codes: NDArray[np.int64]) -> pd.DataFram
 
 
 def as_lists(numbers: NDArray[np.int64]) -> pd.Series:
-    """Each number as a list of one."""
+    """Return a column of Arrow lists of length one, one for each number."""
     lists = pa.ListArray.from_arrays(
         pa.array(np.arange(len(numbers) + 1, dtype=np.int32)), pa.array(numbers, pa.int64())
     )
@@ -102,19 +107,20 @@ def as_lists(numbers: NDArray[np.int64]) -> pd.Series:
 
 
 def spread_of_medians(k: int) -> float:
-    """Standard error of the median of k processes, for a standard deviation of 1 between processes."""
+    """Standard error of the median of k processes whose standard deviation is 1; asymptotic for k > 2."""
     return float(np.sqrt(1 / k if k < 3 else np.pi / 2 / k))
 
 
 def student(freedom: int) -> float:
-    """How many standard errors to either side 95 % lie."""
+    """Half width of a 95 % Student t interval in standard errors; freedom: degrees of freedom."""
     return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
 def within_processes(distances: Floats) -> Floats:
-    """How far the median of processes is uncertain by what differs within each; a column for each process.
+    """Uncertainty of a median of processes that stems from the variation within each process, shape (results,).
 
-    Of their distances the median, as the wild samples of one do not move the median of several.
+    distances: how far one end of each process's interval is from its median, shape (results, processes). The median of
+    the distances is used, because the outliers of one process do not move the median of several.
     """
     return np.median(distances, axis=1) * spread_of_medians(distances.shape[1])
 
@@ -139,7 +145,7 @@ def _of_equally_many(each: dict[str, Floats]) -> dict[str, Floats]:
 
 
 def _between_processes(medians: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """The interval of the median of processes; on the scale of logarithms where all are positive, as times are."""
+    """The interval of the median of processes; on a logarithmic scale if all values are positive, as times are."""
     k = medians.shape[1]
     positive = np.asarray((np.nan_to_num(low, nan=1.0) > 0).all(axis=1) & (medians > 0).all(axis=1))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -148,12 +154,14 @@ def _between_processes(medians: Floats, low: Floats, high: Floats) -> tuple[Floa
     between = student(k - 1) * spread_of_medians(k) * np.std(scale[0], axis=1, ddof=1)
     # A process of one sample has no interval of its own.
     below, above = (np.maximum(between, within_processes(np.nan_to_num(np.abs(end - scale[0])))) for end in scale[1:])
-    ends = centre - below, centre + above
-    return tuple(np.where(positive, np.exp(np.where(positive, end, 0)), end) for end in ends)  # type: ignore[return-value]
+    lower, upper = (
+        np.where(positive, np.exp(np.where(positive, end, 0)), end) for end in (centre - below, centre + above)
+    )
+    return lower, upper
 
 
 def _together(column: pd.Series, begins: NDArray[np.int64], *, different: bool) -> pd.Series:
-    """Lists that belong together, one after the other, as one list each; null where all of them are."""
+    """Concatenate the lists from each of `begins` to the next; null if all of them are. different: drop repetitions."""
     lists = pa.array(column.array)
     lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)

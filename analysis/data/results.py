@@ -1,4 +1,4 @@
-"""What presets are made from: the tables of one store, each read when it is first asked for."""
+"""The tables of one store that presets are made from, each read on first use."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -15,43 +15,43 @@ from lmsweep.trials.store.store import Store
 
 
 class Results:
-    """The newest results of a store that meet the conditions."""
+    """The results of a store that meet the conditions."""
 
     def __init__(self, store: str | Store, where: dict[str, str] | None = None, prices: Sequence[Price] = ()) -> None:
-        """where: as for `analysis.pivot`."""
+        """where: keys and the values they must have, as for `lmsweep.analysis.pivot`."""
         self.store = Store(store) if isinstance(store, str) else store
         self.where = where or {}
         self.prices = prices
 
     @cached_property
     def everything(self) -> pd.DataFrame:
-        """Rows of `lmsweep.load`, whatever the conditions. Raises RequestError where there are none."""
+        """Rows of `lmsweep.load`, regardless of the conditions. Raises RequestError if the store is empty."""
         frame = load(self.store)
         if frame.empty:
-            raise RequestError(f"{self.store.location} holds no results; fill it with `lmsweep run`")
+            raise RequestError(f"{self.store.location} holds no results; `lmsweep run` adds some")
         return of_present_devices(frame, self.where)
 
     @cached_property
     def measurements(self) -> pd.DataFrame:
-        """Those that meet the conditions. Raises RequestError where a condition names what is not there."""
+        """Rows of `everything` that meet the conditions. Raises RequestError for a condition that no row meets."""
         return select(self.everything, self.where)
 
     def of(self, workload: str) -> pd.DataFrame:
-        """Rows of one workload. Raises RequestError where there are none."""
+        """Rows of `measurements` of one workload. Raises RequestError if there are none."""
         found = self.measurements[self.measurements["workload"] == workload]
         if found.empty:
             raise nothing(workload)
         return found
 
     def details(self, table: str, workload: str) -> pd.DataFrame:
-        """Rows of a table beside the measurements: allocations, dtypes, kernels, operators.
+        """Rows of a detail table (allocations, dtypes, kernels, operators, timelines) that meet the conditions.
 
-        Raises RequestError where there are none.
+        Only the newest attempt of each result is kept. Raises RequestError if there are none.
         """
         frame = self.store.read(table)[0].to_pandas()
         if frame.empty:
             raise nothing(workload)
-        # Only what ended ok leaves any.
+        # Only successful attempts store details.
         found = select(newest_rows(frame.assign(status=Status.OK)), self.where)
         if found.empty:
             raise nothing(workload)
@@ -59,6 +59,7 @@ class Results:
 
 
 def nothing(workload: str) -> RequestError:
+    """The error for a store that lacks results of a workload."""
     return RequestError(
-        f"the store has no such results of the workload {workload}; a sweep with `workloads: [{workload}]` makes some"
+        f"the store has no such results of the workload {workload}; a sweep with `workloads: [{workload}]` adds them"
     )

@@ -1,6 +1,7 @@
-"""Statistics of many samples at once: one row of numbers per measurement, however many iterations each has."""
+"""Statistics of many series of samples at once: one row per series, whatever its length."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,16 +13,16 @@ STATISTICS = ("n", "median", "low", "high", "mean", "std", "min", "max", "outlie
 
 
 def describe(values: Floats, offsets: NDArray[np.int64]) -> pd.DataFrame:
-    """The statistics of ragged rows, in the unit of the values; row i is values[offsets[i]:offsets[i + 1]].
+    """Return the statistics of ragged rows, in the unit of the values; row i is values[offsets[i]:offsets[i + 1]].
 
     Columns: n; median; low and high, its 95 % interval (see `lmsweep.trials.analytic.median_interval`); mean; std, the
-    sample standard deviation (n - 1); min; max; outliers, how many samples lie more than three interquartile ranges
-    outside the quartiles. What a row is too short for is NaN: all but n where it is empty, interval and std where it
-    holds one sample. A row that holds a NaN is NaN throughout.
+    sample standard deviation (n - 1); min; max; outliers, the number of samples more than three interquartile ranges
+    outside the quartiles. Everything but n is NaN for an empty row; low, high and std are NaN for a single sample. If
+    one sample of a row is NaN, so are all its statistics but n.
     """
     lengths = np.diff(offsets)
     columns = {name: np.full(len(lengths), np.nan) for name in STATISTICS if name != "n"}
-    for n in np.unique(lengths[lengths > 0]):  # rows of one length make a matrix
+    for n in np.unique(lengths[lengths > 0]):  # rows of equal length form a matrix
         rows = np.flatnonzero(lengths == n)
         samples = values[offsets[rows][:, None] + np.arange(n)]
         for name, column in _describe_equal(samples).items():
@@ -29,10 +30,18 @@ def describe(values: Floats, offsets: NDArray[np.int64]) -> pd.DataFrame:
     return pd.DataFrame({"n": lengths, **columns})
 
 
-def describe_samples(samples: Sequence[float]) -> tuple[float, float, float]:
-    """Median of one series and the low and high end of its interval, as `describe` has them."""
+class MedianInterval(NamedTuple):
+    """A median and its 95 % interval, in the unit of the samples."""
+
+    median: float
+    low: float
+    high: float
+
+
+def describe_samples(samples: Sequence[float]) -> MedianInterval:
+    """Return the median of one series and its interval, as `describe` computes them."""
     row = describe(np.asarray(samples, dtype=np.float64), np.array([0, len(samples)])).iloc[0]
-    return row["median"], row["low"], row["high"]
+    return MedianInterval(median=row["median"], low=row["low"], high=row["high"])
 
 
 def _describe_equal(samples: Floats) -> dict[str, Floats]:

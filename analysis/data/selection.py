@@ -1,4 +1,4 @@
-"""Which rows of the results a table or a comparison is made from, and the numbers of one value."""
+"""Selects the rows that a table or a comparison is made from, and the numbers of one value in them."""
 
 import numpy as np
 import pandas as pd
@@ -11,8 +11,9 @@ from lmsweep.trials.spec.suggestions import choices
 
 
 def select(frame: pd.DataFrame, where: dict[str, str], *, option: str = "--where") -> pd.DataFrame:
-    """The rows whose keys read so; for `where` see `analysis.pivot`. Raises RequestError, which names the option, for
-    what no row reads.
+    """Return the rows whose keys have these values; for `where` see `lmsweep.analysis.pivot`.
+
+    Raises RequestError, naming the command-line option, for an unknown key and for a value that no row has.
     """
     chosen = np.ones(len(frame), dtype=bool)
     for name, text in where.items():
@@ -28,7 +29,7 @@ def select(frame: pd.DataFrame, where: dict[str, str], *, option: str = "--where
 
 
 def usual_values(frame: pd.DataFrame) -> list[str]:
-    """The values to show where none were asked for."""
+    """Return the values to show if none were asked for: `step.time` if any row has it."""
     known = values_in(frame)
     if "step.time" in known or not known:
         return ["step.time"]
@@ -43,13 +44,13 @@ def usual_values(frame: pd.DataFrame) -> list[str]:
 
 
 def workloads_beside(chosen: pd.DataFrame, values: list[str]) -> list[str]:
-    """The workloads among the chosen rows that have results, and none of these values."""
+    """Return the workloads that succeeded in the chosen rows but have none of these values."""
     shown = chosen["workload"][(chosen["phase"] + "." + chosen["metric"]).isin(values)]
     return sorted(set(chosen["workload"][chosen["status"] == Status.OK]) - set(shown))
 
 
 def values_in(frame: pd.DataFrame) -> list[str]:
-    """Every value that a row of the frame has, or that follows from one."""
+    """Return every value that the rows hold, stored or derived, sorted."""
     stored = frame[["phase", "metric"]].dropna().drop_duplicates()
     timed = frame["phase"][frame["tokens_per_second"].notna()].unique()
     names = [f"{phase}.{metric}" for phase, metric in stored.itertuples(index=False)]
@@ -58,8 +59,11 @@ def values_in(frame: pd.DataFrame) -> list[str]:
 
 
 def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFrame:
-    """The chosen rows that hold the value, and those of trials that failed where others of the frame have it, with its
-    numbers as median, low and high. Raises RequestError where no row of the frame has the value.
+    """Return the chosen rows that hold the value, with its numbers in `median`, `low` and `high`.
+
+    Rows of failed trials are included if their workload measures the value elsewhere in the frame. `value` is its name,
+    `flags` are tuples, and `reason` tells why a successful row has no number. Raises RequestError if no row of the
+    frame has the value.
     """
     if frame.empty:
         raise RequestError("the store holds no results yet")
@@ -81,7 +85,7 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
             "high": speed * numbers["median"] / numbers["low"],
         }
         reason = reason.where(
-            cells["median"].isna(), f"{metric}: the peak of this device in this arithmetic is not known"
+            cells["median"].isna(), f"{metric}: the peak of this device in this arithmetic is unknown"
         )
     elif metric in DERIVED_FROM:
         share = cells[metric].to_numpy() / numbers["median"]
@@ -92,6 +96,7 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
 
 
 def unit_of(cells: pd.DataFrame, value: str) -> str | None:
+    """Return the unit of a value in the rows of `cells_of`; None if every trial failed."""
     metric = value.partition(".")[2]
     if metric in SPEED_UNITS:
         return SPEED_UNITS[metric]

@@ -1,2 +1,11 @@
-"""What follows from measurements: cost, roofline, scaling, kernels, memory. Plain frames, for tables, page and
-notebooks."""
+"""Quantities derived from measurements, as pandas tables for presets, the report and notebooks.
+
+cost.py         dollars and joules per million tokens
+roofline.py     rate of a step against the peaks of its device, measured or from the datasheet
+scaling.py      exponents of growth with context and parameters; the largest sizes that fit in memory
+kernels.py      classifies profiled kernels by phase of the step and by kind
+memory.py       the largest allocations of a trial
+timeline.py     allocated memory over one iteration, by category
+precision.py    sums, dtypes and errors of reduced precision
+status.py       counts results by status and by flag
+"""

@@ -1,4 +1,4 @@
-"""What a million tokens cost: in dollars, where a price is known, and in joules, where energy was measured."""
+"""Cost of a million tokens: in dollars if a price is given, in joules if energy was measured."""
 
 from collections.abc import Sequence
 
@@ -13,13 +13,13 @@ HOUR = 3600.0
 
 
 def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
-    """The steps of the workload `timing` of `lmsweep.load` that ended ok, with what a million tokens cost.
+    """Return the successful steps of the workload `timing` with their cost per million tokens.
 
-    Added columns: `tokens_per_second`; `dollars`, NaN without a price; `joules`, of the workload `energy` on the same
-    trial, mode and environment, NaN where it was not measured; each with `_low` and `_high` where the time's interval
-    is known.
+    frame: rows of `lmsweep.load`. Added columns: `tokens_per_second` and `dollars` (NaN without a price), each with
+    `_low` and `_high` from the interval of the step's time; `joules`, measured by the workload `energy` on the same
+    trial, mode and environment, else NaN.
 
-    Raises RequestError for a price of a device that the frame does not have, or two for one.
+    Raises RequestError for a price of a device that the frame does not contain, and for two prices of one device.
     """
     ok = frame["status"] == Status.OK
     step = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "time")]
@@ -39,7 +39,7 @@ def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
 
 
 def _hourly(step: pd.DataFrame, prices: Sequence[Price]) -> np.ndarray:
-    """Dollars per hour of each row's device, NaN without a price."""
+    """Dollars per hour of each row's device; NaN without a price."""
     types = step["accelerator_type"].astype(object).where(step["accelerator_type"].notna(), None)
     devices = list(zip(step["device_name"], types, strict=True))
     known = hourly_dollars(prices, devices)

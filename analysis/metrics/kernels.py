@@ -1,4 +1,4 @@
-"""What the kernels of a profile work for: which stretch of the step, and whether they are matrix products."""
+"""Classifies profiled kernels by the phase of the step and by kind: matrix product, fused attention, other."""
 
 import re
 
@@ -6,23 +6,23 @@ import pandas as pd
 
 from lmsweep.trials.results.measurement import RANGES
 
-STRETCHES = ("forward", "loss", "backward", "optimizer", "other")
-"""What the ranges add up to; other is collectives and what belongs to no range."""
+STEP_PHASES = ("forward", "loss", "backward", "optimizer", "other")
+"""The phases that the kernels of a step are divided into; other is collectives and kernels outside any range."""
 
 KINDS = ("matmul", "fused_attention", "other")
-"""Matrix products, attention in one kernel (there are products in it), and everything else."""
+"""Matrix products, attention fused into one kernel (which contains matrix products), and everything else."""
 
 _OPERATORS = {
     "fused_attention": re.compile(r"aten::_?(scaled_dot_product|flash_attention|efficient_attention|cudnn_attention)"),
     "matmul": re.compile(r"aten::(mm|bmm|addmm|baddbmm|mv|addmv|dot|_scaled_mm)$"),
 }
-"""PyTorch's operators that launch a kind of kernel."""
+"""PyTorch operators that launch a kernel of each kind."""
 
 _KERNELS = {
     "fused_attention": re.compile(r"flash|fmha|sdpa|flex_attention", re.IGNORECASE),
     "matmul": re.compile(r"gemm|gemv|nvjet|triton_(tem|mm)_", re.IGNORECASE),
 }
-"""Names of such kernels where the operator does not tell, as in a compiled graph."""
+"""Names of such kernels, for launches whose operator is unknown, as in a compiled graph."""
 
 _PADDING = re.compile(
     r"^void |\(anonymous namespace\)::|at::native::|<unnamed>::|\(int\)|\(.*\)$"
@@ -33,40 +33,43 @@ _WORK = re.compile(
     r"\b(?!BinaryFunctor|[AB]?UnaryFunctor|gpu_kernel|func_wrapper)"
     r"(\w*?(?:Functor\w*|_functor|Ops|(?=_kernel_cuda)|(?=_kernel_impl)))(?:_kernel_cuda|_kernel_impl)?\b"
 )
-"""What a kernel of PyTorch's that serves many operators does: the innermost of its parameters tells."""
+"""The operation of a generic PyTorch kernel: the innermost of its template parameters names it."""
 
 MOST_LETTERS = 40
 _KEPT = (MOST_LETTERS - 3) // 2
-"""Letters of either end of a name that is too long: libraries name a kernel's kind first and its layout last."""
+"""Letters kept at either end of a name that is too long: a kernel's name begins with its kind and ends with its
+layout."""
 
 
 def classified(kernels: pd.DataFrame) -> pd.DataFrame:
-    """Rows of a store's table `kernels` with `stretch`, one of STRETCHES, `kind`, one of KINDS, `time`, the seconds of
-    one step, and `calls`, those of one step; `range` is `unattributed` where it was null.
+    """Return the rows of a store's table `kernels` with the columns `phase`, `kind`, `time` and `calls`.
+
+    `phase` is one of STEP_PHASES and `kind` one of KINDS; `time` is in seconds per step, `calls` are launches per step.
+    A null `range` becomes "unattributed".
     """
     names = zip(kernels["operator"].fillna(""), kernels["kernel"], strict=True)
     return kernels.assign(
         range=kernels["range"].fillna("unattributed"),
-        stretch=kernels["range"].map(stretch_of, na_action="ignore").fillna("other"),
+        phase=kernels["range"].map(phase_of, na_action="ignore").fillna("other"),
         kind=[kind_of(operator, kernel) for operator, kernel in names],
         time=kernels["total"] / kernels["steps"],
         calls=kernels["instances"] / kernels["steps"],
     )
 
 
-def stretch_of(name: str) -> str:
-    """The stretch that a range is in."""
+def phase_of(name: str) -> str:
+    """Return the phase of the step (one of STEP_PHASES) that the range of this name belongs to."""
     if name in ("loss", "optimizer"):
         return name
     if name == "collectives":
         return "other"
-    # What is inside forward has its own name; `backward of` it, and `recomputed`, belong to backward.
+    # Ranges inside forward have names of their own; `backward of NAME` and `recomputed` belong to backward.
     in_forward = name in (*RANGES[RANGES.index("attention") :], "forward") or name.startswith("graph ")
     return "forward" if in_forward else "backward"
 
 
 def kind_of(operator: str, kernel: str) -> str:
-    """The kind of a kernel; `operator` is empty where it is not known."""
+    """Return the kind of a kernel, one of KINDS; `operator` is empty if unknown."""
     for kind in ("fused_attention", "matmul"):
         if _OPERATORS[kind].match(operator) or _KERNELS[kind].search(kernel):
             return kind
@@ -74,8 +77,9 @@ def kind_of(operator: str, kernel: str) -> str:
 
 
 def short_name(kernel: str) -> str:
-    """The name of a kernel without its arguments and namespaces, no longer than a table can hold: `elementwise
-    MulFunctor` for one of the kernels that PyTorch makes of a function of numbers.
+    """Return a kernel's name without arguments and namespaces, at most MOST_LETTERS long.
+
+    A generic kernel of PyTorch is named by its operation, as in `elementwise MulFunctor`.
     """
     generic, work = _GENERIC.search(kernel), _WORK.findall(kernel)
     name = f"{generic[1]} {work[-1]}" if generic and work else _PADDING.sub("", kernel).strip() or kernel

@@ -1,4 +1,4 @@
-"""What the workload `precision` found, as the reports print it: sums, types of tensors, and errors against float64."""
+"""Results of the workload `precision`: sums in 16 bits, dtypes of tensors, and errors relative to float64."""
 
 from typing import get_args
 
@@ -11,17 +11,19 @@ from lmsweep.trials.spec.config import Precision, RequestError
 from lmsweep.trials.store.store import Store
 
 ERRORS = ("logits.relative_error", "loss.relative_error", "gradients.relative_error", "gradients.underflow")
-"""What `error_table` shows where nothing else is asked for."""
+"""The values that `error_table` shows by default."""
 
 _SUM = 10.0
-"""What the accumulation experiment would give exactly."""
+"""The exact result of the accumulation experiment."""
 
 
 def accumulation_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """The sums of 1000 times 0.01, of the results of `lmsweep.load`: one row for each way to accumulate and each value
-    found. Columns accumulator, addend, cast, sum, error (of 10) and devices, the names of those that found it.
+    """Return the sums of 1000 addends of 0.01, one row for each way to accumulate and each distinct result.
 
-    Raises RequestError where there are none.
+    frame: rows of `lmsweep.load`. Columns: accumulator and addend (dtypes), cast (whether each addend is cast to the
+    accumulator's dtype first), sum, error (sum - 10) and devices, the names of those that computed it.
+
+    Raises RequestError if there are no such results.
     """
     found = _of(frame, "accumulation")[["metric", "median", "device_name"]]
     grouped = found.groupby(["metric", "median"], sort=False)["device_name"].unique().reset_index()
@@ -39,9 +41,9 @@ def accumulation_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def reciprocal_rms_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """1 / sqrt(mean(x²)) for x = 1000: columns type of x, cast (to float32 before squaring), value and devices.
+    """Return 1 / sqrt(mean(x²)) for x = 1000: columns type (of x), cast (to float32 before squaring), value, devices.
 
-    Raises RequestError where there are no such results.
+    frame: rows of `lmsweep.load`. Raises RequestError if there are no such results.
     """
     found = _of(frame, "reciprocal_rms")[["metric", "median", "device_name"]]
     grouped = found.groupby(["metric", "median"], sort=False)["device_name"].unique().reset_index()
@@ -56,9 +58,9 @@ def reciprocal_rms_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def error_table(frame: pd.DataFrame, *, values: tuple[str, ...] = ERRORS, where: dict[str, str] | None = None) -> Table:
-    """Errors against float64, one row for each precision and whatever else varies; for `analysis.render`.
+    """Return the errors relative to float64, one row for each precision and whatever else varies.
 
-    values and where: as for `analysis.pivot`. Raises RequestError where there is nothing to show.
+    values and where: as for `lmsweep.analysis.pivot`. Raises RequestError if there is nothing to show.
     """
     chosen = frame[frame["workload"] == "precision"]
     if chosen.empty:
@@ -70,27 +72,29 @@ def error_table(frame: pd.DataFrame, *, values: tuple[str, ...] = ERRORS, where:
 
 
 def load_dtypes(store: str | Store) -> pd.DataFrame:
-    """The newest rows of the store's table `dtypes` for each measurement in each environment, in stored order.
+    """Return the store's table `dtypes`: the newest rows of each measurement in each environment, in stored order.
 
-    Raises RequestError where there are none.
+    Raises RequestError if there are none.
     """
     store = Store(store) if isinstance(store, str) else store
     frame = store.read("dtypes")[0].to_pandas()
     if frame.empty:
         raise _nothing()
-    # Only what ended ok leaves any.
+    # Only successful attempts store details.
     return newest_rows(frame.assign(status=Status.OK)).drop(columns="status")
 
 
 def dtype_table(dtypes: pd.DataFrame, *, subject: str) -> pd.DataFrame:
-    """The types of a step's tensors, in the order in which the step makes them: columns kind and name, and one for each
-    precision and kind of device whose autocast was in force, or was emulated: `bf16, cuda (emulated)`.
+    """Return the dtypes of a step's tensors, one row per tensor in the order in which the step creates them.
 
-    dtypes: of `load_dtypes`. subject: transformer or toy; raises RequestError for another, or where none was stored.
+    Columns: kind, name, and one for each precision and device type whose autocast rules applied, or were emulated:
+    `bf16, cuda (emulated)`.
+
+    dtypes: from `load_dtypes`. subject: transformer or toy; raises RequestError for another, or if none was stored.
     """
     chosen = dtypes[dtypes["subject"] == subject]
     if chosen.empty:
-        raise RequestError(f"there are no types of tensors of {subject!r}; there are: transformer, toy")
+        raise RequestError(f"the store has no tensor dtypes of {subject!r}; the subjects are transformer and toy")
     emulated = chosen["rules"] != chosen["device"]
     names = chosen["precision"] + ", " + chosen["rules"] + emulated.map({True: " (emulated)", False: ""})
     order = chosen.assign(column=names, place=chosen["precision"].map(get_args(Precision).index)).sort_values(
@@ -111,4 +115,4 @@ def _of(frame: pd.DataFrame, phase: str) -> pd.DataFrame:
 
 
 def _nothing() -> RequestError:
-    return RequestError("the store has no results of the workload precision; `lmsweep run precision` makes some")
+    return RequestError("the store has no results of the workload precision; `lmsweep run precision` adds them")

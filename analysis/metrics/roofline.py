@@ -1,4 +1,4 @@
-"""How near to its device's limits a training step comes: the datasheet's, and those that were measured."""
+"""The roofline of a training step: its rate against the peaks of its device, measured or from the datasheet."""
 
 import numpy as np
 import pandas as pd
@@ -9,22 +9,30 @@ from lmsweep.trials.analytic.formulas import parameter_count, saved_bytes
 from lmsweep.trials.analytic.median_interval import Floats
 from lmsweep.trials.results.outcome import Status
 
-# Bytes per parameter that a step cannot but move: weights in float32 are read in forward and in backward, gradients are
-# written, and AdamW reads weights, gradients and both moments, and writes all but the gradients.
+# Minimum traffic of a step in bytes per parameter: float32 weights are read in forward and in backward, gradients are
+# written, and AdamW reads weights, gradients and both moments and writes all of them but the gradients.
 _WEIGHT_TRAFFIC = {"train_forward": 4, "forward_backward": 12, "train_step": 40}
 _SAVED_TRAFFIC = {"train_forward": 1, "forward_backward": 2, "train_step": 2}
-"""How often what autograd keeps is moved: written, and read again."""
+"""How often the tensors that autograd saves are moved: written in forward, read in backward."""
 
 
 def roofline(frame: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.DataFrame:
-    """The steps of the workload `timing` of `lmsweep.load` that ended ok, with what they are of their device's limits.
+    """Return the successful steps of the workload `timing` with their place under the roofline.
 
-    ceilings: where the rows of the workload `ceiling` are; None is the frame itself. Added columns: `rate`, FLOP/s of
-    matrix products; `peak`, the datasheet's in the arithmetic in force, of which `mfu` is rate's share; `ceiling`, that
-    of a large product as measured on the same device in the same precision; `of_ceiling`, rate / ceiling; `intensity`,
-    FLOPs per byte that the step cannot but move (see `least_bytes`); `bandwidth`, bytes/s of the device's memory;
-    `roof`, FLOP/s, the most that intensity allows, by the measured limits or else the datasheet's; `of_roof`,
-    rate / roof. NaN where unknown. Rows keep their index.
+    frame: rows of `lmsweep.load`; ceilings: the frame that holds the rows of the workload `ceiling`, by default the
+    same one. Added columns, NaN if unknown:
+
+    - `rate`: FLOP/s of matrix products.
+    - `peak`: FLOP/s of the datasheet in the arithmetic used; `mfu` is rate / peak.
+    - `ceiling`: FLOP/s of a large matrix product, measured on the same device in the same precision.
+    - `of_ceiling`: rate / ceiling.
+    - `intensity`: arithmetic intensity in FLOP/byte, over the step's minimum memory traffic (`least_bytes`).
+    - `bandwidth`: bytes/s of the device's memory, measured or else from the datasheet.
+    - `roof`: attainable FLOP/s, the smaller of intensity x bandwidth and of ceiling (else peak), after Williams,
+      Waterman and Patterson, "Roofline", Communications of the ACM 52 (2009).
+    - `of_roof`: rate / roof.
+
+    Rows keep their index.
     """
     ok = frame["status"] == Status.OK
     step = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "time")]
@@ -50,11 +58,11 @@ def roofline(frame: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.Da
 
 
 def least_bytes(step: pd.DataFrame) -> Floats:
-    """Bytes that an eager step with naive attention cannot but move to and from memory; NaN for others.
+    """Return the minimum memory traffic of each step in bytes; NaN unless the step is eager with naive attention.
 
-    Weights in float32, gradients and AdamW's moments each as often as they are read or written, and what autograd keeps
-    (`lmsweep.trials.analytic.formulas.saved_bytes`) once out and once in. What fits no cache in between comes on top,
-    so the true intensity is lower.
+    It counts every read and write of float32 weights, gradients and AdamW moments, and one write and one read of the
+    tensors that autograd saves (`lmsweep.trials.analytic.formulas.saved_bytes`). Intermediates that fit in no cache add
+    to it, so the true intensity is lower.
     """
     plain = (step["attention"] == "naive") & (step["compile"] == "none") & (step["checkpointing"] == "none")
     plain &= step["precision"] != "bf16_pure"
@@ -68,10 +76,10 @@ def least_bytes(step: pd.DataFrame) -> Floats:
 
 
 def _measured(step: pd.DataFrame, ceilings: pd.DataFrame, metric: str) -> Floats:
-    """Of the workload `ceiling`, for the device and the precision of each row: the highest that was measured."""
+    """The highest value that the workload `ceiling` measured for the device and the precision of each row."""
     rows = ceilings[ceilings["workload"].eq("ceiling") & ceilings["metric"].eq(metric) & ceilings["median"].notna()]
     found = rows.groupby(["device_name", "precision"])["median"].max().to_dict()
-    # Weights in bfloat16 are multiplied by the same units.
+    # The products of bf16_pure run on the same matrix units as those of bf16.
     precisions = step["precision"].replace("bf16_pure", "bf16")
     keys = zip(step["device_name"], precisions, strict=True)
     return np.array([found.get(key, np.nan) for key in keys], dtype=np.float64)

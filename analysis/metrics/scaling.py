@@ -1,4 +1,4 @@
-"""How times grow with the context and with the model, and where memory ends."""
+"""Scaling of times with context length and parameters, and the largest sizes that fit in memory."""
 
 import numpy as np
 import pandas as pd
@@ -14,19 +14,21 @@ _DIMENSIONS = ["model", "d_model", "d_ff", "num_layers", "num_heads"]
 
 
 def with_parameters(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows with the number of their model's parameters; NaN where there is no whole model."""
+    """Return the rows with `parameters`, the number of their model's parameters; NaN without a whole model."""
     names = ("d_model", "d_ff", "num_layers", "vocab_size")
     sizes = {name: frame[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in names}
     return frame.assign(parameters=parameter_count(**sizes))
 
 
 def scaling(times: pd.DataFrame) -> pd.DataFrame:
-    """Exponents of growth: time ~ along^exponent, for each series of at least three points that differ in nothing else.
+    """Return the exponents of time ~ along^exponent for each series of at least three points that differ only in along.
 
-    times: rows of one value of `lmsweep.load` that ended ok. Columns: the keys that tell the series apart; `along`,
-    one of ALONG; `least` and `most` of it and `points`; `exponent` with `exponent_low` and `exponent_high`, its 95 %
-    interval, from least squares on logarithms and Student's t: it holds what a straight line misses, not the noise of
-    the single points alone; `flops_exponent`, how the FLOPs of matrix products grow over the same points.
+    times: rows of `lmsweep.load` of one value; failures are ignored. Columns: the keys that distinguish the series;
+    `along`, one of ALONG; its `least` and `most` value and the number of `points`; `exponent` with `exponent_low` and
+    `exponent_high`; `flops_exponent`, the exponent of the FLOPs of matrix products over the same points.
+
+    The fit is least squares on logarithms. The 95 % interval is Student's t from the residuals, so it includes the
+    deviation from a power law as well as the noise of the points.
     """
     ok = with_parameters(times[(times["status"] == Status.OK) & (times["median"] > 0)])
     lines = []
@@ -56,12 +58,11 @@ def scaling(times: pd.DataFrame) -> pd.DataFrame:
 
 
 def frontier(results: pd.DataFrame) -> pd.DataFrame:
-    """What fitted in memory: for each series that differs in nothing but the context, or the batch, the largest that
-    ended ok and the smallest that did not fit (oom, predicted_oom); null where there is none.
+    """Return the largest size that fitted in memory and the smallest that did not, for each series.
 
-    results: rows of `lmsweep.load` of one workload. Columns: the keys that tell the series apart; `along`,
-    context_length or batch_size; `largest_ok`, `smallest_oom`. Series in which everything fitted at one size are left
-    out.
+    A series differs in context_length or batch_size only. results: rows of `lmsweep.load` of one workload. Columns: the
+    keys that distinguish the series; `along`, context_length or batch_size; `largest_ok`; `smallest_oom` (status oom or
+    predicted_oom). Either is null if there is none. Series with a single size that fitted are left out.
     """
     lines = []
     fits = results["status"] == Status.OK
@@ -86,7 +87,7 @@ def frontier(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def _slope(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """The slope of a line through the points, and the half width of its 95 % interval."""
+    """Slope of the least-squares line through the points, and the half width of its 95 % interval."""
     centred = x - x.mean()
     slope = float((centred * y).sum() / (centred**2).sum())
     left = y - y.mean() - slope * centred

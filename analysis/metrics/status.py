@@ -1,4 +1,4 @@
-"""How far a store has come: how the workloads of its trials ended, by sweep and device, and what is in doubt."""
+"""Counts a store's results by status, per sweep and device, and by flag."""
 
 import pandas as pd
 
@@ -9,10 +9,10 @@ _RESULT = ["measurement_id", "environment_id", "workload"]
 
 
 def counts(frame: pd.DataFrame) -> pd.DataFrame:
-    """Workloads of trials by how they ended: columns sweep, device_name and one per status met.
+    """Return the number of results by status: columns sweep, device_name and one per status that occurs.
 
-    The frame is that of `lmsweep.load`; loaded with pooled=False it counts what `lmsweep plan` goes by: the newest
-    attempt with a result or, if none has one, the newest. A workload of a trial counts once per environment.
+    frame: from `lmsweep.load`. Each workload of a trial counts once per environment. With pooled=False the counts are
+    those that `lmsweep plan` uses: the newest attempt with a final status, or the newest if none has one.
     """
     newest = newest_rows(frame, prefer=[status for status in Status if status.is_final])
     results = newest.drop_duplicates(_RESULT)
@@ -22,7 +22,7 @@ def counts(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def flag_counts(frame: pd.DataFrame) -> dict[Flag, int]:
-    """How many results of `lmsweep.load` have each flag in any of their rows, those of most results first."""
+    """Return how many results have each flag in any of their rows, the most frequent first; frame: `lmsweep.load`."""
     newest = newest_rows(frame)
     flagged = newest.loc[newest["flags"].list.len() > 0, [*_RESULT, "flags"]]
     each = flagged.assign(flags=flagged["flags"].to_list()).explode("flags").drop_duplicates()
@@ -31,9 +31,9 @@ def flag_counts(frame: pd.DataFrame) -> dict[Flag, int]:
 
 
 def flag_words(frame: pd.DataFrame, *, told: str = "") -> str:
-    """A line for each flag of these results: how many have it, and what to do; empty where none has any.
+    """Return a line for each flag with the number of results and the flag's advice; empty if no result is flagged.
 
-    Advice that is part of the text `told` is not repeated.
+    Advice that the text `told` already contains is not repeated.
     """
     return "\n".join(
         f"{count} {'result is' if count == 1 else 'results are'} flagged {flag.value}"

@@ -1,4 +1,4 @@
-"""The timeline of memory: what one iteration holds, and for what, from one allocation to the next."""
+"""The memory timeline: bytes allocated over one iteration, by category, after each allocation and free."""
 
 import pandas as pd
 
@@ -7,30 +7,29 @@ from lmsweep.analysis.metrics.memory import pick
 from lmsweep.trials.store.store import Store
 
 CATEGORIES = ("weights", "optimizer_state", "inputs", "workspace", "gradients", "activations", "other")
-"""From what lasts to what comes and goes: the order, from below, in which a timeline is stacked."""
+"""From the longest-lived to the shortest-lived: the order, from below, in which a timeline is stacked."""
 
 PHASES = ("forward", "backward", "optimizer", "end")
-"""In order; end is what is let go of after the last of the others."""
+"""In order; end covers the frees after the last of the other phases."""
 
 
 def load_timelines(store: str | Store) -> pd.DataFrame:
-    """The newest rows of the store's table `timelines`, one for each phase and category of each measurement in each
-    environment; `positions` and `bytes` are lists, the other columns those of a trial.
+    """Return the store's table `timelines`: one row for each phase and category of each measurement and environment.
 
-    Raises RequestError where there are none.
+    `positions` and `bytes` are lists; the other columns are those of a trial. Raises RequestError if there are none.
     """
     return Results(store).details("timelines", "memory")
 
 
 def memory_timeline(timelines: pd.DataFrame, trial: str | None = None) -> pd.DataFrame:
-    """What one iteration holds, point by point: columns position, phase, category and bytes.
+    """Return the allocated bytes over one iteration: columns position, phase, category and bytes.
 
-    timelines: of `load_timelines`; trial: the beginning of a measurement_id or of a trial_id, not needed where the
-    timelines are of one measurement only. position counts the allocations and frees since the iteration began; the
-    rows of one position add up to all that is held after it. Points are left out where there are many, peaks never.
-    On CUDA, bytes are as they were asked for, which is less than what the allocator hands out in blocks.
+    timelines: from `load_timelines`; trial: the beginning of a measurement_id or of a trial_id, optional if there is
+    only one measurement. position counts the allocations and frees since the iteration began; the rows of one position
+    add up to all bytes allocated after it. Long timelines are thinned, but keep every peak. On CUDA, bytes are those
+    requested, which is less than the blocks that the caching allocator hands out.
 
-    Raises RequestError where `trial` names no measurement or more than one.
+    Raises RequestError if `trial` matches no measurement or more than one.
     """
     chosen = pick(timelines, trial)
     long = chosen[["phase", "category", "positions", "bytes"]].explode(["positions", "bytes"])

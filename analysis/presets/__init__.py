@@ -1,6 +1,16 @@
-"""Tables by name: those of the published reports, and others that answer one question, for any store.
+"""Named tables: those of the published reports, and others that each answer one question, for any store.
 
-To add one: a function from `Results` to a table, and a line in PRESETS.
+timing.py      times of the parts of a training step; warm-up; reduced precision; compilation
+attention.py   times and memory of attention alone
+memory.py      peak memory, what makes it up, and the largest allocations
+numbers.py     reduced precision: sums, dtypes and errors; parameters of the models
+profile.py     kernel time of a step by phase and by range
+operators.py   PyTorch operators and single kernels, as profilers list them
+ddp.py         data-parallel training: synchronisation, links and memory of each rank
+limits.py      roofline, scaling, largest sizes that fit, cost
+layout.py      the row and column keys that presets share
+
+To add a preset, write a function from `Results` to a table and add a line to PRESETS.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,62 +32,73 @@ from lmsweep.trials.store.store import Store
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """A table that has a name."""
+    """A named table."""
 
     make: Callable[[Results], Table | Listing]
-    """Raises RequestError where the store does not hold what it needs."""
+    """Makes the table. Raises RequestError if the store lacks the results that it needs."""
     question: str
-    """What it answers, in one line."""
+    """The question that the table answers, in one line."""
 
 
 PRESETS: dict[str, Preset] = {
-    "end-to-end": Preset(make=end_to_end, question="How long are forward, backward and a whole step, on each device?"),
-    "warm-up": Preset(make=warm_up, question="What do warm-up iterations change?"),
-    "warm-up-series": Preset(make=warm_up_series, question="How long did each single iteration take?"),
-    "precision-speed": Preset(make=precisions, question="What does reduced precision change, in per cent of the time?"),
-    "compile-speed": Preset(make=compiled, question="How many times as fast is a compiled step, and each part of it?"),
-    "attention": Preset(make=attention_grid, question="How long does attention alone take, and what does it hold?"),
-    "attention-compile": Preset(
-        make=attention_compiled, question="How many times as fast is attention alone when compiled?"
+    "end-to-end": Preset(
+        make=end_to_end, question="How long do forward, backward and a whole step take on each device?"
     ),
-    "memory": Preset(make=peaks, question="How much memory does an iteration need, in each mode?"),
-    "memory-parts": Preset(make=parts, question="What is in memory when most is?"),
-    "allocations": Preset(make=allocations, question="Which lines of code ask for the largest pieces of memory?"),
-    "parameters": Preset(make=numbers.parameters, question="How large are the models, and what does a token cost?"),
-    "accumulation": Preset(make=numbers.accumulation, question="What does adding up in 16 bits lose?"),
-    "reciprocal-rms": Preset(make=numbers.reciprocal_rms, question="What does normalising in 16 bits give?"),
-    "dtypes-toy": Preset(make=numbers.toy_dtypes, question="Which type has each tensor of the assignment's toy model?"),
-    "dtypes": Preset(make=numbers.transformer_dtypes, question="Which type has each tensor of a transformer's step?"),
+    "warm-up": Preset(make=warm_up, question="How do warm-up iterations change the measured times?"),
+    "warm-up-series": Preset(make=warm_up_series, question="How long did each single iteration take?"),
+    "precision-speed": Preset(make=precisions, question="By how many per cent does reduced precision change the time?"),
+    "compile-speed": Preset(make=compiled, question="How much faster are a compiled step and each of its parts?"),
+    "attention": Preset(make=attention_grid, question="How much time and memory does attention alone need?"),
+    "attention-compile": Preset(make=attention_compiled, question="How much faster is attention alone when compiled?"),
+    "memory": Preset(make=peaks, question="How much memory does an iteration need in each mode?"),
+    "memory-parts": Preset(make=parts, question="What makes up peak memory?"),
+    "allocations": Preset(make=allocations, question="Which lines of code make the largest allocations?"),
+    "parameters": Preset(
+        make=numbers.parameters,
+        question="How many parameters do the models have, and how many FLOPs does a token take?",
+    ),
+    "accumulation": Preset(make=numbers.accumulation, question="How much accuracy does a sum in 16 bits lose?"),
+    "reciprocal-rms": Preset(make=numbers.reciprocal_rms, question="What does normalisation in 16 bits compute?"),
+    "dtypes-toy": Preset(
+        make=numbers.toy_dtypes, question="Which dtype does each tensor of the assignment's toy model have?"
+    ),
+    "dtypes": Preset(
+        make=numbers.transformer_dtypes, question="Which dtype does each tensor of a transformer's step have?"
+    ),
     "errors": Preset(make=numbers.errors, question="How far are the results of each precision from float64?"),
     "kernels": Preset(
-        make=profile.longest_kernels_of_stretches,
-        question="Which kernel takes most time in forward, backward and optimizer, and how often does it run?",
+        make=profile.longest_kernels_by_phase,
+        question="Which kernel takes the most time in forward, backward and optimizer, and how often does it run?",
     ),
     "kernels-by-range": Preset(
-        make=profile.longest_kernels_of_ranges,
-        question="Where does the time of a step go, part by part of the model, and to which kernel?",
+        make=profile.longest_kernels_by_range,
+        question="How is the time of a step divided among the parts of the model, and which kernel dominates each?",
     ),
-    "kernels-all": Preset(make=operators.every_kernel, question="How long is each single kernel, in which range?"),
-    "operators": Preset(make=operators.operators, question="What does each of PyTorch's operators take, in a step?"),
+    "kernels-all": Preset(make=operators.every_kernel, question="How much time does each kernel take in each range?"),
+    "operators": Preset(make=operators.operators, question="How much time does each PyTorch operator take in a step?"),
     "matmul-share": Preset(
-        make=profile.matmul_share, question="How much of the time are matrix products, forward and in all?"
+        make=profile.matmul_share, question="What share of the kernel time are matrix products, by phase and in total?"
     ),
     "softmax-matmul": Preset(
         make=profile.softmax_against_matmul,
-        question="How long is attention's softmax beside its matrix products, for how many FLOPs?",
+        question="How do time and FLOPs of attention's softmax compare with those of its matrix products?",
     ),
     "profile-time": Preset(
         make=profile.profiled_against_timed,
-        question="Does the profiled step take as long as the timed one, and as the GPU was busy?",
+        question="Does the kernel time of the profiled step agree with the timed step and the GPU's busy time?",
     ),
-    "ddp": Preset(make=ddp.steps, question="What does each way to synchronise gradients cost, and what is hidden?"),
-    "ddp-variants": Preset(make=ddp.variants, question="Which way to synchronise gradients is fastest for each model?"),
-    "ddp-links": Preset(make=ddp.links, question="How fast is an all-reduce of all gradients by itself?"),
-    "ddp-memory": Preset(make=ddp.memory, question="What does each rank hold, and what does ZeRO-1 save?"),
-    "roofline": Preset(make=roofline_table, question="How near does a step come to what the device can do?"),
-    "scaling": Preset(make=scaling_table, question="How does a step's time grow with the context and the model?"),
-    "frontier": Preset(make=frontier_table, question="Which context and batch fitted in memory, and which did not?"),
-    "cost": Preset(make=cost_table, question="What do a million tokens cost, in dollars and joules?"),
+    "ddp": Preset(
+        make=ddp.steps, question="How much time does each gradient synchronisation take, and how much of it is hidden?"
+    ),
+    "ddp-variants": Preset(make=ddp.variants, question="Which gradient synchronisation is fastest for each model?"),
+    "ddp-links": Preset(make=ddp.links, question="How fast is an all-reduce of all gradients in isolation?"),
+    "ddp-memory": Preset(make=ddp.memory, question="How much memory does each rank use, and what does ZeRO-1 save?"),
+    "roofline": Preset(make=roofline_table, question="How close does a step come to the limits of its device?"),
+    "scaling": Preset(make=scaling_table, question="How does the time of a step grow with context length and model?"),
+    "frontier": Preset(
+        make=frontier_table, question="What is the largest context length and batch size that fits in memory?"
+    ),
+    "cost": Preset(make=cost_table, question="What do a million tokens cost in dollars and joules?"),
 }
 
 
@@ -88,10 +109,10 @@ def make_preset(
     where: dict[str, str] | None = None,
     prices: Sequence[Price] = (),
 ) -> Table | Listing:
-    """The table of this name of a store's results, for `analysis.render`.
+    """Return the preset table of this name for a store, for `lmsweep.analysis.render`.
 
-    where: keys and what they must read, as for `analysis.pivot`. Raises
-    RequestError for another name, and where the store does not hold what the table needs.
+    where: keys and the values they must have, as for `lmsweep.analysis.pivot`. Raises RequestError for an unknown name,
+    and if the store lacks the results that the table needs.
     """
     if name not in PRESETS:
         raise RequestError(f"--preset {name}: no such table{choices(name, PRESETS)}")

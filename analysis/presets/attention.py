@@ -1,4 +1,4 @@
-"""Attention alone: times, what it holds before backward, and the most it holds."""
+"""Presets of attention alone: times, memory held before backward, and peak memory."""
 
 import pandas as pd
 
@@ -13,7 +13,7 @@ _VALUES = (
 
 
 def attention_grid(results: Results) -> Table:
-    """Each implementation over width and context."""
+    """Times and memory of each implementation by d_model and context length."""
     frame = results.of("attention")
     values = [value for value in _VALUES if _stored(frame, value)]
     if not values:
@@ -22,7 +22,7 @@ def attention_grid(results: Results) -> Table:
 
 
 def attention_compiled(results: Results) -> Table:
-    """Eager, and how many times as fast compiled is."""
+    """Eager times, compiled times and speed-up of the implementations that were compiled."""
     frame = results.of("attention")
     compiled = frame.loc[frame["compile"] != "none", "attention"].unique()
     frame = frame[frame["attention"].isin(compiled)] if len(compiled) else frame
@@ -32,7 +32,7 @@ def attention_compiled(results: Results) -> Table:
         baselines=("none",),
         kind="speed_up",
         values=[value for value in _VALUES[:2] if _stored(frame, value)],
-        title="Attention alone, eager against compiled",
+        title="Attention alone, eager vs compiled",
     )
 
 

@@ -1,4 +1,4 @@
-"""Data-parallel training: what each way to synchronise gradients costs, and how fast the links are."""
+"""Presets of data-parallel training: cost of gradient synchronisation, speed of the links, memory of each rank."""
 
 from collections.abc import Sequence
 
@@ -15,13 +15,13 @@ _TITLE = "Data-parallel steps (local_step: without synchronisation"
 
 
 def steps(results: Results) -> Table:
-    """A step with synchronisation and one without, and the communication that backward does not hide."""
+    """Times of a step with and without synchronisation, and of exposed and hidden communication."""
     values = (*DDP_TIMES, "communication.collectives")
-    return _values(results, values, f"{_TITLE}; collectives: their number)")
+    return _values(results, values, f"{_TITLE}; collectives: number per step)")
 
 
 def variants(results: Results) -> Table:
-    """The same times, each way to synchronise in a column of its own."""
+    """The times of `steps` with one column for each gradient synchronisation."""
     frame = results.of("ddp")
     ways = [name for name in ("ddp", "bucket_bytes") if name == "ddp" or frame[name].nunique(dropna=False) > 1]
     cols = [*devices(frame), *ways]
@@ -29,16 +29,16 @@ def variants(results: Results) -> Table:
 
 
 def links(results: Results) -> Table:
-    """An all-reduce of all gradients by itself."""
-    return _values(results, _LINKS, "An all-reduce of all gradients by itself")
+    """Size, time and bandwidth of an all-reduce of all gradients in isolation."""
+    return _values(results, _LINKS, "All-reduce of all gradients in isolation")
 
 
 def memory(results: Results) -> Table:
-    """The peak of each rank, and its share of the optimizer's state."""
+    """Peak memory of each rank, and the optimizer state that it holds."""
     frame = results.of("ddp")
     ranks = sorted(int(phase[4:]) for phase in frame["phase"].dropna().unique() if phase.startswith("rank"))
     values = [f"rank{rank}.{metric}" for metric in ("peak_allocated", "optimizer_state") for rank in ranks]
-    return _values(results, values, "Memory of each rank: the peak of a step, and the optimizer's state")
+    return _values(results, values, "Memory of each rank: peak of a step, and optimizer state")
 
 
 def _values(results: Results, values: Sequence[str], title: str) -> Table:
@@ -47,7 +47,7 @@ def _values(results: Results, values: Sequence[str], title: str) -> Table:
 
 
 def _known(frame: pd.DataFrame, values: Sequence[str]) -> list[str]:
-    """Those of the values that are stored. Raises RequestError where none is."""
+    """The values that are stored. Raises RequestError if none is."""
     stored = set(values_in(frame))
     known = [value for value in values if value in stored]
     if not known:

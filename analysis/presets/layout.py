@@ -1,4 +1,4 @@
-"""How presets lay out what they show: by the model, the context, and whatever else varies in the store."""
+"""The layout that presets share: rows by model, context length and whatever else varies in the store."""
 
 from dataclasses import replace
 
@@ -14,13 +14,13 @@ from lmsweep.trials.spec.config import RequestError
 
 
 def layout(frame: pd.DataFrame, *, values: list[str], cols: list[str], title: str) -> Table:
-    """A pivot whose rows are the model, the context and whatever else varies."""
+    """Return a pivot whose rows are the model, the context length and whatever else varies."""
     rows, cols, values = default_layout(frame, cols=cols, values=values)
     return replace(pivot(frame, rows=rows, cols=cols, values=values, where={}), title=title)
 
 
 def layout_parts(frame: pd.DataFrame, *, values: list[str], cols: list[str], title: str) -> Table:
-    """The same of seconds, each value in a row of its own: `forward.time` is the row `forward` of the value `time`."""
+    """Return a pivot of times with a row for each part: `forward.time` is the value `time` of the row `forward`."""
     cells = pd.concat(
         [cells_of(frame, frame, value).assign(part=value.removesuffix(".time"), value="time") for value in values]
     )
@@ -32,37 +32,39 @@ def layout_parts(frame: pd.DataFrame, *, values: list[str], cols: list[str], tit
 def arrange_against(
     frame: pd.DataFrame, *, key: str, baselines: tuple[str, ...], kind: Kind, values: list[str], title: str
 ) -> Table:
-    """What one key changes: its first reading of the baselines that there is, the others, and their ratios to it.
+    """Return a table of times with a column for each value of `key`, and their ratios to the baseline column.
 
-    Raises RequestError where all results read the same, or none reads as a baseline.
+    The baseline is the first of `baselines` that occurs. Raises RequestError if all results have the same value, or
+    none has a baseline's.
     """
     found = frame[key].dropna().unique()
     if len(found) < 2:
-        raise RequestError(f"every such result of the store has the same {key}, {', '.join(found)}: there is no ratio")
+        raise RequestError(f"all such results in the store have the same {key}, {', '.join(found)}: there is no ratio")
     baseline = next((word for word in baselines if word in found), None)
     if baseline is None:
-        raise RequestError(f"the store has no result of {key} {' or '.join(baselines)}, to which the others compare")
+        raise RequestError(f"the store has no result with {key} {' or '.join(baselines)} to compare the others with")
     table = layout_parts(frame, values=values, cols=[*devices(frame), key], title=title)
     return with_ratios(table, key=key, baseline=baseline, kind=kind)
 
 
 def devices(frame: pd.DataFrame) -> list[str]:
-    """The keys that tell this frame's devices apart, if there are several."""
+    """Return the keys that distinguish the devices, or none if there is only one device."""
     return ["device", "device_name"] if frame["device_name"].nunique() > 1 else []
 
 
 def ok_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of successful trials."""
     return frame[frame["status"] == Status.OK]
 
 
 def in_order(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """The rows in the natural order of these columns."""
+    """Return the rows sorted by these columns, each in its natural order."""
     ranks = [natural_ranks(frame, name) for name in reversed(keys)]
     return frame.iloc[np.lexsort(ranks)].reset_index(drop=True)
 
 
-def with_doubts(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """The lines of a listing with the status, the flags and the reasons of the rows that they were made from."""
+def with_flags(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the lines of a listing with status, flags and reason of the rows that they were made from."""
     flags = [() if words is pd.NA else tuple(words) for words in rows["flags"].to_list()]
     reason = rows["reason"].astype(object).where(rows["reason"].notna(), "")
     return frame.assign(status=rows["status"], flags=pd.Series(flags, rows.index), reason=reason)

@@ -1,4 +1,4 @@
-"""Memory: the most that a step holds, what that is made of, and the largest allocations."""
+"""Presets of memory: the peak of a step, what makes it up, and the largest allocations."""
 
 from dataclasses import replace
 
@@ -12,16 +12,17 @@ from lmsweep.analysis.tables.pivot import Table, common_conditions, varying_keys
 
 _MEASUREMENT = ["measurement_id", "environment_id"]
 _LARGEST = 10
-"""Allocations of each trial."""
+"""Number of allocations listed per trial."""
 
 _PARTS = ("weights", "gradients", "optimizer_state", "activations", "inputs", "workspace", "other", "rounding")
 _WHOLES = ("step.peak_allocated", "step.peak_tensors")
 
 
 def peaks(results: Results) -> Table:
-    """The most that an iteration holds, by model and context, each mode in a column of its own.
+    """Peak memory of an iteration by model and context length, with a column for each mode.
 
-    Of CUDA's allocator; on other devices, of all tensors; where neither is known, of the whole process.
+    The peak is that of CUDA's allocator; on other devices, that of all tensors; if neither is known, that of the whole
+    process.
     """
     frame = results.of("memory")
     values = known_values(frame, *_WHOLES)
@@ -35,37 +36,37 @@ def peaks(results: Results) -> Table:
 
 
 def parts(results: Results) -> Table:
-    """What is held at the peak, by what it is for; the parts add up to the whole."""
+    """Memory at the peak of an iteration by category; the categories add up to the peak."""
     frame = results.of("memory")
     values = known_values(frame, *(f"peak.{part}" for part in _PARTS), *_WHOLES)
     if not values:
         raise nothing("memory")
-    table = layout(frame, values=values, cols=[], title="What the peak of an iteration is made of")
+    table = layout(frame, values=values, cols=[], title="What makes up peak memory")
     return replace(table, together=tuple(values))
 
 
 def allocations(results: Results) -> Listing:
-    """The largest pieces of each trial, equal ones together, and the lines of code that asked for them."""
+    """The largest allocations of each trial, equal ones combined, and the lines of code that made them."""
     found = results.details("allocations", "memory")
     trials = found.drop_duplicates(_MEASUREMENT)
     keys = [name for name in varying_keys(trials, ["model", "context_length"], []) if trials[name].nunique() > 1]
     found = in_order(found[found["rank"] <= _LARGEST], [*keys, "rank"])
     columns = ["bytes", "count", "at_peak", "category", "phase", "line", "function", "operator"]
     return Listing(
-        title="The largest allocations of an iteration, and of what was there before it",
+        title="Largest allocations in memory during an iteration, including those made before it",
         frame=found[[*keys, "rank", *columns]],
         keys=[*keys, "rank"],
         units={"bytes": "B", "count": "1", "at_peak": "1"},
         conditions=common_conditions(trials, keys),
         notes=[
-            "bytes: of one piece; count: pieces of this size, from this line, in this phase; at_peak: how many of them "
-            "were held when most was",
-            "line: in backward, of the operation of forward that it belongs to",
+            "bytes: of one allocation; count: allocations of this size by this line in this phase; at_peak: how many "
+            "of them were in memory at the peak",
+            "line: an allocation in backward is attributed to the forward operation that it differentiates",
         ],
     )
 
 
 def known_values(frame: pd.DataFrame, *values: str) -> list[str]:
-    """Those of the values of which there are numbers."""
+    """Return the values that have numbers in the frame."""
     known = values_in(frame[frame["median"].notna()])
     return [value for value in values if value in known]

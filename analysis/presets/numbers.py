@@ -1,4 +1,4 @@
-"""What number formats do, and how many parameters models have."""
+"""Presets of reduced precision (sums, dtypes, errors) and of the models' parameters."""
 
 import pandas as pd
 
@@ -14,49 +14,51 @@ _DIMENSIONS = ["d_model", "d_ff", "num_layers", "vocab_size"]
 
 
 def accumulation(results: Results) -> Listing:
-    """Sums in 16 bits, by the types of the sum and of what is added."""
+    """Sums in 16 bits, by the dtypes of accumulator and addend."""
     frame = accumulation_table(results.of("precision"))
     return Listing(
-        title="1000 times 0.01 added up",
+        title="Sum of 1000 addends of 0.01",
         frame=frame,
         keys=["accumulator", "addend", "cast"],
         units={"sum": "1", "error": "1"},
-        decimals={"sum": 4},  # as the published tables have them: the sums differ in the fifth digit
-        notes=["cast: whether each addend is cast to the type of the sum before it is added; error: of 10"],
+        decimals={"sum": 4},  # as in the published tables: the sums differ in the fifth digit
+        notes=["cast: whether each addend is cast to the accumulator's dtype before it is added; error: sum - 10"],
     )
 
 
 def reciprocal_rms(results: Results) -> Listing:
-    """What normalising does in 16 bits."""
+    """The reciprocal root mean square of normalisation layers, computed in 16 bits."""
     return Listing(
-        title="1 / sqrt(mean(x²)) of x = 1000",
+        title="1 / sqrt(mean(x²)) for x = 1000",
         frame=reciprocal_rms_table(results.of("precision")),
         keys=["type", "cast"],
         units={"value": "1"},
-        notes=["cast: whether x is cast to float32 before it is squared; inf and 0 are what the type gives"],
+        notes=["cast: whether x is cast to float32 before it is squared; inf and 0 result from overflow of the dtype"],
     )
 
 
 def errors(results: Results) -> Table:
-    """How far each precision is from float64."""
+    """Errors of each precision relative to float64."""
     return error_table(results.of("precision"))
 
 
 def toy_dtypes(results: Results) -> Listing:
+    """Dtypes of the tensors of the assignment's toy model."""
     return _dtypes(results, "toy", "a model of two linear layers and a LayerNorm")
 
 
 def transformer_dtypes(results: Results) -> Listing:
+    """Dtypes of the tensors of a transformer."""
     return _dtypes(results, "transformer", "a transformer")
 
 
 def _dtypes(results: Results, subject: str, words: str) -> Listing:
     frame = dtype_table(results.details("dtypes", "precision"), subject=subject)
-    return Listing(title=f"Types of tensors in a step of {words}", frame=frame, keys=["kind", "name"], units={})
+    return Listing(title=f"Dtypes of the tensors in a step of {words}", frame=frame, keys=["kind", "name"], units={})
 
 
 def parameters(results: Results) -> Listing:
-    """Parameters and forward FLOPs of every model of the store, by closed forms."""
+    """Parameters and forward FLOPs of every model in the store, from closed formulas."""
     frame = results.measurements
     models = frame[["model", "num_heads", *_DIMENSIONS]].dropna().drop_duplicates(["model", *_DIMENSIONS])
     if models.empty:
@@ -78,7 +80,7 @@ def parameters(results: Results) -> Listing:
         keys=["model", *_DIMENSIONS, "num_heads"],
         units={"parameters": "1", "without_embedding": "1", "weights": "B", "flops_per_token": "1"},
         notes=[
-            "without_embedding: less one matrix of the vocabulary, as some reports count; weights: in float32",
-            "flops_per_token: of a forward pass, without attention's scores, which grow with the context",
+            "without_embedding: parameters minus one vocabulary matrix, as some reports count; weights: in float32",
+            "flops_per_token: forward pass, without attention's scores, whose FLOPs grow with the context length",
         ],
     )

@@ -1,4 +1,4 @@
-"""What PyTorch's operators take, on the host and on the device, and every kernel, as profilers print them."""
+"""Presets of single operators, on host and device, and of single kernels, as profilers list them."""
 
 import pandas as pd
 
@@ -12,14 +12,14 @@ _TIMES = ("self_cpu", "total_cpu", "self_device", "total_device")
 
 
 def operators(results: Results) -> Listing:
-    """The table of torch.profiler: per profiled step, the longest first."""
+    """PyTorch operators as torch.profiler lists them: times per profiled step, the longest first."""
     rows, keys = _rows(results, "operators")
     per_step = rows[list(_TIMES)].astype(float).div(rows["steps"], axis=0)
     frame = rows[[*keys, "name"]].join(per_step)
     frame.insert(len(keys) + 3, "self_cpu_share", _share(rows, "self_cpu"))
     frame["self_device_share"] = _share(rows, "self_device")
     frame["calls"] = rows["calls"] / rows["steps"]
-    frame = frame.dropna(axis="columns", how="all")  # a CPU has no time of a device besides its own
+    frame = frame.dropna(axis="columns", how="all")  # on a CPU there is no device time
     units = dict.fromkeys(_TIMES, "s") | {"self_cpu_share": "share", "self_device_share": "share", "calls": "1"}
     return Listing(
         title="Operators of a profiled step",
@@ -27,12 +27,14 @@ def operators(results: Results) -> Listing:
         keys=[*keys, "name"],
         units={name: unit for name, unit in units.items() if name in frame},
         conditions=common_conditions(rows, keys),
-        notes=["self: without the operators inside; all per step; a profiled host is slower than one that is not"],
+        notes=[
+            "self: time excluding the operators called inside; all numbers are per step; profiling slows down the host",
+        ],
     )
 
 
 def every_kernel(results: Results) -> Listing:
-    """Every kernel in every range, as `nsys stats` prints them, the longest first."""
+    """Every kernel in every range, as `nsys stats` lists them, the longest first."""
     rows, keys = _rows(results, "kernels")
     rows = rows.assign(range=rows["range"].fillna("unattributed"), kernel=rows["kernel"].map(short_name))
     numbers = {"share": "share", "total": "s", "instances": "1"} | dict.fromkeys(
@@ -46,14 +48,14 @@ def every_kernel(results: Results) -> Listing:
         units=numbers,
         conditions=common_conditions(rows, keys),
         notes=[
-            "total, instances: of all profiled steps; mean to stdev: of single calls",
-            "names are shortened; the table kernels of the store has them in full",
+            "total, instances: all profiled steps together; mean to stdev: single launches",
+            "kernel names are shortened; the store's table `kernels` has them in full",
         ],
     )
 
 
 def _rows(results: Results, table: str) -> tuple[pd.DataFrame, list[str]]:
-    """The rows in natural order of their trials, and in stored order, the longest first, within each."""
+    """The rows in the natural order of their trials; within each trial in stored order, the longest first."""
     rows = results.details(table, "profile")
     keys = varying_keys(rows.drop_duplicates(["measurement_id", "environment_id"]), ["model", "context_length"], [])
     return in_order(rows, keys), keys

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: its kernels by the part of the model that they work for."""
+"""Presets of profiles: kernel time of a step by phase and by range, that is, by part of the model."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import pandas as pd
 
 from lmsweep.analysis.data.columns import natural_ranks
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.metrics.kernels import KINDS, STRETCHES, classified, short_name
+from lmsweep.analysis.metrics.kernels import KINDS, STEP_PHASES, classified, short_name
 from lmsweep.analysis.presets.layout import ok_rows
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
@@ -24,14 +24,14 @@ class _Profiles:
     kernels: pd.DataFrame
     """Rows of `classified`."""
     trials: pd.DataFrame
-    """One row for each profile, in natural order, by _PROFILE."""
+    """One row per profile in natural order, indexed by _PROFILE."""
     keys: list[str]
-    """Columns of `trials` that tell them apart."""
+    """Columns of `trials` that distinguish the profiles."""
 
     def listing(
         self, found: pd.DataFrame, *, title: str, lines: list[str], units: dict[str, str], notes: list[str]
     ) -> Listing:
-        """found: by _PROFILE; its lines stay in order within each profile. lines: columns that tell them apart."""
+        """found: the lines, indexed by _PROFILE and ordered within each profile; lines: their key columns."""
         return Listing(
             title=title,
             frame=self.trials[self.keys].join(found, how="inner").reset_index(drop=True),
@@ -42,39 +42,39 @@ class _Profiles:
         )
 
 
-def longest_kernels_of_ranges(results: Results) -> Listing:
-    """The kernel that takes most time in each range."""
+def longest_kernels_by_range(results: Results) -> Listing:
+    """The kernel that takes the most time in each range."""
     profiles = _profiles(results)
     kernels = profiles.kernels
-    return _longest(profiles, kernels, part="range", title="The kernel with most time in each range of a step")
+    return _longest(profiles, kernels, part="range", title="Kernel with the most time in each range of a step")
 
 
-def longest_kernels_of_stretches(results: Results) -> Listing:
-    """The kernel that takes most time in forward, loss, backward, optimizer and the whole step."""
+def longest_kernels_by_phase(results: Results) -> Listing:
+    """The kernel that takes the most time in forward, loss, backward, optimizer and the whole step."""
     profiles = _profiles(results)
-    kernels = pd.concat([profiles.kernels, profiles.kernels.assign(stretch="step")])
-    return _longest(profiles, kernels, part="stretch", title="The kernel with most time in each stretch of a step")
+    kernels = pd.concat([profiles.kernels, profiles.kernels.assign(phase="step")])
+    return _longest(profiles, kernels, part="phase", title="Kernel with the most time in each phase of a step")
 
 
 def matmul_share(results: Results) -> Listing:
-    """Matrix products against the rest, in each stretch of a step and in all of it."""
+    """Share of matrix products in the kernel time, in each phase of a step and in the whole step."""
     profiles = _profiles(results)
-    kernels = pd.concat([profiles.kernels, profiles.kernels.assign(stretch="step")])
-    times = kernels.groupby([*_PROFILE, "stretch", "kind"])["time"].sum().unstack(fill_value=0)
+    kernels = pd.concat([profiles.kernels, profiles.kernels.assign(phase="step")])
+    times = kernels.groupby([*_PROFILE, "phase", "kind"])["time"].sum().unstack(fill_value=0)
     times = times.reindex(columns=list(KINDS), fill_value=0.0)
-    found = times.div(times.sum(axis=1), axis=0).assign(time=times.sum(axis=1)).reset_index("stretch")
-    found = found[["stretch", "time", *KINDS]].rename_axis(columns=None)
+    found = times.div(times.sum(axis=1), axis=0).assign(time=times.sum(axis=1)).reset_index("phase")
+    found = found[["phase", "time", *KINDS]].rename_axis(columns=None)
     return profiles.listing(
-        _sorted(found, "stretch", [*STRETCHES, "step"]),
-        title="Matrix products against the rest: time of the kernels of one step",
-        lines=["stretch"],
+        _sorted(found, "phase", [*STEP_PHASES, "step"]),
+        title="Share of matrix products in the kernel time of a step",
+        lines=["phase"],
         units={"time": "s"} | dict.fromkeys(KINDS, "share"),
-        notes=["fused_attention: attention in one kernel, whose products cannot be told from its softmax"],
+        notes=["fused_attention: attention in one kernel, whose products cannot be separated from its softmax"],
     )
 
 
 def softmax_against_matmul(results: Results) -> Listing:
-    """Attention's softmax against its products, in time and FLOPs, where they are kernels of their own."""
+    """Time and FLOPs of attention's softmax and of its matrix products, if they run in separate kernels."""
     profiles = _profiles(results)
     kernels = profiles.kernels
     products = kernels[kernels["range"].isin(["scores", "value_matmul"]) & (kernels["kind"] == "matmul")]
@@ -82,7 +82,9 @@ def softmax_against_matmul(results: Results) -> Listing:
     sums = {name: rows.groupby(_PROFILE)["time"].sum() for name, rows in (("softmax", softmax), ("matmul", products))}
     found = pd.DataFrame(sums).dropna()
     if found.empty:
-        raise RequestError("no profile here has softmax and products apart: that takes attention naive, compile none")
+        raise RequestError(
+            "no profile has softmax and matrix products in separate kernels: that takes attention naive, compile none"
+        )
     trials = profiles.trials.loc[found.index]
     shape = {name: trials[name] for name in ("context_length", "batch_size")}
     flops = {
@@ -96,28 +98,28 @@ def softmax_against_matmul(results: Results) -> Listing:
     )
     return profiles.listing(
         found,
-        title="Softmax against the matrix products of attention, forward",
+        title="Softmax and matrix products of attention in forward",
         lines=[],
         units={"softmax": "s", "matmul": "s"} | dict.fromkeys(("time_ratio", *flops, "flops_ratio"), "1"),
         notes=[
-            "matmul: the products of queries and keys and of weights and values; scaling and masking are in neither",
-            "ratios: softmax over products; softmax has 5 operations for each score, as it is written out",
+            "matmul: queries x keys and attention weights x values; neither column includes scaling and masking",
+            "ratios: softmax / matmul; softmax is counted as 5 FLOPs per score",
         ],
     )
 
 
 def profiled_against_timed(results: Results) -> Listing:
-    """The kernels' time in each phase, the phase as it was timed, and how long the GPU was busy in it."""
+    """Kernel time of each phase, its wall time when timed without a profiler, and the time the GPU was busy."""
     profiles = _profiles(results)
-    known = profiles.kernels[profiles.kernels["stretch"] != "other"]
-    phases = known.assign(phase=known["stretch"].replace("loss", "forward"))
+    known = profiles.kernels[profiles.kernels["phase"] != "other"]
+    phases = known.assign(phase=known["phase"].replace("loss", "forward"))
     whole = pd.concat([phases, profiles.kernels.assign(phase="step")])
     found = whole.groupby([*_PROFILE, "phase"])["time"].sum().rename("kernels").reset_index()
     found = found.merge(profiles.trials.reset_index()[[*_PROFILE, "trial_id", "mode"]], on=_PROFILE)
     same = ["trial_id", "environment_id", "mode", "phase"]
     rows = ok_rows(results.measurements).sort_values("started_at")
     for name, metrics in (("timed", ("time",)), ("busy", ("busy_time", "device_time"))):
-        # Those that differ in their warm-up or their number of iterations are one here: the newest.
+        # Trials that differ only in warm-up or number of iterations count as one: the newest is used.
         of_timing = rows[rows["workload"].isin(["timing", "busy"]) & rows["metric"].isin(metrics)]
         by_metric = of_timing.sort_values("metric", key=lambda column: column.map(metrics.index), kind="stable")
         newest = by_metric.drop_duplicates(same, keep="last")
@@ -125,18 +127,18 @@ def profiled_against_timed(results: Results) -> Listing:
     found = found.assign(of_timed=found["kernels"] / found["timed"], of_busy=found["kernels"] / found["busy"])
     return profiles.listing(
         _sorted(found.set_index(_PROFILE).drop(columns=["trial_id", "mode"]), "phase", list(_PHASES)),
-        title="The profiled step against the timed one",
+        title="Kernel time of the profiled step, and times of the step without a profiler",
         lines=["phase"],
         units=dict.fromkeys(("kernels", "timed", "busy"), "s") | dict.fromkeys(("of_timed", "of_busy"), "share"),
         notes=[
-            "kernels: time of the profiled kernels; timed, busy: wall and device time of the workload timing, medians",
-            "of_timed, of_busy: the kernels' time as a share of these; the loss counts to forward, as it is timed",
+            "kernels: time of the profiled kernels; timed: median wall time; busy: median time the device was busy",
+            "of_timed, of_busy: kernels as a share of timed and busy; forward includes the loss, as it does when timed",
         ],
     )
 
 
 def _longest(profiles: _Profiles, kernels: pd.DataFrame, *, part: str, title: str) -> Listing:
-    """Kernels of one name are one, whatever launched them in whatever shape."""
+    """Kernels of the same name are combined, whatever operator and shape launched them."""
     each = kernels.groupby([*_PROFILE, part, "kernel"])[["time", "calls"]].sum().reset_index()
     longest = each.sort_values("time", ascending=False).drop_duplicates([*_PROFILE, part]).set_index([*_PROFILE, part])
     found = pd.DataFrame({"time": each.groupby([*_PROFILE, part])["time"].sum()})
@@ -146,16 +148,17 @@ def _longest(profiles: _Profiles, kernels: pd.DataFrame, *, part: str, title: st
     found = found.join(profiles.kernels.groupby(_PROFILE)["time"].sum().rename("step"), on=_PROFILE)
     found.insert(1, "of_step", found["time"] / found.pop("step"))
     found = found.reset_index(part).sort_values("time", ascending=False, kind="stable")
-    if part == "stretch":
-        found = _sorted(found, part, [*STRETCHES, "step"])
+    if part == "phase":
+        found = _sorted(found, part, [*STEP_PHASES, "step"])
     return profiles.listing(
         found,
         title=title,
         lines=[part],
         units={"time": "s", "of_step": "share", f"of_{part}": "share", "calls": "1"},
         notes=[
-            f"of_{part}: the kernel's share of that; calls: of this kernel in one step, which has one forward pass",
-            "names are shortened; the table kernels of the store has them in full",
+            f"of_step: share of the step's kernel time that the {part} takes; of_{part}: share of the {part}'s kernel "
+            "time that this kernel takes; calls: launches of this kernel per step, which has one forward pass",
+            "kernel names are shortened; the store's table `kernels` has them in full",
         ],
     )
 

@@ -1,4 +1,4 @@
-"""Times of a training step's parts, as the published reports print them."""
+"""Presets of times: the parts of a training step, as the published reports print them."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from lmsweep.analysis.data.columns import PARTS
 from lmsweep.analysis.data.processes import pool_statistics
 from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.data.sample_stats import describe
-from lmsweep.analysis.presets.layout import arrange_against, devices, in_order, layout, ok_rows, with_doubts
+from lmsweep.analysis.presets.layout import arrange_against, devices, in_order, layout, ok_rows, with_flags
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table, common_conditions, varying_keys
 from lmsweep.trials.results.outcome import Status
@@ -23,7 +23,7 @@ _SOURCES: dict[str, tuple[tuple[str, str], ...]] = {
     "backward_optimizer": (("train_step", "backward_optimizer"),),
     "step": (("train_step", "step"),),
 }
-"""Part of a step -> modes and phases that measure it, the best first."""
+"""Part of a step -> modes and phases that measure it, in order of preference."""
 
 _SERIES = ("warmup_samples", "samples")
 
@@ -31,11 +31,11 @@ _SAME_BUT_FOR_MODE = ["trial_id", "environment_id", "warmup_steps", "measure_ste
 
 
 def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows of `lmsweep.load` as `forward.time`, `backward.time`, ... of a training step, whatever the mode.
+    """Return the times of the parts of a training step (`forward.time`, `backward.time`, ...) from all modes.
 
-    The reports' forward is that of training, alone; where only longer modes were measured, it is theirs.
-    `backward_optimizer` is the sum of both in each iteration. The column `mode` is null: it no longer tells rows apart.
-    A mode that failed fills the parts that no other mode has measured.
+    frame: rows of `lmsweep.load`. `forward` is the training forward pass measured alone, as in the published reports,
+    or else a phase of a longer mode. `backward_optimizer` is the sum of both in each iteration. The column `mode` is
+    null, since it no longer distinguishes rows. A failed mode fills the parts that no other mode has measured.
     """
     timed = frame[(frame["workload"] == "timing") & ((frame["metric"] == "time") | (frame["status"] != Status.OK))]
     timed = pd.concat([timed, _backward_and_optimizer(timed)], ignore_index=True)
@@ -51,29 +51,30 @@ def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def end_to_end(results: Results) -> Table:
+    """Times of a training step and of its parts."""
     parts, values = _parts(results)
     values = [value for value in values if value != "backward_optimizer.time"]
     return layout(parts, values=values, cols=devices(parts), title="Times of a training step and of its parts")
 
 
 def precisions(results: Results) -> Table:
-    """Full precision, and what the others add to it."""
+    """Times in full and in reduced precision, and the change in per cent."""
     parts, values = _parts(results)
-    title = "Full against reduced precision"
+    title = "Full vs reduced precision"
     return arrange_against(
         parts, key="precision", baselines=("fp32", "tf32"), kind="change", values=values, title=title
     )
 
 
 def compiled(results: Results) -> Table:
-    """Eager, and how many times as fast compiled is."""
+    """Eager times, compiled times and speed-up."""
     parts, values = _parts(results)
-    title = "Eager against compiled"
+    title = "Eager vs compiled"
     return arrange_against(parts, key="compile", baselines=("none",), kind="speed_up", values=values, title=title)
 
 
 def warm_up(results: Results) -> Listing:
-    """Median, mean and deviation after each number of warm-up iterations, and the first that counted."""
+    """Median, mean and standard deviation by number of warm-up iterations, and the first measured iteration."""
     parts, _ = _parts(results)
     parts = parts[parts["phase"] != "backward_optimizer"]
     keys = [*varying_keys(parts, ["model", "warmup_steps"], []), "part"]
@@ -83,18 +84,18 @@ def warm_up(results: Results) -> Listing:
     frame = frame.assign(mean=parts["mean"], std=parts["std"], first=first.astype(float), iterations=parts["n"])
     times = ("time", "mean", "std", "first")
     return Listing(
-        title="Warm-up: time after so many iterations that do not count (median and 95 % interval)",
-        frame=with_doubts(frame, parts),
+        title="Times by number of warm-up iterations (median and 95 % interval)",
+        frame=with_flags(frame, parts),
         keys=keys,
         units=dict.fromkeys(times, "s") | {"iterations": "1"},
         together=times,
         conditions=common_conditions(parts, keys),
-        notes=["first: the first iteration that counts; std: sample standard deviation (n - 1)"],
+        notes=["first: the first measured iteration; std: sample standard deviation (n - 1)"],
     )
 
 
 def warm_up_series(results: Results) -> Listing:
-    """Each iteration of each trial, those of the warm-up first; of several processes, the newest."""
+    """Each iteration of each trial, warm-up iterations first; the newest process if there are several."""
     frame = ok_rows(results.of("timing"))
     frame = frame[frame["metric"] == "time"]
     if frame.empty:
@@ -106,29 +107,29 @@ def warm_up_series(results: Results) -> Listing:
     taken["samples"] = [samples[len(samples) - n :] for samples, n in zip(taken["samples"], lengths, strict=True)]
     series: dict[str, Any] = {
         "time": [warmup + counted for warmup, counted in zip(*taken.values(), strict=True)],
-        "counts": [
+        "measured": [
             ["no"] * len(warmup) + ["yes"] * len(counted) for warmup, counted in zip(*taken.values(), strict=True)
         ],
     }
     series["iteration"] = [list(range(1, len(times) + 1)) for times in series["time"]]
     lines = ordered[[*keys, "phase"]].assign(**series).explode(list(series))
-    wide = lines.set_index([*keys, "iteration", "counts", "phase"])["time"].unstack(sort=False)
+    wide = lines.set_index([*keys, "iteration", "measured", "phase"])["time"].unstack(sort=False)
     phases = [phase for phase in PARTS if phase in wide]
     found = wide[phases].astype(float).reset_index().rename_axis(columns=None)
     return Listing(
-        title="Every iteration, in the order in which they ran",
+        title="Every iteration in the order in which they ran",
         frame=found,
         keys=[*keys, "iteration"],
         units=dict.fromkeys(phases, "s"),
         conditions=common_conditions(frame, keys),
-        notes=["counts: whether the iteration counts, or is one of the warm-up"],
+        notes=["measured: no for a warm-up iteration"],
     )
 
 
 def _parts(results: Results) -> tuple[pd.DataFrame, list[str]]:
-    """The parts of steps that were measured, and what they are called as values."""
+    """The parts of steps that were measured, and their names as values."""
     parts = parts_of_step(results.of("timing"))
-    # Where nothing ended ok, how it ended is the answer.
+    # If no trial succeeded, the table shows how they failed.
     measured = set(ok_rows(parts)["phase"]) or set(parts["phase"])
     return parts[parts["phase"].isin(measured)], [f"{part}.time" for part in PARTS if part in measured]
 

@@ -1,4 +1,8 @@
-"""Results that ship with the project, to compare with: Parquet, with how each was made in SOURCES.md."""
+"""Reference results that ship with lmsweep, as Parquet; SOURCES.md tells how each was made.
+
+reports.py    the numbers of five published reports, and what is questionable about them
+stores.py     the locations of the reference stores
+"""
 
 from lmsweep.analysis.reference.reports import CAVEATS, published
 from lmsweep.analysis.reference.stores import stores

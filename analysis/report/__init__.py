@@ -1,4 +1,13 @@
-"""The report: one page that holds a store's results, its charts and its tables, and needs no server."""
+"""The report: a single HTML file with a store's results, charts and tables, which needs neither server nor network.
+
+page.py          assembles the page from template, data, charts and tables, and writes it
+summary.py       the facts at the top, the flags, the failed trials and the environments
+data.py          the results, encoded for the page's script
+charts.py        charts of memory timelines, kernel times and rooflines
+sections.py      the sections below the results, each shown if the store has its data
+template.html    the page's markup; report.css is its style
+assets/          the page's scripts and Plotly.js
+"""
 
 from lmsweep.analysis.report.page import page_of, write_report
 

@@ -1,19 +1,23 @@
-"""What the page's script pivots and draws: every value of every result, in columns that are small when embedded."""
+"""Encodes every value of every result for the page's script, in columns that stay small when embedded."""
 
 from base64 import b64encode
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, KEY_COLUMNS, label, natural_ranks
+from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, KEY_COLUMNS, is_null, label, natural_ranks
 from lmsweep.analysis.data.load import SPEED_UNITS
 from lmsweep.analysis.data.selection import cells_of, unit_of, values_in
 from lmsweep.analysis.tables.number_format import UNITS
 from lmsweep.analysis.tables.pivot import CONDITIONS, DIMENSIONS, FOLLOWS, PROTOCOL, USUAL, default_layout
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.workloads import workloads
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+JsonObject: TypeAlias = Mapping[str, Json]
 
 _NO_AXES = (
     "trial_id",
@@ -25,7 +29,7 @@ _NO_AXES = (
     "host_memory",
     "host_memory_for_a_trial",
 )
-"""Keys that nearly every result has a value of its own of: there is nothing to lay out along them."""
+"""Keys that differ in nearly every result, and so are useless as rows or columns."""
 
 AXES: tuple[str, ...] = tuple(name for name in KEY_COLUMNS if name not in _NO_AXES)
 """Keys that can be rows, columns or filters of the page's table."""
@@ -47,12 +51,13 @@ _READ_BY_CELLS = [
 _READ_BY_CELLS += [*SPEED_UNITS, "energy_per_token"]
 
 
-def page_data(frame: pd.DataFrame) -> dict[str, Any]:
-    """The results of `lmsweep.load` as JSON can hold them; what `report.js` reads as `data`.
+def page_data(frame: pd.DataFrame) -> JsonObject:
+    """Return the results of `lmsweep.load` as the JSON object that `report.js` embeds as `data`.
 
-    A result is a workload of a trial in one environment. `keys` are AXES: the labels of each key's values in natural
-    order, as a table and as CSV has them, and which of them each result has. `values` are the phases and metrics: which
-    results have them, and median, low and high in SI units. Arrays of numbers are base64 of their bytes.
+    A result is a workload of a trial in one environment. `keys` holds, for each of AXES, the labels of its values in
+    natural order, as tables and as CSV print them, and the index of each result's value. `values` holds, for each
+    `phase.metric`, the results that have it, and median, low and high in SI units. Arrays of numbers are the base64
+    encoding of their little-endian bytes.
     """
     results, result_of_row = _results(frame)
     flags, reasons = _Words(), _Words()
@@ -60,7 +65,7 @@ def page_data(frame: pd.DataFrame) -> dict[str, Any]:
     reasons.code("")
     narrow = frame[_READ_BY_CELLS]
     rows, cols, shown = default_layout(frame)
-    known = values_in(frame) or shown  # where everything failed, what failed is shown all the same
+    known = values_in(frame) or shown  # if every trial failed, the failures are shown
     values = {name: _value(narrow, name, result_of_row, flags, reasons) for name in known}
     return {
         "results": len(results),
@@ -83,26 +88,26 @@ def page_data(frame: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-class _Words(dict[Any, int]):
-    """Different words, or tuples of them, in the order in which they were met, and the number of each."""
+class _Words(dict[str | tuple[str, ...], int]):
+    """Distinct words, or tuples of words, numbered in order of first appearance."""
 
-    def code(self, word: Any) -> int:
+    def code(self, word: str | tuple[str, ...]) -> int:
         return self.setdefault(word, len(self))
 
 
 def _results(frame: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.int64]]:
-    """One row per result, and for each row of the frame the number of its result."""
+    """One row per result, and for each row of the frame the index of its result."""
     codes = pd.DataFrame({name: pd.factorize(frame[name])[0] for name in (*AXES, "status")})
     result_of_row = np.asarray(codes.groupby(list(codes), sort=False).ngroup(), dtype=np.int64)
     first = np.unique(result_of_row, return_index=True)[1]
     return frame.iloc[first].reset_index(drop=True), result_of_row
 
 
-def _key(results: pd.DataFrame, name: str) -> dict[str, Any]:
+def _key(results: pd.DataFrame, name: str) -> JsonObject:
     ranks = natural_ranks(results, name)
     ordered = results[name].iloc[np.unique(ranks, return_index=True)[1]]
     labels, in_csv = [label(value) for value in ordered], [_csv_text(value) for value in ordered]
-    key: dict[str, Any] = {"labels": labels}
+    key: dict[str, Json] = {"labels": labels}
     if in_csv != labels:
         key["csv"] = in_csv
     if len(labels) > 1:
@@ -112,18 +117,18 @@ def _key(results: pd.DataFrame, name: str) -> dict[str, Any]:
     return key
 
 
-def _csv_text(value: Any) -> str:
-    """As pandas writes it."""
-    return "" if pd.isna(value) else str(value)
+def _csv_text(value: object) -> str:
+    """The text that pandas writes into CSV."""
+    return "" if is_null(value) else str(value)
 
 
 def _value(
     frame: pd.DataFrame, name: str, result_of_row: NDArray[np.int64], flags: _Words, reasons: _Words
-) -> dict[str, Any]:
+) -> JsonObject:
     cells = cells_of(frame, frame, name)
     workloads = sorted(cells["workload"].unique())
     cells = cells[cells["status"] == Status.OK]
-    value: dict[str, Any] = {
+    value: dict[str, Json] = {
         "unit": unit_of(cells, name),
         "speed": name.partition(".")[2] in SPEED_UNITS,
         "workloads": workloads,

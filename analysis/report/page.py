@@ -1,4 +1,4 @@
-"""One HTML file that holds a store's results, the charts of them, and all that it takes to show them."""
+"""Assembles the report: one HTML file with a store's results, their charts, and the scripts that show them."""
 
 import hashlib
 import json
@@ -8,14 +8,13 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from lmsweep import trials
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.report.data import page_data
+from lmsweep.analysis.report.data import Json, page_data
 from lmsweep.analysis.report.sections import sections_of
 from lmsweep.analysis.report.summary import summarize
 from lmsweep.trials.spec.config import RequestError
@@ -26,20 +25,23 @@ _HERE = files("lmsweep.analysis.report")
 
 
 def write_report(location: str, output: Path, others: Sequence[str] = ()) -> int:
-    """Writes `page_of` and returns its size in bytes. Raises RequestError where the file cannot be written, too."""
+    """Write the page of a store to a file and return its size in bytes.
+
+    location, others and errors: as for `page_of`. Also raises RequestError if the file cannot be written.
+    """
     return _write(page_of(location, others), output)
 
 
 def page_of(location: str, others: Sequence[str] = ()) -> Iterator[str]:
-    """The page of the store at this location, piece by piece.
+    """Return the page of the store at this location, in pieces.
 
-    others: names for `lmsweep.analysis.comparison.side_by_side`, whose numbers stand beside the store's. Raises
-    RequestError where there is no store, it holds no results, or nothing of it has a counterpart there.
+    others: names for `lmsweep.analysis.comparison.side_by_side`, whose times are shown next to the store's. Raises
+    RequestError if there is no store, if it holds no results, or if no result has a counterpart in one of `others`.
     """
     results = Results(Store(location), {})
     frame = results.measurements
     if frame.empty:
-        raise RequestError(f"{location} holds no results; fill it with: lmsweep run quick --store {location}")
+        raise RequestError(f"{location} holds no results; add some with: lmsweep run quick --store {location}")
     sections = sections_of(results, others)
     figures = {section.id: [asdict(figure) for figure in section.figures] for section in sections}
     tables = {table.name: table.csv for section in sections for table in section.tables}
@@ -71,14 +73,14 @@ def _write(html: Iterator[str], output: Path) -> int:
 
 
 def _policy(scripts: list[str]) -> str:
-    """Content Security Policy: only these scripts run, whatever a store holds, and nothing comes from elsewhere."""
+    """The Content Security Policy: only these scripts run, whatever a store contains, and nothing else is loaded."""
     digests = (b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
 
 
-def _json(content: Any) -> Markup:
-    """JSON that may stand in a script element: no markup in it ends the element."""
+def _json(content: Json) -> Markup:
+    """JSON for a script element: no markup in it can end the element."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c"))
 

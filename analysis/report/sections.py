@@ -1,4 +1,4 @@
-"""The parts of the page below the results: each is there where the store holds what it shows."""
+"""The sections of the page below the results, each present only if the store has its data."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,73 +18,90 @@ from lmsweep.trials.spec.config import RequestError
 T = TypeVar("T")
 
 MOST_LINES = 300
-"""Lines of a table that has a name; a longer one is not in the page, but `lmsweep table` prints it."""
+"""Preset tables with more lines are left out of the page; `lmsweep table` prints them."""
 
 MOST_RESULTS = 3000
-"""Of a store whose tables are made to see how long they are; those of a larger one would all be too long."""
+"""The page of a store with more attempts has no preset tables: nearly all would be too long."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NamedTable:
+    """A preset table, or a table of times next to others."""
+
     name: str
+    """Shown in the page, and the name of the CSV file."""
     question: str
+    """The question that the table answers, in one line."""
     caption: str
+    """What the cells show."""
     conditions: str
-    """What all of its cells have in common; may be empty."""
+    """The keys that have the same value in all cells; may be empty."""
     html: str
+    """The table as an HTML fragment."""
     csv: str
+    """The table as CSV, for download."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
+    """A section of the page."""
+
     id: str
+    """The anchor of its heading."""
     title: str
+    """Its heading."""
     words: str
+    """A sentence or two below the heading."""
     figures: list[Figure] = field(default_factory=list)
-    """The reader chooses which of them is shown."""
+    """Its charts, of which the reader chooses one to show."""
     tables: list[NamedTable] = field(default_factory=list)
+    """Its tables, each of which can be opened."""
 
 
 def sections_of(results: Results, others: Sequence[str] = ()) -> list[Section]:
-    """The sections for which this store holds data, in the order of the page.
+    """Return the sections for which this store has data, in the order of the page.
 
-    others: names for `lmsweep.analysis.comparison.side_by_side`, whose numbers stand beside the store's. Raises
-    RequestError for one that is not known or has no counterpart.
+    others: names for `lmsweep.analysis.comparison.side_by_side`, whose times are shown next to the store's. Raises
+    RequestError for an unknown name, and for one without a counterpart.
     """
     found = [
         Section(
             id="memory",
             title="Memory",
-            words="What one iteration holds, from one allocation to the next, and for what.",
+            words="Memory allocated during one iteration, by category.",
             figures=_figures(charts.timelines, results.store),
         ),
         Section(
             id="roofline",
             title="Roofline",
-            words="Steps under the limits of their device, as measured or else of its datasheet. A step stands here "
-            "where the bytes that it cannot but move are known: eager, with naive attention.",
+            words="Steps under the limits of their device, as measured or else from its datasheet. Only eager steps "
+            "with naive attention are shown: theirs is the minimum memory traffic that is known.",
             figures=_figures(charts.rooflines, results.measurements),
         ),
         Section(
             id="kernels",
             title="Kernels",
-            words="Where the time of a step goes, part by part of the model. A bar names its longest kernels.",
+            words="Kernel time of a step by part of the model. Hover over a bar to see its longest kernels.",
             figures=_figures(charts.kernels, results),
         ),
         Section(
             id="beside",
-            title="Beside others",
-            words="The same part of the same model, or the same attention, at the same context. What differs besides "
-            "stands in each line.",
+            title="Side by side",
+            words="Times of the same part of the same model, or of the same attention, at the same context length. "
+            "The column differs lists every other condition that differs or is not stated.",
             tables=[
-                _named(beside(results.measurements, name), f"beside {name}", "As lmsweep compare --with shows it.")
+                _named(
+                    beside(results.measurements, name),
+                    f"with {name}",
+                    f"As printed by lmsweep compare --with {name}.",
+                )
                 for name in others
             ],
         ),
         Section(
             id="tables",
-            title="Tables by name",
-            words="As lmsweep table --preset NAME prints them.",
+            title="Preset tables",
+            words="As printed by lmsweep table --preset NAME.",
             tables=list(_named_tables(results)),
         ),
     ]
@@ -94,7 +111,7 @@ def sections_of(results: Results, others: Sequence[str] = ()) -> list[Section]:
 def _figures(draw: Callable[[T], Iterator[Figure]], source: T) -> list[Figure]:
     try:
         return list(draw(source))
-    except RequestError:  # the store holds none of this
+    except RequestError:  # the store has no data for this section
         return []
 
 
@@ -104,7 +121,7 @@ def _named_tables(results: Results) -> Iterator[NamedTable]:
     for name, preset in PRESETS.items():
         try:
             table = preset.make(results)
-        except RequestError:  # the store does not hold what this table shows
+        except RequestError:  # the store lacks the results that this table shows
             continue
         if _lines(table) <= MOST_LINES:
             yield _named(table, name, preset.question)

@@ -1,4 +1,4 @@
-"""What a reader wants to know before any number: what ran, where, how it ended, and what is in doubt."""
+"""The page's summary: what ran where, how it ended, and which flags were raised."""
 
 from dataclasses import dataclass
 
@@ -11,17 +11,19 @@ from lmsweep.analysis.tables.number_format import choose_unit, number_text
 from lmsweep.trials.results.outcome import Status
 
 MOST_FAILURES = 50
-"""Lines of the table of failures; those of most results come first."""
+"""Lines of the table of failed trials, the most frequent failures first."""
 
 _ENVIRONMENT = (
     *("device_name", "device_memory", "host_cpu", "driver_version", "cuda_version", "torch_version"),
     *("triton_version", "python_version"),
 )
-_TOLD_OF_A_FAILURE = ("model", "d_model", "context_length", "batch_size", "precision", "compile", "attention")
+_SHOWN_OF_A_FAILURE = ("model", "d_model", "context_length", "batch_size", "precision", "compile", "attention")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fact:
+    """A named number or text, with a smaller line below it."""
+
     name: str
     text: str
     detail: str = ""
@@ -29,6 +31,8 @@ class Fact:
 
 @dataclass(frozen=True, kw_only=True)
 class FlagLine:
+    """A flag, the number of results that have it, and its advice."""
+
     name: str
     count: int
     advice: str
@@ -36,6 +40,8 @@ class FlagLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
+    """A status and an error, the number of results that ended so, and the configuration of one of them."""
+
     status: str
     count: int
     example: str
@@ -44,16 +50,21 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
+    """The texts of the page outside its sections."""
+
     lead: str
+    """Sweeps and dates, below the page's title."""
     facts: list[Fact]
     flags: list[FlagLine]
     failures: list[Failure]
     environment_names: list[str]
+    """Column names of `environments`."""
     environments: list[list[str]]
+    """A line for each environment, the one with most results first."""
 
 
 def summarize(frame: pd.DataFrame) -> Summary:
-    """The summary of results loaded by `lmsweep.load`; the frame has at least one row."""
+    """Return the summary of results loaded by `lmsweep.load`; the frame must have at least one row."""
     results = frame.drop_duplicates(["measurement_id", "environment_id", "workload"])
     names = [name for name in _ENVIRONMENT if frame[name].notna().any()]
     environments = results.groupby("environment_id", sort=False)
@@ -90,7 +101,7 @@ def _facts(frame: pd.DataFrame, results: pd.DataFrame) -> list[Fact]:
     return [
         Fact(name="Trials", text=f"{frame['trial_id'].nunique():,}", detail=_several(workloads, "workload")),
         Fact(name="Results", text=f"{len(results):,}", detail=", ".join([*counts, f"{frame['n'].sum():,} samples"])),
-        Fact(name="Flagged", text=f"{len(flagged):,}", detail="results, see below"),
+        Fact(name="Flagged", text=f"{len(flagged):,}", detail="results; see Flags and failures"),
         Fact(
             name="Hardware",
             text=str(devices.index[0]) if len(devices) == 1 else f"{len(devices)} devices",
@@ -109,7 +120,7 @@ def _failures(results: pd.DataFrame) -> list[Failure]:
             count=len(group),
             example=", ".join(
                 f"{name} {label(group[name].iloc[0])}"
-                for name in _TOLD_OF_A_FAILURE
+                for name in _SHOWN_OF_A_FAILURE
                 if label(group[name].iloc[0]) != NO_VALUE
             ),
             error=str(error).strip().splitlines()[-1][:300] if str(error).strip() else "",

@@ -1,6 +1,9 @@
-"""Rows and columns: pivots and listings, and their text in six formats.
+"""Tables of results, and how they are printed.
 
-`pivot.py` lays results out as a `Table`: frames of one shape for medians, ends of intervals, statuses and flags.
-What is no pivot is a `Listing`, a frame whose columns have units. `text_table.py` puts either into words,
-`render.py` writes the words as text, Markdown, LaTeX, Typst, HTML or CSV.
+pivot.py           lays results out as a `Table`: rows and columns of medians, intervals, statuses and flags
+listing.py         a `Listing`: a table with one line per item, whose columns have different units
+ratios.py          ratios of medians with intervals, and the columns that show them
+number_format.py   the unit of a column, and the digits of a number and its interval
+text_table.py      the texts of a `Table` or a `Listing`, whatever the output format
+render.py          writes the texts as text, Markdown, LaTeX, Typst or HTML, and the numbers as CSV
 """

@@ -1,4 +1,4 @@
-"""Numbers as people read them: a unit that suits a whole column, and no more digits than the interval allows."""
+"""Formats numbers for people: one unit for a whole column, and no more digits than the interval justifies."""
 
 import math
 from collections.abc import Iterable
@@ -8,17 +8,18 @@ from statistics import median_low
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
+    """A unit that numbers are printed in."""
+
     name: str
     """As it is printed."""
     size: float
-    """In the stored unit."""
+    """One of it, in the stored unit."""
 
 
 def _units(*sizes: tuple[str, float]) -> tuple[Unit, ...]:
     return tuple(Unit(name=name, size=size) for name, size in sizes)
 
 
-# Stored unit -> the units it is printed in, smallest first. Any other is printed as it is stored.
 UNITS: dict[str, tuple[Unit, ...]] = {
     "s": _units(("us", 1e-6), ("ms", 1e-3), ("s", 1.0)),
     "B": _units(("B", 1), ("KiB", 2**10), ("MiB", 2**20), ("GiB", 2**30)),
@@ -28,18 +29,19 @@ UNITS: dict[str, tuple[Unit, ...]] = {
     "FLOP/s": _units(("GFLOP/s", 1e9), ("TFLOP/s", 1e12)),
     "share": _units(("%", 0.01)),
 }
+"""Stored unit -> the units it is printed in, smallest first. Other units are printed as they are stored."""
 
 ALL_UNKNOWN = 1e4
-"""Where an interval reaches so many times as far as the number, nothing is known, and its digits would fill a line."""
+"""An interval that reaches this many times as far as the number is printed with an exponent instead of all digits."""
 
 EVEN = 2 / 3
-"""Share of the distance to the farther end that the nearer one has to be away for ± to say it of both."""
+"""± is written if the nearer end of the interval is at least this share of the farther end's distance away."""
 ALL_BUT_EVEN = 0.01
-"""Share of the number by which the distances may differ all the same: to read ± then misleads nobody."""
+"""± is also written if the two distances differ by at most this share of the number."""
 
 
 def choose_unit(stored_unit: str, values: Iterable[float]) -> Unit:
-    """The largest unit of which the middle one of the values is at least one; zeros and NaNs do not count."""
+    """Return the largest unit in which the median of the values is at least 1; zeros and NaNs are ignored."""
     units = UNITS.get(stored_unit, _units((stored_unit, 1.0)))
     known = [abs(value) for value in values if value and not math.isnan(value)]
     if not known:
@@ -49,7 +51,7 @@ def choose_unit(stored_unit: str, values: Iterable[float]) -> Unit:
 
 
 def number_text(value: float) -> str:
-    """A number of unknown accuracy: four significant digits, whole numbers in full, with an exponent below 0.0001."""
+    """Return a number without an interval: four significant digits, integers in full, an exponent below 0.0001."""
     if value == 0 or float(value).is_integer():
         return f"{value:.0f}"
     if abs(value) < 1e-4:
@@ -58,12 +60,12 @@ def number_text(value: float) -> str:
 
 
 def interval_texts(median: float, low: float, high: float) -> tuple[str, str | None]:
-    """The median, and its interval (None where that has no width or is not known): `± 0.05` where the ends are about
-    as far from the median, else `[41, 117]`.
+    """Return the median and its interval as texts; the interval is None if it is unknown or has no width.
 
-    The distance after ± is that to the farther end. It has one significant digit, or two where it begins with 1; two
-    ends have two digits of the distance between them. The median ends at the same digit; where that would leave it
-    fewer than two digits, all have more.
+    The interval is `± 0.05` if both ends are about equally far from the median, else `[41, 117]`. The distance after ±
+    is the one to the farther end, with one significant digit, or two if the first is 1. Two ends are written to two
+    significant digits of their difference. The median ends at the same digit and has at least two; if it would have
+    fewer, both are written with more.
     """
     below, above = median - low, high - median
     distance = max(below, above)
@@ -83,7 +85,7 @@ def interval_texts(median: float, low: float, high: float) -> tuple[str, str | N
 
 
 def _is_even(median: float, low: float, high: float) -> bool:
-    """Whether median ± the distance to the farther end says the same as both ends, sign included."""
+    """Whether median ± the distance to the farther end describes both ends fairly, including their sign."""
     nearer, farther = sorted((median - low, high - median))
     keeps_sign = (low <= 0 or median > farther) and (high >= 0 or median < -farther)
     return (nearer >= EVEN * farther or farther - nearer <= ALL_BUT_EVEN * abs(median)) and keeps_sign

@@ -1,7 +1,7 @@
-"""Wide tables of results: which keys are rows, which columns, and which values the cells show."""
+"""Pivots results into wide tables: which keys are rows and columns, and which values the cells show."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,10 +17,10 @@ CELL_CONTENTS: dict[str, object] = {
     "median": np.nan, "low": np.nan, "high": np.nan, "processes": 0.0, "spread": np.nan,
     "status": NO_VALUE, "flags": (), "reason": "",
 }  # fmt: skip
-"""What a cell holds, and what it holds where there is no result."""
+"""The contents of a cell, and their value in a cell without a result."""
 
 DIMENSIONS = ("d_model", "d_ff", "num_layers", "num_heads")
-"""Keys that follow from a model's name."""
+"""Keys that a model's name determines."""
 
 CONDITIONS = (
     "device_name",
@@ -31,85 +31,95 @@ CONDITIONS = (
         if f.metadata["part"] != "limit" and name not in (*DIMENSIONS, "device")
     ),
 )
-"""Keys worth a row, or a line under the title, even where they follow from the others. A model's dimensions follow from
-its name, and the rest of an environment nearly always from the device and the version of torch."""
+"""Keys that become a row, or are named under the title, even if other keys determine them. It leaves out a model's
+dimensions, which its name determines, and the rest of the environment, which the device and the version of torch nearly
+always determine."""
 
 FOLLOWS: dict[str, tuple[str, ...]] = {
     "device": ("device_name",),
     **dict.fromkeys(DIMENSIONS, ("model",)),
     **{name: ("device_name", "torch_version") for name in ENVIRONMENT_FIELDS if name not in CONDITIONS},
 }
-"""Keys that need no word of their own where these keys are told, as long as they say no more."""
+"""Key -> the keys that determine it. It is shown only if results differ in it although they agree in these."""
 
 PROTOCOL = tuple(name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] == "protocol")
-"""Keys of which a workload reads some."""
+"""Keys of the measuring protocol; each workload reads some of them."""
 
-# What a reader is always told; the other fields need a line only where they are not at their default.
+# Always named under the title; the other fields only if they are not at their default.
 _ALWAYS_SAID = (
     *("model", "context_length", "vocab_size", "batch_size", "precision", "compile", "attention", "optimizer", "mode"),
     *("warmup_steps", "measure_steps"),
 )
 USUAL = {name: label(f.default) for name, f in CONFIG_FIELDS.items() if name not in _ALWAYS_SAID}
-"""What a key reads at its default, for those that need no line there."""
+"""The text of a key at its default, for the keys that are then not named."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A pivot. The frames are alike: their index is the row keys, their columns the column keys and then the value."""
+    """A pivot. All frames have the row keys as index, and the column keys followed by the value as columns."""
 
     median: pd.DataFrame
-    """Median of the samples, in SI units; NaN where there is none."""
+    """Median of the samples in SI units; NaN if there is none."""
     low: pd.DataFrame
-    """Lower end of the 95 % interval of the median; NaN where it cannot be known."""
+    """Lower end of the 95 % interval of the median; NaN if unknown."""
     high: pd.DataFrame
-    """Upper end of it."""
+    """Upper end of the interval."""
     processes: pd.DataFrame
-    """How many processes the numbers are of."""
+    """Number of processes that the numbers come from."""
     spread: pd.DataFrame
-    """How far apart the medians of these lie, as a share of the median; NaN where there are not several."""
+    """Range of the processes' medians as a share of the median; NaN for a single process."""
     status: pd.DataFrame
-    """How the result ended, one word of `Status`; "-" where the store holds no such result."""
+    """A value of `Status`; "-" if the store has no such result."""
     flags: pd.DataFrame
-    """Words of `Flag`: a tuple in each cell."""
+    """A tuple of values of `Flag` in each cell."""
     reason: pd.DataFrame
-    """Why the median is NaN although the status is ok; empty elsewhere."""
+    """Why the median is NaN although the status is ok; else empty."""
     units: dict[str, str | None]
-    """Unit of each value, in the order of the columns: s, B, J, W, Hz, degC, 1, tokens/s, TFLOP/s or share; None
-    where no cell has a number."""
+    """Unit of each value in the order of the columns: s, B, J, W, Hz, degC, 1, tokens/s, TFLOP/s or share; None if no
+    cell has a number."""
     conditions: dict[str, str]
-    """Keys which are neither rows nor columns and read the same in all results of the table; fields that few sweeps use
-    are left out where they hold their default."""
+    """Keys that are neither rows nor columns and have the same value in all results, and the value. Fields that few
+    sweeps use are left out at their default."""
     differing: dict[str, str] = field(default_factory=dict)
-    """Keys which are neither rows nor columns although the results of the table differ in them, and their readings."""
+    """Keys that are neither rows nor columns although results differ in them, and some of their values."""
     together: tuple[str, ...] = ()
-    """Values that are read against each other: they are printed in one unit."""
+    """Values that are compared with each other, and so printed in the same unit."""
     title: str = ""
-    """What the table is, where it has a name."""
+    """What the table shows; empty for a table without a name."""
     notes: tuple[str, ...] = ()
     """Sentences below the table."""
 
 
+class Layout(NamedTuple):
+    """The arguments of `pivot` that arrange a table."""
+
+    rows: list[str]
+    cols: list[str]
+    values: list[str]
+
+
 def pivot(frame: pd.DataFrame, *, rows: list[str], cols: list[str], values: list[str], where: dict[str, str]) -> Table:
-    """A table of results loaded by `lmsweep.load`.
+    """Return a table of results loaded by `lmsweep.load`.
 
-    values: `phase.metric` (forward.time, trial.compile_time); of a phase's time also `tokens_per_second`, `tflops`,
-    `mfu` (step.mfu), and of its energy `energy_per_token`. where: keys and what they must read, or several such texts
-    with commas between.
+    values: `phase.metric` (forward.time, trial.compile_time); a phase that has a time also has `tokens_per_second`,
+    `tflops` and `mfu` (step.mfu), and one that has an energy also has `energy_per_token`. where: keys and the value
+    that each must have, or several values separated by commas.
 
-    A trial that failed fills its cells with its status. Raises RequestError for an unknown name, where nothing is
-    left to show, and where a cell would hold more than one result: nothing is averaged.
+    The cells of a failed trial show its status. Raises RequestError for an unknown name, if nothing is left to show,
+    and if a cell would hold more than one result: results are never averaged.
     """
     _check_request(rows, cols, values)
     chosen = select(frame, where)
     cells = pd.concat([cells_of(frame, chosen, value) for value in values], ignore_index=True)
     if cells.empty:
-        raise RequestError("there is nothing to show: no result is left for this choice of values and --where")
+        raise RequestError("there is nothing to show: no result matches these values and --where")
     return arrange(cells, rows=rows, cols=cols, values=values)
 
 
 def arrange(cells: pd.DataFrame, *, rows: list[str], cols: list[str], values: list[str]) -> Table:
-    """A table of cells from `cells_of`; its keys may be any columns. Raises RequestError where a cell would hold more
-    than one.
+    """Return a table of rows from `cells_of`; rows and cols may be any columns.
+
+    Raises RequestError if a cell would hold more than one result.
     """
     row_codes, index = _axis(cells, rows)
     column_codes, columns = _axis(cells, [*cols, "value"], values)
@@ -127,23 +137,24 @@ def arrange(cells: pd.DataFrame, *, rows: list[str], cols: list[str], values: li
         **frames,
         units={value: unit_of(cells, value) for value in values},
         conditions=common_conditions(cells, [*rows, *cols]),
-        differing={name: _few(_readings(cells, name)) for name in _told_apart_by(cells, [*rows, *cols])},
+        differing={name: _few(_readings(cells, name)) for name in _distinguishing(cells, [*rows, *cols])},
         notes=process_notes(cells),
     )
 
 
 def process_notes(cells: pd.DataFrame) -> tuple[str, ...]:
-    """Of how many processes the cells are, and what follows for their intervals, as sentences."""
+    """Return sentences that tell how many processes the cells come from, and what their intervals leave out."""
     varied = cells[cells["low"] < cells["high"]]
     counts = sorted(set(varied["processes"].astype(int)))
     if not counts:
         return ()
-    alone = "what differs from process to process is in no interval; `lmsweep run --fresh` adds a process"
+    alone = "the interval does not include variation between processes; `lmsweep run --fresh` adds a process"
     if counts == [1]:
-        return (f"One process a cell: {alone}.",)
+        return (f"One process per cell: {alone}.",)
     apart = 100 * varied["spread"].max()
-    many = f"{' or '.join(map(str, counts))} processes a cell; the medians of one cell lie up to {apart:.2g} % apart."
-    return (many, f"Cells of one process: {alone}.") if counts[0] == 1 else (many,)
+    several = f"{', '.join(map(str, counts[:-1]))} or {counts[-1]}" if len(counts) > 1 else str(counts[0])
+    many = f"{several} processes per cell; their medians differ by up to {apart:.2g} %."
+    return (many, f"Cells with one process: {alone}.") if counts[0] == 1 else (many,)
 
 
 def default_layout(
@@ -153,36 +164,36 @@ def default_layout(
     cols: list[str] | None = None,
     values: list[str] | None = None,
     where: dict[str, str] | None = None,
-) -> tuple[list[str], list[str], list[str]]:
-    """Rows, columns and values for `pivot`: those given, and for what is None a choice that shows every result.
+) -> Layout:
+    """Return rows, columns and values for `pivot`: those given, and for None a choice that shows every result.
 
-    That is the time of a step, or of forward and backward where no step was timed, by precision and compile as columns,
-    and as rows by model (by width where there is none), context length and whatever else varies. Raises RequestError
-    where there are no results.
+    The default values are the time of a step, or of forward and backward if no step was timed. The default columns are
+    precision and compile; the default rows are the model (d_model if there is none), the context length and whatever
+    else varies. Raises RequestError if there are no results.
     """
     values = values or usual_values(frame)
     chosen = select(frame, where or {})
     cells = pd.concat([cells_of(frame, chosen, value) for value in values])
     cols = [name for name in ("precision", "compile") if name not in (rows or ())] if cols is None else cols
     if rows:
-        return rows, cols, values
+        return Layout(rows=rows, cols=cols, values=values)
     size = "model" if cells["model"].notna().any() else "d_model"
     rows = [name for name in (size, "context_length") if name not in cols]
-    return varying_keys(cells, rows, cols), cols, values
+    return Layout(rows=varying_keys(cells, rows, cols), cols=cols, values=values)
 
 
 def varying_keys(cells: pd.DataFrame, rows: list[str], cols: list[str]) -> list[str]:
-    """These rows, and the keys that are in neither list and tell results apart."""
-    return [*rows, *_told_apart_by(cells, [*rows, *cols])]
+    """Return `rows` and the keys, in neither list, that distinguish the results."""
+    return [*rows, *_distinguishing(cells, [*rows, *cols])]
 
 
-def _told_apart_by(cells: pd.DataFrame, told: list[str]) -> list[str]:
-    """The keys, other than those told already, in which the results differ; those that FOLLOWS has only where they
-    differ although what they follow is the same.
+def _distinguishing(cells: pd.DataFrame, shown: list[str]) -> list[str]:
+    """The keys not in `shown` in which the results differ. Keys of FOLLOWS are included only if results differ in them
+    although they agree in the keys that determine them.
     """
     found: list[str] = []
     for name in dict.fromkeys((*CONDITIONS, *DISTINGUISHING_COLUMNS)):
-        if name in told or cells[name].nunique(dropna=False) < 2:
+        if name in shown or cells[name].nunique(dropna=False) < 2:
             continue
         leading = [*FOLLOWS.get(name, ())]
         if not leading or cells.groupby(leading, dropna=False)[name].nunique(dropna=False).max() > 1:
@@ -191,7 +202,7 @@ def _told_apart_by(cells: pd.DataFrame, told: list[str]) -> list[str]:
 
 
 def _readings(cells: pd.DataFrame, name: str) -> list[str]:
-    """How the values of a key read, in natural order."""
+    """The texts of a key's values, in natural order."""
     return list(dict.fromkeys(map(label, cells[name].iloc[np.argsort(natural_ranks(cells, name))])))
 
 
@@ -200,8 +211,8 @@ def _few(words: list[str]) -> str:
 
 
 def common_conditions(cells: pd.DataFrame, keys: list[str]) -> dict[str, str]:
-    """What a reader is told of all results together: see `Table.conditions`. keys: what the table tells of each."""
-    # What a workload of a newer version reads is not known here: it may be any of them.
+    """Return `Table.conditions` of these cells; keys: the rows and columns of the table."""
+    # A workload of a newer version is unknown here: it may read any of the keys.
     known = workloads()
     met = cells["workload"].unique()
     unread = set(PROTOCOL).difference(*(known[name].protocol if name in known else PROTOCOL for name in met))
@@ -212,19 +223,19 @@ def common_conditions(cells: pd.DataFrame, keys: list[str]) -> dict[str, str]:
 
 def _check_request(rows: list[str], cols: list[str], values: list[str]) -> None:
     if not rows or not values:
-        raise RequestError("a table needs at least one column name in --rows and one --value")
+        raise RequestError("a table needs at least one key in --rows and at least one --value")
     for option, names in (("--rows", rows), ("--cols", cols)):
         for name in names:
             check_key(name, option)
     for name in (*rows, *cols, *values):
         if (*rows, *cols, *values).count(name) > 1:
-            raise RequestError(f"{name} is given twice in --rows, --cols or --value")
+            raise RequestError(f"{name} is given twice in --rows, --cols and --value")
 
 
 def _axis(
     cells: pd.DataFrame, names: list[str], values: list[str] | None = None
 ) -> tuple[NDArray[np.int64], pd.MultiIndex]:
-    """The place of each cell along one side of the table, and the labels of that side in natural order."""
+    """The position of each cell along one axis of the table, and the labels of that axis in natural order."""
     ranks = {name: natural_ranks(cells, name) for name in names if name != "value"}
     if values is not None:
         ranks["value"] = cells["value"].map(values.index).to_numpy()

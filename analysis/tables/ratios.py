@@ -1,7 +1,7 @@
-"""Ratios of two medians, with intervals, and tables that show them beside what they are ratios of."""
+"""Ratios of two medians with intervals, and tables that show them next to the medians."""
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,29 +12,38 @@ from lmsweep.trials.analytic.median_interval import Floats
 from lmsweep.trials.results.outcome import Status
 
 Kind = Literal["speed_up", "change"]
-"""speed_up: how many times as fast as the baseline; change: what is added to the baseline, as a share of it."""
+"""speed_up: baseline / median; change: median / baseline - 1."""
+
+
+class RatioInterval(NamedTuple):
+    """Ratios and the ends of their 95 % intervals, arrays of one shape."""
+
+    ratio: Floats
+    low: Floats
+    high: Floats
 
 
 def ratio_interval(
     median: Floats, low: Floats, high: Floats, base: Floats, base_low: Floats, base_high: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """median / base and its 95 % interval, from those of two independent measurements; all positive.
+) -> RatioInterval:
+    """Return median / base and its 95 % interval, from the intervals of two independent measurements, all positive.
 
-    The distances to either end are added in quadrature on the scale of logarithms: "method of variance estimates
-    recovery", Donner and Zou, Statistical Methods in Medical Research 21 (2012). NaN where an interval is not known, or
-    reaches 0.
+    The distances to either end are added in quadrature on a logarithmic scale: "method of variance estimates
+    recovery", Donner and Zou, Statistical Methods in Medical Research 21 (2012). The ends are NaN if an interval is
+    unknown or reaches 0.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = median / base
         below = np.hypot(np.log(median / low), np.log(base_high / base))
         above = np.hypot(np.log(high / median), np.log(base / base_low))
-        return ratio, ratio * np.exp(-below), ratio * np.exp(above)
+        return RatioInterval(ratio=ratio, low=ratio * np.exp(-below), high=ratio * np.exp(above))
 
 
-def with_ratios(table: Table, *, key: str, baseline: Any, kind: Kind) -> Table:
-    """The table, and for each value and each reading of the column key but the baseline, its ratio to the baseline.
+def with_ratios(table: Table, *, key: str, baseline: str, kind: Kind) -> Table:
+    """Return the table with a column for each value's ratio to the baseline.
 
-    A ratio is there where both medians are; it has the flags of both.
+    key: the column key whose values are compared with its value `baseline`. A ratio needs both medians, and has the
+    flags of both.
     """
     columns = table.median.columns
     names = [str(name) for name in columns.names]
@@ -63,7 +72,7 @@ def _ratio(table: Table, column: Any, base: Any, kind: Kind) -> dict[str, pd.Dat
     )
     numbers = ratio_interval(*of, *to) if kind == "change" else ratio_interval(*to, *of)
     if kind == "change":
-        numbers = tuple(number - 1 for number in numbers)  # type: ignore[assignment]
+        numbers = RatioInterval(*(number - 1 for number in numbers))
     known = ~np.isnan(numbers[0])
     flags = [
         tuple(dict.fromkeys((*one, *other))) if both else ()

@@ -1,4 +1,4 @@
-"""A table as text: for the terminal, for Markdown, LaTeX, Typst and HTML, and as CSV for machines."""
+"""Prints a table as plain text, Markdown, LaTeX, Typst or HTML, and its numbers as CSV."""
 
 import html
 import re
@@ -18,11 +18,11 @@ from lmsweep.trials.spec.suggestions import choices
 
 
 def render(table: Table | Listing, output_format: str) -> str:
-    """The table as `text`, `markdown`, `latex` (needs the package booktabs), `typst`, `html` (a fragment) or `csv`.
+    """Return the table as text, markdown, latex (which needs the package booktabs), typst, html (a fragment) or csv.
 
-    CSV has one line per result, in SI units, and leaves out what the store does not hold. The other formats choose
-    one unit per value and write the median with its 95 % interval (`interval_texts`); trials that failed show
-    their status, doubts and unknown values a letter that is explained below. Raises RequestError for another format.
+    CSV has one line per result in SI units and omits cells without a result. The other formats choose one unit per
+    value and write the median with its 95 % interval (`interval_texts`); cells of failed trials show the status, and
+    letters refer to flags and reasons explained below the table. Raises RequestError for any other format.
     """
     if output_format not in FORMATS:
         raise RequestError(f"--format {output_format}: no such format{choices(output_format, list(FORMATS))}")
@@ -32,7 +32,7 @@ def render(table: Table | Listing, output_format: str) -> str:
 def _text(table: Table | Listing) -> str:
     sheet = sheet_of(table, Markup())
     names, columns = axis_names(sheet.cells.index), sheet.cells.columns
-    # The names of the column keys stand in the corner, beside what they name, above the name of the last row key.
+    # The names of the column keys go into the corner, above the name of the last row key and beside their labels.
     blank = "\n" * columns.nlevels
     corner = [blank + name for name in names[:-1]] + ["\n".join([*axis_names(columns), names[-1]])]
     return (
@@ -48,7 +48,7 @@ def _text(table: Table | Listing) -> str:
 
 
 def _markdown(table: Table | Listing) -> str:
-    # Underscores inside words and brackets without a link are literal.
+    # Markdown takes underscores inside words, and brackets without a link, literally.
     sheet = sheet_of(table, Markup(escape=lambda text: re.sub(r"([\\`*<>|])", r"\\\1", text)))
     headers = [*axis_names(sheet.cells.index), *(" / ".join(column) for column in sheet.cells.columns)]
     title = [f"**{sheet.caption}**", sheet.conditions]
@@ -61,7 +61,7 @@ def _latex(table: Table | Listing) -> str:
         hrules=True,
         column_format="l" * sheet.cells.index.nlevels + "r" * sheet.cells.shape[1],
         multicol_align="c",
-        multirow_align="naive",  # the others need a package more
+        multirow_align="naive",  # the other choices need another package
     )
     caption = ". ".join(filter(None, [sheet.caption, sheet.conditions]))
     notes = [f"\\par\\smallskip\\footnotesize {note}" for note in sheet.notes]
@@ -113,11 +113,11 @@ FORMATS: dict[str, Callable[[Table | Listing], str]] = {
     "csv": _csv,
     "html": _html,
 }
-"""To add one: a function and a line."""
+"""To add a format, write a function and add a line here."""
 
 
 def _styled(sheet: Sheet) -> Styler:
-    """The cells for pandas' own formats, which would print the tuples of column labels that have one level."""
+    """The cells for pandas' formats, which would print column labels of a single level as tuples."""
     cells = sheet.cells
     if cells.columns.nlevels == 1:
         cells = cells.set_axis(cells.columns.get_level_values(0), axis="columns")

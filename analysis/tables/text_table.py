@@ -1,4 +1,4 @@
-"""A table in words, whatever markup writes them: of a pivot, or of a listing."""
+"""The texts of a pivot or a listing: caption, cells and notes, in the markup of any output format."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,38 +14,39 @@ from lmsweep.analysis.tables.pivot import Table
 from lmsweep.trials.results.outcome import Flag, Status
 
 UNKNOWN = "n/a"
-"""A cell whose trial is ok but whose value is not known; a note says why."""
+"""Printed in a cell whose trial succeeded but whose value is unknown; a note tells why."""
 
 _ADVICE = {flag.value: flag.advice for flag in Flag}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Markup:
-    """How a format writes what is not plain text."""
+    """How an output format writes text, intervals and marks."""
 
     escape: Callable[[str], str] = str
+    """Escapes a plain text."""
     interval: Callable[[str], str] = str
-    """For ± and for brackets around two numbers."""
+    """Writes an interval such as `± 3` or `[1, 2]`."""
     mark: str = " [{}]"
-    """Around the letters that point from a cell to its notes."""
+    """Template for the letters that refer from a cell to its notes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """A table in words, escaped for its format."""
+    """The texts of a table, escaped for an output format."""
 
     caption: str
     """What the cells show."""
     conditions: str
-    """What all of them have in common; may be empty."""
+    """The keys that have the same value in all cells; may be empty."""
     cells: pd.DataFrame
-    """Texts; so are the labels of both axes, MultiIndexes both."""
+    """The text of each cell; index and columns are MultiIndexes of texts."""
     notes: list[str]
-    """What the letters in the cells stand for, each beginning with its letter."""
+    """The explanations of the letters in the cells, each beginning with its letter, then the table's own notes."""
 
 
 def sheet_of(table: Table | Listing, markup: Markup) -> Sheet:
-    """The table in words."""
+    """Return the texts of a table in the given markup."""
     return _of_pivot(table, markup) if isinstance(table, Table) else _of_listing(table, markup)
 
 
@@ -59,10 +60,10 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
     keys: list[Any] = table.median.columns.to_list()
     columns, levels = [(*key[:-1], names[key[-1]]) for key in keys], axis_names(table.median.columns)
     shows = "median and 95 % interval"
-    # How much of a training step a `step` is: its name does not say.
+    # The mode tells how much of a training step the value `step` covers.
     with_mode = "mode" in table.conditions and any(value.startswith("step.") for value in table.units)
     said = [f"mode {table.conditions['mode']}"] if with_mode else []
-    if len(names) == 1 and len(levels) > 1:  # one value for all: it goes into the caption
+    if len(names) == 1 and len(levels) > 1:  # a single value goes into the caption
         said.insert(0, names[keys[0][-1]])
         columns, levels = [key[:-1] for key in columns], levels[:-1]
     shows = f"{', '.join(said)}: {shows}" if said else shows
@@ -99,8 +100,8 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
         units[name] = choose_unit(unit, frame[list(columns)].to_numpy(float, na_value=np.nan).ravel())
     missing = pd.Series([None] * len(frame), frame.index, dtype=object)
     statuses, flags, reasons = (frame.get(name, missing).to_list() for name in ("status", "flags", "reason"))
-    doubts = [[*(words or ()), *filter(None, [reason])] for words, reason in zip(flags, reasons, strict=True)]
-    letters = _letters(word for words in doubts for word in words)
+    marks = [[*(words or ()), *filter(None, [reason])] for words, reason in zip(flags, reasons, strict=True)]
+    letters = _letters(word for words in marks for word in words)
     texts: list[list[str]] = []
     for name in shown:
         if name in listing.decimals:
@@ -116,7 +117,7 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
         else:
             texts.append([escape(label(value)) for value in frame[name]])
     marked = shown.index(listing.marked) if listing.marked else 0
-    for line, (status, words) in enumerate(zip(statuses, doubts, strict=True)):
+    for line, (status, words) in enumerate(zip(statuses, marks, strict=True)):
         if status not in (None, Status.OK):
             texts[0][line] = escape(status)
         if words:
@@ -133,9 +134,9 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     )
 
 
-def _letters(doubts: Iterable[str]) -> dict[str, str]:
-    """Every flag and every reason, in order of appearance, and the letter that stands for it."""
-    noted = dict.fromkeys(filter(None, doubts))
+def _letters(marks: Iterable[str]) -> dict[str, str]:
+    """A letter for each flag and each reason, in order of appearance."""
+    noted = dict.fromkeys(filter(None, marks))
     return {what: chr(ord("a") + i) if i < 26 else str(i) for i, what in enumerate(noted)}
 
 
@@ -166,7 +167,7 @@ def _cell(
     elif reason:
         text = markup.escape(UNKNOWN)
     else:
-        assert unit is not None, "a value with a number has a unit"
+        assert unit is not None, "a value that has numbers has a unit"
         text = _number(median, low, high, unit=unit, markup=markup)
     return text + (markup.mark.format(",".join(notes)) if notes else "")
 
@@ -177,12 +178,13 @@ def _number(median: float, low: float, high: float, *, unit: Unit, markup: Marku
 
 
 def _numbers(table: Table, value: str) -> np.ndarray:
-    """The numbers of which one unit is chosen."""
+    """The numbers for which one unit is chosen."""
     values = table.together if value in table.together else (value,)
     return table.median.loc[:, table.median.columns.get_level_values("value").isin(values)].to_numpy().ravel()
 
 
 def axis_names(axis: pd.Index) -> list[str]:
+    """Return the names of an axis' levels as texts."""
     return [str(name) for name in axis.names]
 
 

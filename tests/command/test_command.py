@@ -307,7 +307,7 @@ def test_a_device_that_is_absent_is_recorded_with_the_reason(tmp_path):
     assert "2 unsupported: this machine has no" in done.stdout
     rows = pd.read_parquet(tmp_path / "store" / "measurements")
     assert list(rows["status"]) == ["unsupported"] * 2
-    assert "2 results are of a device that was not there" in lmsweep("table", tmp_path / "store").stderr
+    assert "2 results are for a device that was missing" in lmsweep("table", tmp_path / "store").stderr
     assert "0 to run" in lmsweep("run", sweep, "--store", tmp_path / "store").stdout
 
 

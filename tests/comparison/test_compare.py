@@ -164,7 +164,7 @@ def test_each_verdict(attempts: Attempts) -> None:
     found = of(attempts, {"compile": "none"}, {"compile": "block"}).frame
     assert list(found["context_length"]) == [1, 2, 3, 4, 5, 6, 7, 8]
     assert list(found["verdict"]) == [
-        *("slower", "faster", "same", "ambiguous", "failed", "mended", "no result", "same")
+        *("slower", "faster", "same", "ambiguous", "failed", "fixed", "no result", "same")
     ]
     assert found["ratio"][0] == pytest.approx(1.2) and found["baseline"][0] == pytest.approx(0.1)
     assert found["ratio_low"][0] < 1.2 < found["ratio_high"][0]
@@ -197,7 +197,7 @@ def test_zeros_that_never_vary_are_the_same(attempts: Attempts) -> None:
     for compiled in ("none", "block"):
         attempts.ok(gpu(compile=compiled), {"trial.breaks": (0.0, 0.0)}, units={"trial.breaks": "1"})
     found = of(attempts, {"compile": "none"}, {"compile": "block"}, values=["trial.breaks"])
-    assert list(found.frame["verdict"]) == ["same"] and found.doubts == ()
+    assert list(found.frame["verdict"]) == ["same"] and found.warnings == ()
 
 
 def test_several_attempts_of_one_measurement_are_so_many_processes(attempts: Attempts) -> None:
@@ -215,12 +215,12 @@ def test_what_the_samples_leave_open_is_said(attempts: Attempts) -> None:
         for context_length in range(1, 7):
             attempts.ok(gpu(compile=compiled, context_length=context_length), {"step.time": five})
     sides = {"compile": "none"}, {"compile": "block"}
-    one_process, too_many = of(attempts, *sides).doubts
+    one_process, too_many = of(attempts, *sides).warnings
     assert one_process.startswith("Cells with one process on a side")
-    assert too_many.startswith("6 cells of 5 samples a side")
+    assert too_many.startswith("6 cells with 5 samples per side")
     for compiled in ("none", "block"):
         attempts.ok(gpu(compile=compiled, context_length=1), {"step.time": five})
-    assert of(attempts, *({**side, "context_length": "1"} for side in sides)).doubts == ()
+    assert of(attempts, *({**side, "context_length": "1"} for side in sides)).warnings == ()
 
 
 def test_what_differs_besides_is_named_and_refused(attempts: Attempts) -> None:
@@ -236,7 +236,9 @@ def test_what_differs_besides_is_named_and_refused(attempts: Attempts) -> None:
 def test_nothing_in_common_is_refused_with_what_differs(attempts: Attempts) -> None:
     attempts.ok(gpu(), {"step.time": samples(0.1, STEADY)})
     attempts.ok(gpu(compile="block", batch_size=8), {"step.time": samples(0.2, STEADY)})
-    with pytest.raises(RequestError, match=r"nothing can be compared: they differ in batch_size \(4 against 8\)"):
+    with pytest.raises(
+        RequestError, match=r"the two sides cannot be compared: they differ in batch_size \(4 against 8\)"
+    ):
         of(attempts, {"compile": "none"}, {"compile": "block"})
 
 
@@ -248,7 +250,7 @@ def test_a_side_of_several_results_is_refused_with_what_to_choose(attempts: Atte
         of(attempts, {"compile": "none", "precision": "fp32"}, {"precision": "bf16"})
     with pytest.raises(RequestError, match="the same"):
         of(attempts, {"compile": "none"}, {"compile": "none"})
-    with pytest.raises(RequestError, match=r"step\.mfu: it follows from a stored one"):
+    with pytest.raises(RequestError, match=r"step\.mfu: this value is derived"):
         of(attempts, {"compile": "none"}, {"compile": "block"}, values=["step.mfu"])
 
 
@@ -283,8 +285,8 @@ def test_the_gate_exits_with_1_where_something_became_slower(lmsweep: Command, t
     done = lmsweep("compare", before, after, "--fail-on", "slower", "--min-effect", "2%")
     assert done.returncode == 1
     assert done.stdout.startswith(f"{after} against {before}: ratio of medians")
-    assert "2 cells: 1 slower, 1 same. A difference counts from 2 % on." in done.stdout
-    assert "Without a counterpart: 0 of the baseline, 1 of the contrast." in done.stdout
+    assert "2 cells: 1 slower, 1 same. The smallest difference that counts is 2 %." in done.stdout
+    assert "Unpaired cells: 0 in the baseline, 1 in the contrast." in done.stdout
     assert lmsweep("compare", after, before, "--fail-on", "slower").returncode == 0
     assert lmsweep("compare", before, after, "--fail-on", "slower", "--min-effect", "30%").returncode == 0
 

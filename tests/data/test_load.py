@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import time
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,6 @@ import pytest
 from lmsweep import analysis
 from lmsweep.analysis.data.processes import pool_statistics
 from lmsweep.analysis.data.sample_stats import describe
-from lmsweep.analysis.metrics.status import counts
 from lmsweep.trials.results.arrow_schema import rows_to_table, schema_of
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
@@ -207,7 +205,7 @@ def test_a_field_that_an_older_store_lacks_holds_its_default_and_an_observation_
 
 def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        RequestError, match=r"there is no store at .*nothing; make one with: lmsweep run quick --store .*nothing"
+        RequestError, match=r"there is no store at .*nothing; create one with: lmsweep run quick --store .*nothing"
     ):
         analysis.load(str(tmp_path / "nothing"))
 
@@ -216,30 +214,6 @@ def test_a_store_without_rows_loads_as_an_empty_table_with_all_columns(attempts:
     Path(attempts.store.location, "measurements").mkdir(parents=True)
     frame = analysis.load(attempts.store)
     assert frame.empty and {"median", "mfu", "samples"} <= set(frame.columns)
-
-
-def test_counts_are_of_what_a_plan_goes_by_for_each_workload_by_sweep_and_device(attempts: Attempts) -> None:
-    attempts.failed(config(), "error")
-    attempts.ok(config(), {"forward.time": (1.0,), "step.time": (1.0,)})
-    attempts.ok(config(context_length=512), {"step.time": (1.0,)})
-    attempts.failed(config(context_length=512), "timeout")
-    attempts.ok(config(context_length=1024), {"step.time": (1.0,)})
-    attempts.failed(config(context_length=1024), "oom")
-    attempts.failed(config(context_length=2048), "error")
-    attempts.failed(config(context_length=2048), "timeout")
-    attempts.ok(config(), {"step.time": (1.0,)}, workload="noop")
-    attempts.ok(config(), {"step.time": (1.0,)}, fingerprint=LAPTOP)
-    table = counts(analysis.load(attempts.store, pooled=False))
-    assert list(table.columns) == ["sweep", "device_name", "ok", "oom", "timeout"]
-    table = table.set_index(["sweep", "device_name"])
-    assert table.loc[("made-up", "NVIDIA H200")].to_dict() == {"ok": 3, "oom": 1, "timeout": 1}
-    assert table.loc[("made-up", "Laptop CPU (8 cores)")].to_dict() == {"ok": 1, "oom": 0, "timeout": 0}
-    assert table.sum().to_dict() == Counter(attempts.store.statuses().values())
-
-
-def test_counts_of_an_empty_store_are_empty(attempts: Attempts) -> None:
-    Path(attempts.store.location, "measurements").mkdir(parents=True)
-    assert counts(analysis.load(attempts.store)).empty
 
 
 def test_importing_analysis_loads_neither_torch_nor_ray_nor_matplotlib() -> None:

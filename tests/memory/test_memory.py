@@ -440,7 +440,7 @@ def test_what_the_command_stores_is_what_was_measured(store: str):
 
 def test_the_timeline_and_the_largest_allocations_come_from_the_store_alone(store: str):
     timelines = load_timelines(store)
-    with pytest.raises(RequestError, match="2 measurements of memory could be meant"):
+    with pytest.raises(RequestError, match="2 memory measurements match"):
         memory_timeline(timelines)
     with pytest.raises(RequestError, match="begins with 'zzz'"):
         memory_timeline(timelines, "zzz")

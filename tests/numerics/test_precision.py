@@ -424,7 +424,7 @@ def test_a_store_without_any_says_how_to_make_some(tmp_path: Path):
         lambda: error_table(frame),
         lambda: load_dtypes(str(tmp_path / "store")),
     ):
-        with pytest.raises(RequestError, match="`lmsweep run precision` makes some"):
+        with pytest.raises(RequestError, match="`lmsweep run precision` adds them"):
             ask()
 
 

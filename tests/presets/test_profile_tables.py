@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 
 from lmsweep.analysis import render
-from lmsweep.analysis.metrics.kernels import short_name
 from lmsweep.analysis.presets import make_preset
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.trials.profiling.kernel_table import range_rows
@@ -75,13 +74,13 @@ def lines_of(store: Path, preset: str) -> pd.DataFrame:
     return table.frame
 
 
-def test_the_kernel_with_most_time_in_each_stretch_and_its_calls_in_a_forward_pass(made_up: Path):
-    found = lines_of(made_up, "kernels").set_index("stretch")
+def test_the_kernel_with_most_time_in_each_phase_and_its_calls_in_a_forward_pass(made_up: Path):
+    found = lines_of(made_up, "kernels").set_index("phase")
     assert list(found.index) == ["forward", "loss", "backward", "optimizer", "other", "step"]
     forward = found.loc["forward"]
     assert (forward["kernel"], forward["calls"]) == (GEMM, 60)
     assert forward["time"] == pytest.approx(0.020)
-    assert forward["of_step"] == pytest.approx(0.4) and forward["of_stretch"] == pytest.approx(0.65)
+    assert forward["of_step"] == pytest.approx(0.4) and forward["of_phase"] == pytest.approx(0.65)
     assert found["kernel"]["loss"] == "vectorized_elementwise exp"
     assert (found["calls"]["step"], found["time"]["step"]) == (156, pytest.approx(0.05))
 
@@ -94,7 +93,7 @@ def test_where_the_time_of_a_step_goes_range_by_range(made_up: Path):
 
 
 def test_the_share_of_matrix_products_forward_and_in_all(made_up: Path):
-    found = lines_of(made_up, "matmul-share").set_index("stretch")
+    found = lines_of(made_up, "matmul-share").set_index("phase")
     kinds = found[["matmul", "fused_attention", "other"]]
     assert kinds.loc["forward"].tolist() == pytest.approx([29 / 40, 0, 11 / 40])
     assert kinds.loc["backward"].tolist() == pytest.approx([0.8, 0.16, 0.04])
@@ -128,30 +127,3 @@ def test_without_softmax_as_a_kernel_of_its_own_there_is_nothing_to_compare(tmp_
     store.keep(rows)
     with pytest.raises(RequestError, match="attention naive, compile none"):
         make_preset("softmax-matmul", store)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "short"),
-    [
-        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MaxOps<float>, 4> >(int)",
-         "reduce MaxOps"),
-        ("void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::BinaryFunctor<"
-         "float, float, float, at::native::binary_internal::DivFunctor<float> > >(int)", "elementwise DivFunctor"),
-        ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
-         "FusedOptimizerTensorListMetadata<4>, at::native::(anonymous namespace)::FusedAdamMathFunctor<float, 4> >()",
-         "multi_tensor_apply FusedAdamMathFunctor"),
-        ("nvjet_sm90_tst_96x128_64x6_2x1_v_bz_NNN", "nvjet_sm90_tst_96x128_64x6_2x1_v_bz_NNN"),
-        ("nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_TNT", "nvjet_sm90_tst_320x...1x2_h_bz_coopB_TNT"),
-        ("sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_warpgroupsize1x1x1_execute_segment_k_off_kernel",
-         "sm90_xmma_gemm_f32f...32_tn_n_128x128x32"),
-        ("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_64x64_16x6_nt_align4>(Params)",
-         "cutlass_80_tensorop...x64_16x6_nt_align4"),
-        ("void cublasLt::splitKreduce_kernel<32, 16, int, float, float, float, float>(int)",
-         "cublasLt::splitKreduce_kernel"),
-        ("Memcpy DtoD (Device -> Device)", "Memcpy DtoD"),
-        ("aten::mm", "aten::mm"),
-        ("(x)", "(x)"),
-    ],
-)  # fmt: skip
-def test_names_of_kernels_are_short_enough_for_a_table(kernel: str, short: str):
-    assert short_name(kernel) == short and len(short) <= 40

@@ -120,7 +120,7 @@ def test_the_page_opens_offline_without_a_complaint_and_draws_within_seconds(pag
 def test_names_in_a_store_are_text_and_never_run(page: Page) -> None:
     assert page.evaluate("window.broken") is None
     assert HOSTILE in page.inner_text("#matrix")
-    assert HOSTILE in page.inner_text("section[aria-labelledby=where]")
+    assert HOSTILE in page.inner_text("section[aria-labelledby=environments]")
     choose(page, rows=["device_name", "context_length"], cols=["model", "precision", "compile"], x="model")
     assert page.locator("#chart img, #chart script").count() == 0
     assert page.evaluate("window.broken") is None
@@ -388,6 +388,6 @@ def test_a_store_in_which_everything_failed_still_has_a_page(browser: Browser, t
     page = open_page(browser, tmp_path / "report.html")
     assert page.inner_text(".matrix tbody").split() == ["xl", "256", "timeout", "2.7b", "256", "oom"]
     assert page.complaints == []  # type: ignore[attr-defined]
-    assert "no number to draw" in page.inner_text("#chart-note")
-    assert "why it failed" in page.inner_text("section[aria-labelledby=doubts]")
+    assert "no numbers to draw" in page.inner_text("#chart-note")
+    assert "why it failed" in page.inner_text("section[aria-labelledby=flags]")
     page.context.close()

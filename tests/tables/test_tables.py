@@ -183,12 +183,12 @@ def test_what_asked_for_a_device_that_was_not_there_is_left_out_of_tables_and_co
         trial = config(device="cuda", context_length=context_length)
         attempts.failed(trial, "unsupported", fingerprint=nowhere)
     where = attempts.store.location
-    with pytest.raises(RequestError, match=r"2 results are of a device that was not there .* no others: `lmsweep doct"):
+    with pytest.raises(RequestError, match=r"2 results are for a device that was missing .* no others; `lmsweep doct"):
         lmsweep_here("table", where)
     attempts.ok(config(), {"step.time": samples(1, 0.1)}, fingerprint=LAPTOP)
     attempts.failed(config(precision="tf32"), "unsupported", fingerprint=LAPTOP)
     for arguments in ([], ["--preset", "end-to-end"], ["--rows", "model,precision"]):
-        with pytest.warns(UserWarning, match=r"2 results are of a device that was not there \(no cuda device\)"):
+        with pytest.warns(UserWarning, match=r"2 results are for a device that was missing \(no cuda device\)"):
             text = lmsweep_here("table", where, *arguments)
         assert "no cuda device" not in text and text.count("unsupported") == 1
     assert "no cuda device" in lmsweep_here("table", where, "--where", "device_name=no cuda device")
@@ -200,7 +200,7 @@ def test_an_unknown_value_says_so_and_why(hardware: pd.DataFrame) -> None:
     text = analysis.render(table, "text")
     assert "n/a [a]" in text and "[a] its clock stood" in text
     text = analysis.render(pivot(hardware, "model", "precision", "step.mfu", device_name=LAPTOP.device_name), "text")
-    assert "mfu: the peak of this device in this arithmetic is not known" in text
+    assert "mfu: the peak of this device in this arithmetic is unknown" in text
 
 
 def test_two_results_in_one_cell_are_refused_with_the_columns_in_which_they_differ(hardware: pd.DataFrame) -> None:
@@ -279,15 +279,15 @@ def test_results_that_differ_in_the_driver_alone_are_told_apart_too(attempts: At
 def test_a_table_says_how_many_processes_its_cells_are_of_and_how_far_they_lie_apart(attempts: Attempts) -> None:
     attempts.ok(config(), {"step.time": samples(1, 0.1)})
     alone = lmsweep_here("table", attempts.store.location)
-    assert "One process a cell: what differs from process to process is in no interval" in alone
+    assert "One process per cell: the interval does not include variation between processes" in alone
     attempts.ok(config(), {"step.time": samples(1.1, 0.1)})
     attempts.ok(config(context_length=512), {"step.time": samples(1, 0.1)})
     table = pivot(analysis.load(attempts.store), "context_length", "", "step.time")
     assert table.processes.iloc[:, 0].to_list() == [2, 1]
     assert table.spread.iloc[0, 0] == pytest.approx(0.1 / 1.05)
     mixed = lmsweep_here("table", attempts.store.location)
-    assert "1 or 2 processes a cell; the medians of one cell lie up to 9.5 % apart" in mixed
-    assert "Cells of one process" in mixed
+    assert "1 or 2 processes per cell; their medians differ by up to 9.5 %" in mixed
+    assert "Cells with one process" in mixed
 
 
 def test_a_table_and_a_comparison_tell_the_same_of_the_same_store(attempts: Attempts) -> None:
@@ -342,14 +342,14 @@ def test_where_takes_several_values_with_commas_and_nulls_as_a_dash(hardware: pd
     ("request_", "message"),
     [
         ({"rows": "modell"}, r"--rows modell: no such column; did you mean model\? \(one of: "),
-        ({"cols": "metric"}, r"--cols metric: that is what the cells hold; choose it with --value"),
+        ({"cols": "metric"}, r"--cols metric: the cells show this column; choose values with --value"),
         ({"values": "step.tiem"}, r"--value step.tiem: the store has no such value; did you mean step.time\?"),
         ({"values": "optimizer.tflops"}, r"--value optimizer.tflops: the store has no such value"),
         ({"model": "smal"}, r"--where model=smal: the store has no such result; did you mean small\? \(one of: "),
         ({"modell": "small"}, r"--where modell: no such column; did you mean model\?"),
-        ({"rows": ""}, r"at least one column name in --rows"),
+        ({"rows": ""}, r"at least one key in --rows"),
         ({"rows": "model model"}, r"model is given twice"),
-        ({"model": "2.7b", "device": "cpu"}, r"no result is left"),
+        ({"model": "2.7b", "device": "cpu"}, r"no result matches these values"),
     ],
 )
 def test_a_wrong_request_is_refused_with_what_is_right(

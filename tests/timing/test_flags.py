@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.metrics.status import flag_counts, flag_words
 from lmsweep.analysis.tables.render import FORMATS
 from lmsweep.orchestrator.commands.run_summary import trial_table
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
@@ -216,43 +215,6 @@ def test_a_table_explains_each_flag_it_shows(attempts: Attempts, flag: Flag, out
     table = analysis.pivot(frame, rows=["model"], cols=[], values=["step.time"], where={})
     plain = html.unescape(analysis.render(table, output_format)).replace("\\", "")  # without the marks of the format
     assert f"{flag.value}: {flag.advice}" in plain
-
-
-@pytest.fixture
-def doubtful(attempts: Attempts) -> Attempts:
-    """Three results: one without doubts, one with an outlier, one with an outlier on a throttled GPU."""
-    times = {"forward.time": (1.0, 1.1), "step.time": (1.0, 1.1)}
-    attempts.ok(config(context_length=128), times)
-    attempts.ok(config(context_length=256), times, flags=(Flag.OUTLIERS,))
-    attempts.ok(config(context_length=512), times, flags=(Flag.OUTLIERS, Flag.THROTTLED))
-    return attempts
-
-
-def test_status_counts_the_results_of_each_flag_and_gives_its_advice(doubtful: Attempts):
-    frame = analysis.load(doubtful.store, pooled=False)
-    assert flag_counts(frame) == {Flag.OUTLIERS: 2, Flag.THROTTLED: 1}
-    assert flag_words(frame).splitlines() == [
-        f"2 results are flagged outliers. {Flag.OUTLIERS.advice}",
-        f"1 result is flagged throttled. {Flag.THROTTLED.advice}",
-    ]
-
-
-def test_advice_that_a_table_gives_already_is_not_repeated(doubtful: Attempts):
-    words = flag_words(analysis.load(doubtful.store), told=f"[a] outliers: {Flag.OUTLIERS.advice}")
-    assert words.splitlines() == [
-        "2 results are flagged outliers",
-        f"1 result is flagged throttled. {Flag.THROTTLED.advice}",
-    ]
-
-
-def test_a_result_without_doubts_has_no_words(attempts: Attempts):
-    attempts.ok(config(), {"step.time": (1.0, 1.1)})
-    assert flag_words(analysis.load(attempts.store)) == ""
-
-
-def test_the_flags_of_an_older_attempt_do_not_count(doubtful: Attempts):
-    doubtful.ok(config(context_length=512), {"step.time": (1.0, 1.1)})
-    assert flag_counts(analysis.load(doubtful.store, pooled=False)) == {Flag.OUTLIERS: 1}
 
 
 def test_the_words_of_one_trial_name_its_flags_and_reasons(attempts: Attempts):

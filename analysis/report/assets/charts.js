@@ -1,16 +1,16 @@
-// Charts: Plotly in the page's own colours, redrawn when those change.
+// Charts: Plotly in the page's own colours, redrawn when these change.
 
-// Okabe and Ito's colours, which the colour-blind tell apart, without their yellow, which white paper swallows.
+// Okabe and Ito's colour-blind safe palette, without yellow, which has too little contrast on white.
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f"];
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "circle-open", "square-open", "diamond-open"];
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 
-// Named one by one: the usual ones include one that sends the chart to Plotly's server.
+// Listed one by one, because the default buttons include one that sends the chart to Plotly's server.
 const BUTTONS = ["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"];
 
 const drawn = new Map();
 
-// Plotly reads tags in text; a name from a store is no markup.
+// Plotly interprets tags in texts; names from a store must stay plain text.
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
 function draw(target, traces, layout) {
@@ -40,7 +40,7 @@ function draw(target, traces, layout) {
   }, { displaylogo: false, displayModeBar: narrow ? false : "hover", modeBarButtons: [BUTTONS] });
 }
 
-// A custom property holds light-dark(...) as text; only a colour that is in use has been decided.
+// A custom property holds the text light-dark(...); the browser resolves it only where it is used as a colour.
 function resolved(property) {
   const probe = element("span", { style: `color: var(${property})`, hidden: true });
   document.body.append(probe);
@@ -53,7 +53,7 @@ function redrawAll() {
   for (const [target, { traces, layout }] of drawn) draw(target, traces, layout);
 }
 
-// Figures that the page brings along: `colour` in a trace is a number into COLOURS, `lines` what each bar tells.
+// Draws a figure made by charts.py: a trace's `colour` is an index into COLOURS, `lines` its points' tooltips.
 function drawFigure(target, { traces, layout }) {
   const made = traces.map(({ colour, lines, ...trace }) => {
     const own = COLOURS[colour % COLOURS.length];

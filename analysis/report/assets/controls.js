@@ -1,4 +1,4 @@
-// What the reader chooses with: fields as chips, filters as menus, axes; each changes the Explorer that it is given.
+// The page's controls: fields as chips, filters as menus, axes. Each changes the Explorer that it is given.
 
 function showLayout(explorer) {
   const { results, values, rows, cols } = explorer;
@@ -27,7 +27,7 @@ function chips(explorer, part, title, free, same = []) {
       onchange: (event) => explorer.change({ [part]: [...chosen, event.target.value] }),
     },
     element("option", { value: "" }, "add…"), ...free.map(option),
-    same.length ? element("optgroup", { label: "the same in all results" }, ...same.map(option)) : null);
+    same.length ? element("optgroup", { label: "same in all results" }, ...same.map(option)) : null);
   return element("fieldset", {}, element("legend", {}, title), ...chosen.map(chip), add);
 }
 
@@ -73,8 +73,8 @@ function showAxisControls(explorer, { values, value, possible, others, x, colour
     element("input", { id, type: "checkbox", checked: explorer[part], onchange: (event) => explorer.change({ [part]: event.target.checked }) }),
     ` ${text}`);
   document.getElementById("axes").replaceChildren(
-    ...select("drawn", "draw", values.length > 1 ? values : [], value, "drawn"),
-    ...select("x-axis", "along", possible, x, "x"),
+    ...select("drawn", "y axis", values.length > 1 ? values : [], value, "drawn"),
+    ...select("x-axis", "x axis", possible, x, "x"),
     ...select("colour", "colour by", others, colour, "colour"),
     ...(numeric ? [box("log-x", "log x", "logX")] : []),
     box("log-y", "log y", "logY"),

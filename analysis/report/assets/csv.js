@@ -1,4 +1,4 @@
-// A table as `lmsweep table --format csv` writes it, and files for the reader to keep.
+// A table as `lmsweep table --format csv` writes it, and the download of files.
 
 function csvOf(table, results) {
   const { rows, cols, values, rowKeys, columnKeys, units } = table;

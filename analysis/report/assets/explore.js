@@ -1,4 +1,4 @@
-// The reader's choice - values, rows, columns, filters, axes - and what is drawn for it.
+// The reader's selection (values, rows, columns, filters, axes), and the chart and table drawn for it.
 
 class Explorer {
   constructor(results) {
@@ -44,7 +44,7 @@ class Explorer {
     if (!x || !cells.length) {
       Plotly.purge(target);
       drawn.delete(target);
-      note.textContent = "There is no number to draw for this choice.";
+      note.textContent = "There are no numbers to draw for this selection.";
       showAxisControls(this, { values: table.values, value, possible: [], others: [] });
       return;
     }
@@ -68,8 +68,8 @@ class Explorer {
     const off = this.logY ? cells.filter((cell) => cell.median <= 0).length : 0;
     note.textContent = [
       off && `${off} ${off === 1 ? "result is" : "results are"} 0 or less, which a logarithmic axis cannot show: untick log y, or see the table.`,
-      cells.length < ofValue.length && `${ofValue.length - cells.length} results have no number and no point; the table says why.`,
-      chosen.left && `The first ${chosen.series.length} of ${chosen.series.length + chosen.left} lines are drawn; choose fewer with the filters.`,
+      cells.length < ofValue.length && `${ofValue.length - cells.length} results have no number and are not drawn; the table tells why.`,
+      chosen.left && `Only the first ${chosen.series.length} of ${chosen.series.length + chosen.left} lines are drawn; narrow the selection with the filters.`,
     ].filter(Boolean).join(" ");
     showAxisControls(this, { values: table.values, value, possible, others, x, colour, numeric });
   }
@@ -83,18 +83,18 @@ class Explorer {
     target.replaceChildren(...(problem ? [problem] : matrixOf(table, this.results, options)));
   }
 
-  // What keeps the table from being drawn, and buttons that help.
+  // Why the table cannot be drawn, with buttons that resolve it; null if it can.
   problem(table) {
     if (!this.values.length || !this.rows.length) {
       return element("p", { class: "problem" }, `Choose at least one field for the ${this.rows.length ? "values" : "rows"}.`);
     }
-    if (!table.cells.length) return element("p", { class: "problem" }, "No result is left for this choice.");
+    if (!table.cells.length) return element("p", { class: "problem" }, "No results match this selection.");
     if (!table.crowded.length) return null;
     const button = (text, choice) => element("button", { type: "button", onclick: () => this.change(choice) }, text);
     const names = table.crowded.join(" and ");
     return element(
       "div", { class: "problem" },
-      element("p", {}, `A cell would hold several results, and nothing is averaged here. They differ in ${names}.`),
+      element("p", {}, `Some cells would hold several results, and results are never averaged. They differ in ${names}.`),
       button(`add ${names} to rows`, { rows: [...this.rows, ...table.crowded] }), " ",
       button(`add ${names} to columns`, { cols: [...this.cols, ...table.crowded] }));
   }
@@ -113,7 +113,7 @@ class Explorer {
   }
 }
 
-// The key with most values among those for which there are colours enough.
+// The key with the most values among those for which there are enough colours.
 function defaultColour(results, keys, cells) {
   const count = (name) => new Set(cells.map((cell) => results.code(name, cell.result))).size;
   const wordsFirst = (a, b) => isNumeric(results, a, cells) - isNumeric(results, b, cells);

@@ -1,8 +1,8 @@
-// The cross-hardware matrix: a pivot as an HTML table.
+// The results table: a pivot as an HTML table.
 
 const ROWS_AT_FIRST = 100;
 
-// A new element; what is given as text stays text, whatever a store holds.
+// Creates an element; texts stay texts, whatever a store contains.
 function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -60,7 +60,7 @@ function matrixOf(table, results, { allRows, showAll }) {
   const more = rowKeys.length > shown.length
     ? element("button", { type: "button", onclick: showAll }, `Show all ${rowKeys.length} rows`)
     : null;
-  // How much of a training step a `step` is: its name does not say.
+  // The mode tells how much of a training step the value `step` covers.
   const mode = values.some((name) => name.startsWith("step.")) && table.conditions.find(([name]) => name === "mode");
   const named = [oneValue && valueName(0), mode && mode.join(" ")].filter(Boolean).join(", ");
   const caption = `${named && `${named}: `}median and 95 % interval`;
@@ -73,7 +73,7 @@ function matrixOf(table, results, { allRows, showAll }) {
   return [title, scroll, ...(more ? [more] : []), ...notes];
 }
 
-// Every flag and every reason, in order of appearance, and the letter that stands for it.
+// A letter for each flag and each reason, in order of appearance.
 function lettersOf({ rowKeys, columnKeys, cell }) {
   const inOrder = rowKeys.flatMap((_, row) => columnKeys.map((__, column) => cell(row, column))).filter(Boolean);
   const words = new Set([...inOrder.flatMap(({ flags }) => flags), ...inOrder.map(({ reason }) => reason).filter(Boolean)]);
@@ -90,7 +90,7 @@ function cellOf(cell, unit, letters) {
   return element("td", {}, number, interval && element("span", { class: "interval" }, ` ${interval}`), mark);
 }
 
-// Where neighbours share the key down to this level: [first, how many] of each run.
+// The runs of neighbours that share their keys down to this level, each as [first, length].
 function spans(keys, level) {
   const runs = [];
   keys.forEach((key, i) => {

@@ -1,4 +1,4 @@
-// Numbers as people read them: the rules of analysis/tables/number_format.py, so that page and command print the same digits.
+// Number formatting by the rules of analysis/tables/number_format.py, so that page and command print the same digits.
 
 function chooseUnit(units, stored, values) {
   const choices = units[stored] ?? [[stored, 1]];
@@ -16,16 +16,16 @@ function numberText(value) {
   return fixed(value, 3 - exponentOf(value));
 }
 
-// Where an interval reaches so many times as far as the number, nothing is known, and its digits would fill a line.
+// An interval that reaches this many times as far as the number is printed with an exponent instead of all digits.
 const ALL_UNKNOWN = 1e4;
 
-// Share of the distance to the farther end that the nearer one has to be away for ± to say it of both.
+// ± is written if the nearer end of the interval is at least this share of the farther end's distance away.
 const EVEN = 2 / 3;
 
-// Share of the number by which the distances may differ all the same: to read ± then misleads nobody.
+// ± is also written if the two distances differ by at most this share of the number.
 const ALL_BUT_EVEN = 0.01;
 
-// The median and its interval, as ± 0.05 or as [41, 117], or null for the interval.
+// The median and its interval as texts, the interval as ± 0.05 or [41, 117], or null if there is none.
 function intervalTexts(median, low, high) {
   const distance = Math.max(median - low, high - median);
   if (Number.isNaN(distance) || distance === 0) return [numberText(median), null];
@@ -41,7 +41,7 @@ function intervalTexts(median, low, high) {
   return [fixed(median, decimals), written((end) => fixed(end, decimals))];
 }
 
-// Whether median ± distance says the same as both ends.
+// Whether median ± the distance to the farther end describes both ends fairly.
 function isEven(median, low, high) {
   const [nearer, farther] = [median - low, high - median].sort((a, b) => a - b);
   const keepsSign = (low <= 0 || median > farther) && (high >= 0 || median < -farther);
@@ -50,7 +50,7 @@ function isEven(median, low, high) {
 
 const exponentOf = (value) => Math.floor(Math.log10(Math.abs(value)));
 
-// toFixed rounds halves up; Python, whose tables this page agrees with, rounds them to even.
+// toFixed rounds halves up; Python, whose digits the page must match, rounds them to even.
 function fixed(value, decimals) {
   if (decimals < 0) {
     const step = 10 ** -decimals;
@@ -63,7 +63,7 @@ function fixed(value, decimals) {
   return isHalf && "13579".includes(text.at(-1)) ? exact.slice(0, exact.length - rest.length).replace(/\.$/, "") : text;
 }
 
-// As Python writes a float, and so CSV files of `lmsweep table`.
+// A float as Python prints it, and so as `lmsweep table` writes it into CSV.
 function floatText(value) {
   if (Number.isNaN(value)) return "";
   const exponent = value === 0 ? 0 : Number(value.toExponential().split("e")[1]);

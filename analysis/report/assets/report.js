@@ -1,4 +1,4 @@
-// The page: reads what is embedded in it, draws, and follows the reader's choice of light or dark.
+// The page's main script: reads the embedded data, draws, and follows the reader's choice of light or dark.
 
 const embedded = (id) => JSON.parse(document.getElementById(`embedded-${id}`).textContent);
 
@@ -15,7 +15,7 @@ for (const button of document.querySelectorAll("button[data-table]")) {
   button.addEventListener("click", () => download(`${button.dataset.table}.csv`, tables[button.dataset.table]));
 }
 
-// Charts further down are drawn when they are about to be seen, and again when the reader chooses another trial.
+// Charts further down are drawn when they come into view, and again when the reader chooses another trial.
 const figures = embedded("figures");
 const targets = [...document.querySelectorAll("[data-figures]")];
 const chooser = (target) => document.getElementById(`choose-${target.dataset.figures}`);
@@ -45,7 +45,7 @@ addEventListener("resize", () => {
   waiting = setTimeout(redrawAll, 100);
 });
 
-// Menus close as menus do.
+// A click outside an open menu, or Escape, closes it.
 addEventListener("click", (event) => {
   document.querySelectorAll("details.filter[open]").forEach((menu) => { if (!menu.contains(event.target)) menu.open = false; });
 });

@@ -1,4 +1,4 @@
-// The store's results: which value each has, how keys read, and their layout along rows and columns.
+// The store's results: their values, the labels of their keys, and their layout along rows and columns.
 
 const NO_VALUE = "-";
 const MOST_CHOICES = 100;
@@ -14,7 +14,7 @@ class Results {
     this.decodedValues = new Map();
   }
 
-  // Which of a key's values each result has; undefined where all have the same.
+  // The index of each result's value of a key; undefined if all results have the same value.
   codes(name) {
     const text = this.data.keys[name].codes;
     if (text && !this.decodedKeys.has(name)) this.decodedKeys.set(name, decoded(text, Int32Array));
@@ -27,10 +27,10 @@ class Results {
 
   csvLabel = (name, code) => (this.data.keys[name].csv ?? this.data.keys[name].labels)[code];
 
-  // Keys that tell any two results apart.
+  // Keys that differ between any two results.
   varying = () => Object.keys(this.data.keys).filter((name) => this.data.keys[name].codes);
 
-  // Of keys that divide the results in the same way, the first.
+  // Keys offered as filters: of several that divide the results in the same way, only the first.
   worthFiltering() {
     const { keys, conditions } = this.data;
     const divisions = new Set();
@@ -58,7 +58,7 @@ class Results {
     return this.decodedValues.get(name);
   }
 
-  // One cell for each chosen result that has one of the values, and for each that failed to get it.
+  // A cell for each chosen result that has one of the values, and for each that failed to produce it.
   cells(values, where) {
     const chosen = (result) => Object.entries(where).every(([name, codes]) => codes.has(this.code(name, result)));
     const cells = [];
@@ -86,7 +86,7 @@ class Results {
     return cells;
   }
 
-  // A table as `analysis.pivot` makes it; where cells would hold several results, `crowded` says what tells them apart.
+  // A table as `lmsweep.analysis.pivot` makes it; `crowded` names the keys that distinguish results sharing a cell.
   pivot({ rows, cols, values, where }) {
     const cells = this.cells(values, where);
     const rowAxis = axisOf(cells, (cell) => rows.map((name) => this.code(name, cell.result)));
@@ -114,7 +114,7 @@ class Results {
     return speed || cells.some((cell) => cell.status === "ok") ? stored : null;
   }
 
-  // The fewest keys that, as rows or columns too, leave one result in each cell.
+  // The keys that, added to rows or columns, leave one result in each cell.
   toldApartBy(crowd, cells, places) {
     const placeOf = new Map(cells.map((cell, i) => [cell, places[i]]));
     const differsWithin = (name, keys) => {
@@ -133,7 +133,7 @@ class Results {
     return byWorth.reduce((missing, name) => (differsWithin(name, missing) ? [...missing, name] : missing), []);
   }
 
-  // What all cells have in common and is worth saying.
+  // The keys that have the same value in all cells and are worth naming.
   conditions(cells, named) {
     const { conditions, usual, protocol, protocol_of: protocolOf } = this.data;
     if (!cells.length) return [];
@@ -145,7 +145,7 @@ class Results {
       .filter(([name, text]) => text !== NO_VALUE && text !== usual[name]);
   }
 
-  // Keys that are neither rows nor columns although cells differ in them, and their readings.
+  // Keys that are neither rows nor columns although cells differ in them, and some of their values.
   differing(cells, named) {
     const { conditions, distinguishing, follows } = this.data;
     const varies = (name) => {
@@ -166,7 +166,7 @@ class Results {
   }
 }
 
-// The different keys of the cells in order, and which of them each cell has.
+// The distinct keys of the cells in order, and the index of each cell's key.
 function axisOf(cells, keyOf) {
   const keys = new Map();
   const keyOfCell = cells.map((cell) => {

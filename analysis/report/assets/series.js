@@ -1,8 +1,8 @@
-// What the first chart shows: one value of the table along one key, and a line for each of the others.
+// The first chart: one value of the table along one key, with a line for each combination of the other keys.
 
 const MOST_SERIES = 28;
 
-// Keys along which the cells of this choice differ, those that make the best x axis first.
+// Keys in which the selected cells differ, those best suited as x axis first.
 function possibleX(results, keys, cells) {
   const varies = (name) => cells.some((cell) => results.code(name, cell.result) !== results.code(name, cells[0].result));
   const worth = (name) => {
@@ -13,7 +13,7 @@ function possibleX(results, keys, cells) {
   return keys.filter((name) => cells.length && varies(name)).sort((a, b) => worth(b) - worth(a));
 }
 
-// Whether all of these results have a number there, so that it can be an axis of numbers.
+// Whether all of these results have a number for this key, so that its axis can be numeric.
 function isNumeric(results, name, cells) {
   const { numbers } = results.data.keys[name];
   return Boolean(numbers) && cells.every((cell) => numbers[results.code(name, cell.result)] != null);
@@ -81,7 +81,7 @@ function hoverText(results, table, cell, unit, x) {
     `<b>${plain(number)}${interval == null ? "" : ` ${plain(interval)}`} ${plain(unit.name)}</b>`,
     plain(table.values[cell.valueIndex]), ...keys.map((key) => plain(name(key))),
   ];
-  if (cell.processes > 1) lines.push(`${cell.processes} processes, medians ${Number((100 * cell.spread).toPrecision(2))} % apart`);
+  if (cell.processes > 1) lines.push(`${cell.processes} processes, medians differ by ${Number((100 * cell.spread).toPrecision(2))} %`);
   if (cell.flags.length) lines.push(`flags: ${plain(cell.flags.join(", "))}`);
   return lines.join("<br>");
 }

@@ -1,0 +1,50 @@
+"""Cost: dollars and joules per million tokens."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lmsweep import analysis
+from lmsweep.analysis.metrics.cost import cost
+from lmsweep.trials.analytic.prices import parse_prices
+from lmsweep.trials.spec.config import RequestError
+from tests.support.made_up_results import Attempts, config, samples
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Attempts:
+    return Attempts(tmp_path / "results")
+
+
+def gpu(model: str = "small", **fields: Any) -> Any:
+    return config(model, device="cuda", **fields)
+
+
+def test_a_million_tokens_cost_what_their_hours_and_joules_do(attempts: Attempts) -> None:
+    attempts.ok(gpu(), {"step.time": samples(0.1024, 1e-6)})  # 1024 tokens: 10 000 a second
+    attempts.ok(gpu(), {"step.energy": (51.2,)}, workload="energy", units={"step.energy": "J"})
+    (row,) = cost(analysis.load(attempts.store), parse_prices(["H200=3.6"])).itertuples()
+    assert row.tokens_per_second == pytest.approx(10_000)
+    assert row.dollars == pytest.approx(0.1)  # 100 s of 0.001 dollars each
+    assert row.joules == pytest.approx(50_000)
+    (without,) = cost(analysis.load(attempts.store)).itertuples()
+    assert np.isnan(without.dollars)
+
+
+@pytest.mark.parametrize(
+    ("prices", "message"),
+    [
+        (["H200"], "write DEVICE=DOLLARS per hour"),
+        (["H200=cheap"], "write DEVICE=DOLLARS per hour"),
+        (["H200=-1"], "write DEVICE=DOLLARS per hour"),
+        (["A100=2"], "no such device here; the devices are NVIDIA H200"),
+        (["H20=2"], "no such device here"),
+        (["H200=2", "NVIDIA=3"], "another price also applies to NVIDIA H200"),
+    ],
+)
+def test_a_wrong_price_is_refused(attempts: Attempts, prices: list[str], message: str) -> None:
+    attempts.ok(gpu(), {"step.time": samples(0.1024, 1e-6)})
+    with pytest.raises(RequestError, match=message):
+        cost(analysis.load(attempts.store), parse_prices(prices))

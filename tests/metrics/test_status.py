@@ -1,0 +1,77 @@
+"""Counts of results by status and by flag."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from lmsweep import analysis
+from lmsweep.analysis.metrics.status import counts, flag_counts, flag_words
+from lmsweep.trials.results.outcome import Flag
+from tests.support.made_up_results import LAPTOP, Attempts, config
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Attempts:
+    return Attempts(tmp_path / "results")
+
+
+def test_counts_are_of_what_a_plan_goes_by_for_each_workload_by_sweep_and_device(attempts: Attempts) -> None:
+    attempts.failed(config(), "error")
+    attempts.ok(config(), {"forward.time": (1.0,), "step.time": (1.0,)})
+    attempts.ok(config(context_length=512), {"step.time": (1.0,)})
+    attempts.failed(config(context_length=512), "timeout")
+    attempts.ok(config(context_length=1024), {"step.time": (1.0,)})
+    attempts.failed(config(context_length=1024), "oom")
+    attempts.failed(config(context_length=2048), "error")
+    attempts.failed(config(context_length=2048), "timeout")
+    attempts.ok(config(), {"step.time": (1.0,)}, workload="noop")
+    attempts.ok(config(), {"step.time": (1.0,)}, fingerprint=LAPTOP)
+    table = counts(analysis.load(attempts.store, pooled=False))
+    assert list(table.columns) == ["sweep", "device_name", "ok", "oom", "timeout"]
+    table = table.set_index(["sweep", "device_name"])
+    assert table.loc[("made-up", "NVIDIA H200")].to_dict() == {"ok": 3, "oom": 1, "timeout": 1}
+    assert table.loc[("made-up", "Laptop CPU (8 cores)")].to_dict() == {"ok": 1, "oom": 0, "timeout": 0}
+    assert table.sum().to_dict() == Counter(attempts.store.statuses().values())
+
+
+def test_counts_of_an_empty_store_are_empty(attempts: Attempts) -> None:
+    Path(attempts.store.location, "measurements").mkdir(parents=True)
+    assert counts(analysis.load(attempts.store)).empty
+
+
+@pytest.fixture
+def doubtful(attempts: Attempts) -> Attempts:
+    """Three results: one without doubts, one with an outlier, one with an outlier on a throttled GPU."""
+    times = {"forward.time": (1.0, 1.1), "step.time": (1.0, 1.1)}
+    attempts.ok(config(context_length=128), times)
+    attempts.ok(config(context_length=256), times, flags=(Flag.OUTLIERS,))
+    attempts.ok(config(context_length=512), times, flags=(Flag.OUTLIERS, Flag.THROTTLED))
+    return attempts
+
+
+def test_status_counts_the_results_of_each_flag_and_gives_its_advice(doubtful: Attempts):
+    frame = analysis.load(doubtful.store, pooled=False)
+    assert flag_counts(frame) == {Flag.OUTLIERS: 2, Flag.THROTTLED: 1}
+    assert flag_words(frame).splitlines() == [
+        f"2 results are flagged outliers. {Flag.OUTLIERS.advice}",
+        f"1 result is flagged throttled. {Flag.THROTTLED.advice}",
+    ]
+
+
+def test_advice_that_a_table_gives_already_is_not_repeated(doubtful: Attempts):
+    words = flag_words(analysis.load(doubtful.store), told=f"[a] outliers: {Flag.OUTLIERS.advice}")
+    assert words.splitlines() == [
+        "2 results are flagged outliers",
+        f"1 result is flagged throttled. {Flag.THROTTLED.advice}",
+    ]
+
+
+def test_a_result_without_doubts_has_no_words(attempts: Attempts):
+    attempts.ok(config(), {"step.time": (1.0, 1.1)})
+    assert flag_words(analysis.load(attempts.store)) == ""
+
+
+def test_the_flags_of_an_older_attempt_do_not_count(doubtful: Attempts):
+    doubtful.ok(config(context_length=512), {"step.time": (1.0, 1.1)})
+    assert flag_counts(analysis.load(doubtful.store, pooled=False)) == {Flag.OUTLIERS: 1}
