@@ -150,7 +150,7 @@ class _Composer(yaml.SafeLoader):
     _nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event: Any = self.peek_event()
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if getattr(event, "tag", None):
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
             raise _Refused(None, None, f"the tag {shown(tag)} is not allowed; a sweep is plain data", event.start_mark)
