@@ -18,7 +18,7 @@ test-all: lint types
 	$(PYTEST)
 
 docs: .venv/test
-	$(BIN)/pytest -q tests/test_docs.py tests/test_notebooks.py
+	$(BIN)/pytest -q tests/docs tests/notebooks
 
 lint: .venv/test
 	$(BIN)/ruff check .
@@ -41,7 +41,7 @@ types: .venv/test
 # Compiles bytecode on all cores, where pip would use one. Without it, the first run would spend a minute on that. Some
 # packages contain files that are not valid Python 3, hence `|| true`.
 .venv/bytecode: .venv/run
-	$(BIN)/python -m compileall -qq -j 0 .venv/lib orchestrator trials analysis || true
+	$(BIN)/python -m compileall -qq -j 0 .venv/lib lmsweep orchestrator trials analysis || true
 	touch $@
 
 clean:

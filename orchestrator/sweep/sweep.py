@@ -85,6 +85,7 @@ def load_sweep(name_or_path: str, overrides: Mapping[str, Sequence[object]] | No
     `overrides` maps fields to values that replace those of the file in every grid; `exclude` still applies. Raises
     RequestError with one line per error: `FILE:LINE: key path: what is wrong; what was probably meant`.
     """
+    workloads()  # raises where an installed package offers a broken record, which is no mistake in the sweep
     source, text = _text(name_or_path)
     return _read(text, source, _overrides(overrides or {}))
 
@@ -94,6 +95,7 @@ def single_trial(settings: Iterable[str]) -> Trial:
 
     Raises RequestError as `load_sweep` does, and if a field has several values.
     """
+    workloads()  # as in `load_sweep`
     fixed = parse_overrides(settings, "trial")
     asked = fixed.pop("workloads", ["timing"])
     for name, values in fixed.items():
