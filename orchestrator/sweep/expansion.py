@@ -27,7 +27,7 @@ class Block:
     """Its line in the text of the file."""
     workloads: list[str]
     """Names from `lmsweep.trials.spec.workloads`."""
-    values: dict[str, list[Any]]
+    values: dict[str, list[object]]
     """Field -> its values; a single one for a fixed field."""
     together: list[dict[str, Any]] = field(default_factory=list)
     """Values of fields that vary together (`zip`), row by row. Each row is combined with `values`."""
@@ -90,7 +90,8 @@ def expand(blocks: list[Block]) -> Expansion:
 def _combinations(block: Block, met: list[bool]) -> Iterator[dict[str, Any]]:
     """Yield the arguments of each TrialConfig that is not excluded. Marks in `met` which rows exclude something."""
     names = list(block.values)
-    for *values, row in product(*block.values.values(), block.together or [{}]):
+    rows = block.together or [{}]
+    for values, row in ((values, row) for values in product(*block.values.values()) for row in rows):
         arguments = by_dimensions(dict(zip(names, values, strict=True)) | row)
         excluded = False
         for index, unwanted in enumerate(block.exclude):
@@ -104,7 +105,7 @@ def _combinations(block: Block, met: list[bool]) -> Iterator[dict[str, Any]]:
         yield arguments
 
 
-def on_top(values: dict[str, list[Any]], more: dict[str, list[Any]]) -> dict[str, list[Any]]:
+def on_top(values: dict[str, list[object]], more: dict[str, list[object]]) -> dict[str, list[object]]:
     """Return `values` updated by `more`. A model in `more` replaces the dimensions in `values`."""
     replaced = DIMENSIONS if "model" in more else ()
     return {name: listed for name, listed in values.items() if name not in replaced} | more

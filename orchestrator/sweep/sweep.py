@@ -116,7 +116,7 @@ def single_trial(settings: Iterable[str]) -> Trial:
     return trial
 
 
-def _read(text: str, source: str, forced: dict[str, list[Any]]) -> Sweep:
+def _read(text: str, source: str, forced: dict[str, list[object]]) -> Sweep:
     document = _document(text, source)
     if document.data is None:
         raise RequestError(
@@ -179,14 +179,14 @@ def _write_out_ranges(grid: Any, path: KeyPath, document: Document) -> list[Prob
     return problems
 
 
-def _forced(block: Block, forced: dict[str, list[Any]]) -> Block:
+def _forced(block: Block, forced: dict[str, list[object]]) -> Block:
     """Return the block with these values in place of its own."""
     gone = {*forced, *(DIMENSIONS if "model" in forced else ())}
     together = [{name: value for name, value in row.items() if name not in gone} for row in block.together]
     return replace(block, values=on_top(block.values, forced), together=together)
 
 
-def _say_idle(place: KeyPath, forced: dict[str, list[Any]], document: Document, source: str) -> None:
+def _say_idle(place: KeyPath, forced: dict[str, list[object]], document: Document, source: str) -> None:
     """Warn that a row of `exclude` excludes nothing, unless --set may be the reason."""
     row = document.data
     for step in place:
@@ -231,7 +231,7 @@ def _text(name_or_path: str) -> tuple[str, str]:
         raise RequestError(f"{name_or_path}:{line}: not UTF-8 text") from error
 
 
-def _overrides(overrides: Mapping[str, Sequence[object]]) -> dict[str, list[Any]]:
+def _overrides(overrides: Mapping[str, Sequence[object]]) -> dict[str, list[object]]:
     values: dict[str, object] = {name: list(listed) for name, listed in overrides.items()}
     problems: list[Problem] = []
     for name, listed in values.items():
