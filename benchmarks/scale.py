@@ -27,10 +27,10 @@ import psutil
 import yaml
 
 from lmsweep.orchestrator.cluster.nodes import Node, this_machine
-from lmsweep.orchestrator.planning.forecast import forecast
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial, make_plan
+from lmsweep.orchestrator.planning.plan_estimate import estimate_plan
 from lmsweep.orchestrator.planning.time_estimate import Estimates
-from lmsweep.orchestrator.running.store_writer import Delivery
+from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.attempt import Attempt
@@ -159,7 +159,7 @@ def without_tune(count: int) -> str:
         plan = make_plan(load_sweep(str(write_sweep(Path(name), count)), {}), [node], store)
         first, *others = plan.to_run
         runner.run(first.trial, fallback=first.environment)
-        delivery = Delivery(store, lambda planned, records: None)
+        delivery = StoreWriter(store, lambda planned, records: None)
         began = time.monotonic()
         for planned in others:
             delivery.put(planned, runner.run(planned.trial, fallback=planned.environment))
@@ -184,7 +184,7 @@ def planning(count: int) -> str:
 def _plan_and_time(path: Path, node: Node, store: Store) -> tuple[float, Plan]:
     began = time.monotonic()
     plan = make_plan(load_sweep(str(path), {}), [node], store)
-    forecast(plan, Estimates(store), [node])
+    estimate_plan(plan, Estimates(store), [node])
     return time.monotonic() - began, plan
 
 

@@ -94,8 +94,8 @@ def test_a_plan_that_waits_for_predictions_says_how_far_it_is(
     count = begun.asked
     begun.of(trials[0], "NVIDIA H100 80GB HBM3")
     said = capsys.readouterr().err
-    assert re.search(rf"^predicted 0 of {count}$", said, re.MULTILINE)
-    assert re.search(rf"^predicted [1-9]\d* of {count}, about [\d.]+ \w+ to go$", said, re.MULTILINE)
+    assert re.search(rf"^predicted the memory of 0 of {count} configurations$", said, re.MULTILINE)
+    assert re.search(rf"^predicted the memory of [1-9]\d* of {count} .*, about [\d.]+ \w+ left$", said, re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -167,10 +167,10 @@ def test_of_very_many_trials_some_are_predicted_and_no_other_is_said_to_fit_or_n
     room = 4 * 10**9 - CUDA_RESERVE
     reasons = {one["predicted_peak_reason"] for one in found}
     assert f"it needs less than {gib(room)}" in reasons
-    assert any("by those predicted of smaller and larger trials" in (reason or "") for reason in reasons)
+    assert any("from predictions of smaller and larger trials" in (reason or "") for reason in reasons)
     actions = set()
     for one in found:
-        peak = predict(TrialConfig(**one["config"])).on("a device of 4GB").peak
+        peak = predict(TrialConfig(**one["config"])).on("a 4GB device").peak
         assert one["predicted_peak_bytes"] in (None, peak)
         assert one["action"] == ("run" if peak <= room else "predicted_oom"), one
         actions.add(one["action"])
