@@ -1,5 +1,5 @@
-# make quick: a first result. make test: everything CI checks. make docs: links, commands and blocks of the pages. Each
-# sets up .venv by itself.
+# make quick: a first result. make test: everything that CI checks. make docs: links, commands and code blocks of the
+# pages. Each target sets up .venv if it has to.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
@@ -8,7 +8,7 @@ BIN := .venv/bin
 quick: .venv/bytecode
 	$(BIN)/lmsweep run quick
 
-# A file of tests stays in one process, as its tests share what it sets up. A process that dies ends the run.
+# The tests of a file share fixtures, so they stay in one process. If a process dies, the run ends.
 PYTEST := $(BIN)/pytest --numprocesses=2 --dist=loadfile --max-worker-restart=0
 
 test: lint types
@@ -18,7 +18,7 @@ test-all: lint types
 	$(PYTEST)
 
 docs: .venv/test
-	$(BIN)/pytest -q tests/test_docs.py tests/test_notebooks.py
+	$(BIN)/pytest -q tests/docs tests/notebooks
 
 lint: .venv/test
 	$(BIN)/ruff check .
@@ -32,16 +32,16 @@ types: .venv/test
 	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e .
 	touch $@
 
-# Tests import a small part of what is installed: nothing is compiled ahead for them.
+# Tests import only a small part of the installed packages, so none are compiled to bytecode ahead.
 .venv/test: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test]'
 	touch .venv/run $@
 
-# On all cores, where pip would use one; without bytecode the first minute of measuring would go into making it. Some
-# packages bring files that no Python 3 compiles.
+# Compiles bytecode on all cores, where pip would use one. Without it, the first run would spend a minute on that. Some
+# packages contain files that are not valid Python 3, hence `|| true`.
 .venv/bytecode: .venv/run
-	$(BIN)/python -m compileall -qq -j 0 .venv/lib orchestrator trials analysis || true
+	$(BIN)/python -m compileall -qq -j 0 .venv/lib lmsweep orchestrator trials analysis || true
 	touch $@
 
 clean:

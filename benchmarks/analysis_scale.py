@@ -1,4 +1,4 @@
-"""How long loading, a pivot and a comparison of a large store take, and how much memory.
+"""Time and memory of loading, pivoting and comparing a large store.
 
 python benchmarks/analysis_scale.py generate FOLDER   # 10 000 trials, 1 000 000 samples, through the store; compacted
 python benchmarks/analysis_scale.py measure FOLDER
@@ -28,7 +28,7 @@ ITERATIONS = 25
 
 
 def trials() -> Iterator[TrialConfig]:
-    """10 000 combinations."""
+    """10 000 configurations."""
     contexts, batches = range(128, 128 * 51, 128), range(1, 6)
     for model, context, batch, precision, compiled, attention in product(
         MODELS, contexts, batches, ("tf32", "bf16"), ("none", "block"), ("naive", "sdpa")
@@ -42,6 +42,7 @@ def trials() -> Iterator[TrialConfig]:
 
 
 def generate(folder: str) -> None:
+    """Write the store."""
     fingerprint = Fingerprint(
         device_name="NVIDIA H200", device_memory=150_000_000_000, driver_version="580", cuda_version="13.0",
         torch_version="2.11.0", triton_version="3.6.0", python_version="3.12", float32_matmul="tf32",
@@ -68,6 +69,7 @@ def generate(folder: str) -> None:
 
 
 def measure(folder: str) -> None:
+    """Time each operation on the store, and print the peak of resident memory."""
     from lmsweep import analysis
     from lmsweep.analysis.comparison.compare import compare, select_sides
 

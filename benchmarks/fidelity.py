@@ -1,4 +1,4 @@
-"""Checks the GPU clock against what is known: sleeps of known ratio, Triton's do_bench, and the kernels' own times.
+"""Check the GPU clock against sleeps of known ratio, Triton's do_bench, and the durations of the kernels themselves.
 
 python benchmarks/fidelity.py
 """
@@ -19,7 +19,7 @@ CYCLES = 20_000_000
 
 
 def seconds(run: Callable[[], object], prepare: Callable[[], object] = lambda: None) -> float:
-    """Median seconds of one run, each after `prepare`, by the clock that trials are timed with."""
+    """Median seconds of a run, each after an untimed `prepare`, by the clock that trials use."""
     clock = CudaClock()
     samples = []
     for i in range(ITERATIONS + 10):
@@ -44,7 +44,7 @@ def main() -> None:
         "SDPA 8x32x4096x128 bf16": lambda: scaled_dot_product_attention(q, k, v, is_causal=True),
     }
     for name, run in work.items():
-        # In turn and in short bursts, as the clocks follow the chip's power; do_bench clears the L2 cache too.
+        # Alternate short bursts, because GPU clocks depend on power draw. Clear the L2 cache as do_bench does.
         pairs = [
             (seconds(run, cache.zero_), do_bench(run, warmup=20, rep=60, return_mode="median") / 1e3)
             for _ in range(PAIRS)
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def trace(run: Callable[[], object]) -> tuple[float, float]:
-    """Seconds in which a kernel ran, and seconds between the events around it, of one and the same run."""
+    """For one run: seconds with a kernel running, and seconds between the CUDA events around it."""
     phase = Phase(name="run", run=run)
     iterations = []
 

@@ -1,10 +1,10 @@
-"""Holds the largest batches that are predicted to fit against what runs on the GPU that is here.
+"""Check the predicted largest batch sizes against what runs on this GPU.
 
 python benchmarks/frontier.py [SECONDS]
 
-For each of FRONTIERS: the largest batch by prediction, then that batch and one more for real, each in a fresh process:
-three training steps. A line for each and the count of those that are right, said as an interval that holds the truth,
-too large or too small. Begins none that would not end within SECONDS. Exits with 1 where one is too large.
+For each of FRONTIERS, predict the largest batch size, then run three training steps with it and with one sequence more,
+each in a fresh process. Prints a line for each, and how many predictions are right, an interval that contains the
+truth, too large, or too small. Starts none that would not end within SECONDS. Exits with 1 if one is too large.
 """
 
 import gc
@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import asdict, replace
+from typing import NamedTuple
 
 import torch
 import torch._dynamo
@@ -24,43 +25,58 @@ from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.trials.bench.run import status_of
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.config import Attention, Compile, Precision, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 
 STEPS = 3
 OUT_OF_MEMORY = 3
-"""Exit status of a process that had too little."""
+"""Exit status of a process that ran out of memory."""
 
-# Model, context, precision, attention, compile: none or block.
-FRONTIERS = (
-    ("large", 512, "bf16", "naive", "none"),
-    ("large", 512, "bf16", "sdpa", "none"),
-    ("large", 1024, "tf32", "naive", "none"),
-    ("large", 512, "fp32", "sdpa", "none"),
-    ("2.7b", 512, "bf16", "naive", "none"),
-    ("2.7b", 512, "bf16", "sdpa", "none"),
-    ("2.7b", 1024, "tf32", "sdpa", "none"),
-    ("medium", 1024, "fp32", "naive", "none"),
-    ("medium", 1024, "bf16", "sdpa", "none"),
-    ("large", 512, "bf16", "sdpa", "block"),
-    ("2.7b", 512, "bf16", "naive", "block"),
-    ("medium", 1024, "tf32", "sdpa", "block"),
+
+class Frontier(NamedTuple):
+    """What is trained; the batch size is sought."""
+
+    model: str
+    context_length: int
+    """Tokens."""
+    precision: Precision
+    attention: Attention
+    compile: Compile
+
+
+FRONTIERS = tuple(
+    Frontier(*fields)
+    for fields in (
+        ("large", 512, "bf16", "naive", "none"),
+        ("large", 512, "bf16", "sdpa", "none"),
+        ("large", 1024, "tf32", "naive", "none"),
+        ("large", 512, "fp32", "sdpa", "none"),
+        ("2.7b", 512, "bf16", "naive", "none"),
+        ("2.7b", 512, "bf16", "sdpa", "none"),
+        ("2.7b", 1024, "tf32", "sdpa", "none"),
+        ("medium", 1024, "fp32", "naive", "none"),
+        ("medium", 1024, "bf16", "sdpa", "none"),
+        ("large", 512, "bf16", "sdpa", "block"),
+        ("2.7b", 512, "bf16", "naive", "block"),
+        ("medium", 1024, "tf32", "sdpa", "block"),
+    )
 )
 
 
-def frontier_config(model: str, context: int, precision: str, attention: str, compile_: str) -> TrialConfig:
-    fixed = {"device": "cuda", "mode": "train_step", "batch_size": 1, "context_length": context}
-    return TrialConfig(**asdict(SIZES[model]), **fixed, precision=precision, attention=attention, compile=compile_)
+def frontier_config(frontier: Frontier) -> TrialConfig:
+    """The configuration with a batch size of 1."""
+    fields = frontier._asdict() | asdict(SIZES[frontier.model])
+    return TrialConfig(**fields, device="cuda", mode="train_step", batch_size=1)
 
 
 def runs(config: TrialConfig) -> bool:
-    """Whether the trial's steps run, in a fresh process."""
+    """Whether the trial's steps run in a fresh process."""
     process = multiprocessing.get_context("fork").Process(target=_steps, args=(config,))
     process.start()
     process.join(120)
     if process.exitcode not in (0, OUT_OF_MEMORY):
         process.kill()
-        raise RuntimeError(f"{config}: neither ran nor was out of memory: {process.exitcode}")
+        raise RuntimeError(f"{config}: exited with {process.exitcode}, neither finished nor out of memory")
     return process.exitcode == 0
 
 
@@ -75,7 +91,7 @@ def _steps(config: TrialConfig) -> None:
                     phase.run()
                 bench.step.drop()
             torch.cuda.synchronize()
-    except (RuntimeError, MemoryError) as error:  # cuBLAS, too, finds no memory
+    except (RuntimeError, MemoryError) as error:  # cuBLAS raises RuntimeError when it is out of memory
         if status_of(error) != Status.OOM:
             raise
         status = OUT_OF_MEMORY
@@ -83,7 +99,7 @@ def _steps(config: TrialConfig) -> None:
 
 
 def device() -> tuple[str, int]:
-    """Name and memory of the GPU, found out in another process: those that are forked here find it untouched."""
+    """Name and memory (bytes) of the GPU, read in another process: this one forks, so it must not initialize CUDA."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         name: str = pool.apply(torch.cuda.get_device_name)
         memory: int = pool.apply(torch.cuda.mem_get_info)[1]
@@ -91,7 +107,7 @@ def device() -> tuple[str, int]:
 
 
 def judge(sure: int, possible: int, at: bool, beyond: bool) -> str:
-    """`at` and `beyond`: whether the last batch that is sure to fit, and the first that is not, ran."""
+    """The verdict. `at`: whether the batch size `sure` ran; `beyond`: whether `possible` + 1 ran."""
     if not at:
         return "too large"
     if possible > sure:
@@ -103,7 +119,7 @@ def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else float("inf")
     began = time.monotonic()
     name, memory = device()
-    configs = [frontier_config(*one) for one in FRONTIERS]
+    configs = [frontier_config(one) for one in FRONTIERS]
     budget = memory - CUDA_RESERVE
     rooms = {"budgets": [budget] * len(configs), "device_names": [name] * len(configs)}
     answers = Answers("frontier", configs, dimension="batch_size", **rooms).wait()

@@ -1,4 +1,4 @@
-"""Keeps results, one Parquet file per table, as a store without names of machines and without artifacts.
+"""Copy stores into a reference set: one Parquet file per table, without host names and artifacts.
 
 python benchmarks/keep.py analysis/reference/NAME STORE [STORE ...]
 """
@@ -22,7 +22,7 @@ def main() -> None:
             if column in whole.schema.names:
                 index = whole.schema.get_field_index(column)
                 whole = whole.set_column(index, whole.schema.field(column), pa.nulls(whole.num_rows, pa.string()))
-        if "error" in whole.schema.names:  # its first line says what; those below hold paths
+        if "error" in whole.schema.names:  # only the first line: the traceback contains paths
             index = whole.schema.get_field_index("error")
             errors = [error and error.splitlines()[0] for error in whole.column(index).to_pylist()]
             whole = whole.set_column(index, whole.schema.field(index), pa.array(errors, pa.string()))

@@ -1,12 +1,13 @@
-"""Holds the memory that was measured against what is predicted for the same trials.
+"""Compare measured memory with the prediction for the same trials.
 
 python benchmarks/predicted_peak.py STORE
 
-STORE has trials with the workload memory or attention, for example of `lmsweep run benchmarks/predicted-peak.yaml`. A
-line for each trial, and the largest deviations in all. Exits with 1 where a peak deviates by more than 2 %.
+STORE has trials with the workload memory or attention, for example from `lmsweep run benchmarks/predicted-peak.yaml`.
+Prints a line for each trial, and the median and largest deviation. Exits with 1 if a peak deviates by more than 2 %.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -16,45 +17,52 @@ import pandas as pd
 from tabulate import tabulate
 
 from lmsweep.analysis import load
-from lmsweep.trials.prediction.meta_run import UnpredictableError
-from lmsweep.trials.prediction.predict import predict
+from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.workloads import Subject
 
 MOST = 0.02
-"""Deviation of a peak that is too much."""
+"""Largest relative deviation of a peak that is accepted."""
 
 SUBJECTS: dict[str, Subject] = {"memory": "model", "attention": "attention"}
 PHASES = ("forward", "backward", "optimizer")
 KINDS = ("allocated", "tensors")
-"""What CUDA's allocator has handed out; elsewhere, the bytes of all tensors."""
+"""Metrics of memory: blocks of CUDA's allocator or, on other devices, bytes of all tensors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """Bytes of one trial, predicted and measured, where both are known."""
+    """(predicted, measured) bytes of one trial; None where one is unknown."""
 
     config: TrialConfig
     at: str
-    """The phase that is predicted to have the peak."""
+    """The phase of the predicted peak."""
     peak: tuple[int, int]
-    """Of the blocks of CUDA's allocator; elsewhere of all tensors."""
+    """Peak of the blocks of CUDA's allocator; on other devices, of all tensors."""
     requested: tuple[int, int] | None
-    """What CUDA's allocator was asked for at most."""
+    """Peak of the bytes requested from CUDA's allocator."""
     before_backward: tuple[int, int] | None
-    """What it had been asked for between forward and backward."""
+    """Bytes requested between forward and backward."""
     reserved: tuple[int, int] | None
-    """What it had of the device."""
+    """Peak of the bytes that CUDA's allocator reserved on the device."""
 
 
-def compare(rows: pd.DataFrame) -> Compared | str:
-    """The rows of one trial that have bytes; or why nothing is predicted."""
+@dataclass(frozen=True, kw_only=True)
+class NotPredicted:
+    """Memory of a trial is not predicted."""
+
+    reason: str
+
+
+def compare(rows: pd.DataFrame) -> Compared | NotPredicted:
+    """Compare one trial. `rows` are its rows in bytes."""
     first = rows.iloc[0]
     config = config_of(first)
     try:
         found = predict(config, SUBJECTS[first["workload"]]).on(first["device_name"])
     except UnpredictableError as reason:
-        return str(reason)
+        return NotPredicted(reason=str(reason))
     held = {(row["phase"], row["metric"]): int(row["median"]) for _, row in rows.iterrows() if row["median"] >= 0}
     kind = next(kind for kind in KINDS if any(metric == f"peak_{kind}" for _, metric in held))
     before = held.get(("before_backward", "requested"), held.get(("before_backward", kind)))
@@ -77,6 +85,7 @@ def config_of(row: "pd.Series[Any]") -> TrialConfig:
 
 
 def deviation(pair: tuple[int, int]) -> float:
+    """Relative deviation of the prediction."""
     predicted, measured = pair
     return predicted / measured - 1
 
@@ -86,7 +95,7 @@ def shown(pair: tuple[int, int] | None) -> str:
 
 
 def worst(pairs: Sequence[tuple[int, int] | None]) -> str:
-    """The median and the largest deviation of all, and how many are within MOST."""
+    """The median and the largest deviation, and how many are within MOST."""
     found = [abs(deviation(pair)) for pair in pairs if pair]
     within = f"{sum(one <= MOST for one in found)} of {len(found)} within {MOST:.0%}"
     return f"median {median(found):.3%}, at most {max(found):.3%}; {within}"
@@ -114,9 +123,10 @@ def main() -> None:
     ]
     headers = [*varying, "peak in", "predicted GB", "measured GB", "peak", "requested", "before backward", "reserved"]
     print(tabulate(lines, headers=headers, disable_numparse=True))
-    for reason in dict.fromkeys(one for one in found if isinstance(one, str)):
-        print(f"\n{found.count(reason)} not predicted: {reason}")
-    print(f"\n{len(compared)} trials, deviation of the prediction from what was measured:")
+    reasons = Counter(one.reason for one in found if isinstance(one, NotPredicted))
+    for reason, count in reasons.items():
+        print(f"\n{count} not predicted: {reason}")
+    print(f"\n{len(compared)} trials, deviation of the prediction from the measurement:")
     eager, compiled = ([one for one in compared if one.config.compiles is answer] for answer in (False, True))
     columns = {
         "peak": [one.peak for one in compared],

@@ -1,10 +1,11 @@
-"""Turns the facts of the published reports, one per line of a CSV file, into analysis/reference/published.parquet.
+"""Convert the facts of the published reports, one per line of a CSV file, to analysis/reference/published.parquet.
 
 python benchmarks/published.py FACTS.csv [TARGET.parquet]
 
 The file has the columns source_id, table, hardware, device, workload, model_size, d_model, context_length, batch_size,
-precision, compile, warmup_steps, measure_steps, phase, metric, value, unit, status, label and note; what a document
-does not state is empty, and what follows from elsewhere in it stands in the note as `inferred[field]=value (why)`.
+precision, compile, warmup_steps, measure_steps, phase, metric, value, unit, status, label and note. Fields that a
+document does not state are empty. If a field follows from other parts of the document, the note says so, as
+`inferred[field]=value (why)`.
 """
 
 import sys
@@ -21,8 +22,8 @@ from lmsweep.trials.spec.model_sizes import SIZES
 
 TARGET = Path(__file__).parents[1] / "analysis" / "reference" / "published.parquet"
 
-# Unit as printed -> unit stored and its size in it. MB are 2^20 bytes, as the prose beside them computes; GB are 10^9,
-# as the capacity of the card and the predicted bytes say.
+# Printed unit -> stored unit and conversion factor. In the reports, MB are 2^20 bytes, according to the calculations in
+# their text, and GB are 10^9, according to the card's capacity and the predicted bytes.
 UNITS: dict[str, tuple[str | None, float]] = {
     "ms": ("s", 1e-3),
     "GB": ("B", 1e9),
@@ -50,7 +51,7 @@ PRECISIONS = {"float32": "fp32", "bfloat16 autocast": "bf16", "mixed autocast": 
 WHOLE = ("d_model", "context_length", "batch_size", "warmup_steps", "measure_steps")
 MEASURED_TIMES = ("time", "time_std", "iteration_time", "time_min", "time_max", "time_median", "tokens_per_second")
 
-# What the documents call the hardware whose float32 peak is known -> what its driver calls it.
+# Hardware with a known float32 peak: name in the documents -> name in the driver.
 DRIVER_NAMES = {
     "NVIDIA A100 80GB PCIe": "NVIDIA A100 80GB PCIe",
     "A100": "NVIDIA A100 80GB PCIe",
@@ -59,7 +60,7 @@ DRIVER_NAMES = {
 
 
 def read_facts(path: str) -> pd.DataFrame:
-    """The facts under our names and in our units, in the order of the file, without caveats."""
+    """The facts with our names and units, in the order of the file, without caveats."""
     raw = pd.read_csv(path, dtype=str, keep_default_na=False)
     is_dtype = raw["metric"] == "dtype"
     unit = raw["unit"].map(lambda name: UNITS.get(name, (None, 1.0)))
@@ -204,7 +205,7 @@ def noted(frame: pd.DataFrame, pattern: str) -> pd.Series:
 
 
 def stated_or_inferred(frame: pd.DataFrame, field: str) -> pd.Series:
-    """The field, or where it is not stated, what the note says that it must be; as text."""
+    """The field as text or, if it is not stated, the value inferred in the note."""
     inferred = frame["note"].str.extract(rf"inferred\[{field}\]=([^,;()]+)")[0].str.strip()
     return frame[field].astype("str").where(frame[field].notna(), inferred)
 

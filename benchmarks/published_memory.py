@@ -1,10 +1,10 @@
-"""Holds the peaks of memory that were published for the 2.7b model against those that were measured here.
+"""Compare the published memory peaks of the 2.7b model with measured ones.
 
 python benchmarks/published_memory.py STORE
 
-STORE holds the trials of `lmsweep run benchmarks/published-memory.yaml`, or of the sweep cs336-2025. A line for each of
-the twelve cells of the two published tables; the two that are blank there did not fit the card. Exits with 1 where a
-cell differs by more than 0.3 GB (full steps, which are published in whole GB: 0.5 GB), or is not in the store.
+STORE holds the trials of `lmsweep run benchmarks/published-memory.yaml`, or of the sweep cs336-2025. Prints a line for
+each of the twelve cells of the two published tables; two of them are blank, because they did not fit the card. Exits
+with 1 if a cell differs by more than 0.3 GB (full steps, published in whole GB: 0.5 GB) or is not in the store.
 """
 
 import sys
@@ -20,12 +20,12 @@ MOST = {"train_forward": 0.3e9, "train_step": 0.5e9}
 
 PRECISIONS = {"fp32": "fp32", "mixed": "bf16"}
 MODES = {"forward": "train_forward", "step": "train_step"}
-"""Words of the tables -> ours."""
+"""Words of the published tables -> our words."""
 KEYS = ["context_length", "precision", "mode"]
 
 
 def published_peaks() -> pd.DataFrame:
-    """One row for each cell; KEYS and `published`, in bytes."""
+    """One row for each cell, with the columns KEYS and `published` (bytes)."""
     rows = published()
     rows = rows[rows["table"].isin(["memory_full", "memory_mixed"])]
     words = {"precision": rows["precision"].map(PRECISIONS), "mode": rows["phase"].map(MODES)}
@@ -33,7 +33,7 @@ def published_peaks() -> pd.DataFrame:
 
 
 def measured_peaks(store: str) -> pd.DataFrame:
-    """The same cells; KEYS, `device_name` and `measured`, in bytes."""
+    """The same cells, with the columns KEYS, `device_name` and `measured` (bytes)."""
     rows = load(store)
     peak = (rows["workload"] == "memory") & (rows["phase"] == "step") & (rows["metric"] == "peak_allocated")
     ours = (rows["model"] == "2.7b") & (rows["batch_size"] == 4) & (rows["attention"] == "naive")

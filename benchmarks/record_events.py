@@ -1,4 +1,4 @@
-"""Records what PyTorch's profiler hands out about one step, raw, for the tests of attribution and to look at.
+"""Record the raw events of PyTorch's profiler for one step, as input of the tests of attribution.
 
 python benchmarks/record_events.py FILE.json.xz model=tiny device=cuda [field=value ...]
 """
@@ -23,9 +23,7 @@ FIELDS = (
     *("duration_ns", "device_resource_id", "start_thread_id", "fwd_thread_id", "sequence_nr"),
     *("correlation_id", "linked_correlation_id", "is_user_annotation"),
 )
-"""Methods of a raw event: with its name, its start and the type of its device those that
-`lmsweep.trials.profiling.torch_trace` calls.
-"""
+"""The methods of a raw event that `lmsweep.trials.profiling` calls, besides name, start_ns and device_type."""
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""What `lmsweep report` costs for large stores.
+"""Time and memory of `lmsweep report` for large stores.
 
-``python benchmarks/report.py 2000 10000`` generates a store of so many trials, each with the rows of a real one (four
-phases of 25 samples and 17 single numbers), reports it with the real command, and opens the page in headless Chromium.
-Prints, as Markdown: samples; time, CPU time and largest resident set of the command; size of the page; and the time
-from opening it to its first chart, the middle of three.
+``python benchmarks/report.py 2000 10000`` generates stores of 2000 and 10 000 trials, each with the rows of a real one
+(four phases of 25 samples, and 17 single values), runs the real command, and opens the page in headless Chromium. It
+prints a Markdown table: samples; time, CPU time and peak resident memory of the command; size of the page; and the
+median time of three from opening the page to its first chart.
 """
 
 import itertools
@@ -37,6 +37,7 @@ SINGLE = (
 
 
 def trials(count: int) -> Iterator[tuple[Trial, Fingerprint]]:
+    """Different trials, on as many made-up GPUs as it takes."""
     devices = itertools.count()
     while True:
         name = f"NVIDIA GPU {next(devices)}"
@@ -57,7 +58,7 @@ def trials(count: int) -> Iterator[tuple[Trial, Fingerprint]]:
 
 
 def write_store(location: Path, count: int) -> int:
-    """Returns the number of samples."""
+    """Write a store of `count` trials; return its number of samples."""
     draw = np.random.default_rng(1)
     rows = []
     for trial, fingerprint in trials(count):
@@ -73,7 +74,7 @@ def write_store(location: Path, count: int) -> int:
 
 
 def first_chart(page: Path) -> float:
-    """Seconds."""
+    """Median seconds from opening the page to its first chart."""
     seconds = []
     with chromium() as browser:
         for _ in range(3):
@@ -87,7 +88,7 @@ def first_chart(page: Path) -> float:
 
 
 def cpu_seconds() -> float:
-    """Of all children so far."""
+    """CPU seconds of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -96,7 +97,7 @@ def main(counts: list[int]) -> None:
     print(
         "| trials | samples | report | CPU | largest resident set | page | first chart |\n|---|---|---|---|---|---|---|"
     )
-    for count in counts:  # fewest first: the resident set is the largest of all children so far
+    for count in counts:  # ascending: ru_maxrss is the maximum over all children so far
         with tempfile.TemporaryDirectory() as folder:
             store, page = Path(folder, "results"), Path(folder, "report.html")
             samples = write_store(store, count)

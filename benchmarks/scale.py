@@ -1,15 +1,15 @@
-"""What a trial costs that measures nothing: the whole way of many, from the command to the store.
+"""Overhead per trial: many trials that measure nothing, from the command to the store.
 
-``python benchmarks/scale.py 100 1000 10000`` runs so many no-op trials with the real command and prints, as Markdown:
+``python benchmarks/scale.py 100 1000 10000`` runs that many no-op trials with the real command and prints, as Markdown:
 
-- trials/s, from the start of the first to the start of the last, and in the first and last quarter of them;
-- the driver's largest resident set, and what it grew by with each trial after the first quarter of them;
-- CPU time per trial, by process: the driver (Tune and the store), Ray's daemons, the actor, the trial server with the
-  children that it forks, one per trial; and of all of them in each quarter of the trials. On a machine that does other
-  things too, it says more than trials/s.
+- trials/s, from the start of the first trial to the start of the last, and in the first and last quarter of trials;
+- the driver's peak resident memory, and its growth per trial after the first quarter;
+- CPU time per trial of each process (the driver with Tune and the store, Ray's daemons, the actor, and the trial
+  server with the child that it forks for each trial), and of all processes in each quarter. On a busy machine, CPU
+  time is more reliable than trials/s.
 
-Then the same trials without Tune and Ray, through the trial server and the store alone, which tells Tune's share.
-``--plan`` times planning instead.
+Then it runs the same trials without Tune and Ray, through the trial server and the store alone. The difference is
+Tune's share. ``--plan`` times planning instead.
 """
 
 import subprocess
@@ -20,16 +20,17 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 import psutil
 import yaml
 
 from lmsweep.orchestrator.cluster.nodes import Node, this_machine
-from lmsweep.orchestrator.planning.forecast import forecast
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial, make_plan
+from lmsweep.orchestrator.planning.plan_estimate import estimate_plan
 from lmsweep.orchestrator.planning.time_estimate import Estimates
-from lmsweep.orchestrator.running.store_writer import Delivery
+from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.attempt import Attempt
@@ -39,20 +40,32 @@ from lmsweep.trials.store.store import Store
 
 WITHOUT_TUNE = 1000
 PERIOD = 2.0
-"""Seconds between two looks at the processes. Four looks in a second cost a fifth of the trials/s on two cores."""
+"""Seconds between two samples of the processes. Four samples per second cost a fifth of the trials/s on two cores."""
+
+
+class Sample(NamedTuple):
+    """One look at the processes of a command."""
+
+    time: float
+    """time.time()."""
+    cpu_seconds: float
+    """CPU seconds of all processes so far."""
+    driver_rss: int
+    """Resident memory of the driver in bytes."""
 
 
 @dataclass(kw_only=True)
 class Usage:
-    """What the processes of a command have used, as last seen."""
+    """CPU time and memory of the processes of a command, as last sampled."""
 
     driver_rss: int = 0
+    """Peak resident memory of the driver in bytes."""
     seconds: dict[tuple[str, int], float] = field(default_factory=dict)
-    """(kind, pid) -> CPU seconds of the process and of its children that have ended."""
-    history: list[tuple[float, float, int]] = field(default_factory=list)
-    """At each look time.time(), CPU seconds of all and bytes of the driver's resident set."""
+    """(kind, pid) -> CPU seconds of the process and of its ended children."""
+    history: list[Sample] = field(default_factory=list)
 
     def look(self, driver: psutil.Process) -> None:
+        """Sample the driver and its descendants."""
         rss = 0
         for one in [driver, *driver.children(recursive=True)]:
             try:
@@ -66,14 +79,14 @@ class Usage:
             except (psutil.NoSuchProcess, psutil.ZombieProcess):
                 continue
         self.driver_rss = max(self.driver_rss, rss)
-        self.history.append((time.time(), sum(self.seconds.values()), rss))
+        self.history.append(Sample(time.time(), sum(self.seconds.values()), rss))
 
-    def at(self, moment: float) -> tuple[float, int]:
-        """CPU seconds of all, and the driver's resident set, at the last look before a value of time.time()."""
-        _, seconds, rss = max((look for look in self.history if look[0] <= moment), default=self.history[0])
-        return seconds, rss
+    def at(self, moment: float) -> Sample:
+        """The last sample before `moment`, a value of time.time()."""
+        return max((one for one in self.history if one.time <= moment), default=self.history[0])
 
     def per_trial(self, count: int) -> str:
+        """CPU milliseconds per trial of each kind of process."""
         kinds: dict[str, float] = defaultdict(float)
         for (kind, _), seconds in self.seconds.items():
             kinds[kind] += seconds
@@ -85,7 +98,7 @@ def _kind(one: psutil.Process, driver: psutil.Process) -> str | None:
         return "driver"
     command = " ".join(one.cmdline())
     if "lmsweep.trials.isolation.server" in command:
-        # Children are forks of the server: they count when they have ended.
+        # Children are forks of the server; they are counted in it once they have ended.
         return (
             "server and children" if "lmsweep.trials.isolation.server" not in " ".join(one.parent().cmdline()) else None
         )
@@ -95,7 +108,7 @@ def _kind(one: psutil.Process, driver: psutil.Process) -> str | None:
 
 
 def write_sweep(folder: Path, count: int) -> Path:
-    batches = 100 if count > 10_000 else 1  # a sweep file has its limits
+    batches = 100 if count > 10_000 else 1  # the number of values per axis is limited
     axes = {"context_length": list(range(1, count // batches + 1)), "batch_size": list(range(1, batches + 1))}
     grid = {"workloads": ["noop"], "axes": axes, "fixed": {"model": "tiny"}}
     path = folder / "scale.yaml"
@@ -104,7 +117,7 @@ def write_sweep(folder: Path, count: int) -> Path:
 
 
 def through_tune(count: int) -> str:
-    """One row of the table."""
+    """Run `count` trials with the real command; return their row of the table."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         command = [sys.executable, "-m", "lmsweep.orchestrator.cli", "run", str(write_sweep(folder, count))]
@@ -125,8 +138,8 @@ def through_tune(count: int) -> str:
     quarter = count // 4
     first, last = _rate(started[:quarter]), _rate(started[-quarter:])
     ends = [usage.at(started.iloc[round(part * (count - 1) / 4)].timestamp()) for part in range(5)]
-    each = [1e3 * (after[0] - before[0]) / quarter for before, after in pairwise(ends)]
-    grown = (ends[4][1] - ends[1][1]) / (count - quarter)
+    each = [1e3 * (after.cpu_seconds - before.cpu_seconds) / quarter for before, after in pairwise(ends)]
+    grown = (ends[4].driver_rss - ends[1].driver_rss) / (count - quarter)
     return (
         f"| {count} | {_rate(started):.0f} | {first:.0f} | {last:.0f} | {whole:.0f} s "
         f"| {usage.driver_rss / 1e6:.0f} MB, {grown / 1e3:.0f} kB | {usage.per_trial(count)} "
@@ -139,13 +152,14 @@ def _rate(started: "pd.Series[pd.Timestamp]") -> float:
 
 
 def without_tune(count: int) -> str:
+    """Rate of `count` trials through the trial server and the store alone."""
     with tempfile.TemporaryDirectory() as name, IsolatedRunner() as runner:
         store = Store(f"{name}/store")
         node = this_machine()
         plan = make_plan(load_sweep(str(write_sweep(Path(name), count)), {}), [node], store)
         first, *others = plan.to_run
         runner.run(first.trial, fallback=first.environment)
-        delivery = Delivery(store, lambda planned, records: None)
+        delivery = StoreWriter(store, lambda planned, records: None)
         began = time.monotonic()
         for planned in others:
             delivery.put(planned, runner.run(planned.trial, fallback=planned.environment))
@@ -154,7 +168,7 @@ def without_tune(count: int) -> str:
 
 
 def planning(count: int) -> str:
-    """Planning anew, and against a store that holds all of it in one file, each with the time foreseen."""
+    """Time of planning against an empty store, and against one that holds all trials, each with a forecast."""
     with tempfile.TemporaryDirectory() as name:
         path = write_sweep(Path(name), count)
         node, store = this_machine(), Store(f"{name}/store")
@@ -170,7 +184,7 @@ def planning(count: int) -> str:
 def _plan_and_time(path: Path, node: Node, store: Store) -> tuple[float, Plan]:
     began = time.monotonic()
     plan = make_plan(load_sweep(str(path), {}), [node], store)
-    forecast(plan, Estimates(store), [node])
+    estimate_plan(plan, Estimates(store), [node])
     return time.monotonic() - began, plan
 
 

@@ -1,11 +1,11 @@
-"""What several GPUs of one machine bring.
+"""Scaling of a sweep over several GPUs of one host.
 
 python benchmarks/several_gpus.py scaling FOLDER [--gpus 1,2,4] [--sweep FILE] [--set axis=a,b ...]
 python benchmarks/several_gpus.py foreign FOLDER [--gpus 2]
 
-`scaling` runs the sweep with so many GPUs visible, each time into a fresh store under FOLDER, after a run with all of
-them that fills an empty compile cache; it prints trials per hour, and how far medians are from those on one GPU.
-`foreign` shows whether a process that is on a GPU already is noticed.
+`scaling` first runs the sweep on all GPUs to fill an empty compile cache. It then runs it with each number of GPUs
+visible, each time into a fresh store under FOLDER, and prints trials per hour and how medians differ from one GPU.
+`foreign` shows whether a trial is flagged when another process uses its GPU.
 """
 
 import argparse
@@ -34,26 +34,27 @@ while os.getppid() == parent:
     a @ a
     torch.cuda.synchronize()
 """
-"""A program that keeps a GPU busy as long as there is who started it."""
+"""A program that keeps a GPU busy as long as its parent lives."""
 ONE_TRIAL = ["--set", "model=large", "--set", "precision=bf16", "--set", "compile=none", "--set", "context_length=256"]
 ONE_DATA_PARALLEL = ["--set", "model=large", "--set", "ddp=bucketed", "--set", "bucket_bytes=100000000"]
-"""One trial of the sweep `ddp`, of two ranks."""
+"""One trial of the sweep `ddp` with two ranks."""
 
 CELL = ["model", "context_length", "precision", "compile"]
-"""What tells the trials of the sweep apart."""
+"""Columns that distinguish the trials of the sweep."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A whole command, and what it stored."""
+    """One run of the command, and the rows that it stored."""
 
     gpus: int
+    """Number of visible GPUs."""
     seconds: float
-    """Of the whole command."""
+    """Duration of the command."""
     steps: pd.DataFrame
-    """The rows step.time, by the cell of the grid."""
+    """The rows of step.time, indexed by CELL."""
     trials: pd.DataFrame
-    """When each began and ended, seconds, by the cell of the grid."""
+    """Start and end of each trial in seconds, indexed by CELL."""
 
     @property
     def per_hour(self) -> float:
@@ -62,12 +63,14 @@ class Run:
 
     @property
     def trials_seconds(self) -> float:
-        """From when the first trial was asked for, by a worker that has to start first, to the last one's end."""
+        """Seconds from the request for the first trial, before its worker starts, to the end of the last trial."""
         return float(self.trials["ended"].max() - self.trials["began"].min())
 
     def speed_at_work(self, alone: pd.Series) -> float:
-        """Seconds that the trials take on one GPU, `alone`, done in a second in which all GPUs are at work: from the
-        moment when each could have ended its first trial, which waits for its worker, to when the first has no more.
+        """Speedup over one GPU while all GPUs are busy.
+
+        `alone` holds the seconds of each trial on one GPU. The interval starts when each GPU can have ended its first
+        trial, which waits for its worker, and ends when the first GPU has no trial left.
         """
         ends = self.trials["ended"].sort_values()
         since, until = ends.iloc[self.gpus - 1], ends.iloc[-self.gpus]
@@ -110,7 +113,7 @@ def _trials(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def alone_seconds(run: Run) -> pd.Series:
-    """Seconds from the beginning of each trial to that of the next, on one GPU."""
+    """Seconds from the start of each trial to the start of the next, on one GPU."""
     trials = run.trials.sort_values("began")
     return (trials["began"].shift(-1) - trials["began"]).fillna(trials["ended"] - trials["began"])
 
@@ -145,7 +148,7 @@ def rates(runs: Sequence[Run]) -> str:
 
 
 def differences(alone: Run, together: Run) -> str:
-    """How far each median is from that on one GPU, those that the host limits apart."""
+    """How each median differs from that on one GPU, separately for host-bound and device-bound trials."""
     columns = ["median", "low", "high", "flags"]
     both = alone.steps[columns].join(together.steps[columns].add_suffix("_2"))
     both["difference"] = both["median_2"] / both["median"] - 1
@@ -170,7 +173,7 @@ def differences(alone: Run, together: Run) -> str:
 
 
 def notices_foreign(store: Path, gpus: int, arguments: Sequence[str]) -> str:
-    """Whether a trial is flagged that has so many GPUs, the last of which another process uses."""
+    """Run a trial on `gpus` GPUs while another process uses the last of them; return its flags."""
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": str(gpus - 1)}
     with subprocess.Popen([sys.executable, "-c", FOREIGN], stdout=subprocess.PIPE, env=environment) as foreign:
         assert foreign.stdout is not None
@@ -183,7 +186,7 @@ def notices_foreign(store: Path, gpus: int, arguments: Sequence[str]) -> str:
 
 
 def scaling(folder: Path, counts: Sequence[int], arguments: Sequence[str]) -> None:
-    # Two steps compile the same graphs as twenty.
+    # One measured step compiles the same graphs as twenty.
     run(folder / "cold", counts[-1], [*arguments, "--set", "warmup_steps=1", "--set", "measure_steps=1"])
     runs = [run(folder / f"gpus-{count}", count, arguments) for count in counts]
     print(rates(runs))

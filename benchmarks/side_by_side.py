@@ -1,10 +1,10 @@
-"""Whether trials side by side on the GPUs of one machine disturb each other.
+"""Whether trials that run at the same time on the GPUs of one host disturb each other.
 
 python benchmarks/side_by_side.py [--gpus 4] [--set field=value ...]
 
-Runs the same trials on each GPU while the others rest, and then on all of them at once. Each GPU is compared with
-itself, since those of one machine are not equal; the spread of the GPUs alone is printed beside. --gpus 0 does it with
-two halves of the CPU's cores.
+Runs the same trials on each GPU while the others are idle, and then on all of them at once. Each GPU is compared with
+itself, because the GPUs of one host differ; their spread is printed as well. --gpus 0 uses two halves of the CPU's
+cores instead.
 """
 
 import argparse
@@ -30,18 +30,18 @@ CELLS = [
     ["model=2.7b", "precision=tf32", "context_length=512"],
     ["model=2.7b", "precision=bf16", "context_length=1024", "attention=sdpa"],
 ]
-"""Trials that the device limits."""
+"""Device-bound trials."""
 COMMON = ["mode=forward_backward", "warmup_steps=3", "measure_steps=10"]
 
 
 class Lane:
-    """What runs one trial after the other on one GPU, as a worker does, or on one half of the cores."""
+    """Runs one trial after the other on one GPU, as a worker does, or on one half of the cores."""
 
     def __init__(self, index: int, gpus: int) -> None:
         cores = find_cores()
         if gpus:
             self.device = "cuda"
-            os.environ["CUDA_VISIBLE_DEVICES"] = str(index)  # what it starts now sees that one
+            os.environ["CUDA_VISIBLE_DEVICES"] = str(index)  # processes started from here see only this GPU
             self.cuda_driver: ReadyCudaDriver | None = ReadyCudaDriver()
             self.runner = IsolatedRunner(cores=cores_of([str(index)], find_gpus(), cores))
         else:
@@ -52,7 +52,7 @@ class Lane:
         self.runner.start()
 
     def run(self, trials: Sequence[Trial]) -> list[Record]:
-        """The step's time of each trial."""
+        """The row of step.time of each trial."""
         return [self._step_time(trial) for trial in trials]
 
     def close(self) -> None:
@@ -74,14 +74,14 @@ def main() -> None:
     asked = parser.parse_args()
     lanes = [Lane(index, asked.gpus) for index in range(asked.gpus or 2)]
     cells = CELLS if asked.gpus else CELLS[:2]
-    # Of a field that is given twice the last counts.
+    # If a field is given twice, the last value counts.
     settings = [
         {text.partition("=")[0]: text for text in (*COMMON, *cell, f"device={lanes[0].device}", *asked.set)}
         for cell in cells
     ]
     trials = [single_trial([*one.values()]) for one in settings]
     with ThreadPoolExecutor(len(lanes)) as side_by_side:
-        list(side_by_side.map(lambda lane: lane.run(trials[:1]), lanes))  # what is only slow the first time
+        list(side_by_side.map(lambda lane: lane.run(trials[:1]), lanes))  # warm up: caches and imports
         alone = [lane.run(trials) for lane in lanes]
         together = list(side_by_side.map(lambda lane: lane.run(trials), lanes))
     lines, sizes = [], []

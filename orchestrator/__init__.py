@@ -1,19 +1,19 @@
-"""Orchestrator: turns a sweep file into trials and runs them through Ray Tune. Never imports torch.
+"""Orchestrator: expands a sweep file into trials and runs them through Ray Tune. Never imports torch.
 
-The rooms, from the top down. A module imports from its own room and from those below it.
+The rooms, from the top down. A module imports from its own room and from the rooms below it.
 
-    cli           the command: its verbs and options
+    cli           the entry point of the command: signals, errors, exit codes
     commands      what each verb does, and the text that it prints
-    running       a plan carried out: Ray Tune, workers, progress, rows on their way to the store
-    planning      which trials run, in which order, for how long, and which do not fit
+    running       carries out a plan: Ray Tune, workers, progress, writing to the store
+    planning      which trials run, in which order, how long they take, and which do not fit
     cluster       Ray, the nodes of a cluster, and what each can hold
-    sweep         the sweep file: its schema, its errors, the combinations that it asks for
-    sweeps        the sweeps that come with lmsweep, one YAML file each
-    interrupt     signals while something is at work that cannot be left halfway
-    terminal      text on the terminal that no stored word can steer
+    sweep         the sweep file: its schema, its errors, the combinations in it
+    sweeps        the packaged sweeps, one YAML file each
+    interrupt     Ctrl-C and signals, also during work that must not stop halfway
+    terminal      prints text, with control characters escaped
 """
 
-# Before anything else is imported: the current folder may hold a random.py.
+# Before anything else is imported: the current folder may contain a random.py.
 from lmsweep.trials.machine.interpreter import order_search_path
 
 order_search_path()

@@ -1,4 +1,4 @@
-"""The command, from its first moment to its last: what interrupts it, and what it says where it cannot go on."""
+"""The entry point of the command: signals, error messages and exit codes."""
 
 import os
 import signal
@@ -6,26 +6,26 @@ import sys
 
 
 def main() -> None:
-    """Runs the command; a wrong request is one message on standard error and exit code 2."""
+    """Run the command. A wrong request prints one message on standard error and exits with 2."""
     hears_ctrl_c = signal.getsignal(signal.SIGINT) == signal.default_int_handler
     if hears_ctrl_c:
-        # Nothing has begun that would have to be ended.
+        # Until the command starts there is nothing to clean up, so let the signal kill the process.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from lmsweep.orchestrator.commands.app import app
-    from lmsweep.orchestrator.interrupt import ended, exit_code, heed_endings, words
+    from lmsweep.orchestrator.interrupt import cause, exit_code, handle_termination, is_terminated
     from lmsweep.orchestrator.terminal import Output, OutputError, say, say_warnings
     from lmsweep.trials.spec.config import RequestError
 
     say_warnings()
     Output.replace()
     try:
-        heed_endings()
+        handle_termination()
         if hears_ctrl_c:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             os.getcwd()
         except FileNotFoundError:
-            raise RequestError("the current folder has been deleted; cd to one that exists") from None
+            raise RequestError("the current folder has been deleted; change to one that exists") from None
         app()
     except RequestError as error:
         say(f"lmsweep: {error}", error=True)
@@ -36,11 +36,11 @@ def main() -> None:
     except (KeyboardInterrupt, SystemExit) as end:
         if isinstance(end, SystemExit) and end.code != 128 + signal.SIGINT:
             raise
-        if ended():  # typer takes it for Ctrl-C
-            say(f"lmsweep: {words()}", error=True)
+        if is_terminated():  # typer treats it as Ctrl-C
+            say(f"lmsweep: {cause()}", error=True)
         sys.exit(exit_code())
     finally:
-        # Only Ray and the interpreter have anything left to end: Ctrl-C while they do is no matter of exceptions.
+        # Only Ray and the interpreter still shut down: Ctrl-C now ends the process without an exception.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -1,7 +1,7 @@
-"""What ends the command early: Ctrl-C, and SIGTERM or SIGHUP, which a scheduler, a container or a closing terminal
-sends.
+"""Handles what ends the command early: Ctrl-C, SIGTERM and SIGHUP.
 
-SIGTERM and SIGHUP are KeyboardInterrupt in the main thread, like Ctrl-C, and the exit code says which it was.
+SIGTERM and SIGHUP come from a scheduler, a container runtime or a closing terminal. In the main thread they raise
+KeyboardInterrupt, like Ctrl-C; the exit code says which it was.
 """
 
 import os
@@ -15,64 +15,67 @@ from typing import Any
 
 from lmsweep.orchestrator.terminal import say
 
-ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 SAME_SECONDS = 1.0
-"""Within this time a second signal is the first one's echo: `timeout` sends it to the process, then to its group."""
+"""Seconds within which a second signal repeats the first: `timeout` signals the process, then its process group."""
 
 _ended_by: signal.Signals | None = None
-"""The signal that ends this process: one of ENDINGS, of which the first counts."""
+"""The first termination signal that this process received."""
 
 
-class Ended(KeyboardInterrupt):
-    """One of ENDINGS. Python ends itself by SIGINT, whatever exit code is asked for, where a plain KeyboardInterrupt
-    has left a string that `exec` runs, as every dataclass is made by one.
+class Terminated(KeyboardInterrupt):
+    """A termination signal was received.
+
+    A class of its own: after a plain KeyboardInterrupt leaves code run by `exec`, as in the making of every dataclass,
+    Python kills itself with SIGINT whatever the exit code.
     """
 
 
-def heed_endings() -> None:
-    """From now on ENDINGS are heard, unless whoever started this process has them ignored, as nohup does."""
-    for number in ENDINGS:
+def handle_termination() -> None:
+    """Handle termination signals from now on, unless they are ignored, as under nohup."""
+    for number in TERMINATION_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _end)
 
 
 def exit_code() -> int:
-    """Of a command that was interrupted: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
+    """Return the exit code of an interrupted command: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
     return 128 + (_ended_by or signal.SIGINT)
 
 
-def words() -> str:
-    """What happened to a command that was interrupted."""
+def cause() -> str:
+    """Return what interrupted the command, for a message."""
     return f"ended by {_ended_by.name}" if _ended_by else "interrupted"
 
 
-def ended() -> bool:
-    """Whether one of ENDINGS has come."""
+def is_terminated() -> bool:
+    """Return whether a termination signal was received."""
     return _ended_by is not None
 
 
 @contextmanager
-def endings_wait() -> Iterator[None]:
-    """Inside, ENDINGS are noted, and heeded at the end. What is started inside never hears them, whoever they are sent
-    to: a scheduler signals every process of a job, but it is for this one to say when the others end.
+def postpone_termination() -> Iterator[None]:
+    """Inside, postpone termination signals until leaving. Processes started inside never receive them.
+
+    A scheduler signals every process of a job, but this process decides when the others end.
     """
     noted: list[int] = []
-    before: dict[int, Any] = {number: signal.getsignal(number) for number in ENDINGS}
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in TERMINATION_SIGNALS}
 
     def note() -> None:
-        for number in ENDINGS:
+        for number in TERMINATION_SIGNALS:
             if before[number] != signal.SIG_IGN:
                 signal.signal(number, lambda number, frame: noted.append(number))
 
     note()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION_SIGNALS)
     try:
         yield
     finally:
-        note()  # Ray has set its own for SIGTERM, which must not hear what has waited
+        note()  # Ray has set its own handler for SIGTERM, which must not receive the postponed signals
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number in ENDINGS:
+        for number in TERMINATION_SIGNALS:
             signal.signal(number, before[number])
     for heard in noted:
         signal.raise_signal(heard)
@@ -80,8 +83,9 @@ def endings_wait() -> Iterator[None]:
 
 @contextmanager
 def grace_period(seconds: float, begin: Callable[[str], None]) -> Iterator[None]:
-    """Inside, ENDINGS call `begin` with the signal's name, and interrupt so many seconds later, or when they come
-    again. With 0 seconds they interrupt at once, as ever.
+    """Inside, a termination signal calls `begin` with its name and interrupts after this many seconds, or if repeated.
+
+    With 0 seconds it interrupts at once, as usual.
     """
     if not seconds:
         yield
@@ -99,7 +103,7 @@ def grace_period(seconds: float, begin: Callable[[str], None]) -> Iterator[None]
         elif number == signal.SIGALRM or time.monotonic() > began + SAME_SECONDS:
             raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, hear) for number in (*ENDINGS, signal.SIGALRM)}
+    before = {number: signal.signal(number, hear) for number in (*TERMINATION_SIGNALS, signal.SIGALRM)}
     try:
         yield
     finally:
@@ -109,8 +113,8 @@ def grace_period(seconds: float, begin: Callable[[str], None]) -> Iterator[None]
 
 
 @contextmanager
-def ctrl_c_waits(what: str) -> Iterator[None]:
-    """Inside, Ctrl-C is KeyboardInterrupt only at the end; pressed again, it is at once. For the main thread."""
+def postpone_ctrl_c(what: str) -> Iterator[None]:
+    """Inside, postpone Ctrl-C until leaving; pressed again, it interrupts at once. For the main thread."""
     pressed = False
 
     def press(number: int, frame: FrameType | None) -> None:
@@ -118,7 +122,7 @@ def ctrl_c_waits(what: str) -> Iterator[None]:
         if pressed:
             raise KeyboardInterrupt
         pressed = True
-        say(f"Ctrl-C: {what} is finished first; press it again to end at once", error=True)
+        say(f"Ctrl-C: waiting for {what}; press it again to stop at once", error=True)
 
     before = signal.signal(signal.SIGINT, press)
     try:
@@ -131,14 +135,14 @@ def ctrl_c_waits(what: str) -> Iterator[None]:
 
 def _end(number: int, frame: FrameType | None) -> None:
     global _ended_by
-    if _ended_by is None:  # what comes later must not disturb the end
+    if _ended_by is None:  # later signals must not disturb the clean-up
         _ended_by = signal.Signals(number)
         _leave_terminal(number)
-        raise Ended
+        raise Terminated
 
 
 def _leave_terminal(number: int) -> None:
-    """After SIGHUP there may be no terminal to print to any more."""
+    """After SIGHUP, print nowhere: the terminal may be gone."""
     if number == signal.SIGHUP:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (1, 2):

@@ -1,4 +1,4 @@
-"""What the command prints. Words of a store or a sweep may be anyone's, so none of them may steer the terminal."""
+"""Prints to the terminal. Text from a store or a sweep is untrusted, so control characters in it are escaped."""
 
 import io
 import os
@@ -11,31 +11,32 @@ from typing import Any
 
 import typer
 
-# Control characters other than tab and new line, and those that reverse the direction of text.
-_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# Control characters other than tab and newline, and those that change the direction of text.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def harmless(text: str) -> str:
-    r"""The text with what would steer a terminal written out: an escape is \x1b."""
-    return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    r"""Return the text with control characters escaped: ESC becomes \x1b."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class OutputError(Exception):
-    """Standard output takes no more. The message says why."""
+    """Standard output cannot be written to. The message says why."""
 
 
 class Output(io.TextIOWrapper):
-    """Standard output that raises OutputError where it takes no more: as an OSError it could be the store that is full.
-    A reader that has gone is BrokenPipeError as ever.
+    """Standard output that raises OutputError when writing fails: an OSError could also mean that the store is full.
+
+    A reader that has gone still raises BrokenPipeError.
     """
 
     _reason: str | None = None
 
     @classmethod
     def replace(cls) -> None:
-        """Has this process print to such a one."""
+        """Replace this process's standard output by an Output."""
         old = sys.stdout
-        if type(old) is io.TextIOWrapper:  # not what a test reads
+        if type(old) is io.TextIOWrapper:  # but not the object by which a test captures output
             settings: dict[str, Any] = {"encoding": old.encoding, "errors": old.errors}
             settings |= {"line_buffering": old.line_buffering, "write_through": old.write_through}
             sys.stdout = cls(old.detach(), **settings)
@@ -59,17 +60,17 @@ class Output(io.TextIOWrapper):
             raise
         except OSError as error:
             self._reason = error.strerror
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # for the flush at the interpreter's end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # so that the flush at exit succeeds
             raise OutputError(self._reason) from error
 
 
 def say(text: str, *, error: bool = False) -> None:
-    """Prints the text, made harmless, and a new line; an error on standard error."""
+    """Print a line with control characters escaped; an error goes to standard error."""
     typer.echo(harmless(text), err=error)
 
 
 def say_warnings() -> None:
-    """From now on a warning is a line on standard error like any other, without its place in the source."""
+    """Show Python warnings as plain lines on standard error, without their place in the source."""
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
         say(f"lmsweep: {message}", error=True)
@@ -78,7 +79,7 @@ def say_warnings() -> None:
 
 
 def format_seconds(seconds: float) -> str:
-    """1 h 05 min, 2 min 10 s, 12.3 s, 4.56 ms, ..."""
+    """Return `1 h 05 min`, `2 min 10 s`, `12.3 s`, `4.56 ms` or `7.8 µs`."""
     whole = round(seconds)
     if whole >= 3600:
         return f"{whole // 3600} h {whole % 3600 // 60:02} min"

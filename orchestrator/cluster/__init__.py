@@ -1,10 +1,18 @@
-"""Ray, the nodes of a cluster, and what each of them can hold.
+"""Ray, the nodes of a cluster, and what each node can hold.
 
-Planning joins the cluster and lets a small task on each node say what it would be measured on, and which code and
-versions it has; nodes that differ are refused (`software.py`). What a trial may run on follows from that
-(`placement.py`): a bundle of resources and, where these alone would lead it astray, the names of the nodes it is
-kept to. Nodes that are not started are known from the cluster's file (`autoscaler.py`). `live_nodes.py` watches
-which nodes are left: a trial that none of them can hold ends as `lost`, where Ray would wait for ever.
+    nodes.py          a node: its cores, GPUs and environments
+    discovery.py      joins a cluster and asks each node what it is
+    software.py       refuses nodes whose code or versions differ from ours
+    autoscaler.py     nodes that the autoscaler could start, from the cluster file
+    placement.py      which nodes can hold a trial, and what it asks Ray for
+    refusal.py        a reason in place of an answer
+    live_nodes.py     the nodes that are alive during a run
+    ray_session.py    starts, joins and stops Ray
+    ray_private.py    everything that relies on names private to Ray and Tune
+    grpc_probe.py     whether a port speaks gRPC, as a Ray head does
+    doctor.py         what a machine can measure, and what would distort the results
 
-`ray_session.py` starts and ends Ray; `ray_private.py` is the one file that rests on names which Ray does not promise.
+Planning joins the cluster and runs a small task on each node, which reports the node's environment, code and versions.
+From that follow the nodes on which a trial may run. A trial asks Ray for a bundle of resources and, if these alone do
+not decide, names the nodes. A trial that no live node can hold ends as `lost`; Ray would wait forever.
 """

@@ -1,4 +1,4 @@
-"""Node types: the nodes that an autoscaler would start for a trial that asks for them."""
+"""Knows the nodes that the autoscaler could start, from the cluster file and from earlier results."""
 
 import re
 from collections.abc import Sequence
@@ -14,26 +14,26 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 
 ON_THE_HEAD = Path("~/ray_bootstrap_config.yaml")
-"""Where `ray up` leaves the cluster file for the autoscaler, as JSON."""
+"""Where `ray up` copies the cluster file on the head, as JSON."""
 
 SOFTWARE_FIELDS = ("torch_version", "python_version", "measuring_version")
-"""Fields of an environment that are known before a node is there: all nodes have the same software."""
+"""Fields of an environment that are known before a node starts: all nodes run the same software."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeType:
-    """A kind of node that the cluster file describes."""
+    """A node type of the cluster file."""
 
     resources: dict[str, float]
-    """As the file has them, or as the cloud says."""
+    """From the file, or from the cloud provider."""
     most: int
-    """How many of them there may be."""
+    """How many such nodes may run at once."""
 
 
 def startable_nodes(started: Sequence[Node], some: Fingerprint, cluster_file: str | None = None) -> list[Node]:
-    """For each node type of which there could be more, what a trial would meet there as far as that can be known.
+    """Return a node for each node type of which more could start, with its environment as far as it is known.
 
-    `some` is what a trial meets on the CPU of a node that is there. Raises RequestError as `node_types` does.
+    `some` is the CPU environment of a node that runs. Raises RequestError as `node_types` does.
     """
     found = []
     for kind in node_types(cluster_file):
@@ -41,10 +41,10 @@ def startable_nodes(started: Sequence[Node], some: Fingerprint, cluster_file: st
         names = accelerator_names(kind.resources) if gpus else []
         more = kind.most - sum(node.cpus == cpus and names == [*node.names] for node in started)
         if cpus and more > 0:
-            environments = {"cpu": _unseen(some, f"a node of {cpus} cores that is not started", cpus, None)}
+            environments = {"cpu": _unseen(some, f"a node with {cpus} cores (not started)", cpus, None)}
             if gpus:
                 name = names[-1] if names else "GPU"
-                environments["cuda"] = _unseen(some, f"{name} that is not started", cpus, name)
+                environments["cuda"] = _unseen(some, f"{name} (not started)", cpus, name)
             found.append(
                 Node(
                     cpus=cpus,
@@ -60,9 +60,9 @@ def startable_nodes(started: Sequence[Node], some: Fingerprint, cluster_file: st
 
 
 def node_types(cluster_file: str | None = None) -> list[NodeType]:
-    """Those of this file or, on the head, of the one that `ray up` was given; none of a cluster without such a file.
+    """Return the node types of this cluster file; on the head, by default, of the file given to `ray up`, if any.
 
-    Raises RequestError where the file cannot be read.
+    Raises RequestError if the file cannot be read.
     """
     path = Path(cluster_file) if cluster_file else ON_THE_HEAD.expanduser()
     return _types_in(path) if cluster_file or path.exists() else []
@@ -74,7 +74,7 @@ def _types_in(path: Path) -> list[NodeType]:
     except (OSError, yaml.YAMLError) as error:
         raise RequestError(f"cannot read the cluster file {path}: {error}") from error
     if not isinstance(content, dict):
-        raise RequestError(f"{path} is no cluster file: it has no keys")
+        raise RequestError(f"{path} is not a cluster file: it has no keys")
     kinds = content.get("available_node_types") or {}
     most = content.get("max_workers", 0)
     head = content.get("head_node_type")
@@ -85,10 +85,10 @@ def _types_in(path: Path) -> list[NodeType]:
 
 
 def recall(nodes: Sequence[Node], store: Store) -> list[Node]:
-    """The nodes; those that are not started with the newest environment of their kind that the store has met.
+    """Return the nodes, with the newest stored environment of the same kind for each node that has not started.
 
-    So a sweep that was measured on nodes which have been given back since is not measured again. What is compared is
-    the device and the software; a driver that has changed meanwhile shows only once a node is there.
+    So results from nodes that have since been shut down count as stored, and are not measured again. Device and
+    software are compared; a new driver version shows only when a node has started.
     """
     if all(node.started for node in nodes):
         return list(nodes)
@@ -112,12 +112,12 @@ def _as_met(node: Node, met: Sequence[Fingerprint]) -> Node:
 def _is_gpu_of(node: Node, met: Fingerprint) -> bool:
     if met.accelerator_type not in node.names:
         return False
-    size = re.search(r"-(\d+)G$", node.accelerator_type or "")  # Ray's names where one product has two sizes: A100-80G
+    size = re.search(r"-(\d+)G$", node.accelerator_type or "")  # Ray's name where one product has two sizes: A100-80G
     return size is None or met.device_memory is None or abs(met.device_memory / 2**30 / int(size[1]) - 1) < 0.1
 
 
 def _met(store: Store) -> list[Fingerprint]:
-    """The environments of the store, newest first."""
+    """Return the environments of the store, newest first."""
     names = [f.name for f in fields(Fingerprint)]
     table, _ = store.read(columns=["environment_id", "started_at", "status", *names])
     rows = table.filter(pc.field("status") == "ok").sort_by([("started_at", "descending")]).to_pylist()

@@ -1,21 +1,22 @@
-"""Whether a port speaks gRPC, as the head of a Ray cluster does. Ray itself would ask for minutes, a line each time."""
+"""Checks whether a port speaks gRPC, as the head of a Ray cluster does. Ray itself would retry for minutes."""
 
 import socket
 from collections.abc import Iterator
 from typing import BinaryIO
 
 SETTINGS, HEADERS = 4, 1
-"""Types of HTTP/2's frames."""
+"""HTTP/2 frame types (RFC 9113, section 6)."""
 END_STREAM, END_HEADERS = 1, 4
+"""HTTP/2 frame flags."""
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _STATUS_200 = 0x88
-"""As HPACK writes `:status: 200` at the beginning of the headers: gRPC has its own status beside it."""
+"""HPACK's first byte for `:status: 200`, which every gRPC response has; the gRPC status is a separate header."""
 
 
 def check_speaks_grpc(host: str, port: int, *, patience: float) -> None:
-    """Raises OSError where nobody listens, nobody answers for so many seconds, or somebody else does."""
-    # A call of a method that there is not: POST, http, path, authority, content type, te.
+    """Raise OSError if nothing listens there, nothing answers within `patience` seconds, or the answer is not gRPC."""
+    # A call to a method that does not exist: POST, http, path, authority, content type, te.
     call = bytes([0x83, 0x86]) + b"\x44\x05/none\x41\x07lmsweep\x5f\x10application/grpc\x40\x02te\x08trailers"
     with socket.create_connection((host, port), timeout=patience) as connection:
         connection.sendall(_PREFACE + _frame(SETTINGS, 0, 0, b"") + _frame(HEADERS, END_STREAM | END_HEADERS, 1, call))
@@ -24,7 +25,7 @@ def check_speaks_grpc(host: str, port: int, *, patience: float) -> None:
                 if payload[:1] == bytes([_STATUS_200]):
                     return
                 break
-    raise OSError("something else listens there")
+    raise OSError("another kind of server listens there")
 
 
 def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
@@ -32,6 +33,6 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _frames(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """The type and the content of every frame that comes, to the end; of what is no HTTP/2 there is none."""
+    """Yield type and payload of every frame until the stream ends."""
     while len(head := stream.read(9)) == 9:
         yield head[3], stream.read(int.from_bytes(head[:3], "big"))

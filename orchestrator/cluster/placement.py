@@ -1,13 +1,15 @@
-"""Placement: the nodes on which a trial may run, and what it asks Ray for so that it runs on one of them."""
+"""Decides on which nodes a trial may run, and what it asks Ray for to run on one of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lmsweep.orchestrator.cluster.nodes import ACCELERATOR, Node
+from lmsweep.orchestrator.cluster.refusal import Refusal
 from lmsweep.trials.spec.config import TrialConfig
 
 ACCELERATOR_SHARE = 0.001
-"""How much of a node's accelerator-type resource a trial takes: enough to be placed there, little enough to share."""
+"""Share of a node's accelerator-type resource that a trial takes: enough to be placed there, too little to exclude
+others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,52 +17,55 @@ class Placement:
     """What a trial asks Ray for."""
 
     bundle: tuple[tuple[str, float], ...]
-    """Resources of each of its nodes: a CPU trial has the whole node's cores, a GPU trial a GPU for each rank there and
-    their share of the cores."""
+    """Resources on each of its nodes. A CPU trial takes all cores; a GPU trial takes one GPU for each rank there, with
+    these GPUs' share of the cores."""
     nodes: int
-    """How many such bundles, each on a node of its own."""
+    """Number of bundles, each on a node of its own."""
     node_ids: tuple[str, ...]
-    """Ray's names of the nodes that it is kept to; empty where the resources alone lead it to the right ones."""
+    """Ray's identifiers of the nodes that it is restricted to; empty if the resources alone select the right ones."""
     slots: int
-    """How many such trials can run side by side."""
+    """How many such trials can run at the same time."""
     startable: bool = False
     """Whether an autoscaler could start a node for it."""
 
 
-def able_nodes(config: TrialConfig, nodes: Sequence[Node]) -> list[Node] | str:
-    """The nodes that can hold the trial, or why none can. On the CPU they are of one kind, of those without GPUs if
-    there are such: nobody asks for a particular CPU, so the results of a sweep shall at least be comparable.
-    The nodes of one trial are alike, too.
+def able_nodes(config: TrialConfig, nodes: Sequence[Node]) -> list[Node] | Refusal:
+    """Return the nodes that can hold the trial, or why none can.
+
+    For a CPU trial, all of them are alike, and without GPUs if possible: a sweep cannot name a CPU, so its results
+    should at least be comparable. The nodes of a trial on several nodes are alike, too.
     """
     device = config.device_type
     able = [node for node in nodes if device in node.environments]
     if not able:
         has = "this machine has no" if len(nodes) == 1 else f"none of the {len(nodes)} nodes has a"
-        return f"{has} {device} device"
+        return Refusal(f"{has} {device} device")
     wanted = config.accelerator_type
     matching = [node for node in able if wanted is None or wanted in node.names]
     if not matching:
         present = sorted({node.accelerator_type for node in able if node.accelerator_type})
-        return f"no {wanted} here; there is {', '.join(present)}"
+        return Refusal(f"no {wanted} here, only {', '.join(present)}")
     ranks = config.ranks_per_node
     what = ("GPU" if device == "cuda" else "core") + "s" * (ranks > 1)
     large = [node for node in matching if node.places(device) >= ranks]
     if not large:
         most = max(node.places(device) for node in matching)
         spread = f" on {config.nodes} nodes needs {ranks} {what} on each" if config.nodes > 1 else ""
-        needs = spread or f" needs as many {what} on one node"
-        return f"world_size {config.world_size}{needs}, and the most that one has is {most}"
+        needs = spread or f" needs {ranks} {what} on one node"
+        return Refusal(f"world_size {config.world_size}{needs}; the largest has {most}")
     if device == "cuda" and config.nodes == 1:
         return large
     kinds = [[node for node in large if node.is_like(one, device)] for one in large]
     most = max(_count(kind) for kind in kinds)
     if most < config.nodes:
-        return f"nodes {config.nodes} needs as many alike, of {ranks} {what} or more each; the most alike here: {most}"
+        return Refusal(
+            f"nodes {config.nodes} needs {config.nodes} identical nodes with {ranks} {what} each; available: {most}"
+        )
     return min((kind for kind in kinds if _count(kind) >= config.nodes), key=lambda kind: kind[0].gpus > 0)
 
 
 def place(config: TrialConfig, able: Sequence[Node], nodes: Sequence[Node]) -> Placement:
-    """The trial on any of the able nodes, and on no other of the nodes that there are."""
+    """Return a placement on any of the `able` nodes and on no other of `nodes`, all nodes of the cluster."""
     device, ranks = config.device_type, config.ranks_per_node
     if device == "cuda":
         resources = {"CPU": float(ranks * min(node.gpu_share_of_cpus for node in able)), "GPU": float(ranks)}
@@ -68,7 +73,7 @@ def place(config: TrialConfig, able: Sequence[Node], nodes: Sequence[Node]) -> P
             resources[f"{ACCELERATOR}{config.accelerator_type}"] = ACCELERATOR_SHARE
     else:
         resources = {"CPU": float(able[0].cpus)}
-    # A node that is yet to be started has no name to be kept to; its resources are what the autoscaler goes by.
+    # A node that has not started has no identifier; the autoscaler selects it by its resources.
     named = all(node.node_id for node in able)
     return Placement(
         bundle=tuple(resources.items()),
@@ -80,8 +85,9 @@ def place(config: TrialConfig, able: Sequence[Node], nodes: Sequence[Node]) -> P
 
 
 def can_hold(asked: Placement, alive: Mapping[str, Mapping[str, float]]) -> bool:
-    """Whether the nodes that are alive, by Ray's names with the resources of each, can hold what asks for this, be they
-    busy or not, or an autoscaler could start one.
+    """Return whether the live nodes, busy or not, can hold a trial, or an autoscaler could start a node for it.
+
+    `alive` maps Ray's identifier of each node to its resources.
     """
     able = [
         name
@@ -93,11 +99,11 @@ def can_hold(asked: Placement, alive: Mapping[str, Mapping[str, float]]) -> bool
 
 
 def side_by_side(config: TrialConfig, able: Sequence[Node]) -> int:
-    """How many such trials these nodes can hold at the same time."""
+    """Return how many such trials these nodes can hold at the same time."""
     ranks = config.ranks_per_node
     held = [node.gpus // ranks if config.device_type == "cuda" else 1 for node in able for _ in range(node.count)]
     most = sum(held) // config.nodes
-    # A node holds one part of a trial at most.
+    # A node holds at most one part of a trial.
     while sum(min(most, one) for one in held) < most * config.nodes:
         most -= 1
     return most

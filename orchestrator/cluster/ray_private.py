@@ -1,27 +1,35 @@
-"""What we rest on that Ray does not promise, all in one place: names that its next version may change. Each is looked
-for where it is used, and a Ray that lacks one is named in a sentence. Known to be right for Ray 2.60.
+"""Everything that relies on names private to Ray and Tune, which the next version may change.
+
+Each name is looked up where it is used; if Ray lacks one, the error says which. Known to work with Ray 2.60.
 """
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from lmsweep.trials.machine.interpreter import ROOT
 from lmsweep.trials.spec.config import RequestError
 
+if TYPE_CHECKING:
+    from ray.job_config import JobConfig
+    from ray.tune.execution.tune_controller import TuneController
+    from ray.tune.experiment import Trial as TuneTrial
+
 LOOPBACK: dict[str, Any] = {"_node_ip_address": "127.0.0.1"}
-"""For `ray.init`: a Ray that only this machine can reach."""
+"""Arguments of `ray.init` for a Ray that only this machine can reach."""
 
 KILL_SECONDS = 10.0
-"""How long to wait for a killed process to be gone; one that waits for a device takes a while."""
+"""How long to wait until a killed process has ended; one that waits for a device takes a while."""
 
 
-def job_config() -> Any:
-    """A job whose workers look for modules where this process does, and not in its current folder, which Ray would put
-    first of all for them.
+def job_config() -> "JobConfig":
+    """Return the configuration of a job whose workers import modules from where this process does.
+
+    By default, Ray would put the current folder first on their search path.
     """
     from ray.job_config import JobConfig
 
@@ -29,16 +37,18 @@ def job_config() -> Any:
 
     class WithoutCurrentFolder(JobConfig):
         def _runtime_env_has_working_dir(self) -> bool:
-            """What Ray asks before it adds the current folder: whether the workers have one of their own."""
+            """Ray adds the current folder only if the workers have no working directory of their own."""
             return True
 
-    found_anyway = os.path.basename(ROOT).endswith("-packages")
-    return WithoutCurrentFolder(_py_driver_sys_path=[] if found_anyway else [ROOT])
+    installed = os.path.basename(ROOT).endswith("-packages")
+    return WithoutCurrentFolder(_py_driver_sys_path=[] if installed else [ROOT])
 
 
 def kill_at_shutdown() -> None:
-    """Has `ray.shutdown` kill what `ray.init` has started on this machine. It would send SIGTERM to each process and
-    then wait for a second, but they do not hear it: see `interrupt.endings_wait`.
+    """Make `ray.shutdown` kill the processes that `ray.init` has started on this machine.
+
+    Ray itself sends SIGTERM to one after another and waits a second for each, but they ignore it: see
+    `interrupt.postpone_termination`.
     """
     import ray
 
@@ -51,7 +61,7 @@ def kill_at_shutdown() -> None:
         for info in (info for infos in started.values() for info in infos):
             with suppress(psutil.NoSuchProcess):
                 process = psutil.Process(info.process.pid)
-                # With those that it has started: Ray's agents would look for their dead node for a minute.
+                # And its children: Ray's agents would look for their dead node for a minute.
                 processes += [process, *process.children(recursive=True)]
         started.clear()
         for process in processes:
@@ -63,30 +73,40 @@ def kill_at_shutdown() -> None:
 
 
 class FreeActors:
-    """The actors that Tune keeps for the next trial that asks for the same."""
+    """The actors that Tune keeps for the next trial with the same resources."""
 
-    def __init__(self, controller: Any) -> None:
+    def __init__(self, controller: "TuneController") -> None:
         self._cache = _private(controller, "_actor_cache")
 
     def __bool__(self) -> bool:
         return bool(_private(self._cache, "num_cached_objects"))
 
-    def has_one_for(self, tune_trial: Any) -> bool:
+    def has_one_for(self, tune_trial: "TuneTrial") -> bool:
         found: bool = _private(self._cache, "has_cached_object")(tune_trial.placement_group_factory)
         return found
 
 
-def forget_metrics(tune_trial: Any) -> None:
-    """Drops the history of metrics that Tune keeps of a trial, most of what it keeps, and that nobody asks for."""
+def forget_metrics(tune_trial: "TuneTrial") -> None:
+    """Drop the history of metrics, which is most of what Tune keeps of a trial and is never read."""
     kept = _private(tune_trial, "run_metadata")
     for name in ("metric_analysis", "metric_n_steps"):
         _private(kept, name).clear()
 
 
+def last_error(tune_trial: "TuneTrial") -> str:
+    """Return the first line of the trial's last failure, from Tune's error file.
+
+    `Trial.get_error` does not work here: it looks where Tune would have synced that file to.
+    """
+    lines = Path(_private(tune_trial, "error_file")).read_text().rpartition("Failure # ")[2].splitlines()
+    return lines[1] if len(lines) > 1 else "no reason is known"
+
+
 @contextmanager
 def registry_asked_once() -> Iterator[None]:
-    """Inside, Tune asks the cluster once for the class that it runs: without this three times for each trial, which is
-    a seventh of the time of one that does nothing.
+    """Make Tune ask the cluster once for the class that it runs, while inside.
+
+    Otherwise it asks three times per trial, which is a seventh of the time of a trial that does nothing.
     """
     from ray.tune import registry
 
@@ -115,7 +135,7 @@ def registry_asked_once() -> Iterator[None]:
 
 
 def _private(thing: Any, name: str) -> Any:
-    """What the thing has by this name. Raises RequestError where Ray has renamed it."""
+    """Return an attribute of one of Ray's objects, of any type. Raises RequestError if Ray has renamed it."""
     import ray
 
     try:
@@ -123,6 +143,6 @@ def _private(thing: Any, name: str) -> Any:
     except AttributeError:
         of = getattr(thing, "__name__", type(thing).__name__)
         raise RequestError(
-            f"Ray {ray.__version__} has no {of}.{name}, which lmsweep rests on; install the one that it is known to "
-            "work with: pip install 'ray[tune]==2.60.*'"
+            f"Ray {ray.__version__} has no {of}.{name}, which lmsweep relies on; install a version that it works with: "
+            "pip install 'ray[tune]==2.60.*'"
         ) from None

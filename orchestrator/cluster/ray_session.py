@@ -1,4 +1,4 @@
-"""Ray on this machine, or a cluster that is joined: started, and ended."""
+"""Starts Ray on this machine, or joins a cluster, and stops it again."""
 
 import logging
 import os
@@ -9,44 +9,46 @@ from pathlib import Path
 from typing import Any
 
 from lmsweep.orchestrator.cluster import ray_private
-from lmsweep.orchestrator.interrupt import ctrl_c_waits, endings_wait
+from lmsweep.orchestrator.interrupt import postpone_ctrl_c, postpone_termination
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.interpreter import environment
 from lmsweep.trials.machine.scratch import temporary_folder
 from lmsweep.trials.spec.config import RequestError
 
 NODE_SETTINGS = {
-    # Ray's memory monitor kills a worker in a way that Tune cannot tell from its own failure and aborts the sweep.
+    # Tune cannot tell a worker killed by Ray's memory monitor from a failure of its own, and aborts the sweep.
     "RAY_memory_monitor_refresh_ms": "0",
-    # A trial that asked for no GPU sees none.
+    # A trial that requests no GPU sees none.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-"""Read by Ray when it starts on a node; the cluster files have them too."""
+"""Environment variables that Ray reads when it starts on a node. The cluster files set them too."""
 
-# Read by Ray when it is imported or started.
 SETTINGS = {
     **NODE_SETTINGS,
-    # Workers that Ray starts before anybody asks take the cores while the machine is looked at: a second on two cores.
+    # Workers that Ray starts in advance use the cores while the machine is examined: a second on two cores.
     "RAY_prestart_worker_first_driver": "0",
-    # Tune's own logs and snapshots: the store replaces them, and they cost more than a short trial.
+    # Tune's own logs and snapshots cost more than a short trial. The store replaces them.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
     "RAY_AIR_NEW_OUTPUT": "0",
-    # Ctrl-C is ours: Tune would answer it with a snapshot that nobody reads.
+    # We handle Ctrl-C ourselves: Tune would write a snapshot that nobody reads.
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
 }
+"""Environment variables that Ray reads when it is imported or started."""
+
 OBJECT_STORE_BYTES = 200_000_000
-"""Trials exchange kilobytes through Ray's object store."""
+"""Size of Ray's object store, through which trials exchange kilobytes."""
 
 LONGEST_FOLDER = 107 - len("/ray/session_2026-01-31_23-59-59_123456_1234567/sockets/plasma_store")
-"""Bytes that the path of the folder may have in which Ray makes its sockets; the system takes 107 for one."""
+"""Longest path, in bytes, of the folder in which Ray creates its sockets: the path of a socket is limited to 107."""
 
 
-def prepare(address: str | None) -> None:
-    """Imports what a launch will need and, without an address, starts Ray with what it finds on this machine; it takes
-    seconds that may be spent waiting for something else.
+def start_early(address: str | None) -> None:
+    """Import Ray Tune and, without an address, start Ray with the resources that it finds on this machine.
+
+    This takes seconds, in which this process would otherwise wait for another one.
     """
     os.environ.update(SETTINGS)
     import ray.tune  # noqa: F401
@@ -57,7 +59,7 @@ def prepare(address: str | None) -> None:
 
 @contextmanager
 def safe_environment() -> Iterator[None]:
-    """Inside, this process has the environment of those that we start, for those that Ray starts."""
+    """Give this process, and so what Ray starts from it, the environment of the processes that we start."""
     before = dict(os.environ)
     safe = environment()
     for name in before.keys() - safe.keys():
@@ -71,15 +73,16 @@ def safe_environment() -> Iterator[None]:
         os.environ.update(before)
 
 
-@ctrl_c_waits("Ray's start")
-@endings_wait()
+@postpone_ctrl_c("Ray to start")
+@postpone_termination()
 def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
-    """Joins the cluster at `address`, or starts Ray on this machine, reachable from nowhere else, with these many cores
-    and GPUs to give away; None for the GPUs that it finds.
+    """Join the cluster at `address`, or start Ray on this machine with this many cores and GPUs to assign.
+
+    A Ray that we start is reachable from this machine only. With `gpus` None, Ray counts the GPUs itself.
     """
     os.environ.update(SETTINGS)
     if address is None:
-        os.environ["RAY_AUTH_MODE"] = "disabled"  # only the loopback interface can reach it
+        os.environ["RAY_AUTH_MODE"] = "disabled"  # it listens on the loopback interface only
         os.environ["RAY_TMPDIR"] = str(folder_for_sockets())
     import ray
 
@@ -87,7 +90,7 @@ def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
         has = ray.cluster_resources()
         if address is not None or gpus is None or (has.get("CPU", 0), has.get("GPU", 0)) == (cpus, gpus):
             return
-        ray.shutdown()  # it was started before it was known what there is
+        ray.shutdown()  # started early, with the wrong resources
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     with safe_environment():
         if address is not None:
@@ -107,17 +110,20 @@ def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
 
 
 def stop_ray() -> None:
-    """Ends it, if it was started."""
-    if ray := sys.modules.get("ray"):  # an import that was interrupted fails when it is tried again
+    """Stop Ray, or leave the cluster, if this process has started or joined it."""
+    if ray := sys.modules.get("ray"):  # importing it here fails after an interrupted import
         ray.shutdown()
 
 
 def folder_for_sockets() -> Path:
-    """The folder in which Ray makes its own: the one for temporary files unless its path is too long for a socket's."""
+    """Return Ray's temporary folder: the usual one, unless its path is too long for the sockets in it.
+
+    Raises RequestError if no folder qualifies.
+    """
     for folder in map(Path, (os.environ.get("RAY_TMPDIR") or temporary_folder(), "/tmp", "/var/tmp", "/dev/shm")):
         if len(os.fsencode(folder)) <= LONGEST_FOLDER and os.access(folder, os.W_OK | os.X_OK):
             return folder
     raise RequestError(
-        f"Ray needs a folder whose path has at most {LONGEST_FOLDER} bytes, as those of sockets are limited, and none "
-        f"of {temporary_folder()}, /tmp, /var/tmp and /dev/shm is that can be written to; set RAY_TMPDIR to one"
+        f"Ray needs a writable folder with a path of at most {LONGEST_FOLDER} bytes for its sockets, and none of "
+        f"{temporary_folder()}, /tmp, /var/tmp and /dev/shm qualifies; set RAY_TMPDIR to one that does"
     )

@@ -1,4 +1,4 @@
-"""The software of a machine: what must be the same on all nodes of a cluster, so that they measure the same thing."""
+"""Compares the software of two machines: all nodes of a cluster must run the same, or their results differ."""
 
 import hashlib
 import importlib.metadata
@@ -12,17 +12,18 @@ PACKAGES = ("trials", "orchestrator", "analysis")
 """The packages of this project."""
 
 LIBRARIES = ("torch", "triton", "ray", "numpy", "pyarrow", "nvtx", "nvidia-ml-py")
-"""The libraries that measure, or carry what was measured."""
+"""Libraries that take part in measuring, or transport the results."""
 
 MOST_NAMES = 5
-"""Differing files that a message names."""
+"""Files that differ and that a message names."""
 
 
 def software() -> dict[str, str]:
-    """What is installed here, by name: Python, libraries, and each file of this project by its hash.
+    """Return the versions of Python and the libraries by name, and a hash of each file of this project by path.
 
-    A build's suffix is left out (torch 2.11.0 of 2.11.0+cu130): a head without a GPU may have another build, and what a
-    trial ran with is in its rows. A library that is not installed is left out too, as some exist on GPU machines only.
+    The suffix of a build is left out (2.11.0 for 2.11.0+cu130): a head without a GPU may have another build, and each
+    row stores the version with which it was measured. A library that is not installed is left out as well: some exist
+    on GPU machines only.
     """
     found = {"Python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     for name in (*LIBRARIES, *sorted(outside_packages())):
@@ -39,11 +40,11 @@ def software() -> dict[str, str]:
 
 
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    """What differs, in words: `torch 2.12.0 instead of 2.13.0`, `other code in trials/timing/clock.py`."""
+    """Return what differs: `torch 2.12.0 instead of 2.13.0`, `different code in trials/timing/clock.py`."""
     libraries = [name for name in here if name in there and not name.endswith(".py")]
     words = [f"{name} {there[name]} instead of {here[name]}" for name in libraries if here[name] != there[name]]
     files = sorted(name for name in {*here, *there} if name.endswith(".py") and here.get(name) != there.get(name))
     if files:
         more = f" and {len(files) - MOST_NAMES} more files" if len(files) > MOST_NAMES else ""
-        words.append(f"other code in {', '.join(files[:MOST_NAMES])}{more}")
+        words.append(f"different code in {', '.join(files[:MOST_NAMES])}{more}")
     return words

@@ -1,4 +1,4 @@
-"""The verbs of the command: they parse, call and print. What one needs it imports itself, so that --help is quick."""
+"""The `lmsweep` command: its verbs. Each verb imports what it needs when it runs, so that --help is quick."""
 
 from typing import Annotated
 
@@ -26,7 +26,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def common(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     pass
 

@@ -1,4 +1,4 @@
-"""One trial in this process: whether it fits here, and the line that says how far it is."""
+"""Helps `lmsweep trial`: checks whether the trial fits here, and shows a live line while it runs."""
 
 from typing import Self
 
@@ -7,38 +7,38 @@ from rich.live import Live
 from rich.text import Text
 
 from lmsweep.orchestrator.planning.memory_budget import budget, why_not
-from lmsweep.orchestrator.planning.memory_predictions import SMALL, Predictions
-from lmsweep.orchestrator.running.progress import format_seconds
-from lmsweep.orchestrator.terminal import say
+from lmsweep.orchestrator.planning.memory_predictions import SMALL, FitQuestion, Predictions
+from lmsweep.orchestrator.terminal import format_seconds, say
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.quantities import gib
 
 SHOW_SECONDS = 1.0
-"""Between two changes of the line: it is written by the process that measures."""
+"""Seconds between two updates of the line; they are few, as the measuring process itself writes it."""
 
 
 def check_fit(trial: Trial) -> None:
-    """Raises RequestError where the trial's predicted memory exceeds what this machine has for it."""
+    """Raise RequestError if the trial's predicted memory exceeds what this machine has for it."""
     from lmsweep.trials.bench.fingerprint import fingerprint, present_devices
 
     if trial.config.device_type not in present_devices():
-        return  # the trial will say so
+        return  # running it reports that
     predictions = Predictions([trial], least=SMALL)
     if predictions.asked:
-        say("working out the memory that it will hold; --no-predict goes without", error=True)
+        say("predicting its memory; --no-predict skips it", error=True)
     environment = fingerprint(trial.config.device_type)
     name = environment.device_name
     prediction, room = predictions.of(trial, name), budget(trial.config, environment)
     if not (isinstance(prediction, Prediction) and room):
         return
-    predictions.settle([(trial, name, room)])
-    if reason := why_not(prediction, room, predictions.verdict(trial, name, room)):
-        raise RequestError(f"trial: {reason}; --no-predict runs it all the same")
+    question = FitQuestion(trial=trial, device_name=name, budget=room)
+    predictions.settle([question])
+    if reason := why_not(prediction, room, predictions.verdict(question)):
+        raise RequestError(f"trial: {reason}; --no-predict runs it anyway")
 
 
 class LiveLine:
-    """On a terminal, a line that says for how long the trial has run and what it holds; elsewhere nothing."""
+    """On a terminal, a line with the trial's running time and host memory; elsewhere nothing."""
 
     def __init__(self, trial: Trial) -> None:
         console = Console(stderr=True)
@@ -59,12 +59,12 @@ class LiveLine:
         self.stop()
 
     def stop(self) -> None:
-        """Takes the line away."""
+        """Remove the line."""
         self._live.stop()
 
     def show(self, seconds: float, held: int) -> None:
-        """What the line says now."""
+        """Update the line: `seconds` since the start, `held` bytes of host memory."""
         if self._on and seconds - self._shown >= SHOW_SECONDS:
             self._shown = seconds
-            words = f"{self._what}: {format_seconds(seconds)} of at most {self._most}, {gib(held)} of the host held"
+            words = f"{self._what}: {format_seconds(seconds)} of at most {self._most}, {gib(held)} of host memory"
             self._live.update(Text(words), refresh=True)

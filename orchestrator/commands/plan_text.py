@@ -1,45 +1,43 @@
-"""A plan as people read it, and as programs do."""
+"""Writes a plan, or the largest sizes that fit, as text and as JSON."""
 
 from collections import Counter
 from dataclasses import asdict
 from itertools import islice
-from typing import Any
 
 from tabulate import tabulate
 
-from lmsweep.orchestrator.planning.forecast import Forecast
+from lmsweep.orchestrator.cluster.refusal import Refusal
 from lmsweep.orchestrator.planning.largest_fit import Frontier
 from lmsweep.orchestrator.planning.memory_budget import between
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
-from lmsweep.orchestrator.running.progress import varying_fields
+from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
+from lmsweep.orchestrator.running.progress import count_trials, varying_fields
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.spec.quantities import gib
 
 MOST_ROWS = 60
-"""A longer plan is summed up; --format json has every trial."""
+"""Most trials in the table; --format json lists all."""
 
 MOST_REASONS = 3
-"""Of what is unknown for more reasons, --format json has each."""
+"""Most reasons given for unknown values; --format json has all."""
 
 MOST_SKIPPED = 40
-"""Lines on what will not run, and why."""
+"""Most lines about trials that will not run."""
 
-NOT_ASKED = "--no-predict"
+NOT_ASKED = Refusal("--no-predict")
 """Why a plan made without predictions has none."""
 
 NO_PRICE = "--price was not given"
 
-NO_SECONDS = {"stored": "it is measured already", "predicted_oom": "it will not run", "unsupported": "it will not run"}
+NO_SECONDS = {"stored": "it is already measured", "predicted_oom": "it will not run", "unsupported": "it will not run"}
 """Why a trial with this action takes no time."""
 
 
-def as_json(plan: Plan, foreseen: Forecast, predictions: Predictions | None = None) -> dict[str, Any]:
-    """One entry per trial, in the order of the plan, and the time and dollars of all. What is null has its reason
-    beside it.
-    """
+def as_json(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None = None) -> dict[str, object]:
+    """Return the plan as JSON: one entry per trial, and time and dollars in total. Beside each null is its reason."""
     return {
         "sweep": plan.sweep,
         "trials": [
@@ -50,54 +48,54 @@ def as_json(plan: Plan, foreseen: Forecast, predictions: Predictions | None = No
                 "action": planned.action,
                 "reason": planned.reason,
                 "device_name": planned.environment.device_name,
-                **_foreseen(planned, foreseen, predictions),
+                **_predicted(planned, estimate, predictions),
             }
             for planned in plan.trials
         ],
         "counts": dict(Counter(planned.action for planned in plan.trials)),
-        "expected_seconds": foreseen.seconds,
-        "expected_seconds_between": foreseen.between,
-        "expected_seconds_reason": foreseen.reason,
-        "expected_dollars": None if foreseen.unpriced else foreseen.dollars,
-        "expected_dollars_reason": _no_dollars_reason(foreseen),
+        "expected_seconds": estimate.seconds,
+        "expected_seconds_between": estimate.between,
+        "expected_seconds_reason": estimate.reason,
+        "expected_dollars": None if estimate.unpriced else estimate.dollars,
+        "expected_dollars_reason": _no_dollars_reason(estimate),
     }
 
 
-def _foreseen(planned: PlannedTrial, foreseen: Forecast, predictions: Predictions | None) -> dict[str, Any]:
+def _predicted(planned: PlannedTrial, estimate: PlanEstimate, predictions: Predictions | None) -> dict[str, object]:
     found = _prediction(planned, predictions)
-    reason = NO_SECONDS.get(planned.action) or foreseen.estimates[id(planned)].reason
+    reason = NO_SECONDS.get(planned.action) or estimate.trials[planned.index].reason
     return {
         "predicted_peak_bytes": found.peak if isinstance(found, Prediction) else None,
         "predicted_peak_reason": _no_peak(found),
-        "expected_seconds": None if reason else foreseen.estimates[id(planned)].seconds,
+        "expected_seconds": None if reason else estimate.trials[planned.index].seconds,
         "expected_seconds_reason": reason,
     }
 
 
-def _no_peak(found: Prediction | Bounds | str) -> str | None:
-    """Why there is no predicted peak."""
+def _no_peak(found: Prediction | Bounds | Refusal) -> str | None:
+    """Return why there is no predicted peak; None if there is one."""
     if isinstance(found, Bounds):
-        return f"{between(found)}, by those predicted of smaller and larger trials: of so many not each is predicted"
-    return found if isinstance(found, str) else None
+        return f"{between(found)}, from predictions of smaller and larger trials; a plan this large predicts only some"
+    return found.reason if isinstance(found, Refusal) else None
 
 
-def _no_dollars_reason(foreseen: Forecast) -> str | None:
-    if foreseen.reason:
-        return foreseen.reason
-    if foreseen.dollars is None:
+def _no_dollars_reason(estimate: PlanEstimate) -> str | None:
+    if estimate.reason:
+        return estimate.reason
+    if estimate.dollars is None:
         return NO_PRICE
-    return f"no price for {', '.join(foreseen.unpriced)}" if foreseen.unpriced else None
+    return f"no price for {', '.join(estimate.unpriced)}" if estimate.unpriced else None
 
 
-def as_text(plan: Plan, foreseen: Forecast, predictions: Predictions | None = None) -> str:
-    """What will run, what will not and why."""
+def as_text(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None = None) -> str:
+    """Return a table of the trials, the reasons for unknown values, and the summary."""
     names = varying_fields(planned.trial.config for planned in plan.trials)
     rows = [
         [
             planned.trial_id,
             *(getattr(planned.trial.config, name) for name in names),
             _peak_text(planned, predictions),
-            _seconds_text(planned, foreseen),
+            _seconds_text(planned, estimate),
             planned.action,
         ]
         for planned in plan.trials[:MOST_ROWS]
@@ -105,51 +103,51 @@ def as_text(plan: Plan, foreseen: Forecast, predictions: Predictions | None = No
     parts = [tabulate(rows, headers=["trial", *names, "peak memory", "time", "action"], disable_numparse=True)]
     if len(plan.trials) > MOST_ROWS:
         parts.append(f"... and {len(plan.trials) - MOST_ROWS} more; --format json lists all")
-    parts += [_unknown(plan, foreseen, predictions), summary(plan, foreseen)]
+    parts += [_unknown(plan, estimate, predictions), summary(plan, estimate)]
     return "\n\n".join(part for part in parts if part)
 
 
-def _unknown(plan: Plan, foreseen: Forecast, predictions: Predictions | None) -> str:
-    """Why there are question marks in the table."""
+def _unknown(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None) -> str:
+    """Return why there are question marks in the table."""
     found = (_prediction(planned, predictions) for planned in plan.trials)
-    peaks = dict.fromkeys(f"peak memory ?: {reason}" for reason in found if isinstance(reason, str))
-    reasons = (estimate.reason for estimate in foreseen.estimates.values())
+    peaks = dict.fromkeys(f"peak memory ?: {one.reason}" for one in found if isinstance(one, Refusal))
+    reasons = (one.reason for one in estimate.trials.values())
     times = dict.fromkeys(f"time ?: {reason}" for reason in reasons if reason)
     return "\n".join([*islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)])
 
 
-def _prediction(planned: PlannedTrial, predictions: Predictions | None) -> Prediction | Bounds | str:
+def _prediction(planned: PlannedTrial, predictions: Predictions | None) -> Prediction | Bounds | Refusal:
     return predictions.of(planned.trial, planned.environment.device_name) if predictions else NOT_ASKED
 
 
-def summary(plan: Plan, foreseen: Forecast) -> str:
-    """How many trials of each kind, how long they will take, and the reasons of those that will not run."""
-    lines = [f"{plan.sweep}: {_trials(len(plan.trials))}, {plan.count('run')} to run{_in_all(foreseen)}"]
+def summary(plan: Plan, estimate: PlanEstimate) -> str:
+    """Return how many trials will run, how long they will take, and why the others will not run."""
+    lines = [f"{plan.sweep}: {count_trials(len(plan.trials))}, {plan.count('run')} to run{_in_all(estimate)}"]
     skipped = Counter((planned.action, planned.reason) for planned in plan.trials if planned.action != "run")
     told = skipped.most_common(MOST_SKIPPED)
     lines += [f"  {count} {action}: {reason}" for (action, reason), count in told]
     if rest := skipped.total() - sum(count for _, count in told):
-        lines.append(f"  {rest} more for other reasons; plan --format json has each")
+        lines.append(f"  {rest} more for other reasons; lmsweep plan --format json lists all")
     return "\n".join(lines)
 
 
-def _in_all(foreseen: Forecast) -> str:
-    if not foreseen.estimates or foreseen.seconds is None:
+def _in_all(estimate: PlanEstimate) -> str:
+    if not estimate.trials or estimate.seconds is None:
         return ""
-    between = f" ({' to '.join(map(format_seconds, foreseen.between))})" if foreseen.between else ""
-    return f", in about {format_seconds(foreseen.seconds)}{between}{_dollars_text(foreseen)}"
+    between = f" ({' to '.join(map(format_seconds, estimate.between))})" if estimate.between else ""
+    return f", in about {format_seconds(estimate.seconds)}{between}{_dollars_text(estimate)}"
 
 
-def _dollars_text(foreseen: Forecast) -> str:
-    if foreseen.dollars is None:
+def _dollars_text(estimate: PlanEstimate) -> str:
+    if estimate.dollars is None:
         return ""
-    if reason := _no_dollars_reason(foreseen):
-        return f", at least {foreseen.dollars:.2f} dollars ({reason})"
-    return f", {foreseen.dollars:.2f} dollars"
+    if reason := _no_dollars_reason(estimate):
+        return f", at least {estimate.dollars:.2f} dollars ({reason})"
+    return f", {estimate.dollars:.2f} dollars"
 
 
-def frontier_as_json(found: list[Frontier]) -> list[dict[str, Any]]:
-    """One entry per configuration."""
+def frontier_as_json(found: list[Frontier]) -> list[dict[str, object]]:
+    """Return one JSON entry per configuration."""
     return [
         {
             "config": asdict(one.config),
@@ -165,13 +163,13 @@ def frontier_as_json(found: list[Frontier]) -> list[dict[str, Any]]:
 
 
 def frontier_as_text(found: list[Frontier]) -> str:
-    """The largest value that fits, by everything else that varies."""
+    """Return a table of the largest value that fits, by everything else that varies."""
     dimension = found[0].dimension
     names = [name for name in varying_fields(one.config for one in found) if name != dimension]
     rows = [[*(getattr(one.config, name) for name in names), one.device_name, _largest_text(one)] for one in found]
-    table = tabulate(rows, headers=[*names, "on", f"largest {dimension}"], disable_numparse=True)
+    table = tabulate(rows, headers=[*names, "device", f"largest {dimension}"], disable_numparse=True)
     rooms = dict.fromkeys(one.budget.words for one in found)
-    return "\n\n".join([table, "\n".join(f"predicted peaks of at most {room}" for room in rooms)])
+    return "\n\n".join([table, "\n".join(f"fits: predicted peak of at most {room}" for room in rooms)])
 
 
 def _largest_text(one: Frontier) -> str:
@@ -189,12 +187,8 @@ def _peak_text(planned: PlannedTrial, predictions: Predictions | None) -> str:
     return gib(found.peak) if isinstance(found, Prediction) else "?"
 
 
-def _seconds_text(planned: PlannedTrial, foreseen: Forecast) -> str:
-    estimate = foreseen.estimates.get(id(planned))
-    if estimate is None:
+def _seconds_text(planned: PlannedTrial, estimate: PlanEstimate) -> str:
+    found = estimate.trials.get(planned.index)
+    if found is None:
         return "-"
-    return "?" if estimate.reason else format_seconds(estimate.seconds)
-
-
-def _trials(count: int) -> str:
-    return f"{count} trial" if count == 1 else f"{count} trials"
+    return "?" if found.reason else format_seconds(found.seconds)

@@ -1,4 +1,4 @@
-"""The verbs that read what was measured: status, table, compare, report."""
+"""The verbs that read results: status, table, compare, report."""
 
 import sys
 from pathlib import Path
@@ -9,11 +9,11 @@ import typer
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.spec.config import RequestError
 
-StoreArgument = Annotated[str, typer.Argument(help="Where results are kept: a folder or a URI.")]
+StoreArgument = Annotated[str, typer.Argument(help="Where results are stored: a folder or a URI.")]
 
 
 def status(store: StoreArgument = "results") -> None:
-    """Count what a store holds, by status, sweep and device; name its doubts."""
+    """Count results by status, sweep and device, and list their flags."""
     from lmsweep.analysis import load
     from lmsweep.analysis.metrics.status import counts, flag_words
 
@@ -25,16 +25,18 @@ def status(store: StoreArgument = "results") -> None:
 
 def table(
     store: StoreArgument = "results",
-    rows: Annotated[list[str], typer.Option(help="Fields whose values are rows: model,context_length")] = [],  # noqa: B006
-    cols: Annotated[list[str], typer.Option(help="Fields whose values are columns: precision,compile")] = [],  # noqa: B006
-    value: Annotated[list[str], typer.Option(help="phase.metric: forward.time, step.tflops; may be repeated.")] = [],  # noqa: B006
-    where: Annotated[list[str], typer.Option(help="field=value: only these results; may be repeated.")] = [],  # noqa: B006
+    rows: Annotated[list[str], typer.Option(help="Fields that make the rows: model,context_length")] = [],  # noqa: B006
+    cols: Annotated[list[str], typer.Option(help="Fields that make the columns: precision,compile")] = [],  # noqa: B006
+    value: Annotated[list[str], typer.Option(help="PHASE.METRIC: forward.time, step.tflops; repeatable.")] = [],  # noqa: B006
+    where: Annotated[list[str], typer.Option(help="FIELD=VALUE: only these results; repeatable.")] = [],  # noqa: B006
     format: Annotated[str, typer.Option(help="text, markdown, latex, typst, csv or html.")] = "text",
-    preset: Annotated[str | None, typer.Option(help="A table that has a name; --list-presets shows which.")] = None,
-    price: Annotated[list[str], typer.Option(help="H200=3.5: dollars per hour, for --preset cost; repeatable.")] = [],  # noqa: B006
-    list_presets: Annotated[bool, typer.Option("--list-presets", help="Name the tables that have one.")] = False,
+    preset: Annotated[str | None, typer.Option(help="A predefined table; --list-presets names them.")] = None,
+    price: Annotated[
+        list[str], typer.Option(help="H200=3.5: price in dollars per hour, for --preset cost; repeatable.")
+    ] = [],  # noqa: B006
+    list_presets: Annotated[bool, typer.Option("--list-presets", help="List the predefined tables.")] = False,
 ) -> None:
-    """Print a pivot of the results. Without options, it shows everything that varies."""
+    """Print a pivot table of the results. Without options, it shows everything that varies."""
     from lmsweep.analysis import default_layout, load, pivot, render
     from lmsweep.analysis.data.load import of_present_devices
     from lmsweep.analysis.data.selection import select, workloads_beside
@@ -45,12 +47,10 @@ def table(
         say("\n".join(f"{name:<{width}}  {one.question}" for name, one in PRESETS.items()))
         return
     if price and preset != "cost":
-        raise RequestError("--price goes with --preset cost")
+        raise RequestError("--price is for --preset cost only")
     if preset:
         if rows or cols or value:
-            raise RequestError(
-                f"--preset {preset} has rows, columns and values of its own; choose results with --where"
-            )
+            raise RequestError(f"--preset {preset} fixes the rows, columns and values; use --where to select results")
         from lmsweep.trials.analytic.prices import parse_prices
 
         conditions = _pairs(where, "--where")
@@ -58,7 +58,7 @@ def table(
         return
     frame = load(store)
     if frame.empty:
-        raise RequestError(f"{store} holds no results; fill it with: lmsweep run quick --store {store}")
+        raise RequestError(f"{store} holds no results; measure some with: lmsweep run quick --store {store}")
     conditions = _pairs(where, "--where")
     frame = of_present_devices(frame, conditions)
     row_names, col_names, values = default_layout(
@@ -71,27 +71,29 @@ def table(
     chosen = pivot(frame, rows=row_names, cols=col_names, values=values, where=conditions)
     say(render(chosen, format))
     if not value and (others := workloads_beside(select(frame, conditions), values)):
-        say(f"not in this table: {', '.join(others)}; --list-presets names tables of them", error=True)
+        say(f"not in this table: {', '.join(others)}; --list-presets lists tables that show them", error=True)
 
 
 def compare(
     store: StoreArgument = "results",
     other: Annotated[
-        str | None, typer.Argument(help="A second store: it is the contrast, the first the baseline.")
+        str | None, typer.Argument(help="A second store to compare with the first, which is the baseline.")
     ] = None,
-    baseline: Annotated[list[str], typer.Option(help="key=value: what one side is; may be repeated.")] = [],  # noqa: B006
-    contrast: Annotated[list[str], typer.Option(help="key=value: what the other side is; may be repeated.")] = [],  # noqa: B006
-    where: Annotated[list[str], typer.Option(help="key=value: only these results; may be repeated.")] = [],  # noqa: B006
-    across: Annotated[list[str], typer.Option(help="Keys that may differ besides: driver_version,torch_version")] = [],  # noqa: B006
-    value: Annotated[list[str], typer.Option(help="phase.metric: step.time; may be repeated.")] = [],  # noqa: B006
-    min_effect: Annotated[str | None, typer.Option(help="Least difference that counts: 2%, or 0.02.")] = None,
+    baseline: Annotated[list[str], typer.Option(help="FIELD=VALUE: selects the baseline; repeatable.")] = [],  # noqa: B006
+    contrast: Annotated[list[str], typer.Option(help="FIELD=VALUE: selects the other side; repeatable.")] = [],  # noqa: B006
+    where: Annotated[list[str], typer.Option(help="FIELD=VALUE: only these results; repeatable.")] = [],  # noqa: B006
+    across: Annotated[
+        list[str], typer.Option(help="Other fields that may differ between the sides: driver_version,torch_version")
+    ] = [],  # noqa: B006
+    value: Annotated[list[str], typer.Option(help="PHASE.METRIC: step.time; repeatable.")] = [],  # noqa: B006
+    min_effect: Annotated[str | None, typer.Option(help="Smallest difference that counts: 2%, or 0.02.")] = None,
     beside: Annotated[
-        str | None, typer.Option("--with", help="published, a reference store or a store: side by side.")
+        str | None, typer.Option("--with", help="Show beside `published`, a reference store, or another store.")
     ] = None,
-    fail_on: Annotated[list[str], typer.Option(help="Exit with 1 at such a verdict: slower, more, ...")] = [],  # noqa: B006
+    fail_on: Annotated[list[str], typer.Option(help="Exit with 1 if a verdict is slower, more, ...; repeatable.")] = [],  # noqa: B006
     format: Annotated[str, typer.Option(help="text, markdown, latex, typst, csv or html.")] = "text",
 ) -> None:
-    """Compare two selections of results, or two stores. Each cell has a ratio of medians and a verdict."""
+    """Compare two selections of results, or two stores, cell by cell: a ratio of medians and a verdict."""
     from lmsweep.analysis import load, render
     from lmsweep.analysis.comparison.compare import VERDICTS, select_sides
     from lmsweep.analysis.comparison.compare import compare as compare_sides
@@ -104,13 +106,17 @@ def compare(
     first, second = _pairs(baseline, "--baseline"), _pairs(contrast, "--contrast")
     if beside:
         if other or first or second or fail_on or across or value or min_effect:
-            raise RequestError("--with shows numbers side by side and judges nothing; it goes with --where alone")
+            raise RequestError(
+                "--with shows numbers side by side, without verdicts; only --where can be combined with it"
+            )
         from lmsweep.analysis.comparison.side_by_side import beside as place_beside
 
         say(render(place_beside(select(load(store), conditions), beside), format))
         return
     if other is None and not (first and second):
-        raise RequestError("say what to compare: --baseline key=value --contrast key=value, or a second store")
+        raise RequestError(
+            "nothing to compare; give --baseline FIELD=VALUE and --contrast FIELD=VALUE, or a second store"
+        )
     frame = select(load(store, pooled=False), conditions)
     if other is None:
         one, two, between = select_sides(frame, first, second)
@@ -128,7 +134,7 @@ def compare(
         least=_share(min_effect) if min_effect else None,
     )
     say(render(found.listing(), format))
-    # What no longer runs at all has not become faster.
+    # A cell that fails on one side is a regression, too.
     if fail_on and found.frame["verdict"].isin([*fail_on, "failed"]).any():
         raise typer.Exit(1)
 
@@ -142,14 +148,15 @@ def _share(text: str) -> float:
 
 def report(
     store: StoreArgument = "results",
-    output: Annotated[str, typer.Option("--output", "-o", help="The file to write; - is standard output.")] = (
+    output: Annotated[str, typer.Option("--output", "-o", help="The file to write; - for standard output.")] = (
         "report.html"
     ),
     others: Annotated[
-        list[str], typer.Option("--with", help="published, a reference store or a store beside it; may be repeated.")
+        list[str],
+        typer.Option("--with", help="Show `published`, a reference store, or another store beside it; repeatable."),
     ] = [],  # noqa: B006
 ) -> None:
-    """Write a page of charts and tables that opens in a browser. It needs neither a server nor a network."""
+    """Write an HTML page of charts and tables. It needs neither a server nor a network."""
     from lmsweep.analysis.report import page_of, write_report
 
     if output == "-":
@@ -159,15 +166,15 @@ def report(
     path = Path(output).expanduser()
     if path.suffix.lower() not in ("", ".html", ".htm"):
         raise RequestError(
-            f"-o {output}: the report is one HTML file; write a name that ends in .html, or - for standard output. "
-            "A browser prints it to PDF, and `lmsweep table --format` writes text, markdown, latex, typst and csv"
+            f"-o {output}: the report is an HTML file; give a name that ends in .html, or - for standard output. "
+            "For PDF, print it from a browser; for other formats, use `lmsweep table --format`"
         )
     size = write_report(store, path, others)
     say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")
 
 
 def _names(options: list[str]) -> list[str] | None:
-    """The names of an option that may be repeated, with commas between; None where it was not given."""
+    """Return the comma-separated names of a repeatable option; None if it was not given."""
     return ",".join(options).split(",") if any(options) else None
 
 
@@ -178,6 +185,8 @@ def _pairs(texts: list[str], option: str) -> dict[str, str]:
         if not equals:
             raise RequestError(f"{option} {text}: write field=value")
         if name in pairs:
-            raise RequestError(f"{option} {name}: given twice; write {name}={pairs[name]},{value} for either")
+            raise RequestError(
+                f"{option} {name}: given twice; to select either value, write {name}={pairs[name]},{value}"
+            )
         pairs[name] = value
     return pairs

@@ -1,4 +1,4 @@
-"""What a run tells at its end: the results as a table, where the time went, and what to do next."""
+"""What `run` and `trial` print at their end: the results as a table, where the time went, and what to do next."""
 
 import math
 import shlex
@@ -8,7 +8,7 @@ from tabulate import tabulate
 
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.running.out_of_memory import in_short
-from lmsweep.orchestrator.running.progress import describe, varying_fields
+from lmsweep.orchestrator.running.progress import count_trials, describe, varying_fields
 from lmsweep.orchestrator.running.run import Account
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.results.environment import is_absent
@@ -18,27 +18,27 @@ from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.store.store import Store
 
 MOST_ROWS = 40
-"""A longer table is left to `lmsweep table`."""
+"""Rows of the longest table that a run prints; `lmsweep table` prints longer ones."""
 
 MOST_LEFT_OUT = 10
-"""Of more trials that did not run only the number is told."""
+"""Most trials left out that are listed; of more, only the number is given."""
 
 
-def closing_words(plan: Plan, store: Store, account: Account) -> str:
-    """The table of this sweep's results, what is in doubt, the account of the run, and a hint."""
+def run_summary(plan: Plan, store: Store, account: Account) -> str:
+    """Return the results of this sweep as a table, their flags, the account of the run, and a hint."""
     parts = _results(plan, store)
     if sum(account.seconds.values()):
         parts.append(where_the_time_went(account))
     if account.statuses:
         counts = ", ".join(f"{count} {status}" for status, count in account.statuses.most_common())
-        parts.append(f"workloads ended: {counts}")
-    parts.append(f"results in {store.location}; see them again with: lmsweep table {shlex.quote(store.location)}")
+        parts.append(f"workloads by status: {counts}")
+    parts.append(f"results are in {store.location}; show them with: lmsweep table {shlex.quote(store.location)}")
     return "\n\n".join(part for part in parts if part)
 
 
 def left_out(trials: Sequence[PlannedTrial], plan: Plan) -> str:
-    """How many trials and, of few, which."""
-    count = "1 trial" if len(trials) == 1 else f"{len(trials)} trials"
+    """Return the number of these trials and, if they are few, which they are."""
+    count = count_trials(len(trials))
     if len(trials) > MOST_LEFT_OUT:
         return count
     names = varying_fields(planned.trial.config for planned in plan.trials)
@@ -46,16 +46,16 @@ def left_out(trials: Sequence[PlannedTrial], plan: Plan) -> str:
 
 
 def where_the_time_went(account: Account) -> str:
-    """Shares of the run's wall time, times the trials that could run at once."""
+    """Return the run's wall time and its shares by purpose, over all slots."""
     shares = account.shares()
     whole = sum(shares.values()) or 1.0
-    words = ", ".join(f"{name} {format_seconds(s)} ({s / whole:.0%})" for name, s in shares.items())
-    side_by_side = f" on each of {account.slots} slots" if account.slots > 1 else ""
-    return f"{format_seconds(whole / account.slots)}{side_by_side}: {words}"
+    words = ", ".join(f"{name} {format_seconds(s)} ({s / whole:.0%})" for name, s in shares.items() if s)
+    slots = f" on each of {account.slots} slots" if account.slots > 1 else ""
+    return f"took {format_seconds(whole / account.slots)}{slots}: {words}"
 
 
-def trial_words(rows: Sequence[Record]) -> str:
-    """The rows of one trial as a table."""
+def trial_table(rows: Sequence[Record]) -> str:
+    """Return the rows of one trial as a table."""
     from lmsweep.analysis.data.sample_stats import describe_samples
 
     lines: list[list[object]] = []
@@ -71,7 +71,7 @@ def trial_words(rows: Sequence[Record]) -> str:
 
 
 def _number(value: float) -> str:
-    """Six digits, whole numbers in full, nothing for NaN."""
+    """Return the number with six significant digits; whole numbers in full, nothing for NaN."""
     if math.isnan(value):
         return ""
     return f"{value:.0f}" if value.is_integer() else f"{value:.6g}"
@@ -83,7 +83,7 @@ def _results(plan: Plan, store: Store) -> list[str]:
     from lmsweep.analysis.tables.pivot import default_layout, pivot
     from lmsweep.analysis.tables.render import render
 
-    if not store.exists():  # nothing began
+    if not store.exists():  # no trial ran
         return []
     wanted = {measurement_id(one.trial.config, name) for one in plan.trials for name in one.trial.workloads}
     frame = load(store)
@@ -91,8 +91,8 @@ def _results(plan: Plan, store: Store) -> list[str]:
     if frame.empty:
         return []
     if (frame["status"] == Status.UNSUPPORTED.value).all():
-        return ["None of it can run here: `lmsweep doctor` says what can. `lmsweep run quick` needs no GPU."]
-    frame = frame[~frame["device_name"].map(is_absent)]  # the summary has counted them
+        return ["None of these trials can run here. `lmsweep doctor` shows what can; `lmsweep run quick` needs no GPU."]
+    frame = frame[~frame["device_name"].map(is_absent)]  # the plan's summary lists them
     rows, cols, values = default_layout(frame)
     table = pivot(frame, rows=rows, cols=cols, values=values, where={})
     text = render(table, "text") if len(table.median) <= MOST_ROWS else ""

@@ -1,4 +1,4 @@
-"""The frontier: the largest batch, or the longest context, that fits on a device."""
+"""Finds the largest batch, or the longest context, that fits on a device."""
 
 from dataclasses import dataclass, replace
 
@@ -11,23 +11,26 @@ from lmsweep.trials.spec.config import RequestError, TrialConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Frontier:
-    """How far one configuration goes in one dimension."""
+    """The largest value of one dimension with which a configuration fits."""
 
     config: TrialConfig
-    """With the largest value that fits; with the smallest one there is where `largest` is 0."""
+    """With the largest value that fits; with 1 if none fits or it is not known."""
     dimension: Dimension
     largest: int | None
-    """The largest that is sure to fit; 0 where not even the smallest is, None where it cannot be predicted."""
+    """The largest value that certainly fits; 0 if not even 1 does, None if it cannot be predicted."""
     possible: int | None
-    """The largest that may fit: more than `largest` where the prediction is not sure."""
+    """The largest value that may fit; above `largest` where the prediction has a margin."""
     reason: str | None
-    """Why it is None."""
+    """Why `largest` is None."""
     device_name: str
     budget: Budget
 
 
 def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
-    """One for each configuration of the plan, whatever its value of the dimension, on the device it would run on."""
+    """Return one frontier per configuration of the plan, whatever its value of the dimension, on its own device.
+
+    Raises RequestError if no trial has a whole model and a device whose memory is known.
+    """
     places: dict[TrialConfig, tuple[str, Budget]] = {}
     for planned in plan.trials:
         room = budget(planned.trial.config, planned.environment)
@@ -36,7 +39,10 @@ def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
             config = replace(config, model=planned.trial.config.model)
             places.setdefault(config, (planned.environment.device_name, room))
     if not places:
-        raise RequestError("the sweep has no whole model on a device whose memory is known; --for names one")
+        raise RequestError(
+            "--max-batch and --max-context need a trial with a whole model, on a device whose memory size is known; "
+            "--for names a device"
+        )
     rooms = [room.bytes for _, room in places.values()]
     names = [name for name, _ in places.values()]
     answers = Answers("frontier", list(places), dimension=dimension, budgets=rooms, device_names=names).wait()

@@ -1,8 +1,9 @@
-"""What fits where: the memory that a device has for a trial, and devices that are not here but planned for."""
+"""Says how much memory a device has for a trial, also for devices that are only planned for (`--for`)."""
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.sweep.sweep import Sweep
@@ -15,26 +16,27 @@ from lmsweep.trials.spec.quantities import bytes_of, gib
 from lmsweep.trials.spec.suggestions import nearest
 
 CUDA_RESERVE = 767 * 2**20
-"""Bytes of a GPU that the context and the loaded kernels take, which no allocator counts: 527 MiB before the first
-allocation, and at the end of the first step 751 MiB, with the kernels of fused attention 767 (an H100, PyTorch 2.11 for
-CUDA 13, eager and compiled).
+"""Bytes of GPU memory that the CUDA context and the loaded kernels take, outside PyTorch's allocator.
+
+Measured: 527 MiB before the first allocation, 751 MiB after the first step, 767 MiB with the kernels of fused attention
+(H100, PyTorch 2.11 for CUDA 13, eager and compiled).
 """
 
 HOST_RESERVE = 1_000_000_000
-"""Bytes of a host that Python, PyTorch and the system take beside a trial's tensors."""
+"""Bytes of host memory that Python, PyTorch and the system take besides a trial's tensors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Memory that a trial may use."""
+    """Memory that a trial may use on a device."""
 
     bytes: int
     words: str
-    """How it came about."""
+    """The bytes and how they were derived, in words for a user."""
 
 
 def budget(config: TrialConfig, environment: Fingerprint) -> Budget | None:
-    """What a trial may use there; None where it is not known how much memory there is."""
+    """Return what a trial may use in this environment; None if its memory size is unknown."""
     on_cuda = config.device_type == "cuda"
     whole = environment.device_memory if on_cuda else environment.host_memory_for_a_trial
     if whole is None:
@@ -44,48 +46,64 @@ def budget(config: TrialConfig, environment: Fingerprint) -> Budget | None:
     of_it = "" if on_cuda else " for a trial"
     planned_for = device_named(environment.device_name)
     if planned_for and planned_for.memory_source is None:
-        of_it = f", a guess: {UNKNOWN_SHARE:.0%} less than is sold, as its driver's figure is not known,"
-    beside = "CUDA itself" if on_cuda else "Python and the system"
+        of_it = f", estimated as {UNKNOWN_SHARE:.0%} below the nominal size,"
+    overhead = "the CUDA context" if on_cuda else "Python and the system"
     left = max(0, whole - reserve)
-    return Budget(bytes=left, words=f"{gib(left)} of {where} ({gib(whole)}{of_it} less {gib(reserve)} for {beside})")
+    return Budget(bytes=left, words=f"{gib(left)} of {where} ({gib(whole)}{of_it} minus {gib(reserve)} for {overhead})")
 
 
 def depends_on_order(prediction: Prediction, budget: Budget) -> bool:
-    """Whether the allocator fits the trial in only if it gives free segments back, or not even so."""
-    return prediction.peak <= budget.bytes < 1.02 * prediction.reserved  # of what is eager exact to less than that
+    """Return whether it takes a simulation of the allocator to decide if the trial fits.
+
+    The peak fits, but the reserved segments fit only if the allocator releases free ones, or not even then.
+    """
+    return (
+        prediction.peak <= budget.bytes < 1.02 * prediction.reserved
+    )  # predictions of eager trials are accurate to less than 2 %
 
 
-def rooms(nodes: Iterable[Node]) -> dict[str, tuple[str, int]]:
-    """For each kind of device the name of the one with most memory, and the bytes that a trial may use of it."""
-    found: dict[str, tuple[str, int]] = {}
+class LargestDevice(NamedTuple):
+    """The device with most memory of its kind."""
+
+    name: str
+    room: int
+    """Bytes that a trial may use."""
+
+
+def largest_devices(nodes: Iterable[Node]) -> dict[str, LargestDevice]:
+    """Return the device with most memory, by kind of device."""
+    found: dict[str, LargestDevice] = {}
     for node in nodes:
         for kind, environment in node.environments.items():
             room = budget(TrialConfig(d_model=2, device=kind), environment)
-            if room and room.bytes > found.get(kind, ("", 0))[1]:
-                found[kind] = (environment.device_name, room.bytes)
+            if room and (kind not in found or room.bytes > found[kind].room):
+                found[kind] = LargestDevice(environment.device_name, room.bytes)
     return found
 
 
 def why_not(prediction: Prediction | Bounds, budget: Budget, verdict: bool | None) -> str | None:
-    """Why a trial of this prediction does not fit; None where it does or may. `verdict` is what the simulated allocator
-    says where its order of blocks decides.
+    """Return why a trial with this prediction does not fit; None if it does or may.
+
+    `verdict` is the result of simulating the allocator, where that decides.
     """
     if isinstance(prediction, Bounds):
         if prediction.low is None or prediction.low <= budget.bytes:
             return None
-        return f"its peak is at least that predicted of a smaller trial, {gib(prediction.low)}: {budget.words}"
+        return (
+            f"its peak is at least {gib(prediction.low)}, predicted for a smaller trial, and exceeds the {budget.words}"
+        )
     if prediction.peak <= budget.bytes:
         if verdict is not False:
             return None
         return (
             f"its predicted peak, {gib(prediction.peak)} in {prediction.at}, is within the {budget.words}, but "
-            "not with the gaps that the allocator leaves between blocks"
+            "fragmentation in the allocator exceeds it"
         )
     return f"its predicted peak, {gib(prediction.peak)} in {prediction.at}, exceeds the {budget.words}"
 
 
 def between(bounds: Bounds) -> str:
-    """`38.4 to 58.7 GiB`."""
+    """Return `38.4 to 58.7 GiB`, `at least ...`, `at most ...` or `?`."""
     low, high = (gib(end) if end is not None else None for end in (bounds.low, bounds.high))
     if low and high:
         return f"{low} to {high}"
@@ -93,14 +111,14 @@ def between(bounds: Bounds) -> str:
 
 
 def with_device(node: Node, name: str, memory: int) -> Node:
-    """The node with one GPU of this name and memory in bytes."""
+    """Return the node with one GPU of this name and memory in bytes in place of its own GPUs."""
     some = node.environments.get("cuda") or node.environments["cpu"]
     there = replace(some, device_name=name, device_memory=memory, accelerator_type=None, driver_version=None)
     return replace(node, gpus=1, accelerator_type=None, environments={**node.environments, "cuda": there})
 
 
 def without_placement(sweep: Sweep) -> Sweep:
-    """The sweep with every CUDA trial on whatever GPU there is."""
+    """Return the sweep with every CUDA trial on any GPU."""
     trials = (
         replace(trial, config=replace(trial.config, device="cuda")) if trial.config.device_type == "cuda" else trial
         for trial in sweep.trials
@@ -109,19 +127,19 @@ def without_placement(sweep: Sweep) -> Sweep:
 
 
 def device_memory(text: str) -> tuple[str, int]:
-    """Name and bytes of the device meant by `H100`, `A100 80GB` or `24GB`; of several, the first of the table.
+    """Return name and bytes of the device meant by `H100`, `A100 80GB` or `24GB`; of several, the first in the table.
 
-    Raises RequestError where there is no such device.
+    Raises RequestError if there is no such device.
     """
     size = bytes_of(text)
     if size is not None:
-        return f"a device of {text.strip()}", size
+        return f"a {text.strip()} device", size
     first, *_ = devices_meant(text)
     return first.name, first.memory
 
 
 def devices_meant(text: str) -> list[Device]:
-    """Every device of the table that has all of these words in its name. Raises RequestError where none has."""
+    """Return every device in the table whose name has all of these words. Raises RequestError if there is none."""
     words = set(re.split(r"[\s_-]+", text.upper().removeprefix("NVIDIA ").strip()))
     meant = [
         device
@@ -138,11 +156,11 @@ def devices_meant(text: str) -> list[Device]:
 
 
 def which_device(text: str) -> str | None:
-    """What to say of a name that several devices have; None where one has it, or it is a size."""
+    """Return which device was chosen if several match the name, else None."""
     if bytes_of(text) is not None:
         return None
     first, *others = devices_meant(text)
     if not others:
         return None
     names = ", ".join(f'"{other.name}"' for other in others)
-    return f"--for {text}: planned for {first.name}, which has {gib(first.memory)} for CUDA; for another write {names}"
+    return f"--for {text}: planning for {first.name} with {gib(first.memory)} of CUDA memory; other matches: {names}"

@@ -1,4 +1,4 @@
-"""Predicted memory for a plan: from the cache on disk or, by a process that may import torch, worked out meanwhile."""
+"""Provides the predicted memory of a plan's trials, from the cache on disk or from a process in the background."""
 
 import hashlib
 import importlib.metadata
@@ -6,11 +6,12 @@ import json
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from lmsweep import trials
-from lmsweep.orchestrator.planning.memory_budget import Budget, depends_on_order
-from lmsweep.orchestrator.planning.prediction_process import Answers
+from lmsweep.orchestrator.cluster.refusal import Refusal
+from lmsweep.orchestrator.planning.memory_budget import Budget, LargestDevice, depends_on_order
+from lmsweep.orchestrator.planning.prediction_process import Answer, Answers
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import (
     Prediction,
@@ -26,72 +27,85 @@ from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.workloads import Subject
 
 MOST = 2000
-"""Different configurations of a plan, each of which is predicted; of more, some are, and the others are bounded."""
+"""Most configurations for which each is predicted. In a larger plan some are predicted, and the others bounded."""
 
 SOME = 200
-"""So many, or two of each family of configurations that can be compared."""
+"""How many are predicted in a larger plan, or two of each family of comparable configurations if that is more."""
 
 BOUND_SECONDS = 5.0
-"""That a plan of more than MOST may take for its bounds: what is not bounded by then runs, and may be out of memory."""
+"""Time that a larger plan may take for its bounds. A trial without bounds by then runs, and may run out of memory."""
 
 SMALL = 2 * 10**9
-"""Bytes that every device has: to decide whether a trial fits, less need not be predicted."""
+"""Bytes that every device has. To decide whether a trial fits, a smaller one need not be predicted."""
+
+
+class FitQuestion(NamedTuple):
+    """Whether a trial fits into a budget on a device."""
+
+    trial: Trial
+    device_name: str
+    budget: Budget
+
+
+class _Wanted(NamedTuple):
+    config: TrialConfig
+    subject: Subject
 
 
 class Predictions:
-    """The predictions for trials; those that the cache lacks are begun at once, in the background."""
+    """The predictions of trials. Those missing in the cache are started at once, in the background."""
 
     def __init__(self, trials: Iterable[Trial], *, least: int = 0) -> None:
-        """Trials that certainly need less than `least` bytes are left out."""
+        """Trials that certainly need less than `least` bytes are not predicted."""
         subjects = ((trial.config, subject_of(trial)) for trial in trials)
-        wanted = {memory_id(config, subject): (config, subject) for config, subject in subjects if subject}
-        self._known: dict[str, Prediction | Bounds | str] = {
-            key: f"it needs less than {least} bytes"
-            for key, (config, subject) in wanted.items()
-            if upper_bound(config, subject) < least
+        wanted = {memory_id(config, subject): _Wanted(config, subject) for config, subject in subjects if subject}
+        self._known: dict[str, Prediction | Bounds | Refusal] = {
+            key: Refusal(f"it needs less than {least} bytes")
+            for key, one in wanted.items()
+            if upper_bound(one.config, one.subject) < least
         }
         self._verdicts: dict[str, bool | None] = {}
         self._cache = _Cache()
         kept = self._cache.read()
-        self._known |= {key: _prediction_or_reason(kept[key]) for key in wanted if key in kept}
+        self._known |= {key: _from_answer(kept[key]) for key in wanted if key in kept}
         self._asked = [key for key in wanted if key not in self._known]
         self._answers: Answers | None = None
         self._is_bounding = False
         self._undecided = wanted if len(self._asked) > MOST else {}
         if self._asked and not self._undecided:
-            configs, asked_subjects = zip(*(wanted[key] for key in self._asked), strict=True)
+            asked = [wanted[key] for key in self._asked]
             self._answers = Answers(
                 "predict",
-                [memory_config(config) for config in configs],
-                subjects=asked_subjects,
+                [memory_config(one.config) for one in asked],
+                subjects=[one.subject for one in asked],
                 on_answer=lambda index, answer: self._cache.keep(self._asked[index], answer),
             )
 
-    def bound(self, rooms: Mapping[str, tuple[str, int]]) -> None:
-        """Begins to find out which of more than MOST fit, now that it is known where to: `rooms` has for each kind of
-        device the name of the one with most memory, and the bytes that a trial may use of it.
+    def bound(self, largest: Mapping[str, LargestDevice]) -> None:
+        """Start to bound the memory of more than MOST configurations, now that the devices are known.
+
+        `largest` has the device with most memory, by kind of device.
         """
         asked = []
         for key in self._asked if self._undecided else ():
             config, subject = self._undecided[key]
-            _, room = rooms.get(config.device_type, ("", None))
-            if room is None:
-                self._known[key] = "the memory of its device is not known"
-            elif upper_bound(config, subject) <= room:
-                self._known[key] = f"it needs less than {gib(room)}"
+            if config.device_type not in largest:
+                self._known[key] = Refusal("the memory size of its device is unknown")
+            elif upper_bound(config, subject) <= largest[config.device_type].room:
+                self._known[key] = Refusal(f"it needs less than {gib(largest[config.device_type].room)}")
             else:
                 asked.append(key)
         if asked:
             self._is_bounding = True
             self._asked = asked
             chosen = [self._undecided[key] for key in asked]
-            places = [rooms[config.device_type] for config, _ in chosen]
+            devices = [largest[one.config.device_type] for one in chosen]
             self._answers = Answers(
                 "bounds",
-                [memory_config(config) for config, _ in chosen],
-                subjects=[subject for _, subject in chosen],
-                device_names=[name for name, _ in places],
-                rooms=[room for _, room in places],
+                [memory_config(one.config) for one in chosen],
+                subjects=[one.subject for one in chosen],
+                device_names=[device.name for device in devices],
+                rooms=[device.room for device in devices],
                 most=SOME,
                 on_answer=lambda index, answer: self._cache.keep(asked[index], answer),
             )
@@ -99,84 +113,90 @@ class Predictions:
 
     @property
     def asked(self) -> int:
-        """How many the process is at work on."""
+        """The number of configurations that the process works on."""
         return self._answers.count if self._answers else 0
 
-    def of(self, trial: Trial, device_name: str) -> Prediction | Bounds | str:
-        """The prediction for one of the trials there, or its bounds, or why there is neither. Waits for the process."""
+    def of(self, trial: Trial, device_name: str) -> Prediction | Bounds | Refusal:
+        """Return the prediction of one of the trials on this device, or its bounds, or why there is neither.
+
+        Waits for the process. Raises RequestError if it failed.
+        """
         subject = subject_of(trial)
         if subject is None:
-            return f"what {' and '.join(trial.workloads)} holds in memory is not predicted"
+            return Refusal(f"the memory of the workload {' and '.join(trial.workloads)} is not predicted")
         if self._answers:
             answers = (
                 self._answers.within(BOUND_SECONDS) if self._is_bounding else dict(enumerate(self._answers.wait()))
             )
             self._answers = None
-            late = f"of so many trials only some are predicted, in {BOUND_SECONDS:g} s"
+            late = Refusal(f"in a plan this large, only what {BOUND_SECONDS:g} s suffice for is predicted")
             self._known |= {
-                key: _prediction_or_reason(answers[index]) if index in answers else late
-                for index, key in enumerate(self._asked)
+                key: _from_answer(answers[index]) if index in answers else late for index, key in enumerate(self._asked)
             }
         found = self._known[memory_id(trial.config, subject)]
         return found.on(device_name) if isinstance(found, Prediction) else found
 
-    def settle(self, asked: Iterable[tuple[Trial, str, Budget]]) -> None:
-        """Has the allocator simulated, for all at once, where its order of blocks decides whether a trial fits into a
-        budget on a device of that name; `verdict` then knows.
+    def settle(self, questions: Iterable[FitQuestion]) -> None:
+        """Simulate the allocator, for all questions at once, where only that decides whether a trial fits.
+
+        `verdict` then has the results. Raises RequestError if the process failed.
         """
         if self._is_bounding:
-            return  # of so many, what is not decided runs
+            return  # in a plan this large, undecided trials run
         kept = self._cache.read()
-        open_: dict[str, tuple[TrialConfig, Subject, int, str]] = {}
-        for trial, device_name, room in asked:
-            prediction = self.of(trial, device_name)
-            if not isinstance(prediction, Prediction) or not depends_on_order(prediction, room):
+        asked: dict[str, FitQuestion] = {}
+        for question in questions:
+            prediction = self.of(question.trial, question.device_name)
+            if not isinstance(prediction, Prediction) or not depends_on_order(prediction, question.budget):
                 continue
-            subject = subject_of(trial)
-            assert subject is not None, "what has a prediction has a subject"
-            key = _verdict_key(trial, subject, device_name, room)
+            key = _verdict_key(question)
             if key in kept:
                 self._verdicts[key] = kept[key]["fits"]
             else:
-                open_[key] = (memory_config(trial.config), subject, room.bytes, device_name)
-        if open_:
-            configs, subjects, budgets, names = (list(column) for column in zip(*open_.values(), strict=True))
-            keys = list(open_)
+                asked[key] = question
+        if asked:
+            keys = list(asked)
             answers = Answers(
                 "fits",
-                configs,
-                subjects=subjects,
-                budgets=budgets,
-                device_names=names,
+                [memory_config(one.trial.config) for one in asked.values()],
+                subjects=[subject_of(one.trial) for one in asked.values()],
+                budgets=[one.budget.bytes for one in asked.values()],
+                device_names=[one.device_name for one in asked.values()],
                 on_answer=lambda index, answer: self._cache.keep(keys[index], answer),
             ).wait()
             self._verdicts |= {key: answer.get("fits") for key, answer in zip(keys, answers, strict=True)}
 
-    def verdict(self, trial: Trial, device_name: str, room: Budget) -> bool | None:
-        """Whether it fits, where `settle` was asked and the order of blocks decides; None where that is not known."""
-        subject = subject_of(trial)
-        return self._verdicts.get(_verdict_key(trial, subject, device_name, room)) if subject else None
+    def verdict(self, question: FitQuestion) -> bool | None:
+        """Return whether the trial fits, if `settle` has simulated it; None if that is not known."""
+        return self._verdicts.get(_verdict_key(question)) if subject_of(question.trial) else None
 
     def close(self) -> None:
-        """Ends the process if nobody has asked for what it finds."""
+        """End the process if its answers have not been used."""
         if self._answers:
             self._answers.close()
             self._answers = None
 
 
-def _verdict_key(trial: Trial, subject: Subject, device_name: str, room: Budget) -> str:
-    return f"{memory_id(trial.config, subject)} in {room.bytes} with {cublas_workspace(device_name)}"
+def _verdict_key(question: FitQuestion) -> str:
+    subject = subject_of(question.trial)
+    assert subject is not None, "a trial with a prediction has a subject"
+    workspace = cublas_workspace(question.device_name)
+    return f"{memory_id(question.trial.config, subject)} in {question.budget.bytes} with {workspace}"
 
 
-def _prediction_or_reason(answer: dict[str, Any]) -> Prediction | Bounds | str:
+def _from_answer(answer: Answer) -> Prediction | Bounds | Refusal:
     if answer.keys() == {"low", "high"}:
         return Bounds(**answer)
-    return answer.get("reason") or answer.get("failure") or Prediction(**answer)
+    if reason := answer.get("reason") or answer.get("failure"):
+        return Refusal(reason)
+    return Prediction(**answer)
 
 
 class _Cache:
-    """Predictions that this very code makes with this very torch, kept on disk as they come: a line each, added at the
-    end, so that what is killed keeps what it had, and two that predict at the same time keep both.
+    """Predictions made by this code with this version of torch, on disk.
+
+    Each answer is one line appended as it arrives. So a killed process keeps what it had, and two processes that
+    predict at the same time keep both.
     """
 
     def __init__(self) -> None:
@@ -186,29 +206,29 @@ class _Cache:
         self._path = cache_folder() / f"predictions-{digest.hexdigest()[:16]}.jsonl"
         self._works = True
 
-    def read(self) -> dict[str, dict[str, Any]]:
-        """What is kept, by memory_id."""
+    def read(self) -> dict[str, Answer]:
+        """Return the cached answers by memory_id, or by the key of a verdict."""
         try:
             lines = self._path.read_text().splitlines()
-        except (OSError, ValueError):  # not there, or not readable: predicted anew
+        except (OSError, ValueError):  # missing or unreadable: predict again
             return {}
         found = {}
         for line in lines:
             try:
                 key, answer = json.loads(line)
                 found[str(key)] = dict(answer)
-            except (ValueError, TypeError):  # cut short by what killed its writer
+            except (ValueError, TypeError):  # its writer was killed
                 continue
         return found
 
-    def keep(self, key: str, answer: dict[str, Any]) -> None:
+    def keep(self, key: str, answer: Answer) -> None:
         if not ({"peak", "reason", "fits"} & answer.keys()) or not self._works:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("ab", buffering=0) as file:
-                # One write, which others' do not mix with; the first line break ends what was cut short.
+                # A single write does not mix with those of others; the leading line break ends a line cut short.
                 file.write(f"\n{json.dumps([key, answer])}\n".encode())
-        except OSError as error:  # a cache that cannot be kept costs time, not results
+        except OSError as error:  # losing the cache costs time, not results
             self._works = False
-            print(f"lmsweep: predictions are not kept: {error}", file=sys.stderr)
+            print(f"lmsweep: cannot write the cache of memory predictions: {error}", file=sys.stderr)

@@ -1,14 +1,15 @@
-"""The plan: which trials of a sweep will run, and why the others will not."""
+"""Plans a sweep: decides which trials will run, and why the others will not."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from lmsweep.orchestrator.cluster.autoscaler import recall
 from lmsweep.orchestrator.cluster.nodes import Node, missing_environment
 from lmsweep.orchestrator.cluster.placement import Placement, able_nodes, place
+from lmsweep.orchestrator.cluster.refusal import Refusal
 from lmsweep.orchestrator.planning.memory_budget import budget, why_not
-from lmsweep.orchestrator.planning.memory_predictions import Predictions
+from lmsweep.orchestrator.planning.memory_predictions import FitQuestion, Predictions
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.results.environment import Fingerprint, environment_id
@@ -22,45 +23,58 @@ Action = Literal["run", "stored", "predicted_oom", "unsupported"]
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTrial:
-    """A trial and what will be done about it."""
+    """A trial, and whether it will run."""
 
+    index: int
+    """Its position in the plan."""
     trial: Trial
-    """With `action` run, the workloads that are still to be measured; else those that were asked for."""
+    """Its workloads are those still to be measured if `action` is run, else all that were requested."""
     trial_id: str
     action: Action
     reason: str | None
-    """Why it does not run."""
+    """Why it does not run; None if it does."""
     environment: Fingerprint
-    """Where it would run; the first of several."""
+    """Where it would run; the first of several environments."""
     placement: Placement | None = None
-    """What it asks Ray for; None where it does not run."""
+    """What it asks Ray for; None if it does not run."""
+
+    @property
+    def required_placement(self) -> Placement:
+        """The placement of a trial that runs."""
+        assert self.placement is not None, "a trial that runs is placed"
+        return self.placement
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
+    """A decision about every trial of a sweep."""
+
     sweep: str
+    """Its name."""
     trials: tuple[PlannedTrial, ...]
-    """In the order of the sweep file, eager before compiled."""
+    """In the order of the sweep file, eager trials before compiled ones."""
 
     @property
     def to_run(self) -> list[PlannedTrial]:
+        """The trials that will run."""
         return [planned for planned in self.trials if planned.action == "run"]
 
     def count(self, action: Action) -> int:
-        """How many trials have this action."""
+        """Return the number of trials with this action."""
         return sum(planned.action == action for planned in self.trials)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """A plan and what it was made with."""
+    """A plan, and what it was made with."""
 
     plan: Plan
     store: Store
     nodes: list[Node]
     predictions: Predictions | None
+    """None with `--no-predict`."""
     budget: str | None = None
-    """How long running it may take, where the command or the sweep says so."""
+    """The time budget of the run (30m, 2h, ...), if the command or the sweep gives one."""
 
 
 def make_plan(
@@ -72,66 +86,77 @@ def make_plan(
     fresh: bool = False,
     predictions: Predictions | None = None,
 ) -> Plan:
-    """Decides about every trial of the sweep.
+    """Decide about every trial of the sweep.
 
-    What the store holds for the environment of the node that would run it is not measured again, unless its status is
-    not final or named in `retry`, or `fresh` asks for everything anew. Without `predictions`, trials run whether they
-    fit or not.
+    A result that the store holds for the environment of a node that would run the trial is not measured again, unless
+    its status is not final or is in `retry`, or `fresh` is set. Without `predictions`, trials run whether or not they
+    fit in memory.
     """
     nodes = recall(nodes, store)
     known = {} if fresh else store.statuses()
     again = retry | {Status.PREDICTED_OOM} if predictions is None else retry
     done = {key for key, status in known.items() if Status(status).is_final and status not in again}
     placed = [trial for asked in sweep.trials for trial in _on_every_accelerator(asked, nodes)]
+    placed.sort(key=lambda trial: trial.config.compiles)  # consecutive compiled trials share a process
     decisions = _Decisions(nodes=nodes, done=done, predictions=predictions)
     decisions.settle(placed)
-    planned = [decided for trial in placed if (decided := decisions.about(trial))]
-    # Compiled trials share a process as long as they follow one another.
-    planned.sort(key=lambda one: one.trial.config.compiles)
+    planned: list[PlannedTrial] = []
+    for trial in placed:
+        if decided := decisions.about(trial, index=len(planned)):
+            planned.append(decided)
     return Plan(sweep=sweep.name, trials=tuple(planned))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Promise:
-    """That a trial will answer for a measurement."""
+    """A measurement that an earlier trial of the plan will provide. Environments are given by their ids."""
 
     by: frozenset[str]
-    """The environments, one of which will have the answer."""
+    """The environments, in one of which it will be measured."""
     within: frozenset[str] | None = None
-    """The only environments that it says anything of; None where it is an answer wherever it comes from."""
+    """The only environments for which it holds; None if it holds wherever it is measured."""
 
     def answers(self, environments: Collection[str]) -> bool:
-        """Whether it is an answer for a trial that may meet any of these."""
+        """Return whether it holds for a trial that may run in any of these environments."""
         return self.by <= set(environments) and (self.within is None or self.within >= set(environments))
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Places:
+    """Where a trial can run."""
+
+    able: list[Node] | Refusal
+    """The nodes that can hold it, or why none can."""
+    environments: dict[str, Fingerprint]
+    """Its environments there, by environment_id."""
+
+
 class _Decisions:
-    """Decides trial by trial, and remembers what has been decided."""
+    """Decides trial by trial, and remembers what earlier trials will measure."""
 
     def __init__(self, *, nodes: list[Node], done: set[tuple[str, str]], predictions: Predictions | None) -> None:
         self._nodes = nodes
         self._done = done
         self._predictions = predictions
-        self._places: dict[tuple[str, int, int], tuple[list[Node] | str, dict[str, Fingerprint]]] = {}
+        self._places: dict[tuple[str, int, int], _Places] = {}  # by device, world_size and nodes
         self._promises: dict[str, list[_Promise]] = {}  # by measurement_id
 
-    def settle(self, trials: list[Trial]) -> None:
-        """Has all the questions of what fits answered at once that take a simulation."""
+    def settle(self, trials: Sequence[Trial]) -> None:
+        """Decide for all trials at once which fit, where that takes a simulation of the allocator."""
         if self._predictions:
-            rooms = (
-                (trial, environment.device_name, room)
+            questions = (
+                FitQuestion(trial=trial, device_name=environment.device_name, budget=room)
                 for trial in trials
-                for environment in self._where(trial.config)[1].values()
+                for environment in self._where(trial.config).environments.values()
                 if (room := budget(trial.config, environment))
             )
-            self._predictions.settle(rooms)
+            self._predictions.settle(questions)
 
-    def about(self, trial: Trial) -> PlannedTrial | None:
-        """What will be done about the trial; None where trials before it, asked for under another name of the same
-        device, will do all that it asks for.
-        """
+    def about(self, trial: Trial, *, index: int) -> PlannedTrial | None:
+        """Return the decision, or None if earlier trials, under another name of the same device, measure all of it."""
         config = trial.config
-        able, environments = self._where(config)
+        places = self._where(config)
+        able, environments = places.able, places.environments
         ids = {name: measurement_id(config, name) for name in trial.workloads}
         asked = tuple(name for name in ids if not self._is_promised(ids[name], environments))
         if not asked:
@@ -144,7 +169,12 @@ class _Decisions:
 
         def planned(action: Action, reason: str | None, trial: Trial, environment: Fingerprint) -> PlannedTrial:
             return PlannedTrial(
-                trial=trial, trial_id=trial_id(config), action=action, reason=reason, environment=environment
+                index=index,
+                trial=trial,
+                trial_id=trial_id(config),
+                action=action,
+                reason=reason,
+                environment=environment,
             )
 
         first = next(iter(environments.values()))
@@ -158,11 +188,11 @@ class _Decisions:
         promise(measured_on, environments)
         if not left:
             there = measured_on[trial.workloads[0]]
-            words = able if isinstance(able, str) else f"already measured on {there.device_name}"
+            words = able.reason if isinstance(able, Refusal) else f"already measured on {there.device_name}"
             return planned("stored", words, trial, there)
-        if isinstance(able, str):
+        if isinstance(able, Refusal):
             promise(left, environments)
-            return planned("unsupported", able, trial, first)
+            return planned("unsupported", able.reason, trial, first)
         rest = replace(trial, workloads=left)
         reasons = self._why_not(rest, environments)
         fits = [node for node in able if reasons[environment_id(node.environments[config.device_type])] is None]
@@ -173,41 +203,38 @@ class _Decisions:
         found = planned("run", None, rest, fits[0].environments[config.device_type])
         return replace(found, placement=place(config, fits, self._nodes))
 
-    def _where(self, config: TrialConfig) -> tuple[list[Node] | str, dict[str, Fingerprint]]:
-        """The nodes that can hold the trial, or why none can, and what it would meet there."""
+    def _where(self, config: TrialConfig) -> _Places:
         key = (config.device, config.world_size, config.nodes)
         if key not in self._places:
             able = able_nodes(config, self._nodes)
-            if isinstance(able, str):
+            if isinstance(able, Refusal):
                 there = [missing_environment(config, self._nodes)]
             else:
                 there = [node.environments[config.device_type] for node in able]
-            self._places[key] = able, {environment_id(one): one for one in there}
+            environments = {environment_id(one): one for one in there}
+            self._places[key] = _Places(able=able, environments=environments)
         return self._places[key]
 
     def _is_promised(self, measurement: str, environments: Collection[str]) -> bool:
-        """Whether a trial before this one answers for it."""
+        """Return whether an earlier trial will measure it."""
         return any(promise.answers(environments) for promise in self._promises.get(measurement, ()))
 
     def _why_not(self, trial: Trial, environments: dict[str, Fingerprint]) -> dict[str, str | None]:
-        """For each environment why the trial does not fit there, or None."""
+        """Return, by environment, why the trial does not fit there, or None if it does."""
         return {key: self._why_not_in(trial, environment) for key, environment in environments.items()}
 
     def _why_not_in(self, trial: Trial, environment: Fingerprint) -> str | None:
         prediction = self._predictions.of(trial, environment.device_name) if self._predictions else None
         room = budget(trial.config, environment)
-        if not (self._predictions and room) or isinstance(prediction, str | None):
+        if not (self._predictions and room) or isinstance(prediction, Refusal | None):
             return None
-        verdict = (
-            self._predictions.verdict(trial, environment.device_name, room)
-            if isinstance(prediction, Prediction)
-            else None
-        )
+        question = FitQuestion(trial=trial, device_name=environment.device_name, budget=room)
+        verdict = self._predictions.verdict(question) if isinstance(prediction, Prediction) else None
         return why_not(prediction, room, verdict)
 
 
 def _on_every_accelerator(trial: Trial, nodes: list[Node]) -> list[Trial]:
-    """One trial per accelerator type for ``cuda:*``, else the trial itself."""
+    """Return one trial per accelerator type for ``cuda:*``, else the trial itself."""
     if trial.config.device != "cuda:*":
         return [trial]
     types = sorted({node.accelerator_type for node in nodes if node.accelerator_type})

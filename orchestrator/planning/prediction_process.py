@@ -1,5 +1,6 @@
-"""The answers of `lmsweep.trials.prediction.predict`, a process that may import torch, to a question; they come one by
-one.
+"""Asks the prediction process, `lmsweep.trials.prediction.predict`, and collects its answers as they arrive.
+
+A process of its own, because predictions need torch and the orchestrator does without.
 """
 
 import json
@@ -9,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from threading import Event, Thread
-from typing import Any
+from typing import Any, Literal
 
 from lmsweep.orchestrator.terminal import format_seconds, say
 from lmsweep.trials.machine.interpreter import command, environment
@@ -18,24 +19,32 @@ from lmsweep.trials.machine.scratch import temporary_folder
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 
 SAY_EVERY = 10.0
-"""Seconds between two words on how far it is, while it is waited for."""
+"""Seconds between two messages about progress while a caller waits."""
+
+Question = Literal["predict", "bounds", "frontier", "fits"]
+
+Answer = dict[str, Any]
+"""A JSON object; its keys depend on the question."""
 
 
 class Answers:
-    """Those to a question about some configurations, from a process that is begun at once."""
+    """The answers to one question about several configurations, from a process that starts at once."""
 
     def __init__(
         self,
-        question: str,
+        question: Question,
         configs: list[TrialConfig],
         *,
-        on_answer: Callable[[int, Any], None] = lambda index, answer: None,
-        **options: Any,
+        on_answer: Callable[[int, Answer], None] = lambda index, answer: None,
+        **options: object,
     ) -> None:
-        """`on_answer` hears of each as it comes, by its index in `configs`, in a thread of its own."""
+        """`on_answer` is called with each answer and the index of its configuration, in a thread of its own.
+
+        `options` are further parts of the question, as JSON: lists have one item per configuration.
+        """
         self.count = len(configs)
-        """How many there will be."""
-        self._found: dict[int, Any] = {}
+        """The number of configurations."""
+        self._found: dict[int, Answer] = {}
         self._on_answer = on_answer
         self._began = time.monotonic()
         self._over = Event()
@@ -43,8 +52,8 @@ class Answers:
         asked = {"question": question, "configs": [vars(one) for one in configs], **options}
         request.write(json.dumps(asked).encode())
         request.seek(0)
-        # In a group of its own that ends with this process, and without a GPU, which no prediction needs: a driver that
-        # was initialised could not be used by the processes that it forks.
+        # In a process group of its own, which ends with this process. Without a GPU: no prediction needs one, and
+        # processes forked after CUDA has been initialized could not use it.
         self._process = subprocess.Popen(
             command("lmsweep.trials.prediction.predict", str(os.getpid())),
             stdin=request,
@@ -55,19 +64,21 @@ class Answers:
         self._reader = Thread(target=self._read, name="answers", daemon=True)
         self._reader.start()
 
-    def wait(self) -> list[Any]:
-        """All of them, in the order of the configurations; says now and then how far it is. Raises RequestError where
-        the process failed.
+    def wait(self) -> list[Answer]:
+        """Return all answers in the order of the configurations, and report progress while waiting.
+
+        Raises RequestError if the process failed.
         """
         while not self._over.wait(SAY_EVERY):
-            say(self._how_far(), error=True)
+            say(self._progress(), error=True)
         if self._process.wait() or len(self._found) < self.count:
-            raise RequestError("memory could not be predicted (see above); --no-predict goes without")
+            raise RequestError("predicting memory failed (see above); --no-predict runs without predictions")
         return [self._found[index] for index in range(self.count)]
 
-    def within(self, seconds: float) -> dict[int, Any]:
-        """Those that there are this long after the process was begun, by index; then the process is ended. Raises
-        RequestError where it failed before.
+    def within(self, seconds: float) -> dict[int, Answer]:
+        """Return the answers that arrive within this time of the start, by index; then end the process.
+
+        Raises RequestError if the process failed before.
         """
         left = seconds - (time.monotonic() - self._began)
         if self._over.wait(max(left, 0.0)):
@@ -76,8 +87,8 @@ class Answers:
         return dict(self._found)
 
     def close(self) -> None:
-        """Ends the process, whatever it has yet to answer."""
-        kill_group(self._process.pid)  # those that it has started would hold its output open
+        """End the process, even if answers are missing."""
+        kill_group(self._process.pid)  # its children, too: they hold its output open
         self._reader.join()
         self._process.wait()
 
@@ -85,16 +96,16 @@ class Answers:
         assert self._process.stdout is not None, "it is a pipe"
         with self._process.stdout as lines:
             for line in lines:
-                if line.endswith(b"\n"):  # else it was killed while it wrote
+                if line.endswith(b"\n"):  # else the process was killed while it wrote
                     index, answer = json.loads(line)
                     self._found[index] = answer
                     self._on_answer(index, answer)
         self._over.set()
 
-    def _how_far(self) -> str:
+    def _progress(self) -> str:
         done = len(self._found)
-        words = f"predicted {done} of {self.count}"
+        words = f"predicted the memory of {done} of {self.count} configurations"
         if not done:
             return words
         left = (time.monotonic() - self._began) * (self.count - done) / done
-        return f"{words}, about {format_seconds(left)} to go"
+        return f"{words}, about {format_seconds(left)} left"

@@ -1,5 +1,6 @@
-"""The order in which trials run: early the first of every kind, so that what is wrong is seen early; then long ones
-before short ones, so that no device works alone at the end.
+"""Orders the trials of a run: one of each kind first, then long ones before short ones.
+
+So mistakes show early, and no device is left running alone at the end.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -8,25 +9,27 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
 
 LONG_SECONDS = 600.0
-"""Trials that take longer in all do not keep the first compiled ones waiting, though the compiler is then loaded twice.
-"""
+"""If the eager trials take longer than this in total, the first compiled ones run before them, though the compiler is
+then loaded twice."""
 
 
 def in_order(
     trials: Sequence[PlannedTrial], estimates: Mapping[int, Estimate], *, budgeted: bool = False
 ) -> list[PlannedTrial]:
-    """The trials in the order in which they are handed out. Compiled ones share a process while they follow one
-    another, so they come last together. Where the time is given, short ones come first: most of them fit into it.
+    """Return the trials in the order in which they run. `estimates` are by the trials' index in the plan.
+
+    Consecutive compiled trials share a process, so they come together, last. With a time budget (`budgeted`), short
+    trials come first: most of them fit.
     """
 
     def seconds(planned: PlannedTrial) -> float:
-        return estimates[id(planned)].seconds
+        return estimates[planned.index].seconds
 
     if budgeted:
         return sorted(trials, key=lambda one: (one.trial.config.compiles, seconds(one)))
     eager, compiled = ([one for one in trials if one.trial.config.compiles == which] for which in (False, True))
-    parts = [_split(part, seconds) for part in (eager, compiled)]
-    (first_eager, other_eager), (first_compiled, other_compiled) = parts
+    first_eager, other_eager = _split(eager, seconds)
+    first_compiled, other_compiled = _split(compiled, seconds)
     if sum(map(seconds, other_eager)) > LONG_SECONDS:
         return [*first_eager, *first_compiled, *other_eager, *other_compiled]
     return [*first_eager, *other_eager, *first_compiled, *other_compiled]
@@ -35,16 +38,16 @@ def in_order(
 def _split(
     trials: Sequence[PlannedTrial], seconds: Callable[[PlannedTrial], float]
 ) -> tuple[list[PlannedTrial], list[PlannedTrial]]:
-    """The shortest of every kind, and the others, longest first."""
+    """Return the shortest trial of each kind, and the others, longest first."""
     firsts: dict[tuple[object, ...], PlannedTrial] = {}
     for planned in sorted(trials, key=seconds):
         firsts.setdefault(_kind(planned), planned)
-    chosen = {id(planned) for planned in firsts.values()}
-    return list(firsts.values()), sorted((one for one in trials if id(one) not in chosen), key=seconds, reverse=True)
+    chosen = {planned.index for planned in firsts.values()}
+    return list(firsts.values()), sorted((one for one in trials if one.index not in chosen), key=seconds, reverse=True)
 
 
 def _kind(planned: PlannedTrial) -> tuple[object, ...]:
-    """What trials of one kind have in common: all but the size of the work."""
+    """Return what trials of one kind have in common: everything but the size of the work."""
     config = planned.trial.config
     words = (config.device, config.precision, config.compile, config.attention, config.ddp)
     return planned.trial.workloads, *words

@@ -1,10 +1,10 @@
-"""How long a trial will take: as long as it took before, or as the model says, corrected by other results."""
+"""Estimates how long a trial will take: from its earlier results, or from the time model corrected by other results."""
 
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,73 +19,79 @@ from lmsweep.trials.spec.workloads import workloads
 from lmsweep.trials.store.store import Store
 
 SETUP_SECONDS = {False: 0.85, True: 0.9}
-"""A process and a model in it; whether it compiles -> seconds, where the compiler's cache holds its graph."""
+"""Whether a trial compiles -> seconds to start its process and build its model, with its graph in the compile cache."""
 
 NEWEST = 500
-"""Results by which a device is judged."""
+"""Number of the newest results from which a device's speed is derived."""
 
 _KEYS = ("device_name", "measurement_id", "attempt_id", "workload")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """How long a trial will take, from its request to its rows."""
+    """Estimated time of a trial, from its request to its rows."""
 
     seconds: float
-    """Where there is a reason, only good for comparing trials of one device."""
+    """If `reason` is set, only good for comparing trials on one device."""
     iterating: float
-    """Those of them in which it iterates; the others are overhead: its process, set-up, compilation, delivery."""
+    """The part of `seconds` spent in iterations. The rest is overhead: process start, set-up, compilation, transfer."""
     reason: str | None
-    """Why it cannot be known; None where it is."""
+    """Why the time is unknown; None if it is known."""
     is_new: bool
-    """Whether no result of it is known on its device: what it compiles will be in no cache."""
+    """Whether the store has no result of it on its device, so that its graph is in no compile cache."""
     is_modelled: bool
-    """Whether nothing like it has been measured on its device."""
+    """Whether it rests on the time model alone, as nothing similar was measured on its device."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judgement:
-    """What results say of a workload on a device."""
+class DeviceSpeed:
+    """How fast a device runs a workload, from results."""
 
     overhead: float
     """Median seconds of set-up and compilation."""
     slowness: float
-    """Median of the seconds of all iterations, over what the model says."""
+    """Median of measured over modelled seconds of all iterations."""
+
+
+class _Times(NamedTuple):
+    overhead: float
+    """Seconds of set-up and compilation."""
+    iterating: float
+    """Seconds of iterations."""
 
 
 class Estimates:
-    """Estimates by what a store holds."""
+    """Estimates trials from the results in a store."""
 
     def __init__(self, store: Store) -> None:
-        # (device_name, measurement_id) -> seconds of overhead and of iterations.
-        self._measured: dict[tuple[str, str], tuple[float, float]] = {}
-        self._judgements: dict[tuple[str, str, bool], Judgement] = {}
+        self._measured: dict[tuple[str, str], _Times] = {}  # by device_name and measurement_id
+        self._speeds: dict[tuple[str, str, bool], DeviceSpeed] = {}  # by device_name, workload and whether it compiles
         if store.exists():
             columns = [*_KEYS, "started_at", "status", "phase", "unit", "metric", "samples", *CONFIG_FIELDS]
             self._learn(store.read(columns=columns)[0])
 
     def of(self, planned: PlannedTrial) -> Estimate:
-        """The estimate of a trial of the plan."""
+        """Return the estimate of a trial."""
         config, environment = planned.trial.config, planned.environment
         datasheet = datasheet_of(environment)
         overhead, iterating, known, is_new, is_modelled = 0.0, 0.0, True, True, False
         for name in planned.trial.workloads:
             measured = self._measured.get((environment.device_name, measurement_id(config, name)))
-            judgement = self._judgements.get((environment.device_name, name, config.compiles))
+            speed = self._speeds.get((environment.device_name, name, config.compiles))
             if measured is not None:
                 is_new = False
-                overhead += measured[0]
-                iterating += measured[1]
+                overhead += measured.overhead
+                iterating += measured.iterating
                 continue
             modelled = iterations_seconds(config, workloads()[name], datasheet or NOMINAL[config.device_type])
-            if judgement:
-                overhead += judgement.overhead
-                iterating += modelled * judgement.slowness
+            if speed:
+                overhead += speed.overhead
+                iterating += modelled * speed.slowness
             else:
                 is_modelled, known = True, known and datasheet is not None
                 overhead += SETUP_SECONDS[config.compiles]
                 iterating += modelled
-        words = f"the speed of {environment.device_name} is not known before something is measured on it"
+        words = f"the speed of {environment.device_name} is unknown until something has been measured on it"
         seconds = min(overhead + iterating, config.timeout_seconds)
         return Estimate(
             seconds=seconds,
@@ -112,19 +118,19 @@ class Estimates:
             device_name, measurement, _, workload = ended_key
             overhead = parts.get("setup_time", 0.0) + parts.get("compile_time", 0.0)
             iterating = sum(parts.get(f"{what}_time", 0.0) for what in ("warmup", "measured", "profiled"))
-            self._measured.setdefault((device_name, measurement), (overhead, iterating))
-            if age < NEWEST and workload in workloads():  # a package that added it may be gone
+            self._measured.setdefault((device_name, measurement), _Times(overhead, iterating))
+            if age < NEWEST and workload in workloads():  # unless the package that defined it is not installed
                 config = _config(table.slice(last_row[ended_key], 1).select(list(CONFIG_FIELDS)).to_pylist()[0])
                 device = find_device(device_name) or NOMINAL[config.device_type]
                 modelled = iterations_seconds(config, workloads()[workload], device)
                 seen[device_name, workload, config.compiles].append((overhead, iterating / modelled if modelled else 1))
         for kind, found in seen.items():
             overhead, slowness = (statistics.median(values) for values in zip(*found, strict=True))
-            self._judgements[kind] = Judgement(overhead=overhead, slowness=slowness)
+            self._speeds[kind] = DeviceSpeed(overhead=overhead, slowness=slowness)
 
 
 def _config(row: Mapping[str, Any]) -> TrialConfig:
-    """The configuration that a row of the store holds; what an older one lacks has its default."""
+    """Return the configuration in a row of the store. A field that an older row lacks has its default."""
     found: dict[str, Any] = {}
     for name, value in row.items():
         if name in AUTO_FIELDS:

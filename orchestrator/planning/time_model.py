@@ -1,8 +1,8 @@
-"""How long an iteration should take, from FLOPs and bytes, and how long its graph takes to compile.
+"""Models how long an iteration takes, from FLOPs and bytes, and how long its graph takes to compile.
 
-An iteration takes as long as the device computes and moves bytes, or as long as the host launches, whichever is longer.
-The constants are of runs on one NVIDIA H200 with 16 cores (docs/performance.md); on other devices they are a first
-guess, which results correct (`lmsweep.orchestrator.planning.time_estimate`).
+An iteration takes as long as the device computes and moves bytes, or as long as the host launches kernels, whichever
+is longer. The constants were fitted to one NVIDIA H200 with 16 cores (docs/performance.md). On other devices they are
+a first guess, which measured results correct (`lmsweep.orchestrator.planning.time_estimate`).
 """
 
 from dataclasses import replace
@@ -14,17 +14,18 @@ from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.workloads import Workload
 
 SHARE_OF_PEAK = 0.4
-"""Of a datasheet's FLOP/s, what the products of a step reach."""
+"""Share of a datasheet's FLOP/s that the matrix products of a step reach."""
 TRAFFIC = {False: 4, True: 2}
-"""Whether it is compiled -> how often each byte that is kept for backward moves."""
+"""Whether the step is compiled -> how often each byte saved for backward is moved."""
 LAUNCH_SECONDS = {False: 0.65e-3, True: 0.3e-3}
-"""Whether it is compiled -> seconds in which a host launches the forward pass of one layer; backward takes two."""
+"""Whether the step is compiled -> seconds in which the host launches one layer's forward pass; backward takes twice
+as long."""
 GRAPH_SECONDS = {"none": (6.0, 0.0), "block": (12.0, 0.0), "model": (6.0, 1.8)}
-"""What is compiled -> seconds of one core for its graph, and for each layer in it; none is FlexAttention alone."""
+"""What is compiled -> seconds on one core per graph, and per layer in it; `none` compiles FlexAttention alone."""
 
 AUTO_WARMUP_STEPS = 10
 AUTO_MEASURE_STEPS = 60
-"""Iterations that `auto` usually takes."""
+"""Typical number of iterations with `auto`."""
 
 _A100 = next(device for device in DEVICES if device.name == "A100 SXM 80GB")
 NOMINAL = {
@@ -32,17 +33,17 @@ NOMINAL = {
     "mps": _A100,
     "cpu": replace(_A100, name="CPU", bytes_per_second=2e10, fp32=1e11, tf32=1e11, bf16=1e11, fp16=1e11),
 }
-"""Kind of device -> what stands in for one without a datasheet, where only the proportions of trials matter."""
+"""Kind of device -> stand-in for a device without a datasheet: good only for comparing trials with one another."""
 
 
 def datasheet_of(environment: Fingerprint) -> Device | None:
-    """The row of the device that a trial would run on, also where it is only planned for by the row's own name."""
+    """Return the datasheet of a device, if there is one. A device given by `--for` has the exact name in the table."""
     found = find_device(environment.device_name, environment.device_memory)
     return found or device_named(environment.device_name)
 
 
 def iterations_seconds(config: TrialConfig, workload: Workload, device: Device) -> float:
-    """Seconds of all the iterations of a workload."""
+    """Return the seconds of all iterations of a workload, warm-up included."""
     once = _attention_seconds(config, device) if workload.holds == "attention" else _step_seconds(config, device)
     if workload.iterations is not None:
         return max(workload.iterations * once, workload.least_seconds)
@@ -55,7 +56,7 @@ def iterations_seconds(config: TrialConfig, workload: Workload, device: Device) 
 
 
 def graph_seconds(config: TrialConfig) -> float:
-    """Seconds that one core takes to compile what the trial runs."""
+    """Return the seconds that one core takes to compile the trial's graph; 0 if it compiles nothing."""
     if not config.compiles:
         return 0.0
     fixed, per_layer = GRAPH_SECONDS[config.compile]

@@ -1,21 +1,26 @@
-"""A plan carried out: Ray Tune, the workers, progress, rows on their way to the store.
+"""Carries out a plan: Ray Tune, the workers, progress, and rows on their way to the store.
 
-    run.py            the whole of a run: order, launch, collect, account for the time
-    tune_runner.py    hands the plan's trials to Ray Tune
-    worker.py         the actor's side: holds a device, never touches it
-    multi_node.py     the workers of a trial on several nodes
-    admission.py      which trials may still begin, by `--budget` and by Ctrl-C
-    store_writer.py   rows on their way to the store
-    eta.py, progress.py   the time left, and the bar that shows it
-    other_runs.py     other lmsweep runs on this machine
+    run.py                a whole run: order, launch, collect, account for the time
+    tune_runner.py        assembles Ray Tune and runs the plan's trials through it
+    trial_queue.py        hands out trials: Tune's searcher and scheduler
+    result_collector.py   takes each trial's rows from Tune as it ends
+    supervisor.py         the Ray actor of one slot, and the resources of a trial
+    not_pickled.py        keeps these objects out of Tune's pickles
+    multi_node.py         the workers of a trial on several nodes
+    worker.py             runs trials on a node: reserves the device, never uses it
+    admission.py          which trials may still begin, given `--budget` and Ctrl-C
+    store_writer.py       writes rows to the store in the background
+    eta.py                the estimated time left
+    progress.py           the progress bar and the line for each trial
+    out_of_memory.py      an out-of-memory error in one line
+    other_runs.py         other lmsweep runs on this machine
 
-Tune's own loggers, snapshots and sorting cost more than a short trial. So the runner hands out indices into the
-plan, gives a free actor to the first trial that waits for one like it, keeps actors, and writes no checkpoints.
-Every result is taken out of Tune's hands at once, because Tune would keep them all in memory. What Tune pickles
-with each trial (the trainable, the function that names its resources) must not hold the plan: 10 000 trials would
-unpickle it 10 000 times.
+Tune's own loggers, snapshots and sorting cost more than a short trial. So the runner hands out positions in the run's
+order, gives a free actor to the first waiting trial that can use it, reuses actors, and writes no checkpoints. Every
+result is removed from Tune at once, because Tune would keep all of them in memory. What Tune pickles with each trial
+(the trainable, and the function that names its resources) must not hold the plan: otherwise each of 10 000 trials
+would unpickle all 10 000.
 
-A thread waits for the disk, so the next trial runs while the rows of the last are synced. Another sends rows where
-the store is elsewhere: it may wait minutes for an answer, and no row waits with it to become durable on this
-machine.
+One thread waits for the disk, so that the next trial runs while the rows of the last are synced. A second thread sends
+rows to a remote store. It may wait for minutes, and no row waits for it to become durable on this machine.
 """

@@ -1,4 +1,4 @@
-"""The gate: which trials may still begin, by the time that a run may take and by whether it was interrupted."""
+"""Decides which trials may still begin, given the run's time budget and Ctrl-C."""
 
 import signal
 import time
@@ -8,17 +8,18 @@ from types import FrameType
 from typing import Any, Self
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
-from lmsweep.orchestrator.running.eta import Pace
+from lmsweep.orchestrator.running.eta import Eta
 
 
 class Gate:
-    """Lets trials begin until Ctrl-C closes it; a second one raises KeyboardInterrupt. One thread asks, another tells
-    what has ended.
+    """Admits trials until Ctrl-C closes it; a second Ctrl-C raises KeyboardInterrupt.
+
+    One thread asks for admission while another reports which trials have ended.
     """
 
-    def __init__(self, pace: Pace, *, until: float | None, on_close: Callable[[], None]) -> None:
-        """`until` is the time.monotonic() by which all is to have ended; None for whenever that is."""
-        self._pace = pace
+    def __init__(self, eta: Eta, *, until: float | None, on_close: Callable[[], None]) -> None:
+        """`until` is the time.monotonic() by which all trials must have ended; None for no limit."""
+        self._eta = eta
         self._until = until
         self._on_close = on_close
         self._lock = Lock()
@@ -26,38 +27,38 @@ class Gate:
         self.closed = False
         """Whether Ctrl-C was pressed."""
         self.kept_out: list[PlannedTrial] = []
-        """Trials for which there was no time."""
+        """Trials that did not fit into the time budget."""
 
     @property
     def is_timed(self) -> bool:
-        """Whether the run may take only so long."""
+        """Whether the run has a time budget."""
         return self._until is not None
 
     def admits(self, planned: PlannedTrial) -> bool:
-        """Whether the trial may begin; one that may is taken to do so."""
+        """Return whether the trial may begin. An admitted trial counts as begun."""
         if self.closed:
             return False
         with self._lock:
             if self._until is not None:
                 before = [one for one in self._begun.values() if one.placement == planned.placement]
                 slots = planned.placement.slots if planned.placement else 1
-                ahead = sum(map(self._pace.expected, before)) / slots
-                if time.monotonic() + ahead + self._pace.expected(planned) > self._until:
+                ahead = sum(map(self._eta.expected, before)) / slots
+                if time.monotonic() + ahead + self._eta.expected(planned) > self._until:
                     self.kept_out.append(planned)
                     return False
-            self._begun[id(planned)] = planned
+            self._begun[planned.index] = planned
         return True
 
     def keeps_all_out(self, trials: Sequence[PlannedTrial]) -> bool:
-        """Whether there is no time left for any of the trials; if so, all count as kept out."""
-        if self._until is None or time.monotonic() + min(map(self._pace.expected, trials)) <= self._until:
+        """Return whether not even the shortest of the trials fits; if so, all of them count as kept out."""
+        if self._until is None or time.monotonic() + min(map(self._eta.expected, trials)) <= self._until:
             return False
         self.kept_out += trials
         return True
 
     def ended(self, planned: PlannedTrial) -> None:
         with self._lock:
-            self._begun.pop(id(planned), None)
+            self._begun.pop(planned.index, None)
 
     def __enter__(self) -> Self:
         self._before: Any = signal.signal(signal.SIGINT, self._interrupted)

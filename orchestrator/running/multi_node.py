@@ -1,14 +1,15 @@
-"""Crew: the workers of a trial's nodes. The one that Tune placed leads, and has an actor on each of the other nodes.
+"""Runs a trial on several nodes: the actor that Tune placed leads, and starts one actor on each of the other nodes.
 
-The nodes share nothing but the network: their ranks meet at an address of the leader's.
+The nodes share nothing but the network. Their ranks rendezvous at an address of the leader.
 """
 
 import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
+from lmsweep.orchestrator.cluster.live_nodes import live_nodes
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.worker import Worker
 from lmsweep.trials.distributed.ranks import FAREWELL_SECONDS, Part, parts_of
@@ -18,35 +19,35 @@ from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.workloads import workloads
 
 START_SECONDS = 60.0
-"""How long an actor may take to start: where its node has gone it never will."""
+"""How long an actor may take to start. If its node is gone, it never starts."""
 BLAME_SECONDS = 5.0
-"""How long the other nodes have, when ranks have failed on one, to say what they know of it."""
+"""When ranks fail on one node, how long the other nodes have to report what they saw."""
 
 
 class Crew:
-    """Belongs to one placement group, for as long as trials that ask for the same follow one another there."""
+    """The workers of one placement group, reused while successive trials need the same resources."""
 
     def __init__(self, trials: Sequence[PlannedTrial]) -> None:
         self._trials = trials
         self._leader = worker_here(trials)
         self._members: dict[int, Any] = {}
-        """The other actors by the index of their bundle."""
+        """The actor of each other node, by the index of its bundle. Ray's actor handles are untyped."""
 
-    def run(self, index: int) -> list[Row]:
-        """The rows of the plan's trial of this index."""
-        config = self._trials[index].trial.config
-        return self._run_together(index) if config.nodes > 1 else self._leader.run(index)
+    def run(self, position: int) -> list[Row]:
+        """Return the rows of the trial at this position in the order of the run."""
+        config = self._trials[position].trial.config
+        return self._run_together(position) if config.nodes > 1 else self._leader.run(position)
 
     def close(self) -> None:
-        """Ends all workers."""
+        """End all workers."""
         for node in list(self._members):
             self._dismiss(node)
         self._leader.close()
 
-    def _run_together(self, index: int) -> list[Row]:
+    def _run_together(self, position: int) -> list[Row]:
         import ray
 
-        planned = self._trials[index]
+        planned = self._trials[position]
         attempt = Attempt.begin(planned.trial)
         host = ray.util.get_node_ip_address()
         mine, *others = parts_of(planned.trial.config, host, free_port(host))
@@ -55,7 +56,7 @@ class Crew:
         failed_at: float | None = None
 
         def collect(seconds: float) -> None:
-            """Takes the answers that come within this time."""
+            """Take the answers that arrive within this time."""
             nonlocal failed_at
             ready, _ = ray.wait(list(running), num_returns=len(running), timeout=seconds) if running else ([], [])
             for reference in ready:
@@ -81,26 +82,26 @@ class Crew:
 
         for node, part in enumerate(others, start=1):
             try:
-                running[self._member(node).run.remote(index, part)] = node
+                running[self._member(node).run.remote(position, part)] = node
             except ray.exceptions.RayError as error:
                 answers[node] = [lost(node, error)]
                 break
         else:
-            answers[0] = self._leader.run(index, part=mine, in_vain=in_vain)
-        all_well = not any(map(failure_of, answers.values()))
-        collect(FAREWELL_SECONDS if all_well else BLAME_SECONDS)
+            answers[0] = self._leader.run(position, part=mine, in_vain=in_vain)
+        succeeded = not any(map(failure_of, answers.values()))
+        collect(FAREWELL_SECONDS if succeeded else BLAME_SECONDS)
         for node in running.values():
             self._dismiss(node)
         return _as_one(planned, attempt, answers)
 
     def _member(self, node: int) -> Any:
-        """The actor in this bundle, started where there is none. Raises RayError where that is not possible."""
+        """Return the actor of this bundle, and start it if there is none. Raises RayError if it cannot start."""
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         if node not in self._members:
             group = ray.util.get_current_placement_group()
-            assert group, "Tune placed this actor in one"
+            assert group, "Tune starts every actor in a placement group"
             bundle = group.bundle_specs[node]
             member: Any = ray.remote(_Member).options(
                 num_cpus=bundle["CPU"],
@@ -112,7 +113,7 @@ class Crew:
         return self._members[node]
 
     def _dismiss(self, node: int) -> None:
-        """Kills the actor, and with it all that it started."""
+        """Kill the actor and every process that it started."""
         import ray
 
         if member := self._members.pop(node, None):
@@ -121,52 +122,58 @@ class Crew:
 
 
 class _Member:
-    """The actor on a node that does not lead."""
+    """The actor on a node other than the leader's."""
 
     def __init__(self, trials: Sequence[PlannedTrial]) -> None:
         self._worker = worker_here(trials)
 
     def has_started(self) -> None:
-        """Answers once it has."""
+        """Return once the actor has started."""
 
-    def run(self, index: int, part: Part) -> list[Row]:
-        return self._worker.run(index, part=part)
+    def run(self, position: int, part: Part) -> list[Row]:
+        return self._worker.run(position, part=part)
 
 
 def worker_here(trials: Sequence[PlannedTrial]) -> Worker:
-    """A worker with the GPUs that Ray has given to this actor."""
+    """Return a worker with the GPUs that Ray assigned to this actor."""
     import ray
 
     context = ray.get_runtime_context()
-    here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
+    here = next(node for node in live_nodes() if node.node_id == context.get_node_id())
     return Worker(
         trials,
         gpu_ids=context.get_accelerator_ids().get("GPU", []),
-        gpus_on_node=int(here["Resources"].get("GPU", 0)),
+        gpus_on_node=int(here.resources.get("GPU", 0)),
     )
 
 
 def free_port(host: str) -> int:
-    """A TCP port at this address of ours that nobody listens on; rank 0 takes it a moment later."""
+    """Return a free TCP port at this address of our own; rank 0 binds it a moment later."""
     with socket.create_server((host, 0)) as probe:
         return int(probe.getsockname()[1])
 
 
 def failure_of(rows: list[Row]) -> Record | None:
-    """What became of a node's ranks, if not all is well; workloads of one process are none of their business."""
+    """Return the first row of a node's ranks that failed, if any. Workloads without ranks do not count."""
     records = [row for row in rows if isinstance(row, Record) and workloads()[row.workload].has_ranks]
     return next((row for row in records if row.status != Status.OK), None)
 
 
+class _Failed(NamedTuple):
+    node: int
+    row: Record
+
+
 def _as_one(planned: PlannedTrial, attempt: Attempt, answers: dict[int, list[Row]]) -> list[Row]:
-    """The leader's rows; where ranks have failed, what each node says of it, the cause last: a rank that loses another
-    finds an error, so any other status is the cause.
+    """Return the leader's rows. If ranks failed, return what each node reports, with the cause last.
+
+    A rank that loses its peer reports an error, so any other status is the cause.
     """
-    failed = [(node, row) for node, rows in answers.items() if (row := failure_of(rows))]
+    failed = [_Failed(node, row) for node, rows in answers.items() if (row := failure_of(rows))]
     if not failed:
         return answers[0]
-    failed.sort(key=lambda one: (one[1].status != Status.ERROR, one[0]))
-    cause = failed[-1][1]
+    failed.sort(key=lambda one: (one.row.status != Status.ERROR, one.node))
+    cause = failed[-1].row
     of_all = len({row.error for _, row in failed}) == 1 and len(failed) == planned.trial.config.nodes
     words = cause.error or "" if of_all else "\n".join(f"node {node}: {row.error}" for node, row in failed)
     kept = [row for row in answers.get(0, []) if isinstance(row, Record) and not workloads()[row.workload].has_ranks]

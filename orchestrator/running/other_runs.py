@@ -1,4 +1,4 @@
-"""Neighbours: other lmsweep runs on this machine, which measure on the same cores."""
+"""Finds other lmsweep runs on this machine, which compete for the same cores."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -7,9 +7,9 @@ import psutil
 
 
 def other_runs() -> list[int]:
-    """Process numbers of the `lmsweep run`s of this machine, whoever started them, but this one's own."""
+    """Return the process ids of all other `lmsweep run` commands on this machine, of any user."""
     me = psutil.Process()
-    own = {me.pid, *(one.pid for one in me.parents())}  # `timeout 1h lmsweep run` is no other run
+    own = {me.pid, *(one.pid for one in me.parents())}  # `timeout 1h lmsweep run` is this run, too
     runs = [
         one.info
         for one in psutil.process_iter(["pid", "ppid", "cmdline"])
@@ -19,17 +19,15 @@ def other_runs() -> list[int]:
     return sorted(run["pid"] for run in runs if run["pid"] not in started)
 
 
-def words_about(runs: list[int]) -> str:
-    """What `run` says of them."""
+def warning_about(runs: list[int]) -> str:
+    """Return the warning that `run` prints about these process ids."""
     who = ", ".join(map(str, runs))
     what = f"another lmsweep run (process {who}) is" if len(runs) == 1 else f"other lmsweep runs (processes {who}) are"
-    return (
-        f"{what} at work on this machine: each makes the other's times longer. Results say so by busy_host, shared_gpu"
-    )
+    return f"{what} active on this machine and may slow this one down; look for the flags busy_host and shared_gpu"
 
 
 def _is_run(arguments: list[str]) -> bool:
-    """Whether the command line starts a run, as an installed command or as a module."""
+    """Return whether the command line starts a run, as an installed command or as a module."""
     names = [Path(argument).name for argument in arguments]
     return any(
         (name, verb) in {("lmsweep", "run"), ("lmsweep.orchestrator.cli", "run")} for name, verb in pairwise(names)

@@ -1,5 +1,6 @@
-"""What a trial that ran out of memory had asked for and held, and what was free, in one line. Its row has the whole
-text, with the allocator's advice.
+"""Shortens an out-of-memory error to one line: what was requested, held and free.
+
+The stored row has the whole message, with the allocator's advice.
 """
 
 import re
@@ -16,9 +17,11 @@ _ON_HOST = re.compile(r"can't allocate memory: you tried to allocate (?P<asked>\
 
 
 def in_short(error: str) -> str:
-    """`asked for 2.00 GiB, held 71.30 GiB, 1.20 GiB of 79.18 GiB were free`; the first line of an unknown message."""
+    """Return `requested 2.00 GiB with 71.30 GiB allocated; ...`, or the first line of an unknown message."""
     if found := _ON_GPU.search(error):
-        return f"asked for {found['asked']}, held {found['held']}, {found['free']} of {found['whole']} were free"
+        return (
+            f"requested {found['asked']} with {found['held']} allocated; {found['free']} of {found['whole']} were free"
+        )
     if found := _ON_HOST.search(error):
-        return f"asked for {gib(int(found['asked']))}, which the host did not give"
+        return f"requested {gib(int(found['asked']))}, which the host could not provide"
     return (error.strip().splitlines() or ["no message"])[0]

@@ -1,4 +1,4 @@
-"""Progress of a run: a live bar for each device on a terminal, a line per trial elsewhere."""
+"""Shows the progress of a run: a line for each trial, and on a terminal a live bar for each device."""
 
 import statistics
 import time
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
-from lmsweep.orchestrator.running.eta import Pace
+from lmsweep.orchestrator.running.eta import Eta
 from lmsweep.orchestrator.running.out_of_memory import in_short
 from lmsweep.orchestrator.terminal import OutputError, format_seconds, harmless, say
 from lmsweep.trials.results.outcome import Flag, Status
@@ -17,24 +17,25 @@ from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 
 MOST_LINES = 200
-"""A longer run than this prints a line for every so many trials, and for each one that failed."""
+"""Lines for trials that succeeded: a longer run prints one for every few of them. Each failed trial has a line."""
 
-
-FIRST, NOTABLE = 3, 1.3
-"""Trials after which it is looked whether the run takes so many times longer than was foreseen, or shorter."""
+FIRST_TRIALS = 3
+"""Trials after which the run's duration is compared with its estimate."""
+NOTABLE_RATIO = 1.3
+"""Ratio of duration and estimate, in either direction, from which the run says so."""
 
 
 class RunProgress:
-    """Told when trials start and end; says how many are running, done, failed and left, and for how long still."""
+    """Shows how many trials are running, done, failed and left, and the estimated time left."""
 
-    def __init__(self, trials: Sequence[PlannedTrial], pace: Pace, console: Console) -> None:
+    def __init__(self, trials: Sequence[PlannedTrial], eta: Eta, console: Console) -> None:
         self._names = varying_fields(planned.trial.config for planned in trials)
         self._total = len(trials)
         self._done = 0
-        self._foreseen = pace.seconds_left()
+        self._estimated = eta.seconds_left()
         self._told = False
-        self._began = 0.0  # not yet
-        self._pace = pace
+        self._began = 0.0  # no trial has begun
+        self._eta = eta
         self._every = max(1, self._total // MOST_LINES)
         self._live = Progress(
             TextColumn("{task.description}"),
@@ -48,7 +49,7 @@ class RunProgress:
         )
         self._tasks = {
             name: self._live.add_task(name, total=device.left, detail="starting Ray")
-            for name, device in pace.devices.items()
+            for name, device in eta.devices.items()
         }
 
     def __enter__(self) -> Self:
@@ -61,56 +62,56 @@ class RunProgress:
     def started(self, planned: PlannedTrial) -> None:
         if not self._began:
             self._began = time.monotonic()
-        self._pace.started(planned)
+        self._eta.started(planned)
         self._show(planned.environment.device_name)
 
     def ended(self, planned: PlannedTrial, rows: list[Record]) -> None:
         failed = any(row.status != Status.OK for row in rows)
-        self._pace.ended(planned, iterated=None if failed else iterated_seconds(rows))
+        self._eta.ended(planned, iterated=None if failed else iterated_seconds(rows))
         self._done += 1
         if failed or self._total <= MOST_LINES or self._done % self._every == 0:
             place = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
             self.say(f"{place} {describe(planned.trial.config, self._names)}: {outcome(rows)}")
-        self._say_if_slow()
+        self._compare_with_estimate()
         self._show(planned.environment.device_name)
 
-    def _say_if_slow(self) -> None:
-        """Once, where trials turn out to take longer, or less long, than was foreseen."""
-        if self._told or self._done < FIRST:
+    def _compare_with_estimate(self) -> None:
+        """Say once if trials take notably longer, or less time, than estimated."""
+        if self._told or self._done < FIRST_TRIALS:
             return
-        left = self._pace.seconds_left()
+        left = self._eta.seconds_left()
         whole = time.monotonic() - self._began + left
-        if left and not self._foreseen / NOTABLE < whole < self._foreseen * NOTABLE:
+        if left and not self._estimated / NOTABLE_RATIO < whole < self._estimated * NOTABLE_RATIO:
             self._told = True
-            words = "longer" if whole > self._foreseen else "less long"
-            self.say(f"trials take {words} here than was foreseen: about {format_seconds(left)} to go")
+            words = "longer" if whole > self._estimated else "less time"
+            self.say(f"trials take {words} than estimated: about {format_seconds(left)} left")
 
     def say(self, line: str) -> None:
-        """Prints a line above the bars."""
+        """Print a line above the bars."""
         try:
             self._live.console.print(harmless(line), highlight=False, markup=False, soft_wrap=True)
-        except (OutputError, BrokenPipeError) as error:  # results are worth more than words about them
+        except (OutputError, BrokenPipeError) as error:  # a run must not fail because nobody can read its progress
             self._live.console.quiet = True
-            say(f"lmsweep: cannot write to standard output: {error}; the run goes on", error=True)
+            say(f"lmsweep: cannot write to standard output: {error}; the run continues", error=True)
 
     def _show(self, device_name: str) -> None:
         if self._live.disable:
             return
-        device = self._pace.devices[device_name]
-        detail = f"{len(device.running)} running, {device.failed} failed, {device.left} left"
+        device = self._eta.devices[device_name]
+        detail = f"{len(device.running)} running, {device.failed} failed, {device.left} to start"
         if self._done:
-            detail += f", about {format_seconds(self._pace.seconds_left())} to go"
+            detail += f", about {format_seconds(self._eta.seconds_left())} left"
         self._live.update(self._tasks[device_name], completed=device.done + device.failed, detail=detail)
 
 
 def iterated_seconds(rows: Iterable[Record]) -> float:
-    """Seconds in which a trial iterated, by its rows."""
+    """Return the seconds of a trial's iterations, warm-up included, from its rows."""
     names = ("warmup_time", "measured_time")
     return sum(sum(row.samples or ()) for row in rows if row.phase == "trial" and row.metric in names)
 
 
 def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
-    """The configuration fields, the dimensions of named models apart, in which these trials differ."""
+    """Return the configuration fields in which these trials differ. A named model's dimensions do not count."""
     values: dict[str, set[object]] = {}
     dimensions = ("d_model", "d_ff", "num_layers", "num_heads")
     for config in configs:
@@ -120,18 +121,23 @@ def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
     return [name for name, seen in values.items() if len(seen) > 1]
 
 
+def count_trials(count: int) -> str:
+    """Return `1 trial` or `2 trials`."""
+    return f"{count} trial" if count == 1 else f"{count} trials"
+
+
 def describe(config: TrialConfig, names: Sequence[str]) -> str:
-    """A trial in a few words: the values that it has of these fields."""
+    """Return the trial's values of these fields as `name value, name value`."""
     values = {name: getattr(config, name) for name in names}
     words = [f"{name} {value}" for name, value in values.items() if value is not None]
     return ", ".join(words) or config.model or "trial"
 
 
 def outcome(rows: list[Record]) -> str:
-    """What became of a trial, in a few words."""
+    """Return a trial's outcome in a few words: its status and error, or its median times."""
     failures = [row for row in rows if row.status != Status.OK]
     if failures:
-        if failures[0].status == Status.TIMEOUT:  # its last words are the stack of what hung
+        if failures[0].status == Status.TIMEOUT:  # its error ends with a stack trace
             return f"timeout after {format_seconds(failures[0].config.timeout_seconds)}"
         if failures[0].status == Status.OOM:
             return f"oom: {in_short(failures[0].error or '')}"
@@ -145,5 +151,5 @@ def outcome(rows: list[Record]) -> str:
     flags = {flag for row in rows for flag in row.flags}
     worked = [row.samples for row in rows if (row.phase, row.metric) == ("step", "device_time") and row.samples]
     if Flag.HOST_BOUND in flags and worked and "step" in times:
-        words += f", in {1 - statistics.median(worked[0]) / times['step']:.0%} of which the GPU waited"
+        words += f", GPU idle for {1 - statistics.median(worked[0]) / times['step']:.0%} of it"
     return words + (", on a busy host" if Flag.BUSY_HOST in flags else "")

@@ -1,4 +1,4 @@
-"""Running a plan: every trial's rows go to the store as they come, and in the end it is known where the time went."""
+"""Runs a plan from start to end: rows go to the store as trials end, and an account says where the time went."""
 
 import time
 from collections import Counter
@@ -9,16 +9,15 @@ from rich.console import Console
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import side_by_side
 from lmsweep.orchestrator.cluster.ray_session import start_ray, stop_ray
-from lmsweep.orchestrator.interrupt import endings_wait, grace_period
-from lmsweep.orchestrator.planning.forecast import Forecast, forecast
+from lmsweep.orchestrator.interrupt import grace_period, postpone_termination
 from lmsweep.orchestrator.planning.plan import Action, Plan, Planned, PlannedTrial
+from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate, estimate_plan
 from lmsweep.orchestrator.planning.run_order import in_order
 from lmsweep.orchestrator.planning.time_estimate import Estimates
 from lmsweep.orchestrator.running.admission import Gate
-from lmsweep.orchestrator.running.eta import Pace
-from lmsweep.orchestrator.running.progress import RunProgress
-from lmsweep.orchestrator.running.store_writer import Delivery
-from lmsweep.orchestrator.running.tune_runner import launch
+from lmsweep.orchestrator.running.eta import Eta
+from lmsweep.orchestrator.running.progress import RunProgress, count_trials
+from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
@@ -26,12 +25,13 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 
 COMPACT_FROM = 32
-"""Files from which a finished run merges them: opening one costs as much as reading thousands of rows."""
+"""Files in the store from which a finished run merges them: opening one costs as much as reading thousands of rows."""
 
-FORESEEN: dict[Action, Status] = {"unsupported": Status.UNSUPPORTED, "predicted_oom": Status.PREDICTED_OOM}
-"""What planning already knows of a trial -> the status of its rows."""
+RULED_OUT: dict[Action, Status] = {"unsupported": Status.UNSUPPORTED, "predicted_oom": Status.PREDICTED_OOM}
+"""Action by which planning rules a trial out -> the status of its rows."""
 
 PURPOSES = ("setup", "compile", "warmup", "measured", "profiled")
+"""What a trial spends time on; its rows have a `trial.PURPOSE_time` each."""
 
 
 @dataclass(kw_only=True)
@@ -39,13 +39,13 @@ class Account:
     """What a run has done and where its time went."""
 
     began: float
-    """time.monotonic() at the command's start."""
+    """time.monotonic() at the start of the command."""
     slots: int
-    """Trials that could run side by side."""
+    """Trials that can run at the same time."""
     statuses: Counter[str] = field(default_factory=Counter)
-    """How many workloads ended with each status."""
+    """Number of workloads by status."""
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PURPOSES, 0.0))
-    """Seconds by purpose; compile is what is compiled ahead or in the trial."""
+    """Seconds by purpose; `compile` includes compilation ahead of the trial."""
 
     def add(self, rows: list[Record]) -> None:
         self.statuses.update({row.workload: row.status for row in rows}.values())
@@ -55,50 +55,51 @@ class Account:
                 self.seconds[purpose] += sum(row.samples)
 
     def shares(self) -> dict[str, float]:
-        """Seconds by purpose, summed over the slots; what no trial accounts for is idle."""
+        """Return seconds by purpose, summed over the slots; time in which no trial ran is `idle`."""
         whole = (time.monotonic() - self.began) * self.slots
         return self.seconds | {"idle": max(0.0, whole - sum(self.seconds.values()))}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A plan that is about to run."""
+    """A plan that is ready to run."""
 
     planned: Planned
     to_run: list[PlannedTrial]
-    """In the order in which trials begin."""
-    forecast: Forecast
-    pace: Pace
+    """In the order in which they begin."""
+    estimate: PlanEstimate
+    eta: Eta
     progress: RunProgress
     gate: Gate
     account: Account
 
 
 def prepare(planned: Planned, console: Console, *, began: float, budget: float | None) -> Run:
-    """What running the plan needs; `began` is the time.monotonic() of the command's start, `budget` the seconds from
-    then on that it may take.
+    """Return everything that running the plan needs.
+
+    `began` is the time.monotonic() at the start of the command; `budget` is how many seconds it may take from then.
     """
     plan, nodes = planned.plan, planned.nodes
-    foreseen = forecast(plan, Estimates(planned.store), nodes)
-    to_run = in_order(plan.to_run, foreseen.estimates, budgeted=budget is not None)
-    estimates = dict(foreseen.estimates)
+    estimate = estimate_plan(plan, Estimates(planned.store), nodes)
+    to_run = in_order(plan.to_run, estimate.trials, budgeted=budget is not None)
+    trials = dict(estimate.trials)
     if first := next((planned for planned in to_run if planned.trial.config.compiles), None):
-        estimate = estimates[id(first)]
-        estimates[id(first)] = replace(estimate, seconds=estimate.seconds + foreseen.compiling)
-    pace = Pace(to_run, estimates)
-    progress = RunProgress(to_run, pace, console)
+        alone = trials[first.index]
+        trials[first.index] = replace(alone, seconds=alone.seconds + estimate.compiling)
+    eta = Eta(to_run, trials)
+    progress = RunProgress(to_run, eta, console)
 
-    def say_goodbye() -> None:
-        what = f"what runs is finished first ({pace.running})" if pace.running else "no trial has begun, and none will"
-        progress.say(f"Ctrl-C: {what}; press it again to end at once")
+    def on_close() -> None:
+        what = f"finishing {count_trials(eta.running)}" if eta.running else "no trial is running; starting none"
+        progress.say(f"Ctrl-C: {what}; press it again to stop at once")
 
-    gate = Gate(pace, until=None if budget is None else began + budget, on_close=say_goodbye)
+    gate = Gate(eta, until=None if budget is None else began + budget, on_close=on_close)
     account = Account(began=began, slots=count_slots(plan, nodes))
     return Run(
         planned=planned,
         to_run=to_run,
-        forecast=foreseen,
-        pace=pace,
+        estimate=estimate,
+        eta=eta,
         progress=progress,
         gate=gate,
         account=account,
@@ -106,65 +107,67 @@ def prepare(planned: Planned, console: Console, *, began: float, budget: float |
 
 
 def run_plan(run: Run, address: str | None, *, grace: float = 0.0) -> None:
-    """Runs what the plan says is to be run, and records what it says cannot be.
+    """Run the trials that the plan runs, and record those that it rules out.
 
-    Raises KeyboardInterrupt on Ctrl-C, and on SIGTERM or SIGHUP once what runs has had `grace` seconds to end, with
-    everything that had ended in the store, and StoreError where the store takes no more.
+    Raises KeyboardInterrupt on Ctrl-C, and on SIGTERM or SIGHUP after running trials have had `grace` seconds to end;
+    finished trials are then in the store. Raises StoreError if the store rejects rows.
     """
     store, nodes = run.planned.store, run.planned.nodes
 
     def kept(planned: PlannedTrial, records: list[Record]) -> None:
         run.account.add(records)
-        if planned.action not in FORESEEN:
+        if planned.action not in RULED_OUT:
             run.progress.ended(planned, records)
             run.gate.ended(planned)
 
     def let_end(signal_name: str) -> None:
         run.gate.closed = True
-        what = f"what runs has {grace:g} s to end ({run.pace.running})" if run.pace.running else "no trial has begun"
+        running = run.eta.running
+        what = f"{count_trials(running)} may finish within {grace:g} s" if running else "no trial is running"
         run.progress.say(f"{signal_name}: {what}")
 
-    delivery = Delivery(store, kept)
+    writer = StoreWriter(store, kept)
     try:
         for planned in run.planned.plan.trials:
-            if planned.action in FORESEEN:
-                delivery.put(planned, foreseen_rows(planned))
+            if planned.action in RULED_OUT:
+                writer.put(planned, ruled_out_rows(planned))
         if run.to_run and not run.gate.keeps_all_out(run.to_run):
             start_ray(address, cpus=nodes[0].cpus, gpus=nodes[0].gpus)
             with run.gate, grace_period(grace, let_end):
-                launch(run.to_run, gate=run.gate, on_start=run.progress.started, on_rows=delivery.put)
+                # Ray reads its settings when it is imported, so only after `start_ray` has made them.
+                from lmsweep.orchestrator.running.tune_runner import launch
+
+                launch(run.to_run, gate=run.gate, on_start=run.progress.started, on_rows=writer.put)
     finally:
-        with endings_wait():
+        with postpone_termination():
             if run.to_run:
                 stop_ray()
-            delivery.close()
+            writer.close()
             compact(store, run.progress)
     if run.gate.closed:
         raise KeyboardInterrupt
 
 
 def compact(store: Store, progress: RunProgress) -> None:
-    """Merges the fragments of a store that has many. Where there is no room for that, or the store cannot be reached,
-    nothing is lost.
-    """
+    """Merge the fragments of a store that has many. Nothing is lost if there is no room or the store is unreachable."""
     try:
         if store.count_fragments() >= COMPACT_FROM:
             store.compact()
     except (OSError, RequestError) as error:
-        progress.say(f"the files of {store.location} are not merged: {error}")
+        progress.say(f"could not merge the files of {store.location}: {error}")
 
 
-def foreseen_rows(planned: PlannedTrial) -> list[Row]:
-    """Why the trial does not run."""
+def ruled_out_rows(planned: PlannedTrial) -> list[Row]:
+    """Return the rows that say why the trial does not run."""
     attempt = Attempt.begin(planned.trial)
     assert planned.reason is not None, "a trial that does not run has a reason"
-    status = FORESEEN[planned.action]
+    status = RULED_OUT[planned.action]
     return [attempt.failure(name, status, planned.reason, planned.environment) for name in planned.trial.workloads]
 
 
 def count_slots(plan: Plan, nodes: list[Node]) -> int:
-    """The most of the plan's trials that can run side by side: as many as the GPUs hold of those that take fewest, and
-    one on a node's CPU.
+    """Return how many of the plan's trials can run at the same time: one per node on CPUs; on GPUs, as many as fit of
+    the trials that need the fewest.
     """
     started = [node for node in nodes if node.started]
     configs = [planned.trial.config for planned in plan.to_run]

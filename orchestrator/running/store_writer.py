@@ -1,7 +1,7 @@
-"""Delivery: the rows of trials on their way to the store. A thread waits for the disk, so that no trial does.
+"""Writes the rows of trials to the store in the background, so that no trial waits for a disk or a network.
 
-What is for a store on other machines is first made durable on this one. From there a second thread sends it, which may
-wait for minutes for an answer, and there it stays while the store cannot be reached.
+Rows for a remote store are first made durable on this machine. A second thread uploads them from there and may wait
+minutes for an answer. While the store is unreachable, they stay on this machine.
 """
 
 import hashlib
@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from queue import Queue
+from typing import NamedTuple
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.trials.machine.cache_folder import cache_folder
@@ -17,44 +18,49 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 
 MOST_WAITING = 100
-"""Trials whose rows may wait for a disk; more are not taken while it is behind."""
+"""Trials whose rows may wait for the disk. When it falls further behind, `put` blocks."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds after which a store that could not be reached is tried again: twice as long each time."""
+"""Seconds before an upload is retried: the pause doubles with each failure, up to the longest."""
 PATIENCE = 300.0
-"""Seconds for which a finished run waits for a store that cannot be reached."""
+"""Seconds for which a finished run keeps trying to reach the store."""
 
 OnKept = Callable[[PlannedTrial, list[Record]], None]
 
 
 class StoreError(Exception):
-    """The store took no more rows. The message says why; what it had taken is complete."""
+    """The store rejected rows; the message says why. The rows that it had accepted are complete."""
 
 
-class Delivery:
-    """Keeps rows in the order in which they come; `on_kept`, called by its thread, hears of those that are durable."""
+class _Item(NamedTuple):
+    planned: PlannedTrial
+    rows: list[Row]
+
+
+class StoreWriter:
+    """Writes rows in the order of `put`. Its thread calls `on_kept` with the rows that have become durable."""
 
     def __init__(self, store: Store, on_kept: OnKept) -> None:
-        self._post = None if store.is_local else Post(store)
-        self._disk = self._post.kept_here if self._post else store
+        self._uploader = None if store.is_local else Uploader(store)
+        self._disk = self._uploader.kept_here if self._uploader else store
         self._on_kept = on_kept
-        self._waiting: Queue[tuple[PlannedTrial, list[Row]] | None] = Queue(MOST_WAITING)
+        self._waiting: Queue[_Item | None] = Queue(MOST_WAITING)
         self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._work, name="delivery", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="store writer", daemon=True)
         self._thread.start()
-        if self._post:
-            self._post.start()
+        if self._uploader:
+            self._uploader.start()
 
     def put(self, planned: PlannedTrial, rows: list[Row]) -> None:
-        """Takes the rows of a trial. Raises StoreError where earlier ones could not be kept."""
+        """Queue the rows of a trial. Raises StoreError if earlier rows could not be written."""
         self._raise_error()
-        self._waiting.put((planned, rows))
+        self._waiting.put(_Item(planned, rows))
 
     def close(self) -> None:
-        """Returns when all rows are in the store. Raises StoreError where some cannot be."""
+        """Wait until all rows are in the store. Raises StoreError if some could not be written."""
         self._waiting.put(None)
         self._thread.join()
-        if self._post:
-            self._error = self._post.close() or self._error
+        if self._uploader:
+            self._error = self._uploader.close() or self._error
         self._raise_error()
 
     def _work(self) -> None:
@@ -62,8 +68,8 @@ class Delivery:
             if self._error:
                 continue
             try:
-                self._on_kept(item[0], self._disk.keep(item[1]))
-            except Exception as error:  # noqa: BLE001 - raised again where it can be answered
+                self._on_kept(item.planned, self._disk.keep(item.rows))
+            except Exception as error:  # noqa: BLE001 - raised again by `put` and `close`
                 self._error = error
 
     def _raise_error(self) -> None:
@@ -73,32 +79,32 @@ class Delivery:
             raise self._error
 
 
-class Post:
-    """Results on this machine's disk that are on their way to a store elsewhere."""
+class Uploader:
+    """Moves results from this machine's disk to a remote store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         name = hashlib.sha256(store.location.encode()).hexdigest()[:16]
         self.kept_here = Store(str(cache_folder() / "waiting" / name))
         self.pause = FIRST_PAUSE
-        """Seconds until it is tried again."""
+        """Seconds until the next attempt."""
         self._closing = threading.Event()
         self._error: Exception | None = None
-        # A daemon: what still waits for a store that cannot be reached is durable, and no reason to stay.
-        self._thread = threading.Thread(target=self._work, name="post", daemon=True)
+        # A daemon: rows that still wait are durable on this machine, so the process may exit.
+        self._thread = threading.Thread(target=self._work, name="uploader", daemon=True)
 
     def start(self) -> None:
-        """Delivers from now on what comes."""
+        """Begin to upload in the background."""
         self._thread.start()
 
     def close(self) -> Exception | None:
-        """Returns when all has been delivered, or why it has not."""
+        """Upload the rest. Return the error if that failed."""
         self._closing.set()
         self._thread.join()
         return self._error
 
-    def deliver(self) -> OSError | None:
-        """Tries once; returns what was in the way."""
+    def upload(self) -> OSError | None:
+        """Try once. Return the error if that failed."""
         try:
             self._store.take_from(self.kept_here)
         except OSError as error:
@@ -110,22 +116,22 @@ class Post:
     def _work(self) -> None:
         try:
             while not self._closing.wait(self.pause):
-                self.deliver()
-            self._deliver_all()
-        except Exception as error:  # noqa: BLE001 - handed to who closes it
+                self.upload()
+            self._upload_all()
+        except Exception as error:  # noqa: BLE001 - returned by `close`
             self._error = error
 
-    def _deliver_all(self) -> None:
-        """Tries until all has arrived. Raises StoreError where the store stays out of reach."""
+    def _upload_all(self) -> None:
+        """Try until everything has arrived. Raises StoreError if the store stays unreachable for PATIENCE seconds."""
         until = time.monotonic() + PATIENCE
-        while error := self.deliver():
+        while error := self.upload():
             if time.monotonic() + self.pause > until:
-                words = f"{error}; results wait in {self.kept_here.location} and go with the next run from here"
-                raise StoreError(words) from error
+                where = self.kept_here.location
+                raise StoreError(f"{error}; the results are in {where}; the next run here uploads them") from error
             time.sleep(self.pause)
 
 
-def deliver_left_over(store: Store) -> None:
-    """Delivers what waits on this machine since an earlier run. Raises RequestError where the store is out of reach."""
-    if not store.is_local and (error := Post(store).deliver()):
+def upload_left_over(store: Store) -> None:
+    """Upload results that an earlier run left on this machine. Raises RequestError if the store is unreachable."""
+    if not store.is_local and (error := Uploader(store).upload()):
         raise RequestError(f"cannot reach the store {store.location}: {error}") from error

@@ -1,7 +1,9 @@
-"""The sweep file: its schema, its errors, and the combinations that it asks for.
+"""The sweep file: its schema, its error messages, and the combinations in it.
 
-sweep.py          a file or a packaged name, read to trials
-schema.py         what a file may hold
-located_yaml.py   YAML that remembers its lines, so an error can say where it is
-expansion.py      values for fields, and the configurations that they combine to
+sweep.py          reads a file, or a packaged sweep, into trials
+schema.py         what a file may contain
+located_yaml.py   YAML that remembers line numbers, so an error can say where it is
+ranges.py         ranges of numbers: 128..1024, 100..400+100
+duration.py       durations: 30m, 1h30m
+expansion.py      combines values of fields into configurations
 """

@@ -1,4 +1,4 @@
-"""Times as people write them: 30m, 2h, 1h30m, 90s."""
+"""Reads durations: 30m, 2h, 1h30m, 90s."""
 
 import re
 
@@ -8,7 +8,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def seconds_of(text: str, option: str = "") -> float:
-    """30m, 2h, 1h30m, 90s: seconds. Raises RequestError for anything else, which names the option if it is given."""
+    """Return the seconds in `30m`, `2h`, `1h30m` or `90s`. Raises RequestError for other text; it names the option."""
     parts = re.findall(r"(\d+(?:\.\d+)?)([smh])", text.strip())
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if "".join(map("".join, parts)) != text.strip() or seconds <= 0:

@@ -1,4 +1,4 @@
-"""Values for the fields of a configuration -> the configurations that they combine to."""
+"""Combines values of configuration fields into configurations."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -19,35 +19,45 @@ _DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items()}
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Values for some fields, all combinations of which are wanted: a grid's axes, or one of its include rows."""
+    """Values of some fields, to be combined in all ways: a grid's axes, or one of its include rows."""
 
     path: KeyPath
-    """Where it stands in the data of the file."""
+    """Its place in the data of the file."""
     line: int
-    """Where it stands in the text of the file."""
+    """Its line in the text of the file."""
     workloads: list[str]
     """Names from `lmsweep.trials.spec.workloads`."""
-    values: dict[str, list[Any]]
-    """Field -> its values; one for a fixed field."""
+    values: dict[str, list[object]]
+    """Field -> its values; a single one for a fixed field."""
     together: list[dict[str, Any]] = field(default_factory=list)
-    """Values of fields that vary together, row by row; every row is combined with the values above."""
+    """Values of fields that vary together (`zip`), row by row. Each row is combined with `values`."""
     exclude: list[dict[str, Any]] = field(default_factory=list)
-    """Fields of a configuration, with a model as its dimensions, whose combination is not wanted."""
+    """Combinations to leave out, as fields and values; a model is given by its dimensions."""
 
     @property
     def count(self) -> int:
-        """Combinations, the excluded ones among them."""
+        """The number of combinations, including the excluded ones."""
         return math.prod(len(values) for values in self.values.values()) * max(1, len(self.together))
 
     def problem(self, message: str) -> Problem:
-        """What is wrong with one or all of its combinations."""
+        """Return a problem with one or all of its combinations."""
         return Problem(line=self.line, path=self.path, message=message)
 
 
-def expand(blocks: list[Block]) -> tuple[dict[TrialConfig, list[str]], list[Problem], list[KeyPath]]:
-    """Each configuration with its workloads, none of which was asked for before; what cannot be; and the places of the
-    rows that exclude nothing.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Expansion:
+    """The configurations of a sweep."""
+
+    wanted: dict[TrialConfig, list[str]]
+    """Configuration -> the workloads that no earlier configuration measures already."""
+    problems: list[Problem]
+    """What is wrong with combinations."""
+    idle: list[KeyPath]
+    """The rows of `exclude` that exclude nothing."""
+
+
+def expand(blocks: list[Block]) -> Expansion:
+    """Return the configurations of all blocks, and what is wrong with them."""
     wanted: dict[TrialConfig, list[str]] = {}
     problems: dict[Problem, None] = {}
     asked = set()
@@ -74,13 +84,14 @@ def expand(blocks: list[Block]) -> tuple[dict[TrialConfig, list[str]], list[Prob
         if everything_excluded:
             problems[block.problem("every combination is excluded")] = None
         idle += [(*block.path, "exclude", index) for index, one in enumerate(met) if not one]
-    return wanted, list(problems), idle
+    return Expansion(wanted=wanted, problems=list(problems), idle=idle)
 
 
 def _combinations(block: Block, met: list[bool]) -> Iterator[dict[str, Any]]:
-    """The arguments of each TrialConfig, less what is excluded. Notes in `met` which rows exclude something."""
+    """Yield the arguments of each TrialConfig that is not excluded. Marks in `met` which rows exclude something."""
     names = list(block.values)
-    for *values, row in product(*block.values.values(), block.together or [{}]):
+    rows = block.together or [{}]
+    for values, row in ((values, row) for values in product(*block.values.values()) for row in rows):
         arguments = by_dimensions(dict(zip(names, values, strict=True)) | row)
         excluded = False
         for index, unwanted in enumerate(block.exclude):
@@ -94,22 +105,24 @@ def _combinations(block: Block, met: list[bool]) -> Iterator[dict[str, Any]]:
         yield arguments
 
 
-def on_top(values: dict[str, list[Any]], more: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Values, and others that replace them. A model replaces the dimensions that were given without it."""
+def on_top(values: dict[str, list[object]], more: dict[str, list[object]]) -> dict[str, list[object]]:
+    """Return `values` updated by `more`. A model in `more` replaces the dimensions in `values`."""
     replaced = DIMENSIONS if "model" in more else ()
     return {name: listed for name, listed in values.items() if name not in replaced} | more
 
 
 def by_dimensions(row: dict[str, Any]) -> dict[str, Any]:
-    """A model as its dimensions; one that is given beside it has the last word."""
+    """Return the row with its model replaced by dimensions; a dimension in the row itself takes precedence."""
     size = row.pop("model", None)
     return row if size is None else vars(size) | row
 
 
 @cache
 def _fields_of(workload: str) -> Callable[[TrialConfig], Any]:
-    """What tells two measurements apart: the fields that measurement_id hashes and, other than there, the device as it
-    was asked for (cuda:A100 and cuda:H200 are two requests). Comparing them as they are is faster than hashing them.
+    """Return a function that gets the fields that tell two measurements of a workload apart.
+
+    They are the fields that measurement_id hashes, and the device as requested: cuda:A100 and cuda:H200 are two
+    requests. Comparing values is faster than hashing them.
     """
     return attrgetter(*COMBINATION_FIELDS, *workloads()[workload].protocol)
 
@@ -120,7 +133,7 @@ def _label(d_model: int, d_ff: int, num_layers: int, num_heads: int) -> str:
 
 
 def _lacking(names: list[str], arguments: dict[str, Any]) -> str | None:
-    """What is wrong where a workload needs a dimension that is not given."""
+    """Return what is wrong if a workload needs a dimension that is not given, else None."""
     for workload in names:
         needed = DIMENSIONS if workloads()[workload].needs == "model" else ("d_model",)
         missing = [name for name in needed if arguments.get(name) is None]

@@ -1,8 +1,7 @@
-"""YAML text -> plain data that remembers its lines, so that an error can say where it is.
+"""Parses YAML into plain data and remembers line numbers, so that an error can say where it is.
 
-Scalars are read by the rules of YAML 1.2: `no` and `on` are words, only `true` and `false` are booleans, `010` is no
-octal number. Only data is read: a tag is refused, and so is a text that grows without bound once its aliases are
-followed.
+Scalars follow YAML 1.2: `no` and `on` are strings, only `true` and `false` are booleans, and `010` is not octal. Tags
+are refused, and so is a document that grows without bound when its aliases are expanded.
 """
 
 import re
@@ -14,53 +13,56 @@ import yaml
 
 from lmsweep.trials.spec.config import RequestError
 
+Scalar = str | int | float | bool | None
+"""A single YAML value."""
+
 KeyPath = tuple[str | int, ...]
-"""The way from the top of a document to a value: keys and indices."""
+"""The path from the top of a document to a value: keys and indices."""
 
 MAX_NODES = 50_000
 MAX_DEPTH = 16
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*(_[0-9]+)*)")
 _FLOAT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
-_LONGEST_INTEGER = 60  # int() refuses a number of more than 4300 digits; nothing here needs even 20
+_LONGEST_INTEGER = 60  # int() refuses more than 4300 digits; nothing here needs even 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One thing that is wrong in a file."""
+    """One error in a file."""
 
     line: int | None
-    """Counted from 1; None for what stands in no file."""
+    """Counted from 1; None if the data is not from a file."""
     path: KeyPath = ()
-    """Where in the data."""
+    """Its place in the data."""
     message: str
 
     def text(self, source: str) -> str:
-        """`FILE:LINE: key path: what is wrong`, on one line."""
+        """Return `FILE:LINE: key path: what is wrong`, on one line."""
         place = source if self.line is None else f"{source}:{self.line}"
         return ": ".join([place, *([path_text(self.path)] if self.path else []), self.message])
 
 
 @dataclass(kw_only=True)
 class Document:
-    """The data of a YAML text."""
+    """The data of a YAML document."""
 
     data: Any = None
     """dict (with str keys), list, str, int, float, bool or None."""
     problems: list[Problem] = field(default_factory=list)
-    """What was wrong and could be passed over: keys given twice, keys that are no words."""
+    """Errors that did not stop the parser: duplicate keys, and keys that are not scalars."""
     lines: dict[KeyPath, int] = field(default_factory=dict)
-    """Line of each key and of each item of a list."""
+    """The line of each key and of each list item."""
 
     def line(self, path: KeyPath) -> int:
-        """Line of a value, or of the nearest thing around it that was written down."""
+        """Return the line of a value, or of the nearest value around it that is in the file."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
 
 
 def path_text(path: KeyPath) -> str:
-    """`grids[0].axes.precision`."""
+    """Return the path as `grids[0].axes.precision`."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -71,7 +73,7 @@ def path_text(path: KeyPath) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as an error quotes it: short, on one line, as it would be written in YAML."""
+    """Return a value as errors quote it: short, on one line, as written in YAML."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -86,8 +88,9 @@ def shown(value: object) -> str:
 
 
 def refusal(source: str, problems: Iterable[Problem], advice: str = "") -> RequestError:
-    """All problems, a line each, in the order of the file, and advice below. What is wrong with one word on several
-    lines is said of the first.
+    """Return an error with one line per problem, in the order of the file, and advice below.
+
+    The same problem with the same word on several lines is reported once.
     """
     most = 50
     places: dict[tuple[object, str], list[Problem]] = {}
@@ -105,7 +108,7 @@ def _elsewhere(first: Problem, others: list[Problem]) -> str:
 
 
 def parse(text: str, source: str) -> Document:
-    """Reads one YAML document. Raises RequestError where the text is no YAML, or not YAML as this module allows."""
+    """Parse one YAML document. Raises RequestError if the text is not YAML, or uses features that are refused here."""
     try:
         return _Conversion().document(_compose(text))
     except _Refused as error:
@@ -113,7 +116,7 @@ def parse(text: str, source: str) -> Document:
     except yaml.MarkedYAMLError as error:
         said = ", ".join(part for part in (error.context, error.problem) if part)
         if "character '\\t' that cannot start any token" in said:
-            said = "a tab; lines are indented with spaces"
+            said = "a tab; indent lines with spaces"
         problem = Problem(line=_line(error), message=f"not valid YAML: {said}")
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -123,7 +126,7 @@ def parse(text: str, source: str) -> Document:
 
 
 class _Refused(yaml.MarkedYAMLError):
-    """Valid YAML that is not read here."""
+    """Valid YAML that is refused here."""
 
 
 def _compose(text: str) -> yaml.Node | None:
@@ -131,7 +134,7 @@ def _compose(text: str) -> yaml.Node | None:
     try:
         return composer.get_single_node()
     except (ValueError, OverflowError) as error:
-        # PyYAML hands escapes (\U with eight digits) and the version in %YAML to chr() and int() unchecked.
+        # PyYAML passes escapes (\U with eight digits) and the version in %YAML to chr() and int() unchecked.
         raise _Refused(None, None, f"not valid YAML: {error}", composer.get_mark()) from error
 
 
@@ -141,13 +144,13 @@ def _line(error: yaml.MarkedYAMLError) -> int:
 
 
 class _Composer(yaml.SafeLoader):
-    """PyYAML's composer, which recurses, with a bound on depth and number of nodes, and without tags."""
+    """PyYAML's recursive composer, with limits on depth and number of nodes, and without tags."""
 
     _depth = 0
     _nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event: Any = self.peek_event()
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if getattr(event, "tag", None):
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
             raise _Refused(None, None, f"the tag {shown(tag)} is not allowed; a sweep is plain data", event.start_mark)
@@ -163,7 +166,7 @@ class _Composer(yaml.SafeLoader):
 
 
 class _Conversion:
-    """Nodes -> data. Aliases are followed, so the bounds count again."""
+    """Converts nodes to data. It expands aliases, so the limits apply again."""
 
     def __init__(self) -> None:
         self._result = Document()
@@ -196,7 +199,7 @@ class _Conversion:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
-                self._problem(line, path, "a key is a word, not a list or a mapping")
+                self._problem(line, path, "a key must be a single word, not a list or a mapping")
                 continue
             key = _text(key_node)
             if key in data:
@@ -218,7 +221,7 @@ def _text(node: yaml.Node) -> str:
     return text
 
 
-def _scalar(node: yaml.Node) -> str | int | float | bool | None:
+def _scalar(node: yaml.Node) -> Scalar:
     text = _text(node)
     if getattr(node, "style", None) is not None:  # quoted
         return text

@@ -1,6 +1,6 @@
-"""What a sweep file may hold, and what is said where it holds something else.
+"""Defines what a sweep file may contain, and the error messages for anything else.
 
-The fields and their types are TrialConfig's: a field added there is an axis here.
+Fields and types come from TrialConfig: a field added there is an axis here.
 """
 
 import re
@@ -28,13 +28,13 @@ from lmsweep.trials.spec.suggestions import choices, known_elsewhere
 from lmsweep.trials.spec.workloads import RETIRED, workloads
 
 VARYING = ("axes", "zip")
-"""The keys of a grid whose fields have lists of values."""
+"""The keys of a grid under which fields have lists of values."""
 
 DIMENSIONS: tuple[str, ...] = tuple(ModelSize.__dataclass_fields__)
-"""The fields of a configuration that a model's name stands for."""
+"""The configuration fields that a model's name stands for."""
 
 DEVICES = ("cpu", "mps", "cuda", "cuda:*", "cuda:TYPE")
-"""The forms of a device; TYPE is an accelerator type as Ray calls it (H200, A100, ...)."""
+"""How a device may be written; TYPE is an accelerator type as Ray names it (H200, A100, ...)."""
 
 SKELETON = """\
 name: my-sweep
@@ -42,7 +42,7 @@ grids:
   - workloads: [timing]
     axes: {model: [small, medium], context_length: [256, 512], precision: [fp32, bf16]}
     fixed: {device: cuda, batch_size: 4}"""
-"""What is shown to whoever wrote something else."""
+"""The example in error messages."""
 
 _DEVICE = re.compile(r"cpu|mps|cuda(:(\*|[A-Za-z0-9-]+))?")
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -50,7 +50,7 @@ _HINTS = get_type_hints(TrialConfig)
 
 
 def is_not(value: object, noun: str, words: Iterable[str]) -> str:
-    """`'bf61' is not a precision; did you mean bf16? (one of: fp32, bf16)`."""
+    """Return `'bf61' is not a precision; did you mean bf16? (one of: fp32, bf16)`."""
     article = "an" if noun[0] in "aeiou" else "a"
     return f"{shown(value)} is not {article} {noun}{choices(value, words)}"
 
@@ -58,8 +58,8 @@ def is_not(value: object, noun: str, words: Iterable[str]) -> str:
 def _device(value: str) -> str:
     if re.fullmatch(r"cuda:\d+", value):
         raise ValueError(
-            f"{value} is how PyTorch numbers GPUs; write cuda (each trial is given a GPU of its own; "
-            "CUDA_VISIBLE_DEVICES says of which)"
+            f"{value} is PyTorch's name of a single GPU; write cuda (each trial gets a GPU of its own; "
+            "CUDA_VISIBLE_DEVICES limits which)"
         )
     if not _DEVICE.fullmatch(value):
         raise ValueError(is_not(value, "device", DEVICES))
@@ -90,7 +90,7 @@ def _duration(value: str) -> str:
 
 
 def _within_limits(name: str) -> AfterValidator:
-    """What TrialConfig itself says of this value, tried where nothing else can be wrong."""
+    """Return a validator that applies TrialConfig's own checks to one field, with valid values in the others."""
 
     def check(value: Any) -> Any:
         if isinstance(value, int) and value >= 2**63:
@@ -137,13 +137,13 @@ _axis_types: dict[str, Any] = {
     for name in CONFIG_FIELDS
 }
 Row = create_model("Row", __config__=_STRICT, **_row_types)
-"""Fields and one value each; read with `given`."""
+"""Fields with one value each; read it with `given`."""
 Axes = create_model("Axes", __config__=_STRICT, **_axis_types)
-"""Fields and a list of values each; read with `given`."""
+"""Fields with a list of values each; read it with `given`."""
 
 
 class GridFile(BaseModel):
-    """One grid as it is written."""
+    """One grid as written in the file."""
 
     model_config = _STRICT
     workloads: Annotated[list[Annotated[str, BeforeValidator(_workload)]], Field(min_length=1)]
@@ -155,7 +155,7 @@ class GridFile(BaseModel):
 
 
 class SweepFile(BaseModel):
-    """A sweep file as it is written; the grids are validated one by one."""
+    """A sweep file as written; its grids are validated one by one."""
 
     model_config = _STRICT
     name: Annotated[str, AfterValidator(_one_line)]
@@ -165,7 +165,7 @@ class SweepFile(BaseModel):
 
 
 def given(row: BaseModel | None, written: dict[str, Any] | None) -> dict[str, Any]:
-    """The fields that were given and their validated values, in the order in which they were written."""
+    """Return the fields that were given, with their validated values, in the order of the file."""
     return {name: getattr(row, name) for name in written or {}}
 
 
@@ -175,7 +175,7 @@ Validated = TypeVar("Validated", bound=BaseModel)
 def validate(
     kind: type[Validated], data: object, path: KeyPath = (), document: Document | None = None
 ) -> tuple[Validated | None, list[Problem]]:
-    """The data as this kind of thing, or all that is wrong with it."""
+    """Return the data as an object of this class, or None and everything that is wrong with it."""
     try:
         return kind.model_validate(data), []
     except ValidationError as error:
@@ -191,14 +191,14 @@ def validate(
 def _where(kind: str, path: KeyPath) -> KeyPath:
     if kind == "missing":
         return path[:-1]
-    # A value in a list of values is quoted in the message; its number says nothing more to a reader.
+    # The message quotes a value in a list of values; its index would tell the reader nothing.
     if len(path) > 1 and isinstance(path[-1], int) and path[-2] not in ("grids", "exclude", "include"):
         return path[:-1]
     return path
 
 
 def _legal_keys(path: KeyPath) -> tuple[str, Iterable[str]]:
-    """What the keys of the mapping at this place are called, and which there are."""
+    """Return what a key of the mapping at this place is called, and the legal keys."""
     names = [step for step in path if isinstance(step, str)]
     if not names:
         return "key", SweepFile.model_fields
@@ -225,7 +225,7 @@ def _message(error: Any, path: KeyPath) -> str:
     if kind == "missing":
         return f"{name} is missing"
     if isinstance(value, list) and name in CONFIG_FIELDS and not set(VARYING) & set(path):
-        return "is a list; several values belong in axes"
+        return "is a list; give a single value here, or move it to axes"
     if kind == "value_error":
         return str(error["ctx"]["error"])
     if kind == "literal_error":
@@ -233,9 +233,9 @@ def _message(error: Any, path: KeyPath) -> str:
     if kind == "too_short" or (kind == "list_type" and value is None):
         return "is empty; give at least one"
     if kind == "list_type" and isinstance(value, dict) and {"value", "values"} & set(value):
-        return "is a mapping; write the values themselves, in brackets"
+        return "is a mapping; write just the list of values, in brackets"
     if kind == "list_type" and name in CONFIG_FIELDS:
-        return f"{shown(value)} is one value, and an axis is a list; write it in brackets, or give it in fixed"
+        return f"{shown(value)} is a single value; write a list in brackets, or move it to fixed"
     expected = {
         "list_type": "a list",
         "model_type": "a mapping of keys to values",

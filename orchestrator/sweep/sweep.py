@@ -1,7 +1,7 @@
-"""A sweep: a YAML file, or a packaged one by its name -> the trials that it asks for.
+"""Reads a sweep, from a YAML file or by the name of a packaged one, and expands it into trials.
 
-What the file may hold is in docs/sweeps.md and schema.py. Everything that is wrong in it is said at once, before
-anything runs.
+docs/sweeps.md and schema.py define what the file may contain. All its errors are reported together, before anything
+runs.
 """
 
 import tomllib
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lmsweep.orchestrator.sweep.expansion import Block, by_dimensions, expand, on_top
-from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, parse, refusal
+from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, Scalar, parse, refusal
 from lmsweep.orchestrator.sweep.ranges import written_out
 from lmsweep.orchestrator.sweep.schema import DIMENSIONS, SKELETON, VARYING, Axes, GridFile, SweepFile, given, validate
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
@@ -21,46 +21,45 @@ from lmsweep.trials.spec.suggestions import nearest
 from lmsweep.trials.spec.workloads import workloads
 
 MAX_COMBINATIONS = 1_000_000
-"""More than this in one file is a slip: at a second each they would take twelve days."""
+"""Most combinations in one file; more are a mistake: at a second each, a million take twelve days."""
 
 MAX_BYTES = 1_000_000
-"""A longer file is no sweep."""
+"""Size of the largest file that is read as a sweep."""
 
-
-AS_IN = f"a sweep is a YAML file, as in\n{SKELETON}"
+AS_IN = f"a sweep is a YAML file, for example\n{SKELETON}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """What a sweep file asks for."""
+    """A sweep file, expanded."""
 
     name: str
     """Stored with every result."""
     description: str
-    """One sentence for people; may be empty."""
+    """One sentence for the reader; may be empty."""
     budget: str | None = None
-    """How long a run of it may take where the command does not say: 50s, 30m, ..."""
+    """Default time budget of a run: 50s, 30m, ..."""
     trials: tuple[Trial, ...]
     """Each configuration once, with all its workloads, in the order of the file; the last axis varies fastest."""
 
 
 def packaged_sweeps() -> dict[str, str]:
-    """Name -> YAML text of the sweeps that come with lmsweep."""
+    """Return the YAML text of each packaged sweep, by name."""
     folder = files("lmsweep.orchestrator.sweeps")
     found = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
     return {name.removesuffix(".yaml"): found[name].read_text("utf-8") for name in sorted(found)}
 
 
-def parse_override(text: str, option: str = "--set") -> tuple[str, list[Any]]:
-    """`context_length=128,256` -> ("context_length", [128, 256]); each value is read as in a file.
+def parse_override(text: str, option: str = "--set") -> tuple[str, list[Scalar]]:
+    """Return ("context_length", [128, 256]) for `context_length=128,256`; values are read as in a file.
 
-    Raises RequestError where it has no `=` or a value is no single value. `load_sweep` checks the rest.
+    Raises RequestError if there is no `=` or a value is not a scalar. `load_sweep` checks the rest.
     """
     source = f"{option} {text}"
     name, equals, listed = text.partition("=")
     if not equals or not name.strip():
         raise RequestError(f"{source}: write axis=value, or axis=value,value")
-    values = []
+    values: list[Scalar] = []
     for part in listed.split(","):
         value = parse(part, source).data
         if not part.strip() or isinstance(value, (list, dict)):
@@ -69,42 +68,45 @@ def parse_override(text: str, option: str = "--set") -> tuple[str, list[Any]]:
     return name.strip(), values
 
 
-def parse_overrides(texts: Iterable[str], option: str = "--set") -> dict[str, list[Any]]:
-    """All of them by their fields. Raises RequestError as `parse_override` does, and where a field is given twice."""
-    found: dict[str, list[Any]] = {}
+def parse_overrides(texts: Iterable[str], option: str = "--set") -> dict[str, list[Scalar]]:
+    """Return the values by field. Raises RequestError as `parse_override` does, and if a field is given twice."""
+    found: dict[str, list[Scalar]] = {}
     for text in texts:
         name, values = parse_override(text, option)
         if name in found:
-            raise RequestError(f"{option} {text}: {name} is given twice; several values are {name}=value,value")
+            raise RequestError(f"{option} {text}: {name} is given twice; for several values, write {name}=value,value")
         found[name] = values
     return found
 
 
-def load_sweep(name_or_path: str, overrides: Mapping[str, Sequence[Any]] | None = None) -> Sweep:
-    """The sweep of that packaged name or in that file, expanded.
+def load_sweep(name_or_path: str, overrides: Mapping[str, Sequence[object]] | None = None) -> Sweep:
+    """Return the packaged sweep of this name, or the sweep in this file, expanded.
 
-    `overrides` gives fields the values that they take in every trial, whatever the file says; `exclude` still holds.
-    Raises RequestError, with one line for each thing that is wrong: `FILE:LINE: key path: what, and what was meant`.
+    `overrides` maps fields to values that replace those of the file in every grid; `exclude` still applies. Raises
+    RequestError with one line per error: `FILE:LINE: key path: what is wrong; what was probably meant`.
     """
+    workloads()  # raises where an installed package offers a broken record, which is no mistake in the sweep
     source, text = _text(name_or_path)
     return _read(text, source, _overrides(overrides or {}))
 
 
 def single_trial(settings: Iterable[str]) -> Trial:
-    """The one trial that `field=value` words describe; `workloads` is a field too, and is timing where it is not given.
+    """Return the trial described by `field=value` arguments. `workloads` is a field, too; its default is timing.
 
-    Raises RequestError as `load_sweep` does, and where a field has several values.
+    Raises RequestError as `load_sweep` does, and if a field has several values.
     """
+    workloads()  # as in `load_sweep`
     fixed = parse_overrides(settings, "trial")
     asked = fixed.pop("workloads", ["timing"])
     for name, values in fixed.items():
         if len(values) > 1:
-            raise RequestError(f"{name} has {len(values)} values; a trial has one (for more, write a sweep)")
+            raise RequestError(f"{name} has {len(values)} values; a trial takes one (for several, run a sweep)")
     written = {"workloads": asked, "fixed": {name: values[0] for name, values in fixed.items()}}
     grid, problems = validate(GridFile, written)
     wanted: dict[TrialConfig, list[str]] = {}
     if grid:
-        wanted, problems, _ = expand(_blocks(grid, written, (), Document()))
+        expansion = expand(_blocks(grid, written, (), Document()))
+        wanted, problems = expansion.wanted, expansion.problems
     if problems:
         said = [
             replace(problem, line=None, path=problem.path[problem.path[:1] == ("fixed",) :]) for problem in problems
@@ -114,11 +116,11 @@ def single_trial(settings: Iterable[str]) -> Trial:
     return trial
 
 
-def _read(text: str, source: str, forced: dict[str, list[Any]]) -> Sweep:
+def _read(text: str, source: str, forced: dict[str, list[object]]) -> Sweep:
     document = _document(text, source)
     if document.data is None:
         raise RequestError(
-            f"{source}:1: the file is empty; a sweep has the keys {', '.join(SweepFile.model_fields)}\n{AS_IN}"
+            f"{source}:1: the file is empty; the keys of a sweep are {', '.join(SweepFile.model_fields)}\n{AS_IN}"
         )
     sweep, problems = validate(SweepFile, document.data, (), document)
     problems += document.problems
@@ -132,16 +134,16 @@ def _read(text: str, source: str, forced: dict[str, list[Any]]) -> Sweep:
     blocks = [_forced(block, forced) for block in blocks]
     count = sum(block.count for block in blocks)
     if count > MAX_COMBINATIONS:
-        problems.append(Problem(line=1, message=f"{count} combinations are too many; the most is {MAX_COMBINATIONS}"))
+        problems.append(Problem(line=1, message=f"{count} combinations are too many; the limit is {MAX_COMBINATIONS}"))
         raise refusal(source, problems)
-    wanted, wrong, idle = expand(blocks)
-    problems += wrong
+    expansion = expand(blocks)
+    problems += expansion.problems
     if problems:
         raise refusal(source, problems, advice="" if _written_grids(document.data) else AS_IN)
-    for place in idle:
+    for place in expansion.idle:
         _say_idle(place, forced, document, source)
-    assert sweep is not None, "it was valid"
-    trials = _trials(wanted, sweep.name)
+    assert sweep is not None, "without problems, it is valid"
+    trials = _trials(expansion.wanted, sweep.name)
     return Sweep(name=sweep.name, description=sweep.description, budget=sweep.budget, trials=trials)
 
 
@@ -165,7 +167,7 @@ def _is_toml(text: str) -> bool:
 
 
 def _write_out_ranges(grid: Any, path: KeyPath, document: Document) -> list[Problem]:
-    """Puts numbers in the place of the ranges in a grid's axes."""
+    """Replace the ranges in a grid's axes by their numbers."""
     problems: list[Problem] = []
     for key in VARYING:
         axes = grid.get(key) if isinstance(grid, dict) else None
@@ -177,21 +179,24 @@ def _write_out_ranges(grid: Any, path: KeyPath, document: Document) -> list[Prob
     return problems
 
 
-def _forced(block: Block, forced: dict[str, list[Any]]) -> Block:
-    """The block with these values, whatever it had."""
+def _forced(block: Block, forced: dict[str, list[object]]) -> Block:
+    """Return the block with these values in place of its own."""
     gone = {*forced, *(DIMENSIONS if "model" in forced else ())}
     together = [{name: value for name, value in row.items() if name not in gone} for row in block.together]
     return replace(block, values=on_top(block.values, forced), together=together)
 
 
-def _say_idle(place: KeyPath, forced: dict[str, list[Any]], document: Document, source: str) -> None:
-    """Says that a row of exclude excludes nothing, unless --set may be the reason."""
+def _say_idle(place: KeyPath, forced: dict[str, list[object]], document: Document, source: str) -> None:
+    """Warn that a row of `exclude` excludes nothing, unless --set may be the reason."""
     row = document.data
     for step in place:
         row = row[step]
     if not set(row) & set(forced):
         line = document.line(place)
-        warnings.warn(Problem(line=line, path=place, message="no combination is like this").text(source), stacklevel=2)
+        warnings.warn(
+            Problem(line=line, path=place, message="excludes nothing: no combination matches").text(source),
+            stacklevel=2,
+        )
 
 
 def _trials(wanted: dict[TrialConfig, list[str]], sweep: str) -> tuple[Trial, ...]:
@@ -202,7 +207,7 @@ def _trials(wanted: dict[TrialConfig, list[str]], sweep: str) -> tuple[Trial, ..
 
 
 def _text(name_or_path: str) -> tuple[str, str]:
-    """What to call the file in messages, and its text."""
+    """Return the name of the file for messages, and its text."""
     packaged = packaged_sweeps()
     if name_or_path in packaged:
         return f"{name_or_path}.yaml", packaged[name_or_path]
@@ -212,13 +217,13 @@ def _text(name_or_path: str) -> tuple[str, str]:
     except FileNotFoundError:
         near = nearest(Path(name_or_path).stem, packaged)
         raise RequestError(
-            f"there is no sweep file {name_or_path}, nor a packaged sweep of that name"
+            f"{name_or_path} is neither a file nor the name of a packaged sweep"
             f"{f'; did you mean {near}?' if near else ''} (packaged: {', '.join(packaged)})"
         ) from None
     except OSError as error:
         raise RequestError(f"cannot read the sweep file {name_or_path}: {error.strerror}") from error
     if len(content) > MAX_BYTES:
-        raise RequestError(f"{name_or_path}: too long for a sweep file (more than {MAX_BYTES} bytes)")
+        raise RequestError(f"{name_or_path}: too large for a sweep file (more than {MAX_BYTES} bytes)")
     try:
         return name_or_path, content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -226,8 +231,8 @@ def _text(name_or_path: str) -> tuple[str, str]:
         raise RequestError(f"{name_or_path}:{line}: not UTF-8 text") from error
 
 
-def _overrides(overrides: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-    values = {name: list(listed) for name, listed in overrides.items()}
+def _overrides(overrides: Mapping[str, Sequence[object]]) -> dict[str, list[object]]:
+    values: dict[str, object] = {name: list(listed) for name, listed in overrides.items()}
     problems: list[Problem] = []
     for name, listed in values.items():
         values[name], wrong = written_out(listed, ("axes", name), {})
@@ -245,21 +250,21 @@ def _written_grids(data: Any) -> list[Any]:
 
 
 def _contradictions(written: dict[str, Any], path: KeyPath, document: Document) -> list[Problem]:
-    """What is right by itself and wrong beside the rest of its grid."""
+    """Return the errors of a grid whose parts are each valid but contradict one another."""
     axes, fixed = written.get("axes"), written.get("fixed") or {}
     together = written.get("zip")
-    already = "is an axis of this grid already"
+    already = "is already an axis of this grid"
     wrong = {(*path, "fixed", name): already for name in fixed if name in (axes or {}) or name in (together or {})}
     wrong |= {(*path, "zip", name): already for name in together or {} if name in (axes or {})}
     for key, varying in (("axes", axes), ("zip", together)):
         if varying == {}:
-            wrong[*path, key] = "is empty; give at least one axis, or leave it out"
+            wrong[*path, key] = "is empty; give at least one axis, or remove it"
     counts = {name: len(values) for name, values in (together or {}).items()}
     if len(set(counts.values())) > 1:
         words = ", ".join(f"{name} has {count}" for name, count in counts.items())
-        wrong[*path, "zip"] = f"what varies together needs as many values each: {words}"
+        wrong[*path, "zip"] = f"fields that vary together need equally many values: {words}"
     if written.get("exclude") and written.get("include") and axes is None and together is None:
-        wrong[*path, "exclude"] = "excludes nothing: this grid has no axes, and what include adds is not excluded"
+        wrong[*path, "exclude"] = "excludes nothing: this grid has no axes, and exclude does not apply to include"
     return [Problem(line=document.line(place), path=place, message=message) for place, message in wrong.items()]
 
 

@@ -1,1 +1,1 @@
-"""The packaged sweeps: one YAML file each, named as `lmsweep run` names them."""
+"""The packaged sweeps, one YAML file each. `lmsweep run NAME` runs NAME.yaml."""

@@ -155,7 +155,7 @@ def test_a_name_that_several_devices_have_is_the_first_and_the_others_are_known(
 
 @pytest.mark.parametrize(("text", "size"), [("24GB", 24e9), ("1.5 GiB", 1.5 * 2**30), ("800mb", 8e8), (".5MiB", 2**19)])
 def test_a_size_of_memory_is_a_number_and_a_unit(text: str, size: float) -> None:
-    assert device_memory(text) == (f"a device of {text}", size)
+    assert device_memory(text) == (f"a {text} device", size)
 
 
 @pytest.mark.parametrize("text", ["1.2.3GB", ".GB", "GB", "24", "24 TB", "-1GB"])

@@ -91,7 +91,7 @@ def test_the_plan_counts_on_what_could_be_started_and_on_nothing_else(head):
     assert found == {
         ("cpu", "run", None),
         ("cuda:H200", "run", None),
-        ("cuda:H100", "unsupported", "no H100 here; there is H200"),
+        ("cuda:H100", "unsupported", "no H100 here, only H200"),
     }
 
 

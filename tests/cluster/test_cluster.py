@@ -113,7 +113,7 @@ def test_nodes_with_other_code_are_named_before_anything_runs(cluster, refused):
         said = cluster.on_head("lmsweep plan quick --address auto", check=False)
     finally:
         file.write_text(content)
-    assert f"{cluster.hosts.addresses[2]}: other code in trials/timing/clock.py" in said, said
+    assert f"{cluster.hosts.addresses[2]}: different code in trials/timing/clock.py" in said, said
     assert f"{cluster.hosts.addresses[1]}: " not in said
 
 

@@ -20,6 +20,7 @@ import yaml
 from lmsweep.orchestrator.cluster.nodes import Node, missing_environment, this_machine
 from lmsweep.orchestrator.cluster.placement import able_nodes, place, side_by_side
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
+from lmsweep.orchestrator.cluster.refusal import Refusal
 from lmsweep.orchestrator.running.multi_node import free_port
 from lmsweep.trials.distributed.ranks import LOOPBACK, parts_of
 from lmsweep.trials.isolation.client import IsolatedRunner
@@ -83,15 +84,13 @@ def test_a_trial_of_several_nodes_asks_for_its_share_of_gpus_on_each_of_so_many_
     assert able == [nodes[1], nodes[3]]
     placed = place(config, able, nodes)
     assert (dict(placed.bundle), placed.nodes, placed.slots) == ({"CPU": 32, "GPU": 4}, 2, 1)
-    assert (
-        able_nodes(replace(config, nodes=4), nodes)
-        == "nodes 4 needs as many alike, of 2 GPUs or more each; the most alike here: 2"
+    assert able_nodes(replace(config, nodes=4), nodes) == Refusal(
+        "nodes 4 needs 4 identical nodes with 2 GPUs each; available: 2"
     )
-    assert able_nodes(replace(config, world_size=16), nodes) == (
-        "world_size 16 on 2 nodes needs 8 GPUs on each, and the most that one has is 4"
+    assert able_nodes(replace(config, world_size=16), nodes) == Refusal(
+        "world_size 16 on 2 nodes needs 8 GPUs on each; the largest has 4"
     )
-    alone = "nodes 2 needs as many alike, of 1 core or more each; the most alike here: 1"
-    assert able_nodes(CONFIG, [node()]) == alone
+    assert able_nodes(CONFIG, [node()]) == Refusal("nodes 2 needs 2 identical nodes with 1 core each; available: 1")
     assert missing_environment(CONFIG, [node()]).device_name == "no cpu device for 2 ranks on 2 nodes"
 
 

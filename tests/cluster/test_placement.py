@@ -149,7 +149,7 @@ def test_a_node_that_can_be_started_can_hold_a_trial_and_no_running_node_keeps_i
     assert only(plan_of(nodes, "cuda:B200")).slots == 32
     assert only(plan_of(nodes, "cuda")).node_ids == ()
     (refused,) = plan_of(nodes, "cuda:L4").trials
-    assert (refused.action, refused.reason) == ("unsupported", "no L4 here; there is B200, H200")
+    assert (refused.action, refused.reason) == ("unsupported", "no L4 here, only B200, H200")
     (too_many,) = plan_of([STARTABLE], "mps").trials
     assert too_many.action == "unsupported"
 
@@ -200,7 +200,7 @@ def test_differences_are_said_in_words():
     assert differences(here, there) == [
         "Python 3.11 instead of 3.12",
         "torch 2.12.0 instead of 2.13.0",
-        "other code in analysis/new.py, trials/bench/run.py, trials/timing/clock.py",
+        "different code in analysis/new.py, trials/bench/run.py, trials/timing/clock.py",
     ]
 
 
@@ -229,7 +229,7 @@ def test_a_file_that_is_no_cluster_file_is_a_wrong_request(tmp_path, content):
 
 
 def test_a_cluster_file_without_a_cluster_is_a_wrong_request():
-    with pytest.raises(RequestError, match="give its --address too"):
+    with pytest.raises(RequestError, match="also give the cluster"):
         find_nodes(None, str(ROOT / "cluster.yaml"))
 
 

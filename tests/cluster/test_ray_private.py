@@ -9,7 +9,7 @@ from lmsweep.trials.spec.config import RequestError
 
 
 def test_what_ray_has_renamed_is_named_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    says = r"Ray \d.* has no {}, which lmsweep rests on; .* pip install 'ray\[tune\]=="
+    says = r"Ray \d.* has no {}, which lmsweep relies on; .* pip install 'ray\[tune\]=="
     with pytest.raises(RequestError, match=says.format("object._actor_cache")):
         ray_private.FreeActors(object())
     with pytest.raises(RequestError, match=says.format("object.run_metadata")):

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import re
 import socket
 import sys
 import threading
@@ -41,12 +42,12 @@ def by_check(findings: Iterator[Finding]) -> dict[str, Finding]:
     return {one.check: one for one in findings}
 
 
-def test_doctor_says_what_this_machine_can_measure_and_how_much_is_to_be_seen_to():
+def test_doctor_says_what_this_machine_can_measure_and_how_many_warnings_there_are():
     done = lmsweep("doctor")
     assert done.returncode == 0, done.stderr
-    assert "can measure on" in done.stdout and f"({psutil.cpu_count()} cores)" in done.stdout
-    assert done.stdout.strip().endswith("to see to")
-    for check in ("torch", "ray", "nsys", "C++ compiler", "memory", "swap", "shared memory", "governor of the clocks"):
+    assert "\ndevices " in done.stdout and f"({psutil.cpu_count()} cores)" in done.stdout
+    assert re.search(r"\n(no warnings|1 warning|\d+ warnings)$", done.stdout.strip())
+    for check in ("torch", "ray", "nsys", "C++ compiler", "memory", "swap", "shared memory", "frequency governor"):
         assert f"\n{check} " in done.stdout
 
 
@@ -60,10 +61,10 @@ def test_a_machine_without_nvidias_driver_says_so(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "check"),
     [
-        ({"processes": 2}, "others on it"),
-        ({"utilization": 80}, "others on it"),
+        ({"processes": 2}, "other processes"),
+        ({"utilization": 80}, "other processes"),
         ({"partitioned": True}, "MIG"),
-        ({"persistent": False}, "persistence"),
+        ({"persistent": False}, "persistence mode"),
         ({"temperature": 80}, "temperature"),
         ({"power_limit": 500.0}, "power limit"),
         ({"ecc": False}, "ECC"),
@@ -71,8 +72,8 @@ def test_a_machine_without_nvidias_driver_says_so(monkeypatch):
     ],
 )
 def test_a_gpu_in_doubt_gets_advice_about_just_that(change, check):
-    assert [name for name, _, advice in doctor._doubts(HEALTHY) if advice] == []
-    assert [name for name, _, advice in doctor._doubts(replace(HEALTHY, **change)) if advice] == [check]
+    assert [one.check for one in doctor._state(HEALTHY) if one.advice] == []
+    assert [one.check for one in doctor._state(replace(HEALTHY, **change)) if one.advice] == [check]
 
 
 def test_what_a_driver_does_not_tell_is_not_judged():
@@ -81,20 +82,20 @@ def test_what_a_driver_does_not_tell_is_not_judged():
         driver_version="1",
         **dict.fromkeys(set(GpuState.__dataclass_fields__) - {"name", "driver_version"}),
     )
-    assert list(doctor._doubts(silent)) == []
+    assert list(doctor._state(silent)) == []
 
 
 def test_limits_of_a_container_are_found(tmp_path, monkeypatch):
     monkeypatch.setattr(doctor, "CGROUP", tmp_path)
-    assert "quota of the container" not in by_check(doctor.cores())
+    assert "container CPU quota" not in by_check(doctor.cores())
     (tmp_path / "cpu.max").write_text("150000 100000\n")
     (tmp_path / "memory.max").write_text("2000000000\n")
-    quota = by_check(doctor.cores())["quota of the container"]
+    quota = by_check(doctor.cores())["container CPU quota"]
     assert quota.found == "1.5 cores" and quota.advice
-    limit = by_check(doctor.memory())["memory limit of the container"]
+    limit = by_check(doctor.memory())["container memory limit"]
     assert limit.found == "1.86 GiB" and limit.advice
     (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert "quota of the container" not in by_check(doctor.cores())
+    assert "container CPU quota" not in by_check(doctor.cores())
 
 
 def test_clocks_that_move_are_found(tmp_path, monkeypatch):
@@ -103,10 +104,10 @@ def test_clocks_that_move_are_found(tmp_path, monkeypatch):
             folder = tmp_path / core / "cpufreq"
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "scaling_governor").write_text(f"{word}\n")
-        return by_check(doctor.clocks())["governor of the clocks"]
+        return by_check(doctor.clocks())["frequency governor"]
 
     monkeypatch.setattr(doctor, "SYSTEM", tmp_path)
-    assert by_check(doctor.clocks())["governor of the clocks"].found.startswith("unknown")
+    assert by_check(doctor.clocks())["frequency governor"].found.startswith("unknown")
     assert governor("powersave").advice
     assert governor("performance").advice is None
     (tmp_path / "intel_pstate").mkdir()
@@ -126,7 +127,7 @@ def test_a_torch_that_every_process_compiles_anew_is_found(tmp_path, monkeypatch
     kept.parent.mkdir(parents=True)
     kept.touch()
     (found,) = doctor.bytecode()
-    assert found == Finding(check="torch's bytecode", found="kept")
+    assert found == Finding(check="torch bytecode", found="cached")
 
 
 def test_a_full_disk_is_found(tmp_path, monkeypatch):
@@ -155,8 +156,8 @@ def test_a_node_that_was_started_otherwise_or_asks_for_no_token_is_found(monkeyp
     ("address", "message"),
     [
         ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
-        ("nowhere", "'nowhere' is no address of a Ray cluster"),
-        ("ray://127.0.0.1:10001", "run it on the head"),
+        ("nowhere", "'nowhere' is not the address of a Ray cluster"),
+        ("ray://127.0.0.1:10001", "run lmsweep on the head node"),
     ],
 )
 def test_an_address_that_leads_to_no_cluster_is_a_wrong_request_within_seconds(address, message):

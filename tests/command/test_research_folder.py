@@ -67,7 +67,7 @@ def run_there(folder: Path, *words: str | Path, path: str) -> str:
 def test_the_command_and_a_process_that_it_starts_take_no_file_of_the_folder_for_a_module(folder: Path, name: str):
     put(folder, name)
     for path in PATHS[:2]:
-        assert "Show what a sweep would run" in run_there(folder, *START, "plan", "--help", path=path)
+        assert "Show which trials of a sweep would run" in run_there(folder, *START, "plan", "--help", path=path)
     run_there(folder, *command("lmsweep.trials.store.store"), path=str(ROOT))
 
 

@@ -31,7 +31,7 @@ def test_a_trial_that_cannot_fit_is_refused_in_a_sentence_before_it_starts(tmp_p
     assert isinstance(done.exception, RequestError), done.output  # main() says it, with exit code 2
     assert re.fullmatch(
         r"trial: its predicted peak, \d{4,} GiB in backward, exceeds the [\d.]+ GiB of this host \(.*\); "
-        "--no-predict runs it all the same",
+        "--no-predict runs it anyway",
         str(done.exception),
     )
     assert not (tmp_path / "store" / "measurements").exists()
@@ -60,7 +60,7 @@ def test_the_line_of_a_trial_is_for_terminals(monkeypatch, capsys: pytest.Captur
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
     with LiveLine(trial) as line:
         line.show(3.0, 2**31)
-    assert "timing, memory: 3.0 s of at most 15 min 00 s, 2 GiB of the host held" in capsys.readouterr().err
+    assert "timing, memory: 3.0 s of at most 15 min 00 s, 2 GiB of host memory" in capsys.readouterr().err
 
 
 WATCHED = """

@@ -23,7 +23,9 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.comm_trace import SETTLE_SECONDS, on_gpu
 from lmsweep.trials.distributed.coordinator import Team
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.gradient_sync import SYNCHRONIZERS, Naive, fill_buckets
+from lmsweep.trials.distributed.gradient_buckets import fill_buckets
+from lmsweep.trials.distributed.gradient_sync import SYNCHRONIZERS, Naive
+from lmsweep.trials.distributed.orders import TimeStep
 from lmsweep.trials.distributed.process_group import bus_factor, leave
 from lmsweep.trials.distributed.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
 from lmsweep.trials.distributed.step_pairs import in_pairs
@@ -384,7 +386,10 @@ def pairs_with_a_slow_rank(bench: Workbench, rank: int) -> list[Any]:
         team.follow()
         return []
     run = in_pairs(team)
-    found = [[run() for _ in range(4)], team.all("step", True), team.all("step", False)]
+    found = [
+        [run() for _ in range(4)],
+        *(team.all(TimeStep(synchronized=synchronized)) for synchronized in (True, False)),
+    ]
     team.dismiss()
     return found
 
@@ -560,9 +565,9 @@ def test_what_follows_from_a_death_does_not_hide_it(environment):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"ddp": "none"}, "makes no gradient of the ranks'"),
-        ({"ddp": "flat", "bucket_bytes": 1}, "bucket_bytes changes nothing where ddp is flat"),
-        ({"mode": "train_forward"}, "makes no gradients"),
+        ({"ddp": "none"}, "synchronizes nothing"),
+        ({"ddp": "flat", "bucket_bytes": 1}, "bucket_bytes has no effect with ddp flat"),
+        ({"mode": "train_forward"}, "computes no gradients"),
         ({"ddp": "zero1", "mode": "forward_backward"}, "needs mode train_step"),
         ({"ddp": "torch", "compile": "model", "bucket_bytes": 1000}, "1 MiB or more"),
     ],

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 import typer.main
+import yaml
 
 from lmsweep.orchestrator.commands.app import app
 from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
@@ -118,3 +119,50 @@ def test_every_make_target_and_packaged_sweep_that_is_named_exists(page):
     assert {*re.findall(r"(?:`|^    )make ([a-z-]+)", text, flags=re.MULTILINE)} <= targets
     named = re.findall(r"lmsweep (?:run|plan) ([a-z][a-z0-9-]*)(?=[`\s])", text)
     assert {*named} <= packaged_sweeps().keys()
+
+
+def test_every_file_that_is_to_be_changed_exists():
+    """The table of CONTRIBUTING.md. NAME stands for the file that is added, in a folder that exists."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    paths = re.findall(r"`((?:trials|orchestrator|analysis|tests|docs)/[^`]*)`", text)
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path.split("/NAME")[0].split("/test_NAME")[0]).exists()] == []
+
+
+def test_every_test_that_the_architecture_names_exists():
+    """In the last column of "What goes wrong": the name of a file of tests, and parts of the names of its tests."""
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    table = page[page.index("## What goes wrong") : page.index("## Dependencies")]
+    missing = []
+    for row in re.findall(r"^\|.*\|$", table, flags=re.MULTILINE)[2:]:
+        named = re.findall(r"(\w+): (`[^:]*`)", row.split("|")[-2])
+        assert named, row
+        for stem, parts in named:
+            (path,) = (ROOT / "tests").glob(f"*/test_{stem}.py")
+            tests = re.findall(r"^ *def (test_\w+)", path.read_text("utf-8"), flags=re.MULTILINE)
+            missing += [part for part in re.findall(r"`(\w+)`", parts) if not any(part in name for name in tests)]
+    assert not missing
+
+
+def test_the_workflow_runs_what_ci_runs():
+    script = (ROOT / ".ci" / "run").read_text("utf-8")
+    assert re.findall(r"^(?:exec )?make (.*)$", script, flags=re.MULTILINE) == ["test"]
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yaml").read_text("utf-8"))
+    commands = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    assert commands == ["bash .ci/run"]
+
+
+def test_every_path_that_make_and_the_hooks_name_exists():
+    for name in ("Makefile", ".pre-commit-config.yaml"):
+        paths = re.findall(r"\b(?:tests|benchmarks)/[\w/.]+", (ROOT / name).read_text("utf-8"))
+        assert paths and [path for path in paths if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_an_issue_template_asks_for_the_command_and_the_machine(path):
+    form = yaml.safe_load(path.read_text("utf-8"))
+    assert form["name"] and form["description"]
+    asked = {field["id"] for field in form["body"] if field.get("validations", {}).get("required")}
+    assert {"command", "doctor"} <= asked

@@ -34,7 +34,7 @@ def run_until_one_is_stored(folder: Path, *options: str) -> tuple[subprocess.Pop
 
 def words_of(err: str) -> list[str]:
     """The lines on standard error, without that on other runs, which there may be on the machine of these tests."""
-    return [line for line in err.strip().splitlines() if line and "at work on this machine" not in line]
+    return [line for line in err.strip().splitlines() if line and "active on this machine" not in line]
 
 
 def assert_ended(
@@ -43,7 +43,9 @@ def assert_ended(
     out, err = process.communicate(timeout=60)
     assert process.returncode == code, out + err
     (sentence,) = words_of(err)
-    assert sentence.startswith(f"ended by {name}; what had ended is in {store}. `lmsweep run"), err
+    assert sentence.startswith(f"ended by {name}; results of finished trials are in {store}. To resume: lmsweep run"), (
+        err
+    )
     assert not psutil.wait_procs(started, timeout=10)[1], "it left processes running"
     kept = pd.read_parquet(store / "measurements")
     assert set(kept["status"]) == {"ok"} and kept["trial_id"].nunique() == 1
@@ -73,7 +75,7 @@ def test_a_trial_that_runs_may_end_within_the_grace_period_and_no_other_begins(t
     os.killpg(process.pid, signal.SIGTERM)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 143 and "ended by SIGTERM" in err, out + err
-    assert "SIGTERM: what runs has 60 s to end" in out
+    assert "SIGTERM: 1 trial may finish within 60 s" in out
     assert not psutil.wait_procs(started, timeout=10)[1], "it left processes running"
     kept = pd.read_parquet(tmp_path / "store" / "measurements")
     assert set(kept["status"]) == {"ok"} and 1 <= kept["trial_id"].nunique() <= 2

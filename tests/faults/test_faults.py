@@ -159,7 +159,7 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_what_was_stored_stays(tmp_
     sweep = write_noops(tmp_path, 40)
     full = lmsweep("run", sweep, "--store", small_disk / "store")
     assert full.returncode == 1, full.stdout + full.stderr
-    assert "takes no more results" in full.stderr and "No space left" in full.stderr
+    assert "cannot write more results" in full.stderr and "No space left" in full.stderr
     assert "Traceback" not in full.stderr
     stored, damage = Store(str(small_disk / "store")).read()
     assert damage == [] and 0 < len(set(stored["trial_id"].to_pylist())) < 40

@@ -15,16 +15,16 @@ import pytest
 from rich.console import Console
 
 from lmsweep.orchestrator.running import store_writer
-from lmsweep.orchestrator.running.eta import Pace
+from lmsweep.orchestrator.running.eta import Eta
 from lmsweep.orchestrator.running.progress import RunProgress
 from lmsweep.orchestrator.running.run import compact
 from lmsweep.orchestrator.running.store_writer import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
-    Delivery,
-    Post,
     StoreError,
-    deliver_left_over,
+    StoreWriter,
+    Uploader,
+    upload_left_over,
 )
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.measurement import Artifact
@@ -109,24 +109,24 @@ def test_a_small_file_takes_one_request_and_a_large_one_is_whole_too(object_stor
 
 
 def test_each_attempt_that_fails_doubles_the_pause_and_one_that_succeeds_ends_that(object_store, tmp_path):
-    post = Post(Store(object_store.uri))
+    post = Uploader(Store(object_store.uri))
     post.kept_here.keep(rows(16))
     object_store.take_bucket_away()
     pauses = []
     for _ in range(8):
-        assert "NO_SUCH_BUCKET" in str(post.deliver())
+        assert "NO_SUCH_BUCKET" in str(post.upload())
         pauses.append(post.pause)
     assert pauses == [min(FIRST_PAUSE * 2**count, LONGEST_PAUSE) for count in range(1, 9)]
     assert pauses[-1] == LONGEST_PAUSE and len(waiting(tmp_path)) == 1
     object_store.make_bucket()
-    assert post.deliver() is None
+    assert post.upload() is None
     assert (post.pause, waiting(tmp_path), contexts(Store(object_store.uri))) == (FIRST_PAUSE, [], [16])
 
 
 def test_results_count_as_kept_while_the_store_is_out_of_reach_and_arrive_when_it_is_back(object_store, tmp_path):
     kept = []
     store = Store(object_store.uri)
-    under_way = Delivery(store, lambda planned, records: kept.append(records[0].config.context_length))
+    under_way = StoreWriter(store, lambda planned, records: kept.append(records[0].config.context_length))
     object_store.take_bucket_away()
     refused = object_store.requests("PUT", 404)
     for length in (16, 32, 64):
@@ -143,22 +143,22 @@ def test_results_count_as_kept_while_the_store_is_out_of_reach_and_arrive_when_i
 
 def test_what_could_not_be_delivered_before_a_run_ended_goes_with_the_next(object_store, tmp_path, monkeypatch):
     monkeypatch.setattr(store_writer, "PATIENCE", 0.0)
-    under_way = Delivery(Store(object_store.uri), lambda planned, records: None)
+    under_way = StoreWriter(Store(object_store.uri), lambda planned, records: None)
     object_store.take_bucket_away()
     under_way.put(None, rows(16))
-    with pytest.raises(StoreError, match=r"results wait in .*cache/lmsweep/waiting/\w+ and go with the next run"):
+    with pytest.raises(StoreError, match=r"results are in .*cache/lmsweep/waiting/\w+; the next run here uploads them"):
         under_way.close()
     with pytest.raises(RequestError, match="cannot reach the store"):
-        deliver_left_over(Store(object_store.uri))
+        upload_left_over(Store(object_store.uri))
     assert len(waiting(tmp_path)) == 1
     object_store.make_bucket()
-    deliver_left_over(Store(object_store.uri))
+    upload_left_over(Store(object_store.uri))
     assert (contexts(Store(object_store.uri)), waiting(tmp_path)) == ([16], [])
 
 
 def test_results_are_kept_while_a_request_waits_for_its_answer(object_store, tmp_path):
     kept = threading.Semaphore(0)
-    under_way = Delivery(Store(object_store.uri), lambda planned, records: kept.release())
+    under_way = StoreWriter(Store(object_store.uri), lambda planned, records: kept.release())
     object_store.process.suspend()
     try:
         under_way.put(None, rows(16))
@@ -197,8 +197,8 @@ def test_files_that_cannot_be_merged_because_the_store_is_gone_are_a_sentence(ob
     store = Store(server.uri)
     server.process.kill()
     server.process.wait()
-    compact(store, RunProgress([], Pace([], {}), Console(width=1000)))
-    assert "are not merged: cannot reach the store" in capsys.readouterr().out
+    compact(store, RunProgress([], Eta([], {}), Console(width=1000)))
+    assert "could not merge the files of" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -170,7 +170,7 @@ def test_memory_that_is_not_there_is_oom(runner, environment):
     rows = run(runner, environment, batch_size=10**10)
     assert [row.status for row in rows] == [Status.OOM]
     assert "allocate" in (rows[0].error or "")
-    assert re.fullmatch(r"oom: asked for \d+ GiB, which the host did not give", outcome(rows))
+    assert re.fullmatch(r"oom: requested \d+ GiB, which the host could not provide", outcome(rows))
     assert run(runner, environment)[0].status == Status.OK
 
 

@@ -24,8 +24,9 @@ from lmsweep.trials.analytic import formulas
 from lmsweep.trials.bench.run import run_here
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.memory.cuda_history import read_trace
-from lmsweep.trials.memory.ledger import CATEGORIES, MOST_POINTS, Label, Ledger, Piece
+from lmsweep.trials.memory.ledger import CATEGORIES, Label, Ledger, Piece
 from lmsweep.trials.memory.rows import breakdown_rows, unknown_rows, value_rows
+from lmsweep.trials.memory.usage import MOST_POINTS, Usage
 from lmsweep.trials.results.measurement import Allocation, Artifact, Measurement, Timeline, Yielded
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, Trial, TrialConfig
@@ -317,9 +318,9 @@ def test_a_history_that_does_not_come_to_the_peak_breaks_nothing_down():
     ledger.begin()
     ledger.allocate(1, piece(100))
     read = {("step", "peak_tensors"): 160, ("before_backward", "tensors"): 100}
-    rows = list(breakdown_rows(replace(CONFIG, mode="forward"), read, {}, {}, ledger.course()))
+    rows = list(breakdown_rows(replace(CONFIG, mode="forward"), read, {}, {}, Usage.of(ledger)))
     at_peak = {(row.samples, row.reason) for row in rows if row.phase == "peak"}
-    assert at_peak == {(None, "the history of the iteration comes to 100 bytes, 160 were read")}
+    assert at_peak == {(None, "the recorded allocations add up to 100 bytes, not the 160 that were read")}
     before = {row.metric: row.samples for row in rows if row.phase == "before_backward" and row.metric != "saved"}
     assert before == {name: (100,) if name == "other" else (0,) for name in CATEGORIES}
 
@@ -339,8 +340,8 @@ def test_a_long_timeline_is_thinned_and_keeps_its_peak():
         if number == 2345:
             ledger.allocate(-1, piece(10_000))
             ledger.free(-1, "forward")
-    course = ledger.course()
-    rows = list(course.timeline())
+    usage = Usage.of(ledger)
+    rows = list(usage.timeline())
     assert {row.phase for row in rows} == {"forward"} and len(rows[0].positions) <= MOST_POINTS + 2
     assert max(map(sum, zip(*(row.bytes for row in rows), strict=True))) == 2346 + 10_000
 
@@ -373,34 +374,34 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
     ]
     # The address 8192 belongs to three pieces; what is there when forward ends is the second.
     labels = {
-        "init": {0: Label("weights", 1000)},
-        "forward": {0: Label("weights", 1000), 8192: Label("activations", 300, 0)},
-        "backward": {0: Label("weights", 1000), 16384: Label("gradients", 1000)},
+        "init": {0: Label(category="weights", bytes=1000)},
+        "forward": {0: Label(category="weights", bytes=1000), 8192: Label(category="activations", bytes=300, block=0)},
+        "backward": {0: Label(category="weights", bytes=1000), 16384: Label(category="gradients", bytes=1000)},
     }
     ledger = read_trace(live, entries, labels)
-    course = ledger.course()
-    assert [int(total) for total in course.totals] == [1064, 1164, 1064, 1364, 2364, 2064, 2084, 1084]
-    assert course.phases == [*["forward"] * 4, *["backward"] * 3, "end"]
-    assert {name: held for name, held in course.at_peak().items() if held} == {
+    usage = Usage.of(ledger)
+    assert [int(total) for total in usage.totals] == [1064, 1164, 1064, 1364, 2364, 2064, 2084, 1084]
+    assert usage.phases == [*["forward"] * 4, *["backward"] * 3, "end"]
+    assert {name: held for name, held in usage.at_peak().items() if held} == {
         "weights": 1000,
         "gradients": 1000,
         "activations": 300,
         "workspace": 64,
     }
-    table = {(row.category, row.bytes): row for row in course.largest()}
+    table = {(row.category, row.bytes): row for row in usage.largest()}
     assert table["weights", 1000].line == "trials/model/transformer.py:36" and table["weights", 1000].phase == "init"
     assert table["activations", 300].line == "trials/model/transformer.py:40"
     gradient = table["gradients", 1000]
     assert (gradient.line, gradient.phase, gradient.at_peak) == (None, "backward", 1)
-    assert gradient.reason == "autograd's thread, where no Python runs"
+    assert gradient.reason == "autograd's thread, which runs no Python"
     assert table["other", 100].at_peak == 0
 
 
 def test_what_a_piece_was_first_said_to_be_for_it_stays():
-    ledger, piece = Ledger(), Piece(8, "forward", None, None, None, None)
+    ledger, piece = Ledger(), Piece(bytes=8, phase="forward", line=None, function=None, operator=None, reason=None)
     ledger.allocate(1, piece)
-    ledger.label({1: Label("activations", 8)})
-    ledger.label({1: Label("gradients", 8)})
+    ledger.label({1: Label(category="activations", bytes=8)})
+    ledger.label({1: Label(category="gradients", bytes=8)})
     assert piece.category == "activations"
 
 

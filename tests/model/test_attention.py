@@ -25,10 +25,11 @@ from lmsweep.trials.bench.run import run_here
 from lmsweep.trials.isolation.precompile import graphs_of, precompile
 from lmsweep.trials.memory.storage_tracker import StorageTracker
 from lmsweep.trials.model import attention_support
-from lmsweep.trials.model.attention import ATTENTION, _not_ahead, attention_for, causal_block_mask, kernel_chosen
+from lmsweep.trials.model.attention import ATTENTION, attention_for, kernel_chosen
 from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import compile_counts, reset_compiler
+from lmsweep.trials.model.flex_attention import _not_ahead, causal_block_mask
 from lmsweep.trials.model.precision import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.outcome import Flag
@@ -168,11 +169,11 @@ def test_flex_runs_compiled_on_a_cpu_without_gradients_and_gives_the_logits_of_n
     [
         ({"attention": "sdpa_efficient"}, "sdpa_efficient needs an NVIDIA GPU"),
         ({"attention": "sdpa_cudnn", "precision": "bf16"}, "sdpa_cudnn needs an NVIDIA GPU"),
-        ({"attention": "flex"}, "flex on a CPU has no backward"),
+        ({"attention": "flex"}, "flex has no backward on a CPU"),
         ({"compile": "block"}, "no block to compile; compile: model"),
         ({"precision": "bf16_pure"}, "has no weights; with precision: bf16"),
         ({"cold_l2": True}, "cold_l2 needs device: cuda"),
-        ({"compile_mode": "max-autotune"}, "changes nothing where compile is none"),
+        ({"compile_mode": "max-autotune"}, "has no effect with compile: none"),
     ],
 )
 def test_what_a_cpu_cannot_do_alone_is_unsupported_with_the_reason(fields: dict[str, Any], reason: str) -> None:
@@ -191,7 +192,7 @@ def test_what_a_cpu_cannot_do_in_a_model_is_unsupported_with_the_reason(attentio
     [
         ({"attention": "sdpa_flash", "device": "mps"}, "needs an NVIDIA GPU (device: cuda) or device: cpu"),
         ({"attention": "flex", "device": "mps"}, "MPS"),
-        ({"attention": "flex", "device": "cuda", "d_model": 32, "num_heads": 4}, "these are 8 wide"),
+        ({"attention": "flex", "device": "cuda", "d_model": 32, "num_heads": 4}, "at least 16, not 8"),
     ],
 )
 def test_what_other_devices_cannot_do_is_told_without_them(fields: dict[str, Any], reason: str) -> None:
@@ -220,7 +221,7 @@ def test_pytorchs_own_reason_is_given_without_the_place_in_its_source(capfd: pyt
 
     assert ask(cannot) == "Kernel not used because: Expected dtype Half. Got float"
     assert ask(logs) == "Expected dtype Half." and "another thread" in capfd.readouterr().err
-    assert ask(lambda params, debug: False) == "PyTorch would not use this kernel, and does not say why"
+    assert ask(lambda params, debug: False) == "PyTorch would not use this kernel and gives no reason"
     assert ask(lambda params, debug: bool(params.is_causal)) is None
 
 

@@ -162,9 +162,9 @@ def test_max_autotune_chooses_kernels_by_timing_them(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"compile_mode": "max-autotune"}, "changes nothing where compile is none"),
+        ({"compile_mode": "max-autotune"}, "has no effect with compile: none"),
         ({"compile": "block", "compile_mode": "reduce-overhead"}, "CUDA graphs, which device cpu does not have"),
-        ({"checkpointing": "block", "mode": "forward"}, "changes nothing in mode forward"),
+        ({"checkpointing": "block", "mode": "forward"}, "has no effect in mode forward"),
     ],
 )
 def test_what_would_change_nothing_is_unsupported_with_the_reason(fields: dict[str, Any], reason: str):

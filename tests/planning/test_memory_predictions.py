@@ -8,7 +8,6 @@ import re
 import signal
 import time
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -22,7 +21,9 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.memory_bounds import bounds_of
 from lmsweep.trials.analytic.memory_prediction import upper_bound
 from lmsweep.trials.machine.cpu_affinity import usable_cores
-from lmsweep.trials.prediction.predict import _frontiers, predict, side_by_side
+from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.prediction.predict import FrontierQuestion, _frontiers
+from lmsweep.trials.prediction.process_pool import answer_by_run
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.quantities import gib
@@ -93,8 +94,8 @@ def test_a_plan_that_waits_for_predictions_says_how_far_it_is(
     count = begun.asked
     begun.of(trials[0], "NVIDIA H100 80GB HBM3")
     said = capsys.readouterr().err
-    assert re.search(rf"^predicted 0 of {count}$", said, re.MULTILINE)
-    assert re.search(rf"^predicted [1-9]\d* of {count}, about [\d.]+ \w+ to go$", said, re.MULTILINE)
+    assert re.search(rf"^predicted the memory of 0 of {count} configurations$", said, re.MULTILINE)
+    assert re.search(rf"^predicted the memory of [1-9]\d* of {count} .*, about [\d.]+ \w+ left$", said, re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -166,10 +167,10 @@ def test_of_very_many_trials_some_are_predicted_and_no_other_is_said_to_fit_or_n
     room = 4 * 10**9 - CUDA_RESERVE
     reasons = {one["predicted_peak_reason"] for one in found}
     assert f"it needs less than {gib(room)}" in reasons
-    assert any("by those predicted of smaller and larger trials" in (reason or "") for reason in reasons)
+    assert any("from predictions of smaller and larger trials" in (reason or "") for reason in reasons)
     actions = set()
     for one in found:
-        peak = predict(TrialConfig(**one["config"])).on("a device of 4GB").peak
+        peak = predict(TrialConfig(**one["config"])).on("a 4GB device").peak
         assert one["predicted_peak_bytes"] in (None, peak)
         assert one["action"] == ("run" if peak <= room else "predicted_oom"), one
         actions.add(one["action"])
@@ -180,8 +181,10 @@ def test_of_very_many_trials_some_are_predicted_and_no_other_is_said_to_fit_or_n
 def test_a_frontier_that_cannot_be_found_leaves_the_others_theirs():
     tiny = TrialConfig(model="tiny", **asdict(SIZES["tiny"]), device="cuda")
     no_such_budget = 2**70  # a batch that fills it has more elements than PyTorch can count
-    found = side_by_side(
-        partial(_frontiers, dimension="batch_size"), [tiny, tiny], [no_such_budget, 10**9], ["NVIDIA H100"] * 2
-    )
+    questions = [
+        FrontierQuestion(config=tiny, dimension="batch_size", budget=budget, device_name="NVIDIA H100")
+        for budget in (no_such_budget, 10**9)
+    ]
+    found = dict(answer_by_run(_frontiers, questions))
     assert found[0]["largest"] is None and found[0]["reason"].startswith("predicting it failed: RuntimeError: ")
     assert found[1]["largest"] > 0 and found[1]["reason"] is None

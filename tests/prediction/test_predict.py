@@ -25,8 +25,12 @@ from lmsweep.trials.model.precision import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction import meta_run
 from lmsweep.trials.prediction.aot_graph import _scale
-from lmsweep.trials.prediction.meta_run import UnpredictableError, model_trace, one_run_for
-from lmsweep.trials.prediction.predict import fits, largest_that_fits, predict, side_by_side
+from lmsweep.trials.prediction.largest_fit import largest_that_fits
+from lmsweep.trials.prediction.meta_run import model_trace, one_run_for
+from lmsweep.trials.prediction.peak_memory import fits, predict
+from lmsweep.trials.prediction.predict import PeakQuestion
+from lmsweep.trials.prediction.process_pool import answer_by_run
+from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from tests.support.command import lmsweep, lmsweep_here
@@ -185,10 +189,10 @@ def test_two_small_models_stand_for_a_deep_one(fields: dict[str, Any], monkeypat
         depths.append(config.num_layers)
         return model_trace(config, *rest)
 
-    monkeypatch.setattr("lmsweep.trials.prediction.predict.model_trace", counting)
+    monkeypatch.setattr("lmsweep.trials.prediction.peak_memory.model_trace", counting)
     found = predict(config)
     assert max(depths) <= 3
-    monkeypatch.setattr("lmsweep.trials.prediction.predict.deepen", lambda *_: None)
+    monkeypatch.setattr("lmsweep.trials.prediction.peak_memory.deepen", lambda *_: None)
     assert found == predict(config)
     assert depths[-1] == 4
 
@@ -222,7 +226,7 @@ def test_a_graph_of_primes_stands_for_that_of_any_size(
     meta_run._recorded.cache_clear()
     found = predict(config, subject)
     assert bool(sizes_of) is tried
-    monkeypatch.setattr("lmsweep.trials.prediction.meta_run.in_primes", lambda config: None)
+    monkeypatch.setattr("lmsweep.trials.prediction.trial_graph.in_primes", lambda config: None)
     meta_run._recorded.cache_clear()
     sizes_of.clear()
     assert found == predict(config, subject)
@@ -246,14 +250,14 @@ def test_mps_shares_the_run_of_the_cpu_where_they_do_the_same() -> None:
             assert predict(cpu) == predict(mps)
 
 
-def test_predictions_made_side_by_side_are_in_the_order_asked_for() -> None:
+def test_predictions_made_side_by_side_carry_the_index_of_their_question() -> None:
     configs = [small(mode=mode, batch_size=b) for b in (1, 2) for mode in ("train_step", "forward", "forward_backward")]
+    questions = [PeakQuestion(config=config, subject="model") for config in configs]
+    assert sorted(answer_by_run(_peaks, questions)) == [(i, predict(one).peak) for i, one in enumerate(configs)]
 
-    assert side_by_side(_peaks, configs) == [predict(config).peak for config in configs]
 
-
-def _peaks(configs: list[TrialConfig]) -> list[int]:
-    return [predict(config).peak for config in configs]
+def _peaks(questions: list[PeakQuestion]) -> list[int]:
+    return [predict(one.config).peak for one in questions]
 
 
 def test_predictions_differ_where_memory_does() -> None:
@@ -390,7 +394,7 @@ def test_what_the_blocks_have_beyond_what_is_requested_is_what_no_other_device_h
 
 def test_the_workspace_of_cublas_is_that_of_the_device_and_the_largest_where_it_is_not_known() -> None:
     assert cublas_workspace(A100) == cublas_workspace("RTX 4090") == 8_519_680
-    assert cublas_workspace(H200) == cublas_workspace("H100 SXM") == cublas_workspace("a device of 24GB") == 2**25
+    assert cublas_workspace(H200) == cublas_workspace("H100 SXM") == cublas_workspace("a 24GB device") == 2**25
     config = named("tiny", batch_size=1)
     found = predict(config)
     assert found.on(A100).peak - found.peak == 2 * 8_519_680
@@ -506,7 +510,7 @@ def test_a_plan_for_another_gpu_shows_peaks_and_leaves_out_what_does_not_fit(tmp
     )
     text = ["plan", sweep, "--store", tmp_path / "none"]
     trials = json.loads(lmsweep_here(*text, "--for", "24GB", "--format", "json"))["trials"]
-    on = "a device of 24GB"
+    on = "a 24GB device"
     expected = [predict(named(model)).on(on).peak for model in ("small", "xl")]
     expected.append(predict(TrialConfig(d_model=16, device="cuda"), "attention").on(on).peak)
     assert [one["predicted_peak_bytes"] for one in trials] == expected
@@ -524,9 +528,7 @@ def test_a_plan_for_another_gpu_shows_peaks_and_leaves_out_what_does_not_fit(tmp
     }
 
     unknown = lmsweep_here(*text, "--for", "H20", "--max-batch")
-    assert (
-        "86.6 GiB of H20 (87.4 GiB, a guess: 9% less than is sold, as its driver's figure is not known, less" in unknown
-    )
+    assert "86.6 GiB of H20 (87.4 GiB, estimated as 9% below the nominal size, minus" in unknown
 
     wrong = lmsweep(*text, "--for", "H1000")
     assert wrong.returncode == 2
@@ -546,7 +548,7 @@ def test_a_plan_leaves_out_what_would_fit_but_for_the_gaps_between_blocks(tmp_pa
     size = f"{(prediction.peak + CUDA_RESERVE) / 1e9 + 0.05:.3f}GB"
     plan = json.loads(lmsweep_here("plan", sweep, "--store", tmp_path / "none", "--for", size, "--format", "json"))
     assert [one["action"] for one in plan["trials"]] == ["run", "predicted_oom"]
-    assert "but not with the gaps that the allocator leaves between blocks" in plan["trials"][1]["reason"]
+    assert "but fragmentation in the allocator exceeds it" in plan["trials"][1]["reason"]
 
 
 @pytest.mark.slow
@@ -573,8 +575,8 @@ def test_the_frontier_is_shown_for_each_configuration_and_holds(tmp_path: Path) 
 
     text = lmsweep_here(*command, "--max-context", "--set", "model=2.7b")
     assert re.search(r"^batch_size +on +largest context_length$", text, re.MULTILINE)
-    assert re.search(r"^8 +a device of 40GB +none fits$", text, re.MULTILINE)
-    room = "36.5 GiB of a device of 40GB (37.3 GiB less 0.749 GiB for CUDA itself)"
+    assert re.search(r"^8 +a 40GB device +none fits$", text, re.MULTILINE)
+    room = "36.5 GiB of a 40GB device (37.3 GiB minus 0.749 GiB for the CUDA context)"
     assert f"predicted peaks of at most {room}" in text
 
 

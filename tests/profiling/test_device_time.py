@@ -142,7 +142,7 @@ def test_the_host_is_the_limit_where_the_device_waits_for_more_than_a_twentieth_
 def test_run_says_for_how_much_of_the_step_the_device_waited(tmp_path):
     times = {"step.time": (9.0, 10.0, 12.0), "step.device_time": (2.4, 2.6), "forward.time": (0.1,)}
     rows = Attempts(tmp_path / "store").ok(config(device="cuda"), times, flags=(Flag.HOST_BOUND,))
-    assert outcome(rows) == "10.0 s per step, in 75% of which the GPU waited"
+    assert outcome(rows) == "10.0 s per step, GPU idle for 75% of it"
     assert outcome([replace(row, flags=()) for row in rows]) == "10.0 s per step"
 
 

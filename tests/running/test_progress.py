@@ -3,7 +3,7 @@
 import pytest
 
 from lmsweep.orchestrator.cluster.nodes import this_machine
-from lmsweep.orchestrator.commands.run_summary import trial_words
+from lmsweep.orchestrator.commands.run_summary import trial_table
 from lmsweep.orchestrator.running.progress import describe, outcome
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.results.attempt import Attempt
@@ -60,8 +60,8 @@ HOST_IS_FULL = (
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        (GPU_IS_FULL, "oom: asked for 2.00 GiB, held 71.30 GiB, 1.21 GiB of 79.18 GiB were free"),
-        (HOST_IS_FULL, "oom: asked for 76294 GiB, which the host did not give"),
+        (GPU_IS_FULL, "oom: requested 2.00 GiB with 71.30 GiB allocated; 1.21 GiB of 79.18 GiB were free"),
+        (HOST_IS_FULL, "oom: requested 76294 GiB, which the host could not provide"),
         (
             "host memory: it held 3 GiB, more than the 2 GiB that a trial may hold",
             "oom: host memory: it held 3 GiB, more than the 2 GiB that a trial may hold",
@@ -73,5 +73,5 @@ def test_a_trial_out_of_memory_says_in_one_line_what_it_asked_for_and_held_and_i
     attempt = Attempt.begin(Trial(config=TrialConfig(d_model=2), workloads=("noop",), sweep="test"))
     row = attempt.failure("noop", Status.OOM, said, LAPTOP)
     assert outcome([row]) == words
-    assert words.removeprefix("oom: ") in trial_words([row])
+    assert words.removeprefix("oom: ") in trial_table([row])
     assert row.error == said

@@ -11,8 +11,7 @@ from lmsweep.orchestrator.cluster.ray_session import start_ray, stop_ray
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimates
 from lmsweep.orchestrator.running.admission import Gate
-from lmsweep.orchestrator.running.eta import Pace
-from lmsweep.orchestrator.running.tune_runner import launch
+from lmsweep.orchestrator.running.eta import Eta
 from lmsweep.trials.results.record import Row
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
@@ -20,9 +19,10 @@ from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
 
 
-def planned(context_length: int) -> PlannedTrial:
-    config = TrialConfig(**asdict(SIZES["tiny"]), vocab_size=100, batch_size=1, context_length=context_length)
+def planned(index: int) -> PlannedTrial:
+    config = TrialConfig(**asdict(SIZES["tiny"]), vocab_size=100, batch_size=1, context_length=1 + index)
     return PlannedTrial(
+        index=index,
         trial=Trial(config=config, workloads=("noop",), sweep="order"),
         trial_id=trial_id(config),
         action="run",
@@ -43,11 +43,13 @@ def ended(trial: PlannedTrial, rows: list[Row]) -> None:
 if __name__ == "__main__":
     SLOTS, COUNT = int(sys.argv[1]), int(sys.argv[2])
     HERE = this_machine().environments["cpu"]
-    trials = [planned(1 + index) for index in range(COUNT)]
+    trials = [planned(index) for index in range(COUNT)]
     estimates = Estimates(Store("none"))
-    gate = Gate(Pace(trials, {id(one): estimates.of(one) for one in trials}), until=None, on_close=lambda: None)
+    gate = Gate(Eta(trials, {one.index: estimates.of(one) for one in trials}), until=None, on_close=lambda: None)
     start_ray(None, cpus=SLOTS, gpus=0)
     try:
+        from lmsweep.orchestrator.running.tune_runner import launch  # Ray has to be started first
+
         launch(trials, gate=gate, on_start=began, on_rows=ended)
     finally:
         stop_ray()

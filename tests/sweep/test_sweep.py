@@ -216,9 +216,11 @@ def test_fields_that_vary_together_are_zipped_and_combined_with_the_axes(grid_of
 
 def test_an_exclude_row_that_excludes_nothing_is_said_unless_set_may_be_the_reason(grid_of):
     text = "axes: {model: [tiny, small], batch_size: [1, 2]}\nexclude:\n  - {batch_size: 1}\n  - {batch_size: 3}"
-    with pytest.warns(UserWarning, match="no combination is like this") as said:
+    with pytest.warns(UserWarning, match="excludes nothing: no combination matches") as said:
         assert len(grid_of(text).trials) == 2
-    assert [str(one.message) for one in said] == ["s.yaml:7: grids[0].exclude[1]: no combination is like this"]
+    assert [str(one.message) for one in said] == [
+        "s.yaml:7: grids[0].exclude[1]: excludes nothing: no combination matches"
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         grid_of(text, batch_size=[1, 3, 4])
@@ -386,7 +388,7 @@ def test_an_override_that_cannot_be_read_says_how_to_write_it(text, message):
 
 
 def test_an_override_of_a_field_that_has_one_already_is_refused():
-    said = "--set model=small: model is given twice; several values are model=value,value"
+    said = "--set model=small: model is given twice; for several values, write model=value,value"
     assert error_of(parse_overrides, ["model=tiny", "batch_size=1", "model=small"]) == said
 
 
@@ -398,7 +400,7 @@ def test_an_override_of_a_field_that_has_one_already_is_refused():
         (["model=tiny", "batch_sise=1"], "trial: batch_sise: unknown field; did you mean batch_size?"),
         (["model=tiny", "batch=1"], "trial: batch: unknown field; it is called batch_size here"),
         (["model=tiny", "model=small"], "trial model=small: model is given twice"),
-        (["model=tiny,small"], "model has 2 values; a trial has one"),
+        (["model=tiny,small"], "model has 2 values; a trial takes one"),
         (
             ["model=tiny", "workloads=time"],
             f"trial: workloads: 'time' is not a workload; did you mean timing? {WORKLOADS}",
@@ -586,8 +588,8 @@ GRID_ERRORS = {
     ),
     "a GPU by PyTorch's number": (
         "fixed: {model: tiny, device: 'cuda:0'}",
-        "s.yaml:4: grids[0].fixed.device: cuda:0 is how PyTorch numbers GPUs; write cuda (each trial is given a GPU of"
-        " its own; CUDA_VISIBLE_DEVICES says of which)",
+        "s.yaml:4: grids[0].fixed.device: cuda:0 is PyTorch's name of a single GPU; write cuda (each trial gets a GPU"
+        " of its own; CUDA_VISIBLE_DEVICES limits which)",
     ),
     "devices that are none": (
         "axes: {device: ['cuda:', 'cuda:H 200', CPU, 0]}\nfixed: {model: tiny}",
@@ -601,13 +603,12 @@ GRID_ERRORS = {
     ),
     "one value for an axis": (
         "axes: {model: tiny}",
-        "s.yaml:4: grids[0].axes.model: 'tiny' is one value, and an axis is a list;"
-        " write it in brackets, or give it in fixed",
+        "s.yaml:4: grids[0].axes.model: 'tiny' is a single value; write a list in brackets, or move it to fixed",
     ),
     "a list for one value": (
         "fixed: {model: tiny, mode: [forward]}\nexclude: [{batch_size: [1, 2]}]",
-        "s.yaml:4: grids[0].fixed.mode: is a list; several values belong in axes\n"
-        "s.yaml:5: grids[0].exclude[0].batch_size: is a list; several values belong in axes",
+        "s.yaml:4: grids[0].fixed.mode: is a list; give a single value here, or move it to axes\n"
+        "s.yaml:5: grids[0].exclude[0].batch_size: is a list; give a single value here, or move it to axes",
     ),
     "an axis without values": (
         "axes: {model: [tiny], batch_size: [], precision: }",
@@ -617,24 +618,24 @@ GRID_ERRORS = {
     "ranges that are none": (
         "axes:\n  batch_size: [2, 4..1, 0..4, 3..10]\n  context_length:\n    - 64..128\n    - 1..6+2\n    - -1\n"
         "fixed: {model: tiny}",
-        "s.yaml:5: grids[0].axes.batch_size: the range 4..1 does not rise from 1 or more\n"
-        "s.yaml:5: grids[0].axes.batch_size: the range 0..4 does not rise from 1 or more\n"
-        "s.yaml:5: grids[0].axes.batch_size: the range 3..10 doubles, and 3 never becomes 10;"
-        " 3..10+STEP adds STEP each time\n"
-        "s.yaml:8: grids[0].axes.context_length: the range 1..6+2 does not reach 6; what is added has to divide 5\n"
+        "s.yaml:5: grids[0].axes.batch_size: the range 4..1 must start at 1 or more and must not fall\n"
+        "s.yaml:5: grids[0].axes.batch_size: the range 0..4 must start at 1 or more and must not fall\n"
+        "s.yaml:5: grids[0].axes.batch_size: the range 3..10 doubles and does not reach 10 from 3;"
+        " to add a step, write 3..10+STEP\n"
+        "s.yaml:8: grids[0].axes.context_length: the range 1..6+2 does not reach 6; the step must divide 5\n"
         "s.yaml:9: grids[0].axes.context_length: context_length is -1; it must be at least 1",
     ),
     "what varies together in unequal numbers": (
         "zip: {model: [tiny, small], batch_size: [1]}",
-        "s.yaml:4: grids[0].zip: what varies together needs as many values each: model has 2, batch_size has 1",
+        "s.yaml:4: grids[0].zip: fields that vary together need equally many values: model has 2, batch_size has 1",
     ),
     "what varies together and alone": (
         "axes: {model: [tiny]}\nzip: {model: [small]}",
-        "s.yaml:5: grids[0].zip.model: is an axis of this grid already",
+        "s.yaml:5: grids[0].zip.model: is already an axis of this grid",
     ),
     "no axes": (
         "axes: {}\nfixed: {model: tiny}",
-        "s.yaml:4: grids[0].axes: is empty; give at least one axis, or leave it out",
+        "s.yaml:4: grids[0].axes: is empty; give at least one axis, or remove it",
     ),
     "null for axes": (
         "axes:\nfixed: {model: tiny}",
@@ -642,7 +643,7 @@ GRID_ERRORS = {
     ),
     "an axis that is fixed": (
         "axes: {model: [tiny]}\nfixed:\n  model: small",
-        "s.yaml:6: grids[0].fixed.model: is an axis of this grid already",
+        "s.yaml:6: grids[0].fixed.model: is already an axis of this grid",
     ),
     "rows that are none": (
         "fixed: {model: tiny}\nexclude: {precision: fp32}\ninclude: [fp32]",
@@ -660,7 +661,7 @@ GRID_ERRORS = {
     ),
     "nothing to exclude from": (
         "fixed: {model: tiny}\ninclude: [{batch_size: 1}]\nexclude: [{batch_size: 1}]",
-        "s.yaml:6: grids[0].exclude: excludes nothing: this grid has no axes, and what include adds is not excluded",
+        "s.yaml:6: grids[0].exclude: excludes nothing: this grid has no axes, and exclude does not apply to include",
     ),
     "no model": (
         "axes: {precision: [fp32, bf16]}",
@@ -680,7 +681,7 @@ GRID_ERRORS = {
     ),
     "too many combinations": (
         f"axes: {{model: [tiny], batch_size: {list(range(1, 1002))}, context_length: {list(range(1, 1001))}}}",
-        "s.yaml:1: 1001000 combinations are too many; the most is 1000000",
+        "s.yaml:1: 1001000 combinations are too many; the limit is 1000000",
     ),
     "a key twice": (
         "fixed:\n  model: tiny\n  batch_size: 1\n  model: small",
@@ -688,7 +689,7 @@ GRID_ERRORS = {
     ),
     "a key that is no word": (
         "fixed: {model: tiny, [1, 2]: 3, 7: 1, \"a\\nb\": 1}",
-        "s.yaml:4: grids[0].fixed: a key is a word, not a list or a mapping\n"
+        "s.yaml:4: grids[0].fixed: a key must be a single word, not a list or a mapping\n"
         f"s.yaml:4: grids[0].fixed.7: unknown field {FIELDS}\n"
         f"s.yaml:4: grids[0].fixed.'a\\nb': unknown field {FIELDS}",
     ),
@@ -734,7 +735,7 @@ def test_the_axes_of_another_tool_are_told_ours(grid_of):
             f"s.yaml:4: grids[0].{name}: unknown key; it is called axes here"
         )
     assert error_of(grid_of, "axes: {model: {values: [tiny]}}") == (
-        "s.yaml:4: grids[0].axes.model: is a mapping; write the values themselves, in brackets"
+        "s.yaml:4: grids[0].axes.model: is a mapping; write just the list of values, in brackets"
     )
 
 
@@ -742,10 +743,10 @@ def test_the_axes_of_another_tool_are_told_ours(grid_of):
 
 VALID = "name: s\ngrids:\n  - workloads: [timing]\n    fixed: {model: tiny}\n"
 FILE_ERRORS = {
-    "empty": ("", "s.yaml:1: the file is empty; a sweep has the keys name, description, budget, grids\n" + AS_IN),
+    "empty": ("", "s.yaml:1: the file is empty; the keys of a sweep are name, description, budget, grids\n" + AS_IN),
     "comments only": (
         "# x\n",
-        "s.yaml:1: the file is empty; a sweep has the keys name, description, budget, grids\n" + AS_IN,
+        "s.yaml:1: the file is empty; the keys of a sweep are name, description, budget, grids\n" + AS_IN,
     ),
     "a list": ("- 1\n", "s.yaml:1: a list is not a mapping of keys to values\n" + AS_IN),
     "a word": ("\n\nquick\n", "s.yaml:3: 'quick' is not a mapping of keys to values\n" + AS_IN),
@@ -807,7 +808,7 @@ FILE_ERRORS = {
     ),
     "a tab": (
         "name:\n\tx",
-        "s.yaml:2: not valid YAML: a tab; lines are indented with spaces",
+        "s.yaml:2: not valid YAML: a tab; indent lines with spaces",
     ),
     "two documents": (
         VALID + "---\n" + VALID,
@@ -869,10 +870,10 @@ def test_a_sweep_that_is_not_there_is_answered_with_the_packaged_ones(tmp_path, 
     monkeypatch.chdir(tmp_path)
     packaged = f"(packaged: {', '.join(packaged_sweeps())})"
     assert error_of(load_sweep, "qiuck") == (
-        f"there is no sweep file qiuck, nor a packaged sweep of that name; did you mean quick? {packaged}"
+        f"qiuck is neither a file nor the name of a packaged sweep; did you mean quick? {packaged}"
     )
     assert error_of(load_sweep, "mine/zzz.yaml") == (
-        f"there is no sweep file mine/zzz.yaml, nor a packaged sweep of that name {packaged}"
+        f"mine/zzz.yaml is neither a file nor the name of a packaged sweep {packaged}"
     )
     assert error_of(load_sweep, ".") == "cannot read the sweep file .: Is a directory"
 
@@ -890,7 +891,7 @@ HOSTILE = {
     "deep lists": ("[" * 200_000, "s.yaml:1: nested more than 16 deep"),
     "deep keys": ("? " * 200_000, "s.yaml:1: nested more than 16 deep"),
     "many values": ("[" + "1," * 400_000 + "]", "s.yaml:1: more than 50000 values"),
-    "a long file": ("#" * 1_000_001, "s.yaml: too long for a sweep file (more than 1000000 bytes)"),
+    "a long file": ("#" * 1_000_001, "s.yaml: too large for a sweep file (more than 1000000 bytes)"),
     "a long number": ("name: " + "9" * 5000, None),
     "code": (
         "!!python/object/apply:os.system ['touch ran']",

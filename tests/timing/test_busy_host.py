@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
-from lmsweep.orchestrator.running.other_runs import other_runs, words_about
+from lmsweep.orchestrator.running.other_runs import other_runs, warning_about
 from lmsweep.orchestrator.running.progress import outcome
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
@@ -124,8 +124,8 @@ def test_another_run_on_this_machine_is_seen_while_it_lasts(tmp_path):
         os.killpg(run.pid, signal.SIGKILL)
         run.communicate()
     assert run.pid not in other_runs()
-    assert "(process 12) is at work on this machine" in words_about([12])
-    assert "(processes 12, 13) are" in words_about([12, 13])
+    assert "(process 12) is active on this machine" in warning_about([12])
+    assert "(processes 12, 13) are" in warning_about([12, 13])
 
 
 def wait_until(holds: Callable[[], bool]) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from lmsweep import analysis
 from lmsweep.analysis.tables.render import FORMATS
-from lmsweep.orchestrator.commands.run_summary import trial_words
+from lmsweep.orchestrator.commands.run_summary import trial_table
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.machine.nvml_sampler import PERIOD, Reading, read_until_closed
@@ -221,7 +221,7 @@ def test_the_words_of_one_trial_name_its_flags_and_reasons(attempts: Attempts):
     rows = attempts.ok(
         config(), {"step.time": (1.0, 1.1), "step.energy": None}, flags=(Flag.HOST_BOUND,), reason="nobody knows"
     )
-    text = trial_words(rows)
+    text = trial_table(rows)
     assert "ok, host_bound" in text and "ok, nobody knows" in text
     assert text.endswith(f"host_bound: {Flag.HOST_BOUND.advice}")
 

@@ -232,7 +232,7 @@ def test_a_graph_break_is_counted():
 
 
 def test_a_model_that_was_not_compiled_is_an_error_where_it_should_have_been():
-    with pytest.raises(RuntimeError, match="made no graph"):
+    with pytest.raises(RuntimeError, match="captured no graph"):
         rows_of(training_step(compile="none"), compile="block")
 
 

@@ -1,5 +1,16 @@
-"""Several ranks on one trial: their processes, their collectives, how they synchronise gradients.
+"""Several ranks on one trial: their processes, their collectives, how they synchronize gradients.
 
-The child of a trial forks its ranks (`ranks.py`) and only watches: they are in the child's group and die with it.
-Rank 0 alone decides what comes next and has the others do the same (`coordinator.py`), so ranks cannot part ways.
+    ranks.py                the processes, and what happens when one of them fails
+    process_group.py        gloo or NCCL: joining and leaving the group, averaging tensors over it
+    coordinator.py          rank 0 orders, every rank obeys, rank 0 collects the answers
+    orders.py               the orders: one message per thing that rank 0 can ask of a data-parallel step
+    data_parallel_step.py   one rank's share of a training step, with or without synchronization
+    gradient_sync.py        the variants of synchronization that are compared
+    gradient_buckets.py     gradients of several parameters in one contiguous tensor
+    sharded_optimizer.py    AdamW with its state sharded over the ranks (ZeRO stage 1)
+    step_pairs.py           a step with synchronization and one without, alternating
+    comm_trace.py           how much of a step's communication overlaps with computation
+
+The trial's child process forks its ranks and then only watches them. The ranks are in the child's process group and
+die with it. Rank 0 alone makes decisions, such as when the warm-up is long enough, so that ranks cannot diverge.
 """

@@ -1,34 +1,56 @@
-"""One rank's part in data-parallel training: its slice of the batch, and a step with or without synchronisation."""
+"""One rank's share of data-parallel training: its slice of the batch, and a step with or without synchronization."""
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import cast
+from dataclasses import dataclass
+from typing import NamedTuple, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.distributed.comm_trace import Communication, trace_communication
-from lmsweep.trials.distributed.gradient_sync import SYNCHRONIZERS, Synchronizer, gradient_of
+from lmsweep.trials.distributed.gradient_buckets import gradient_of
+from lmsweep.trials.distributed.gradient_sync import SYNCHRONIZERS, Synchronizer
 from lmsweep.trials.distributed.process_group import Mean
+from lmsweep.trials.distributed.sharded_optimizer import own_optimizer, sharded_optimizer, state_bytes
 from lmsweep.trials.machine.telemetry import Watch, doubts
 from lmsweep.trials.model.precision import MathMode
-from lmsweep.trials.model.training_step import LEARNING_RATE, TrainingStep
+from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer import Transformer
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.timing.clock import Iteration, Phase, clock_for, synchronize, time_iteration
 
 SYNCHRONIZATION = "synchronization"
-"""The phase between backward and the optimizer."""
+"""Name of the phase between backward and the optimizer."""
+
+
+class WeightsDigest(NamedTuple):
+    """Two numbers that differ between ranks whose weights differ."""
+
+    sum: float
+    """Sum of all weights, in float64."""
+    sum_of_squares: float
+    """Sum of their squares, in float64."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankMemory:
+    """Memory of one rank."""
+
+    peak_allocated: int | None
+    """Most bytes handed out by PyTorch's allocator at once; None on devices where PyTorch does not count them."""
+    optimizer_state: int
+    """Bytes of the optimizer's state."""
 
 
 class DataParallelStep:
-    """What each rank does when rank 0 asks for it (see `lmsweep.trials.distributed.coordinator`). All ranks must do the
-    same at the same time.
+    """A data-parallel training step in one rank, driven by the orders of rank 0 (`lmsweep.trials.distributed.orders`).
+
+    Every method contains collectives or is timed against them, so all ranks must call it at the same time.
     """
 
     training: TrainingStep
@@ -43,7 +65,7 @@ class DataParallelStep:
         self._vector: Tensor | None = None
 
     def time_all_reduce(self) -> float:
-        """Seconds that an all-reduce of as many numbers as there are gradients takes when nothing else goes on."""
+        """Seconds of an isolated all-reduce of as many elements as the model has gradients."""
         if self._vector is None:
             kind = self.math_mode.parameter_dtype
             self._vector = torch.randn(gradient_count(self.config), device=self.config.device_type, dtype=kind)
@@ -53,13 +75,13 @@ class DataParallelStep:
         return time_iteration([phase], self.clock).step
 
     def build(self) -> None:
-        """Makes the model, equal on all ranks, the whole batch, of which this rank keeps its slice, and the variant."""
+        """Build the model and the whole batch, both equal on all ranks; take this rank's slice; attach the variant."""
         self._vector = None
         config, rank = self.config, dist.get_rank()
         self.training = TrainingStep(config, self.math_mode)
         for parameter in self.training.model.parameters():
             dist.broadcast(parameter.detach(), src=0)
-        shape = (dist.get_world_size(), config.batch_size, config.context_length)
+        shape = (dist.get_world_size(), config.batch_size, config.context_length)  # (ranks, batch, tokens)
         self.batches = [torch.randint(config.vocab_size, shape, device=config.device_type) for _ in "xy"]
         for whole in self.batches:
             dist.broadcast(whole, src=0)
@@ -71,8 +93,10 @@ class DataParallelStep:
         self.training.model = cast(Transformer, self.synchronizer.model)
 
     def gradient_error(self) -> float:
-        """How far synchronised gradients are from those of one process that goes through the whole batch, slice by
-        slice: the largest norm of a parameter's difference, relative to the norm of its gradient.
+        """Largest relative error, over parameters, of synchronized gradients.
+
+        The reference is `gradients_alone`: one process that goes through the whole batch. Relative error: norm of the
+        difference / norm of the reference.
         """
         parameters = list(self.training.model.parameters())
         expected = self.gradients_alone()
@@ -87,8 +111,9 @@ class DataParallelStep:
         return torch.stack(errors).nan_to_num(nan=torch.inf).max().item()
 
     def gradients_alone(self) -> list[Tensor]:
-        """The mean over the whole batch of each parameter's gradient, from this process by itself, slice by slice: the
-        whole batch at once may not fit.
+        """Each parameter's gradient, averaged over the whole batch by this process without communication.
+
+        It takes one slice after the other, because the whole batch at once may not fit in memory.
         """
         with self.synchronizer.local():
             for rank in range(dist.get_world_size()):
@@ -98,7 +123,7 @@ class DataParallelStep:
         return [gradient_of(parameter).div_(dist.get_world_size()) for parameter in self.training.model.parameters()]
 
     def step(self, synchronized: bool) -> Iteration:
-        """One step, begun by all ranks at the same time; forward, backward, synchronization, optimizer."""
+        """Time one step that all ranks start together: forward, backward, synchronization, optimizer."""
         self._align()
         with nullcontext() if synchronized else self._local():
             iteration = time_iteration(self.phases(), self.clock)
@@ -106,13 +131,13 @@ class DataParallelStep:
         return iteration
 
     def phases(self) -> list[Phase]:
-        """The phases of one step in this configuration's mode, in order."""
+        """The phases of one step in the configuration's mode, in order."""
         phases = list(self.training.phases())
         phases.insert(2, Phase(name=SYNCHRONIZATION, run=self.synchronizer.finish))
         return phases
 
     def trace(self) -> Communication:
-        """What one synchronised step communicates."""
+        """Trace one synchronized step for its communication."""
         self._align()
 
         def run() -> None:
@@ -124,46 +149,43 @@ class DataParallelStep:
         self._forget_gradients()
         return found
 
-    def weights_digest(self) -> tuple[float, float]:
-        """Two numbers that differ between ranks whose weights do: their sum and the sum of their squares."""
+    def weights_digest(self) -> WeightsDigest:
+        """Sum and sum of squares of all weights, in float64."""
         total = torch.zeros(2, dtype=torch.float64, device=self.config.device_type)
         for parameter in self.training.model.parameters():
             wide = parameter.detach().double()
             total += torch.stack((wide.sum(), wide.square().sum()))
-        first, second = total.tolist()
-        return first, second
+        return WeightsDigest(*total.tolist())
 
     def watch(self) -> None:
-        """Begins to watch this rank's GPU."""
+        """Start sampling the telemetry of this rank's GPU."""
         self._watch = Watch(self.config.device_type)
         self._watch.wait()
 
     def doubts(self, since_ago: float, until_ago: float) -> tuple[Flag, ...]:
-        """Ends the watch; what it says against what was measured from the first of these numbers of seconds ago to the
-        second. Not points of time: machines have clocks of their own, and a message is faster than two readings.
-        """
+        """Stop sampling telemetry; return the flags that it raises for the interval between these many seconds ago."""
         now = time.monotonic()
         self._watch.close()
         return doubts(self._watch, since=now - since_ago, until=now - until_ago)
 
-    def forget_peak(self) -> None:
-        """Begins to look for the peak of memory anew."""
+    def reset_peak_memory(self) -> None:
+        """Reset the peak of allocated memory; on CUDA only, where PyTorch counts it."""
         if self.config.device_type == "cuda":
             torch.cuda.reset_peak_memory_stats()
 
-    def memory(self) -> tuple[int | None, int]:
-        """Bytes: the peak of what PyTorch's allocator has handed out (None where it does not count), and the
-        optimizer's state.
-        """
+    def memory(self) -> RankMemory:
+        """Memory of this rank since `reset_peak_memory`."""
         on_cuda = self.config.device_type == "cuda"
-        return torch.cuda.max_memory_allocated() if on_cuda else None, state_bytes(self.training.optimizer)
+        return RankMemory(
+            peak_allocated=torch.cuda.max_memory_allocated() if on_cuda else None,
+            optimizer_state=state_bytes(self.training.optimizer),
+        )
 
     @contextmanager
     def _local(self) -> Iterator[None]:
-        """Inside, this rank sends nothing and waits for nobody."""
+        """A context in which this rank neither sends anything nor waits for another rank."""
         optimizer = self.training.optimizer
-        if isinstance(optimizer, ZeroRedundancyOptimizer):
-            self.training.optimizer = optimizer.optim  # that of its own share alone
+        self.training.optimizer = own_optimizer(optimizer)
         try:
             with self.synchronizer.local():
                 yield
@@ -183,41 +205,21 @@ class DataParallelStep:
         self.training.model.zero_grad(set_to_none=True)
 
     def _align(self) -> None:
-        """Waits until every rank's device is idle."""
+        """Wait until the devices of all ranks are idle."""
         dist.all_reduce(self._token)
         synchronize(self.config.device_type)
 
 
 def gradient_count(config: TrialConfig) -> int:
-    """How many numbers the gradients of the model are."""
+    """Elements of all gradients of the model."""
     size = config.size
     return int(
         parameter_count(d_model=size.d_model, d_ff=size.d_ff, num_layers=size.num_layers, vocab_size=config.vocab_size)
     )
 
 
-def sharded_optimizer(model: Transformer, config: TrialConfig) -> ZeroRedundancyOptimizer:
-    """AdamW whose state is divided: each rank updates its share of the weights and broadcasts them in one piece."""
-    return ZeroRedundancyOptimizer(
-        model.parameters(),
-        optimizer_class=torch.optim.AdamW,
-        parameters_as_bucket_view=True,
-        lr=LEARNING_RATE,
-        fused=config.optimizer == "adamw_fused",
-        foreach=config.optimizer == "adamw_foreach",
-    )
-
-
-def state_bytes(optimizer: torch.optim.Optimizer | None) -> int:
-    """Bytes of the optimizer's state in this process; 0 without an optimizer or before its first step."""
-    if optimizer is None:
-        return 0
-    mine = optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
-    return sum(value.nbytes for state in mine.state.values() for value in state.values() if torch.is_tensor(value))
-
-
 def relative_error(tensor: Tensor, expected: Tensor) -> Tensor:
-    """The norm of the difference as a share of the expected norm; a difference from nothing is infinite."""
+    """||tensor - expected|| / ||expected|| in float32, a scalar; 0 if both are zero, inf if only `expected` is."""
     difference = torch.linalg.vector_norm(tensor - expected, dtype=torch.float32)
     norm = torch.linalg.vector_norm(expected, dtype=torch.float32)
     return torch.where(difference == 0, 0.0, difference / norm)

@@ -1,4 +1,4 @@
-"""Collectives: the group of a trial's ranks, the mean of tensors over it, and how fast the links between them are."""
+"""The process group of a trial's ranks: joining and leaving it, and averaging tensors over it."""
 
 import os
 import socket
@@ -9,26 +9,29 @@ import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import TCPStore
 
 from lmsweep.trials.distributed.ranks import LOOPBACK, Rank
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
-"""Kind of device -> the library that joins its ranks."""
+"""Device type -> backend of torch.distributed."""
 
 
 def join(rank: Rank, config: TrialConfig) -> None:
-    """Makes this process a member of the ranks' group, on the GPU of its number on this machine.
+    """Make this process a member of the process group; on CUDA, on the GPU of its index on this host.
 
-    Raises UnsupportedError where there is no library for the device, or there are fewer GPUs than ranks.
+    Raises UnsupportedError if no backend supports the device, or if there are fewer GPUs than ranks.
     """
     device, part = config.device_type, rank.part
     if device not in BACKENDS:
-        raise UnsupportedError(f"no library joins ranks on device {device}; ddp runs on {' and '.join(BACKENDS)}")
+        raise UnsupportedError(f"torch.distributed has no backend for {device}; ddp runs on {' and '.join(BACKENDS)}")
     own: torch.device | None = None
     if device == "cuda":
         if torch.cuda.device_count() < part.count:
-            raise UnsupportedError(f"ranks on this machine: {part.count}; GPUs: {torch.cuda.device_count()}")
+            raise UnsupportedError(
+                f"{part.count} ranks need as many GPUs on this host, not {torch.cuda.device_count()}"
+            )
         own = torch.device("cuda", rank.local_index)
         torch.cuda.set_device(own)
     if part.host == LOOPBACK:
@@ -36,11 +39,11 @@ def join(rank: Rank, config: TrialConfig) -> None:
         for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
             os.environ.setdefault(variable, interface)
     else:
-        # gloo would take what the host's name stands for, often the loopback; NCCL knows better.
+        # gloo would resolve the host's own name, often to the loopback interface; NCCL finds the right one itself.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_to(part.host))
-    # The trial's own limit ends what hangs, and says where; the group's must not come first.
+    # The trial's own timeout ends a hanging rank and reports its stack; the group's must not come first.
     timeout = timedelta(seconds=config.timeout_seconds + 60)
-    store = dist.TCPStore(
+    store = TCPStore(
         part.host,
         part.port,
         part.world_size,
@@ -60,21 +63,21 @@ def join(rank: Rank, config: TrialConfig) -> None:
 
 
 def interface_to(host: str) -> str:
-    """The name of the network interface by which this machine reaches that IPv4 address."""
+    """The name of the network interface through which this host reaches that IPv4 address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, 9))  # sends nothing: the system only looks the way up
+        probe.connect((host, 9))  # sends nothing; the system only chooses a route
         own = probe.getsockname()[0]
     return next(name for name, found in psutil.net_if_addrs().items() if own in [one.address for one in found])
 
 
 def leave() -> None:
-    """Ends this process's membership, if it has one."""
+    """Leave the process group, if this process is in one."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def collective_library() -> str | None:
-    """gloo, or nccl with its version; None where this process is no rank."""
+    """`gloo`, or `nccl` with its version; None if this process is not a rank."""
     if not dist.is_initialized():
         return None
     backend = dist.get_backend()
@@ -82,27 +85,28 @@ def collective_library() -> str | None:
 
 
 class Mean:
-    """All-reduces tensors, in place, to their mean over the ranks: `start`, wait for the work, `finish`."""
+    """All-reduce tensors in place to their mean over the ranks: `start`, wait for the work, `finish`."""
 
     def __init__(self) -> None:
-        # gloo knows no mean.
+        # gloo has no average: `finish` divides the sum.
         self._operation = dist.ReduceOp.AVG if dist.get_backend() == "nccl" else dist.ReduceOp.SUM
 
     def start(self, tensor: Tensor) -> dist.Work:
-        """The all-reduce under way."""
-        work = dist.all_reduce(tensor, op=self._operation, async_op=True)
-        assert work is not None, "this process is a member of the group"
+        """Start the all-reduce of a tensor of any shape."""
+        work: dist.Work | None = dist.all_reduce(tensor, op=self._operation, async_op=True)
+        assert work is not None, "this process is in the group"
         return work
 
     def finish(self, tensors: list[Tensor]) -> None:
-        """What is left to do when the all-reduces of these tensors have ended."""
+        """Complete the mean of tensors whose all-reduces have ended."""
         if self._operation == dist.ReduceOp.SUM:
             torch._foreach_div_(tensors, dist.get_world_size())
 
 
 def bus_factor(world_size: int) -> float:
-    """What a link carries of an all-reduce, as a multiple of the bytes that are reduced: 2 (n - 1) / n.
+    """Bytes that each link carries in an all-reduce, per byte reduced: 2 (n - 1) / n.
 
-    With it, bandwidths of different numbers of ranks compare (NVIDIA's nccl-tests call the product bus bandwidth).
+    Bus bandwidth is the algorithm bandwidth times this factor; it is comparable between numbers of ranks (NVIDIA
+    nccl-tests, doc/PERFORMANCE.md).
     """
     return 2 * (world_size - 1) / world_size

@@ -1,7 +1,7 @@
-"""Ranks: the processes that work on one trial together, and what becomes of them.
+"""The ranks of a trial: starting their processes, and ending all of them when one fails.
 
-The process that starts them only watches. It touches no device, so that it may fork; when one rank dies or fails, it
-ends the others, which would wait for that one for ever.
+The process that starts them only watches. It touches no device, so that it may fork. When one rank dies or fails, it
+ends the others, which would otherwise wait for that rank forever.
 """
 
 import multiprocessing
@@ -12,7 +12,8 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
-from typing import Any, Literal
+from multiprocessing.context import ForkContext, SpawnContext
+from typing import Literal
 
 from lmsweep.trials.machine.cpu_affinity import share_of
 from lmsweep.trials.machine.processes import die_with_parent, pin
@@ -21,34 +22,35 @@ from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import TrialConfig
 
 Start = Literal["fork", "spawn"]
-"""fork takes a fraction of the time, and needs a process that has touched no device and computed nothing."""
+"""fork is much faster than spawn, but needs a process that has neither touched a device nor computed anything."""
 
 LOOPBACK = "127.0.0.1"
-"""Where the ranks of one machine meet: nobody else can reach it."""
+"""Address at which the ranks of one host meet; unreachable from other hosts."""
 
 FAREWELL_SECONDS = 20.0
-"""How long ranks may take to end once the result is there."""
+"""How long ranks may take to exit once rank 0 has sent the result."""
 BLAME_SECONDS = 0.5
-"""How long to look, when a rank fails, for another that died and took the connection of the first along."""
+"""How long to wait, when a rank fails, for another whose death may have caused the failure."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """The ranks of a trial that are on one machine, and where they meet all others."""
+    """The ranks of a trial on one host, and the address at which they meet the others."""
 
     first: int
-    """The index of the first of them."""
+    """Index of the first of these ranks."""
     count: int
+    """Number of ranks on this host."""
     world_size: int
-    """How many ranks the whole trial has."""
+    """Number of ranks of the whole trial."""
     host: str = LOOPBACK
     """Address at which rank 0 listens."""
     port: int = 0
-    """TCP port there; 0 for any that is free, which only ranks of the same machine get to know."""
+    """TCP port at that address; 0 for any free port, which only works if all ranks are on the same host."""
 
 
 def parts_of(config: TrialConfig, host: str = LOOPBACK, port: int = 0) -> list[Part]:
-    """The trial's ranks, machine by machine."""
+    """The trial's ranks, divided by host."""
     count = config.ranks_per_node
     return [
         Part(first=node * count, count=count, world_size=config.world_size, host=host, port=port)
@@ -58,38 +60,38 @@ def parts_of(config: TrialConfig, host: str = LOOPBACK, port: int = 0) -> list[P
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    """One of the processes."""
+    """One process of a trial."""
 
     index: int
-    """From 0, which leads."""
+    """Global rank, from 0; rank 0 leads."""
     part: Part
-    """It and its neighbours on this machine."""
+    """The ranks on the same host, including this one."""
     listener: socket.socket | None
-    """The socket bound to it, for rank 0; None for the others."""
+    """The listening socket, in rank 0; None in the others."""
     cores: tuple[int, ...]
-    """Logical cores that are its own."""
+    """Logical cores reserved for this rank."""
     trial_cores: int
-    """How many logical cores it and its neighbours have together."""
+    """Number of logical cores of all ranks on this host."""
 
     @property
     def local_index(self) -> int:
-        """Its number on this machine, from 0."""
+        """Index among the ranks on this host, from 0."""
         return self.index - self.part.first
 
 
 class RankDiedError(Exception):
-    """A rank ended without a word. The status of the trial is `lost`."""
+    """A rank died without reporting an error. The status of the trial is `lost`."""
 
 
 Emit = Callable[[list[Row]], object]
 Body = Callable[[Rank, Emit], bool]
-"""What a rank does: emits the rows of the result (rank 0) or of its failure, and returns whether all went well."""
+"""What a rank runs: it emits the rows of the result (in rank 0) or of its failure, and returns whether it succeeded."""
 
 
 class RankProcess:
-    """A started rank and the pipe from it."""
+    """A running rank and the pipe from it."""
 
-    def __init__(self, context: Any, body: Body, rank: Rank) -> None:
+    def __init__(self, context: ForkContext | SpawnContext, body: Body, rank: Rank) -> None:
         self.rank = rank
         self.connection: Connection
         self.connection, theirs = context.Pipe(duplex=False)
@@ -98,19 +100,21 @@ class RankProcess:
         theirs.close()
 
     def check_alive(self) -> None:
-        """Raises RankDiedError where it has ended, and not by itself."""
+        """Raise RankDiedError if the process has exited with an error."""
         if self.process.exitcode:
             rank = self.rank
             raise RankDiedError(f"rank {rank.index} of {rank.part.world_size} {exit_words(self.process.exitcode)}")
 
 
 def run_ranks(part: Part, body: Body, *, cores: tuple[int, ...], start: Start) -> list[Row]:
-    """The rows that rank 0 emits, none where it is on another machine, or those of the first rank here that fails.
+    """Run the ranks of this host; return the rows of rank 0, or those of the first rank that fails.
 
-    Each has an equal share of `cores`; fewer than ranks are shared. None of them outlives this call, or this process.
-    Raises RankDiedError where one dies.
+    Without rank 0 on this host and without a failure there are no rows. Each rank gets an equal share of `cores`; with
+    fewer cores than ranks, ranks share them. No rank outlives this call or this process. Raises RankDiedError if a
+    rank dies.
     """
-    context = multiprocessing.get_context(start)
+    context: ForkContext | SpawnContext
+    context = multiprocessing.get_context("fork") if start == "fork" else multiprocessing.get_context("spawn")
     ranks: list[RankProcess] = []
     try:
         with socket.create_server((part.host, part.port)) if part.first == 0 else nullcontext() as listener:
@@ -141,7 +145,7 @@ def _watch(ranks: list[RankProcess]) -> list[Row]:
         if not ready:
             return rows
         for connection in ready:
-            assert isinstance(connection, Connection), "only connections were waited for"
+            assert isinstance(connection, Connection), "only connections are waited for"
             try:
                 message: list[Row] = connection.recv()
             except EOFError:
@@ -158,30 +162,30 @@ def _watch(ranks: list[RankProcess]) -> list[Row]:
 
 
 def has_failed(rows: list[Row]) -> bool:
-    """Whether these are the rows of a workload that did not end ok. Of one that did, only rank 0 has any."""
+    """Whether these are the rows of a workload that failed. Of one that succeeded, only rank 0 has rows."""
     last = rows[-1] if rows else None
     return isinstance(last, Record) and last.status != Status.OK
 
 
 def _blame(others: list[RankProcess]) -> None:
-    """Raises RankDiedError where one of these has died: then the failure of the first only follows from it."""
+    """Raise RankDiedError if one of these has died: then that death caused the failure of the first."""
     ready = wait([one.process.sentinel for one in others], BLAME_SECONDS)
     for one in others:
         if one.process.sentinel in ready:
-            one.process.join(1.0)  # the sentinel closes a moment before the exit code can be read
+            one.process.join(1.0)  # the sentinel is ready a moment before the exit code
         one.check_alive()
 
 
 def _main(body: Body, rank: Rank, connection: Connection, parent_pid: int) -> None:
     die_with_parent(parent_pid)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that watches
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the process that watches
     pin(rank.cores)
     if not body(rank, connection.send):
-        # The others would fail too if its connections closed now, and hide what went wrong first.
+        # If this rank exited now, its connections would close, and the failures of the others would hide its own.
         while True:
             signal.pause()
 
 
 def exit_words(exitcode: int) -> str:
-    """How a process ended, from its exit code."""
+    """How a process ended, in words, from its exit code."""
     return f"was ended by {signal.Signals(-exitcode).name}" if exitcode < 0 else f"exited with code {exitcode}"

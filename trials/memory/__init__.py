@@ -1,8 +1,15 @@
-"""What memory holds during a training step: how much, for what, and which line asked for it.
+"""What memory holds during a training step: how many bytes, for what, and which line allocated them.
 
-A ledger (`ledger.py`) lists pieces of memory, each made and freed at a place in order. On CUDA it is read from what
-the caching allocator recorded (`cuda_history.py`), which sees compiled code and libraries too; elsewhere from
-watched operations (`dispatch_history.py`), by the tracker that predictions use on meta tensors. A piece is labelled
-by its storage when a phase ends (`labels.py`). Breakdown, timeline and the table of allocations are computed in the
-trial: nothing that reads a store opens a snapshot.
+    meter.py              bytes in use and their peak, as the device counts them
+    ledger.py             every piece of memory of one iteration, from its allocation to its free
+    usage.py              bytes by category over one iteration, from its ledger
+    cuda_history.py       a ledger from the history of CUDA's allocator, which sees compiled code and libraries too
+    dispatch_history.py   a ledger from PyTorch's operators, for other devices
+    storage_tracker.py    the storages that operators create; predictions use it too, on meta tensors
+    labels.py             what each storage is for, noted when a phase ends
+    source_lines.py       the line of code that allocated a piece
+    rows.py               the rows that are stored
+
+The breakdown, the timeline and the table of allocations are computed in the trial, so that no reader of a store has to
+open a snapshot.
 """

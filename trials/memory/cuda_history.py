@@ -1,7 +1,7 @@
-"""A ledger of memory from what CUDA's allocator recorded, and the recording itself, as PyTorch's viewer opens it.
+"""A memory ledger read from the history of CUDA's allocator, and that history as a file for PyTorch's viewer.
 
-The allocator sees everything: what compiled code allocates, and what libraries take for themselves. Its record tells
-addresses, sizes as they were asked for, and stacks; what a piece is for is known by its address at the end of a phase.
+The allocator sees every allocation, including those of compiled code and of libraries. Its history holds addresses,
+requested sizes and stacks. A piece is labelled by its address when a phase ends.
 """
 
 import pickle
@@ -15,12 +15,12 @@ from torch import Tensor
 from lmsweep.trials.memory.ledger import Labels, Ledger, Piece
 from lmsweep.trials.memory.source_lines import Frame, nearest, phase_of
 
-_NO_PYTHON = "autograd's thread, where no Python runs"
+_NO_PYTHON = "autograd's thread, which runs no Python"
 _GENERATED = "code that torch.compile generated, called by autograd"
 
 
 class TracedHistory:
-    """Has CUDA's allocator remember stacks from now on and, while `recording`, everything that it does."""
+    """Makes CUDA's allocator remember stacks from now on and, inside `recording`, all its actions."""
 
     def __init__(self) -> None:
         torch.cuda.memory._record_memory_history("state", context="state", stacks="python")
@@ -28,6 +28,7 @@ class TracedHistory:
         self._phase = "init"
         self._live: list[dict[str, Any]] = []
         self.snapshot: dict[str, Any] = {}
+        """PyTorch's memory snapshot, as `torch.cuda.memory._snapshot` returns it."""
 
     @staticmethod
     def key(tensor: Tensor) -> int:
@@ -36,7 +37,7 @@ class TracedHistory:
 
     @contextmanager
     def recording(self, labels: Labels) -> Iterator[None]:
-        """One iteration inside; labels: what is there when it begins."""
+        """A context around one iteration; `labels` are those of the storages at its start."""
         self._labels["init"] = labels
         torch.cuda.synchronize()
         self._live = _live_blocks(torch.cuda.memory._snapshot()["segments"])
@@ -47,19 +48,20 @@ class TracedHistory:
         torch.cuda.memory._record_memory_history(None)
 
     def enter(self, phase: str) -> None:
-        """What follows belongs to this phase."""
+        """Start a phase."""
         self._phase = phase
 
     def leave(self, labels: Labels) -> None:
-        """The phase has ended, and these are there now."""
+        """End the phase; `labels` are those of the storages now."""
         self._labels[self._phase] = labels
 
     def finished(self) -> Ledger:
+        """The ledger of the recorded iteration."""
         entries = self.snapshot["device_traces"][torch.cuda.current_device()]
         return read_trace(self._live, entries, self._labels)
 
     def pickled(self) -> bytes:
-        """The recording, for pytorch.org/memory_viz. Nothing of ours ever unpickles it."""
+        """The snapshot, for pytorch.org/memory_viz. This project never unpickles it."""
         return pickle.dumps(self.snapshot, protocol=4)
 
 
@@ -68,12 +70,12 @@ def _live_blocks(segments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def read_trace(
-    live: Sequence[Mapping[str, Any]], entries: Sequence[Mapping[str, Any]], labels: Mapping[str, Labels]
+    live: Sequence[dict[str, Any]], entries: Sequence[dict[str, Any]], labels: Mapping[str, Labels]
 ) -> Ledger:
     """The ledger of one iteration.
 
-    live: blocks of a snapshot from when it begins; entries: the device's trace since then, both as
-    `torch.cuda.memory._snapshot` gives them; labels: what was there at the end of each phase, by address.
+    `live` are the live blocks of a snapshot at its start, `entries` the device's trace since then, both as in
+    `torch.cuda.memory._snapshot`. `labels` holds, for each phase, the labels at its end by address.
     """
     ledger = Ledger()
     for block in live:
@@ -110,7 +112,7 @@ def _piece(size: int, raw: Sequence[Mapping[str, Any]]) -> Piece:
 
 
 def _phase_of(frames: Sequence[Frame]) -> str:
-    return phase_of(frames) or "backward"  # which runs in autograd's own thread
+    return phase_of(frames) or "backward"  # backward runs in autograd's own thread, without a Python stack
 
 
 def _frames(raw: Sequence[Mapping[str, Any]]) -> list[Frame]:

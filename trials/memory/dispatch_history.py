@@ -1,4 +1,4 @@
-"""A ledger of memory kept by watching PyTorch's operations: for devices whose allocator records nothing."""
+"""A memory ledger kept by observing PyTorch's operators, for devices whose allocator records no history."""
 
 import sys
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ from lmsweep.trials.memory.ledger import Labels, Ledger, Piece
 from lmsweep.trials.memory.source_lines import Frame, nearest
 from lmsweep.trials.memory.storage_tracker import Storage, StorageTracker, storage_key
 
-_BETWEEN = "autograd made it between two operations of the model"
+_BETWEEN = "allocated by autograd, between two operators of the model"
 
 
 class TrackedHistory:
-    """Writes a ledger from what a storage tracker sees, from when the tracker begins.
+    """Keeps a ledger of the storages that a tracker sees, from the start of the tracker.
 
-    In backward, where PyTorch runs no Python, a piece's line is that of the operation of forward whose gradient is
-    being computed.
+    Backward runs no Python code. A piece allocated there gets the line of the forward operator whose gradient is being
+    computed.
     """
 
     key = staticmethod(storage_key)
@@ -32,20 +32,21 @@ class TrackedHistory:
 
     @contextmanager
     def recording(self, labels: Labels) -> Iterator[None]:
-        """One iteration inside; labels: what is there when it begins."""
+        """A context around one iteration; `labels` are those of the storages at its start."""
         self.ledger.label(labels)
         self.ledger.begin()
         yield
 
     def enter(self, phase: str) -> None:
-        """What follows belongs to this phase."""
+        """Start a phase."""
         self.phase = phase
 
     def leave(self, labels: Labels) -> None:
-        """The phase has ended, and these are there now."""
+        """End the phase; `labels` are those of the storages now."""
         self.ledger.label(labels)
 
     def finished(self) -> Ledger:
+        """Stop; return the ledger."""
         self._tracker.on_allocation = self._tracker.on_free = None
         return self.ledger
 
@@ -53,7 +54,7 @@ class TrackedHistory:
         frame = nearest(_stack())
         node = torch._C._current_autograd_node()
         if node is None and frame:
-            # Autograd numbers its nodes; the one of this operation has been made, and is the last so far.
+            # Autograd numbers its nodes. The node of this operator exists already and has the latest number.
             self._lines.setdefault(torch._C._autograd._get_sequence_nr() - 1, frame)
         elif node is not None and (frame is None or frame.is_step):
             frame = self._lines.get(node._sequence_nr())

@@ -1,4 +1,4 @@
-"""What the tensors of a training step are for, and which of them autograd keeps for backward."""
+"""Labels for the tensors of a training step: what each is for, and which ones autograd saves for backward."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,11 +11,11 @@ from lmsweep.trials.memory.ledger import Label
 from lmsweep.trials.model.training_step import TrainingStep
 
 Key = Callable[[Tensor], int]
-"""What tells a tensor's storage from others."""
+"""A function that identifies a tensor's storage while the storage lives."""
 
 
 def lasting_labels(step: TrainingStep, key: Key) -> dict[int, Label]:
-    """Weights, the optimizer's state, the batch and the rotary tables, and gradients that are there now."""
+    """Labels of weights, optimizer state, batch, rotary tables, and the gradients that exist now, by storage."""
     weights = list(step.model.parameters())
     states = step.optimizer.state.values() if step.optimizer else ()
     device = step.inputs.device.type
@@ -26,7 +26,7 @@ def lasting_labels(step: TrainingStep, key: Key) -> dict[int, Label]:
         "gradients": [weight.grad for weight in weights if weight.grad is not None],
     }
     return {
-        key(tensor): Label(category, tensor.untyped_storage().nbytes())
+        key(tensor): Label(category=category, bytes=tensor.untyped_storage().nbytes())
         for category, found in tensors.items()
         for tensor in found
         if tensor.device.type == device
@@ -35,10 +35,10 @@ def lasting_labels(step: TrainingStep, key: Key) -> dict[int, Label]:
 
 @contextmanager
 def activations_noted(step: TrainingStep, key: Key) -> Iterator[dict[int, Label]]:
-    """Notes what autograd keeps for backward of what runs inside, with the block that was running.
+    """A context that collects the storages that autograd saves for backward, with the block that saves each.
 
-    Storages of weights and of the rotary tables do not count, as they are there anyway. The batch does. Checkpointing
-    keeps the inputs of blocks from outside of them, and a model that is compiled whole has no blocks.
+    Weights and rotary tables are left out, because they persist anyway; the batch is included. With checkpointing, the
+    inputs of blocks are saved outside of the blocks. A model that is compiled as a whole has no blocks.
     """
     resident = {key(tensor) for tensor in [*step.model.parameters(), *step.model.buffers()]}
     device = step.inputs.device
@@ -49,8 +49,8 @@ def activations_noted(step: TrainingStep, key: Key) -> Iterator[dict[int, Label]
         name = key(tensor)
         if tensor.device == device and name not in resident and name not in kept:
             block = running[-1] if running else None
-            kept[name] = Label("activations", tensor.untyped_storage().nbytes(), block)
-        return tensor.detach()  # the tensor itself would keep its own graph alive
+            kept[name] = Label(category="activations", bytes=tensor.untyped_storage().nbytes(), block=block)
+        return tensor.detach()  # saving the tensor itself would create a reference cycle with its graph
 
     blocks: list[Any] = [] if step.config.compile == "model" else list(step.model.blocks)
     calls = [block._compiled_call_impl for block in blocks]
@@ -65,7 +65,7 @@ def activations_noted(step: TrainingStep, key: Key) -> Iterator[dict[int, Label]
 
         return run
 
-    # Around a block rather than in one of its hooks, which torch.compile would make part of the graph.
+    # A wrapper rather than a module hook: torch.compile would trace a hook into the graph.
     for number, block in enumerate(blocks):
         block._compiled_call_impl = numbered(number, block._compiled_call_impl or block._call_impl)
     try:

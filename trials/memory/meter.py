@@ -1,8 +1,8 @@
-"""How much memory is in use, now and at most since the last reset, by what a kind of device can tell."""
+"""Meters of memory in use, now and at its peak, for each kind of device."""
 
 import re
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -10,19 +10,23 @@ from lmsweep.trials.memory.storage_tracker import StorageTracker
 
 
 class Meter(Protocol):
+    """Reads the memory in use on one device."""
+
     def now(self) -> dict[str, int]:
-        """Metric -> bytes in use."""
+        """Metric -> bytes in use now."""
 
     def reset_peak(self) -> None:
-        """`peak` counts from here."""
+        """Start a new interval for `peak`."""
 
     def peak(self) -> dict[str, int]:
-        """Metric -> most bytes in use since `reset_peak`; only of metrics of which that is known."""
+        """Metric -> most bytes in use since `reset_peak`, for metrics with a known peak."""
 
 
 class CudaMeter:
-    """What CUDA's caching allocator was asked for (requested), what it has handed out for that, in blocks (allocated),
-    and what it holds of the device (reserved).
+    """Statistics of CUDA's caching allocator.
+
+    `requested`: bytes that were asked for; `allocated`: bytes of the blocks handed out for them; `reserved`: bytes that
+    the allocator holds on the device.
     """
 
     def now(self) -> dict[str, int]:
@@ -40,12 +44,10 @@ class CudaMeter:
 
 
 class TensorMeter:
-    """For devices whose allocator counts little: the bytes of all tensors, where a storage tracker sees them, and what
-    MPS says of now.
-    """
+    """For devices other than CUDA: bytes of all tensors seen by a storage tracker and, on MPS, its current counters."""
 
     def __init__(self, device_type: str, tracker: StorageTracker | None) -> None:
-        """`tracker` is None where code is compiled, which no tracker sees."""
+        """`tracker` is None if code is compiled, since a tracker does not see its tensors."""
         self.device_type = device_type
         self.tracker = tracker
 
@@ -64,13 +66,20 @@ class TensorMeter:
         return {"tensors": max(self.tracker.levels)} if self.tracker else {}
 
 
-def resident_bytes() -> tuple[int, int] | None:
-    """Bytes of the host's memory that this process has, and the most it has had (VmRSS and VmHWM); None where there is
-    no /proc to read them from.
-    """
+class ResidentBytes(NamedTuple):
+    """Resident memory of a process on the host, in bytes."""
+
+    now: int
+    """VmRSS."""
+    peak: int
+    """VmHWM."""
+
+
+def resident_bytes() -> ResidentBytes | None:
+    """Resident memory of this process; None on systems without /proc."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
         return None
     found = {name: int(kib) * 1024 for name, kib in re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB", status, re.MULTILINE)}
-    return found["VmRSS"], found["VmHWM"]
+    return ResidentBytes(now=found["VmRSS"], peak=found["VmHWM"])

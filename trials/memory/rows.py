@@ -1,32 +1,34 @@
-"""What the workload `memory` has found, as the rows that are stored; what it could not find, with the reason."""
+"""The rows of the workload `memory`: bytes or, where they are unknown, the reason."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lmsweep.trials.memory.cuda_history import TracedHistory
 from lmsweep.trials.memory.dispatch_history import TrackedHistory
-from lmsweep.trials.memory.ledger import CATEGORIES, Course, Label
+from lmsweep.trials.memory.ledger import CATEGORIES, Label
+from lmsweep.trials.memory.meter import ResidentBytes
+from lmsweep.trials.memory.usage import Usage
 from lmsweep.trials.results.measurement import Artifact, Measurement, Yielded
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
 
 Readings = dict[tuple[str, str], int]
-"""Phase and metric -> bytes."""
+"""(phase, metric) -> bytes."""
 
 POINTS = ("baseline", "init", "before_backward", "step_end")
-"""When bytes in use are read: before the model is built, after it, between forward and backward, and when the iteration
-has let go of its graph and gradients.
+"""When bytes in use are read: before and after the model is built, between forward and backward, and after the
+iteration has released its graph and gradients.
 """
 
-_GRAPHS = "CUDA graphs keep memory of their own, of which no tensor tells"
-_COMPILED = "compiled code allocates by itself, unseen by the storage tracker; step.peak_resident is an upper bound"
+_GRAPHS = "CUDA graphs use a private memory pool, which no tensor represents"
+_COMPILED = "the storage tracker does not see allocations of compiled code; step.peak_resident is an upper bound"
 
 
 def value_rows(series: Sequence[Readings]) -> Iterator[Measurement]:
-    """One sample of each repetition; `unsteady` where they differ.
+    """One sample for each repetition; `unsteady` if the requested bytes differ.
 
-    Which of its free blocks CUDA's allocator hands out, and so how large a block is, varies with its cache, while the
-    program does the same: whether repetitions agree is judged by what was requested.
+    The size of the blocks that CUDA's allocator hands out depends on its cache, even if the program does the same.
+    Repetitions are therefore compared by what was requested.
     """
     for phase, metric in series[0]:
         asked = (phase, re.sub("allocated|reserved", "requested", metric))
@@ -37,7 +39,7 @@ def value_rows(series: Sequence[Readings]) -> Iterator[Measurement]:
 
 
 def unknown_rows(config: TrialConfig, phases: Sequence[str]) -> Iterator[Measurement]:
-    """What this device cannot tell of these phases, and why."""
+    """The metrics that this device cannot measure, with the reason."""
     device = config.device_type
     if device == "cuda":
         return
@@ -45,7 +47,7 @@ def unknown_rows(config: TrialConfig, phases: Sequence[str]) -> Iterator[Measure
     for metric in ("allocated", "reserved"):
         why = f"PyTorch does not count what it allocates on device {device}"
         if device == "mps":
-            why = "device mps keeps no peak; the readings of it at the boundaries are lower bounds"
+            why = "device mps does not count a peak; its readings between phases are lower bounds"
         else:
             yield from _unknown(POINTS, metric, why)
         yield from _unknown(peaks, f"peak_{metric}", why)
@@ -54,11 +56,11 @@ def unknown_rows(config: TrialConfig, phases: Sequence[str]) -> Iterator[Measure
         yield from _unknown(peaks, "peak_tensors", _COMPILED)
 
 
-def resident_rows(before: tuple[int, int] | None, after: tuple[int, int] | None) -> Iterator[Measurement]:
-    """The host's memory that this process has when it begins, and the most it has had: all of it, with libraries."""
-    why = "only Linux tells how much memory a process has and has had (VmRSS and VmHWM in /proc/self/status)"
-    yield _row("baseline", "resident", before and before[0], why)
-    yield _row("step", "peak_resident", after and after[1], why)
+def resident_rows(before: ResidentBytes | None, after: ResidentBytes | None) -> Iterator[Measurement]:
+    """Resident memory of this process on the host, including libraries: before the trial, and its peak."""
+    why = "resident memory is read from VmRSS and VmHWM in /proc/self/status, which only Linux has"
+    yield _row("baseline", "resident", before and before.now, why)
+    yield _row("step", "peak_resident", after and after.peak, why)
 
 
 def breakdown_rows(
@@ -66,18 +68,18 @@ def breakdown_rows(
     readings: Readings,
     labels: Mapping[int, Label],
     kept: Mapping[int, Label],
-    course: Course | None,
+    usage: Usage | None,
 ) -> Iterator[Measurement]:
-    """What is there between forward and backward and at the peak, by category: they add up to all of it. And what
-    autograd keeps, in all and by block.
+    """Bytes between forward and backward and at the peak, by category, which add up to the total; and the bytes that
+    autograd saves, in all and by block.
 
-    labels: of all that has a name between forward and backward, which is what is known without a course; kept: of what
-    autograd keeps, of which the batch is in labels as inputs.
+    `labels` are those of all known storages between forward and backward, used if there is no usage. `kept` are those
+    of what autograd saves; the batch is also in `labels`, as inputs.
     """
     why = _GRAPHS if config.device_type == "cuda" else _COMPILED
-    if course:
-        yield from _parts("before_backward", "", readings, course.before_backward())
-        yield from _parts("step", "peak_", readings, course.at_peak())
+    if usage:
+        yield from _parts("before_backward", "", readings, usage.before_backward())
+        yield from _parts("step", "peak_", readings, usage.at_peak())
     else:
         named = {name: sum(label.bytes for label in labels.values() if label.category == name) for name in CATEGORIES}
         for category in CATEGORIES:
@@ -92,12 +94,14 @@ def breakdown_rows(
 
 
 def _parts(read_at: str, prefix: str, readings: Readings, held: Mapping[str, int]) -> Iterator[Measurement]:
-    """The parts of what was read, which is prefix + metric of the phase `read_at`."""
+    """Divide the reading `prefix` + metric of the phase `read_at` into categories."""
     phase = "peak" if prefix else read_at
     on_cuda = (read_at, f"{prefix}requested") in readings
     whole = readings[read_at, prefix + ("requested" if on_cuda else "tensors")]
     total = sum(held.values())
-    why = None if total == whole else f"the history of the iteration comes to {total} bytes, {whole} were read"
+    why = (
+        None if total == whole else f"the recorded allocations add up to {total} bytes, not the {whole} that were read"
+    )
     for category in CATEGORIES:
         yield _row(phase, category, None if why else held[category], why)
     if on_cuda:
@@ -106,9 +110,9 @@ def _parts(read_at: str, prefix: str, readings: Readings, held: Mapping[str, int
 
 def _block_rows(config: TrialConfig, kept: Mapping[int, Label], why: str | None) -> Iterator[Measurement]:
     if config.checkpointing != "none":
-        why = why or "checkpointing keeps the inputs of groups of blocks, outside of them, and nothing else of them"
+        why = why or "checkpointing saves only the inputs of groups of blocks, outside of the blocks"
     elif config.compile == "model":
-        why = why or "compile: model makes one graph of all blocks"
+        why = why or "compile: model compiles all blocks into one graph"
     blocks: list[int | None] = [*range(config.num_layers or 0), None]
     for block in blocks:
         held = sum(label.bytes for label in kept.values() if label.block == block)
@@ -117,12 +121,12 @@ def _block_rows(config: TrialConfig, kept: Mapping[int, Label], why: str | None)
 
 
 def history_rows(
-    config: TrialConfig, history: TrackedHistory | TracedHistory | None, course: Course | None
+    config: TrialConfig, history: TrackedHistory | TracedHistory | None, usage: Usage | None
 ) -> Iterator[Yielded]:
-    """The largest allocations, the timeline, and CUDA's recording."""
-    if course:
-        yield from course.largest()
-        yield from course.timeline()
+    """The largest allocations, the timeline, and PyTorch's memory snapshot on CUDA."""
+    if usage:
+        yield from usage.largest()
+        yield from usage.timeline()
     if isinstance(history, TracedHistory):
         yield Artifact(
             name="memory_snapshot.pickle", content=history.pickled(), phase="trial", metric="memory_snapshot"
@@ -138,7 +142,7 @@ def _unknown(phases: Iterable[str], metric: str, reason: str) -> Iterator[Measur
 
 
 def _row(phase: str, metric: str, value: int | None, reason: str | None = None) -> Measurement:
-    """One number of bytes, or the reason why there is none."""
+    """One value in bytes, or the reason why there is none."""
     samples = None if value is None else (value,)
     return Measurement(
         phase=phase, metric=metric, unit="B", samples=samples, reason=reason if samples is None else None

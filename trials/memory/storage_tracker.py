@@ -1,4 +1,4 @@
-"""A tracker of storages: how many bytes the tensors made inside hold, now and at every allocation."""
+"""Counts the bytes of all tensor storages that are created inside a context, at every allocation and free."""
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,43 +12,44 @@ from torch.utils._python_dispatch import TorchDispatchMode
 Storage = torch.UntypedStorage
 
 CUDA_BLOCK = 512
-"""CUDA's caching allocator gives out multiples of this many bytes."""
+"""Bytes of which CUDA's caching allocator hands out multiples."""
 
 _IN_PLACE = {
     torch.ops.aten.scatter.src: torch.ops.aten.scatter_.src,
     torch.ops.aten.scatter_add.default: torch.ops.aten.scatter_add_.default,
     torch.ops.aten.index_put.default: torch.ops.aten.index_put_.default,
 }
-"""Seeing a dispatch mode, the gradients of max, gather and indexing go into a copy of the zeros that they have just
-made; without one, as in the trials that are not tracked, they go into the zeros themselves.
+"""Operator -> its in-place variant. The gradients of max, gather and indexing create zeros and write into them; under a
+dispatch mode, they write into a copy instead. The tracker restores the in-place variant, so that tracked trials do what
+others do.
 """
 
 
 class StorageTracker(TorchDispatchMode):
-    """A context that counts the storages of one kind of device which operations inside make, until they are freed.
+    """A context that tracks the storages that operators create on one device type, until they are freed.
 
-    It works the same on real tensors and on meta tensors, which hold nothing. It sees what goes through PyTorch's
-    dispatcher: all of eager PyTorch, backward included, and nothing of what compiled code allocates by itself.
+    It works on real tensors and on meta tensors, which have no storage. It sees everything that goes through PyTorch's
+    dispatcher: all of eager PyTorch including backward, but not the allocations of compiled code.
     """
 
     def __init__(self, device_type: str, *, block: int = 1) -> None:
-        """`block` is the number of bytes of which the allocator gives out multiples."""
-        super().__init__()
+        """`block` is the number of bytes of which the allocator hands out multiples."""
+        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch does not annotate it
         self.device_type = device_type
         self.block = block
         self.live = 0
         """Bytes held now."""
         self.levels: list[int] = []
-        """Bytes held after each operation that allocated."""
+        """Bytes held after each operator that allocated."""
         self.on_allocation: Callable[[Storage, int, str], None] | None = None
-        """Told of each new storage, its bytes and the operation that made it."""
+        """Called with each new storage, its bytes and the name of the operator that created it."""
         self.on_free: Callable[[int], None] | None = None
-        """Told the key of each storage that is freed."""
+        """Called with the key of each storage that is freed."""
         self.on_operation: Callable[[Any, Sequence[Any], Any], None] | None = None
-        """Told of each operation, its arguments and its result, after its storages."""
+        """Called with PyTorch's operator, its arguments and its result, after `on_allocation`."""
         self._known: dict[int, tuple[weakref.ref[Storage], int]] = {}
         self._last: int | None = None
-        """Key of the storage that was made last."""
+        """Key of the latest storage."""
 
     def __torch_dispatch__(
         self,
@@ -92,8 +93,9 @@ class StorageTracker(TorchDispatchMode):
 
 
 def _is_accumulation(args: Sequence[Any]) -> bool:
-    """Whether autograd adds a gradient to one that it has for the same tensor: where it sees no dispatch mode, in
-    place, unless it has gaps or is a view, which keeps its base.
+    """Whether autograd adds two gradients of one tensor.
+
+    Without a dispatch mode it adds in place, unless the first gradient is a view or not dense.
     """
     in_backward = torch._C._current_autograd_node() is not None and not torch.is_grad_enabled()
     held, more = args[:2]
@@ -102,13 +104,13 @@ def _is_accumulation(args: Sequence[Any]) -> bool:
 
 
 def storage_key(tensor: Tensor) -> int:
-    """What tells the tensor's storage from all others that are alive."""
+    """A number that identifies the tensor's storage among all live ones."""
     key: int = tensor.untyped_storage()._cdata
     return key
 
 
-def tensors_in(result: Any) -> Iterator[Tensor]:
-    """The tensors that an operation returned, lists of them included."""
+def tensors_in(result: object) -> Iterator[Tensor]:
+    """The tensors in what a PyTorch operator returned: a tensor, or nested tuples and lists."""
     if isinstance(result, Tensor):
         yield result
     elif isinstance(result, (tuple, list)):

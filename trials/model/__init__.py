@@ -1,11 +1,13 @@
 """What is measured: the transformer, its attention, precision and compilation, and one training step.
 
-transformer.py           the model
-attention.py             its attention, by name; attention_support.py says which a device can run
-precision.py             one word: weights, autocast, gradient scaling, float32 products
-compiler.py              torch.compile, and proof that it compiled
-annotations.py           names for parts of a step, which profilers see
-training_step.py         model, optimizer and batch, and the phases of one iteration
-attention_step.py        attention alone
-emulated_autocast.py     CUDA's autocast for tensors that are on no GPU
+transformer.py         the model
+attention.py           implementations of attention, by name
+flex_attention.py      the implementation with FlexAttention
+attention_support.py   which implementations run on a device
+precision.py           number formats of weights, autocast, gradient scaling and float32 products
+emulated_autocast.py   autocast for tensors on other devices, such as the meta device
+compiler.py            torch.compile, and the check that it compiled
+annotations.py         named ranges that profilers see
+training_step.py       model, optimizer and batch, and the phases of one iteration
+attention_step.py      attention alone, and the phases of one iteration
 """

@@ -1,4 +1,4 @@
-"""Ranges: names for stretches of a step, which PyTorch's profiler and NVIDIA's nsys see."""
+"""Named ranges around parts of a step, visible to PyTorch's profiler and NVIDIA's nsys."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +12,10 @@ _on = False
 
 
 class Range:
-    """A named stretch of the work that is launched inside, where `ranges_on` holds.
+    """A context that names the work launched inside it, while `ranges_on` is active.
 
-    Elsewhere it is nothing, a third of a microsecond; so it is in a compiled graph, whose kernels belong to no
-    stretch of the code. The names are those of `lmsweep.trials.results.measurement.RANGES`.
+    Otherwise it does nothing and takes a third of a microsecond. It also does nothing in compiled graphs, whose fused
+    kernels belong to no single range. Names come from `lmsweep.trials.results.measurement.RANGES`.
     """
 
     __slots__ = ("_name", "_record")
@@ -25,7 +25,7 @@ class Range:
         self._record: record_function | None = None
 
     def __enter__(self) -> None:
-        # The compiler is asked first: dynamo would otherwise make the switch a condition of every compiled graph.
+        # is_compiling comes first: otherwise dynamo would guard every compiled graph on the value of `_on`.
         if is_compiling() or not _on:
             return
         nvtx.push_range(self._name)
@@ -42,7 +42,7 @@ class Range:
 
 @contextmanager
 def ranges_on() -> Iterator[None]:
-    """Inside, ranges are seen by whatever profiler looks on."""
+    """A context in which ranges are visible to a running profiler."""
     global _on
     _on = True
     try:

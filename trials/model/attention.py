@@ -1,11 +1,10 @@
-"""Attention, by name. To add an implementation: a function, and a line in ATTENTION.
+"""Implementations of attention, by name. To add one, write a function and add it to ATTENTION.
 
-Each takes queries, keys and values, (batch, heads, context, d_head) or without heads (batch, context, d_head), and
-returns a tensor of that shape. With `causal` a position attends to itself and those before it, else to all. What a
-device or type cannot do, `lmsweep.trials.model.attention_support` says before anything runs.
+Each takes queries, keys and values, (batch, heads, tokens, d_head) or without heads (batch, tokens, d_head), and
+returns a tensor of the same shape. With `causal`, a position attends to itself and the positions before it, else to
+all. `lmsweep.trials.model.attention_support` rejects what a device does not support before anything runs.
 """
 
-import functools
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -14,34 +13,31 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 from lmsweep.trials.model.annotations import Range
+from lmsweep.trials.model.flex_attention import Backend, causal_block_mask, flex
 from lmsweep.trials.spec.config import TrialConfig
 
 AttentionFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Attention of queries, keys and values, each (..., context, d_head), to a tensor of that shape."""
-
-FLEX_BLOCK = 128
-"""Positions along each side of the blocks in which FlexAttention looks for what it may leave out."""
+"""Attention of queries, keys and values, each (..., tokens, d_head), to a tensor of that shape."""
 
 
 def naive(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
-    """Attention written out, operation by operation, as the published models do it.
+    """Attention as separate PyTorch operations, like that of the published models.
 
-    Every call makes its own mask, so each layer keeps context² bytes of it for backward.
+    Every call builds its own mask, so autograd saves tokens² bytes of mask in each layer.
     """
     return weighted_values(softmax(scaled_scores(q, k, causal)), v)
 
 
 def naive_softmax(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
-    """Attention written out, with PyTorch's softmax: one kernel, and one matrix of the scores' size kept, not two."""
+    """Attention as separate operations with PyTorch's softmax: one kernel, which saves one score matrix, not two."""
     return weighted_values(fused_softmax(scaled_scores(q, k, causal)), v)
 
 
 def scaled_scores(q: Tensor, k: Tensor, causal: bool) -> Tensor:
-    """QK^T / sqrt(d_head), -inf where a position may not look; (..., context, context)."""
+    """q kᵀ / sqrt(d_head), with -inf where a position must not attend: (..., tokens, tokens)."""
     with Range("scores"):
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
         if not causal:
@@ -58,20 +54,20 @@ def softmax(scores: Tensor) -> Tensor:
 
 
 def fused_softmax(scores: Tensor) -> Tensor:
-    """Softmax over the last dimension, PyTorch's."""
+    """PyTorch's softmax over the last dimension."""
     with Range("softmax"):
         return torch.softmax(scores, dim=-1)
 
 
 def weighted_values(weights: Tensor, v: Tensor) -> Tensor:
-    """Sums of the values by the weights (..., context, context)."""
+    """Sums of the values (..., tokens, d_head), weighted by the weights (..., tokens, tokens)."""
     with Range("value_matmul"):
         return weights @ v
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
     """PyTorch's scaled_dot_product_attention; PyTorch picks the kernel."""
-    # Without a dimension of heads no fused kernel is considered.
+    # PyTorch considers fused kernels only for inputs with a dimension of heads.
     if q.dim() == 3:
         return sdpa(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1), causal=causal).squeeze(1)
     with Range("fused_attention"):
@@ -79,7 +75,7 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
 
 
 def sdpa_math(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
-    """scaled_dot_product_attention as a sequence of PyTorch's own operations."""
+    """scaled_dot_product_attention as a sequence of PyTorch operations."""
     with _only(SDPBackend.MATH):
         return sdpa(q, k, v, causal=causal)
 
@@ -103,7 +99,7 @@ def sdpa_cudnn(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tenso
 
 
 def _only(kernel: SDPBackend) -> AbstractContextManager[Any]:
-    """scaled_dot_product_attention has this kernel and no other; costs next to nothing inside `kernel_chosen`."""
+    """A context in which scaled_dot_product_attention may use only this kernel; almost free inside `kernel_chosen`."""
     if (
         not torch.compiler.is_compiling()
         and _ENABLED[kernel]()
@@ -119,57 +115,6 @@ _ENABLED: dict[SDPBackend, Callable[[], bool]] = {
     SDPBackend.EFFICIENT_ATTENTION: torch.backends.cuda.mem_efficient_sdp_enabled,
     SDPBackend.CUDNN_ATTENTION: torch.backends.cuda.cudnn_sdp_enabled,
 }
-
-
-def flex(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    causal: bool = True,
-    block_mask: BlockMask | None = None,
-    backend: str | Callable[..., Any] = "inductor",
-) -> Tensor:
-    """FlexAttention, compiled: inside a compiled model with it, else by itself.
-
-    `block_mask` is that of `causal_block_mask`; without one it is made here, each time.
-    """
-    if q.dim() == 3:
-        q, k, v = q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)
-        return flex(q, k, v, causal=causal, block_mask=block_mask, backend=backend).squeeze(1)
-    if causal and block_mask is None:
-        block_mask = causal_block_mask(q.shape[-2], q.device)
-    attend: Any = flex_attention if torch.compiler.is_compiling() else _compiled_flex(backend)
-    with Range("fused_attention"):
-        mixed: Tensor = attend(q, k, v, block_mask=block_mask)
-    return mixed
-
-
-def causal_block_mask(context_length: int, device: torch.device | str) -> BlockMask:
-    """Which blocks of the scores FlexAttention computes: those below the diagonal whole, those on it masked.
-
-    PyTorch's create_block_mask finds the same by looking at all context² positions.
-    """
-    blocks = -(-context_length // FLEX_BLOCK)
-    row = torch.arange(blocks, dtype=torch.int32, device=device)
-    return BlockMask.from_kv_blocks(
-        kv_num_blocks=torch.ones_like(row)[None, None],
-        kv_indices=row[:, None].repeat(1, blocks)[None, None],
-        full_kv_num_blocks=row[None, None],
-        full_kv_indices=row.repeat(blocks, 1)[None, None],
-        BLOCK_SIZE=FLEX_BLOCK,
-        mask_mod=_not_ahead,
-        seq_lengths=(context_length, context_length),
-    )
-
-
-def _not_ahead(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    return query >= key
-
-
-@functools.cache
-def _compiled_flex(backend: str | Callable[..., Any]) -> Callable[..., Tensor]:
-    return torch.compile(flex_attention, backend=backend, dynamic=False, fullgraph=True)
 
 
 ATTENTION: dict[str, Callable[..., Tensor]] = {
@@ -192,17 +137,17 @@ _KERNELS = {
 }
 
 
-def kernel_chosen(name: str) -> AbstractContextManager[Any]:
-    """Inside, this implementation need not choose its kernel in every call, which would take the host 10 µs each."""
+def kernel_chosen(name: str) -> AbstractContextManager[object]:
+    """A context that selects the implementation's kernel once; selecting it in every call takes the host 10 µs."""
     return sdpa_kernel(_KERNELS[name]) if name in _KERNELS else nullcontext()
 
 
 def attention_for(
-    config: TrialConfig, *, device: torch.device | str, backend: str | Callable[..., Any] = "inductor"
+    config: TrialConfig, *, device: torch.device | str, backend: str | Backend = "inductor"
 ) -> AttentionFunction:
-    """The configuration's attention for its context length, with what it needs made on the device once.
+    """The configuration's attention, with everything that it needs besides q, k and v built once on the device.
 
-    `backend` is torch.compile's, for FlexAttention.
+    `backend` is that of torch.compile, for FlexAttention.
     """
     options: dict[str, Any] = {"causal": config.causal}
     if config.attention == "flex":

@@ -1,23 +1,24 @@
-"""Attention alone: queries, keys and values of random numbers, and what one iteration does with them."""
+"""Attention alone: random queries, keys and values, and the phases of one iteration."""
 
 import torch
 from torch import Tensor
 
 from lmsweep.trials.model.attention import attention_for
-from lmsweep.trials.model.compiler import Backend, check_compile_mode, ready_compiler, uses_cuda_graphs
+from lmsweep.trials.model.compiler import check_compile_mode, ready_compiler, uses_cuda_graphs
+from lmsweep.trials.model.flex_attention import Backend
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 
 
 class AttentionStep:
-    """Queries, keys and values on the device, without projections; forward and backward through them.
+    """Forward and backward through attention without projections.
 
-    They are (batch, context, d_model) or, where the configuration has heads, (batch, heads, context, d_head), in the
-    precision's type: fp32 and tf32 are float32, bf16 and fp16 tensors of 16 bits, without autocast.
+    Queries, keys and values are (batch, tokens, d_model) or, if the configuration has heads, (batch, heads, tokens,
+    d_head). The precision sets their type: float32 for fp32 and tf32, 16 bits for bf16 and fp16, without autocast.
     """
 
     def __init__(self, config: TrialConfig, math_mode: MathMode, backend: str | Backend = "inductor") -> None:
-        """Raises UnsupportedError where something of the configuration needs a model or would change nothing."""
+        """Raises UnsupportedError if a field of the configuration needs a model or would have no effect."""
         check_compile_mode(config)
         if config.compile == "block":
             raise UnsupportedError("attention alone has no block to compile; compile: model compiles the attention")
@@ -39,22 +40,22 @@ class AttentionStep:
         self.gradient: Tensor | None = None
 
     def forward(self) -> None:
-        """The output, with the autograd graph built."""
+        """Compute the output and its autograd graph."""
         if self.uses_cuda_graphs:
-            torch.compiler.cudagraph_mark_step_begin()  # what the last iteration's graphs returned is free again
+            torch.compiler.cudagraph_mark_step_begin()  # outputs of the last iteration's graphs may be overwritten
         self.output = self.attend(*self.inputs)
 
     def give_gradient(self) -> None:
-        """Makes the random gradient of the output with which backward begins."""
+        """Create the random gradient of the output that backward starts from."""
         self.gradient = self._random()
 
     def backward(self) -> None:
-        """The gradients of queries, keys and values."""
+        """Compute the gradients of queries, keys and values."""
         assert self.output is not None and self.gradient is not None, "backward follows forward and give_gradient"
         self.output.backward(self.gradient)
 
     def drop(self) -> None:
-        """Lets go of the output, its graph and all gradients but the given one. Not timed."""
+        """Release the output, its graph and all gradients except that of the output. Not timed."""
         self.output = None
         for tensor in self.inputs:
             tensor.grad = None

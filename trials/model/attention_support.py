@@ -1,4 +1,4 @@
-"""Which attention a device can do: asked of PyTorch where PyTorch can be asked, before anything is built or timed."""
+"""Which attention implementations run on a device, found out before anything is built or timed."""
 
 import os
 import re
@@ -24,14 +24,14 @@ _ASK_CUDA: dict[str, Callable[[SDPAParams, bool], bool]] = {
     "sdpa_cudnn": can_use_cudnn_attention,
 }
 
-# The devices other than CUDA for which PyTorch has the implementation. What is in neither table runs everywhere.
+# Device types other than CUDA with a kernel. Implementations in neither table run everywhere.
 _ELSEWHERE: dict[str, tuple[str, ...]] = {"sdpa_flash": ("cpu",), "sdpa_efficient": (), "sdpa_cudnn": ()}
 
 
 def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool) -> None:
-    """Raises UnsupportedError, with PyTorch's own reason where it gives one, where this device cannot do it.
+    """Raise UnsupportedError, with PyTorch's reason if it gives one, if this device cannot run the attention.
 
-    `dtype` is that of queries, keys and values; `gradients` whether backward follows.
+    `dtype` is the type of queries, keys and values; `gradients` tells whether backward follows.
     """
     name, device = config.attention, config.device_type
     if name == "flex":
@@ -41,29 +41,29 @@ def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool)
         if reason:
             raise UnsupportedError(f"{name} on {torch.cuda.get_device_name()}: {reason}")
     elif name in _ELSEWHERE and device not in _ELSEWHERE[name]:
-        places = " or ".join(["an NVIDIA GPU (device: cuda)", *(f"device: {place}" for place in _ELSEWHERE[name])])
-        raise UnsupportedError(f"{name} needs {places}: PyTorch has no such kernel for {device}")
+        devices = " or ".join(["an NVIDIA GPU (device: cuda)", *(f"device: {other}" for other in _ELSEWHERE[name])])
+        raise UnsupportedError(f"{name} needs {devices}: PyTorch has no such kernel for {device}")
 
 
 def _reason_not(
     usable: Callable[[SDPAParams, bool], bool], config: TrialConfig, dtype: torch.dtype, gradients: bool
 ) -> str | None:
-    """Why PyTorch would not use this kernel on tensors of this shape, in its own words; None where it would."""
-    # One sequence and one head: more of them change nothing, and would only take memory.
+    """Why PyTorch would not use this kernel for tensors of this shape, in its own words; None if it would."""
+    # One sequence and one head suffice; more would only take memory.
     shape = (1, 1, config.context_length, config.d_model // (config.num_heads or 1))
     q = torch.empty(shape, dtype=dtype, device=config.device_type, requires_grad=gradients)
     with _warnings_of_pytorch() as words:
         if usable(SDPAParams(q, q, q, None, 0.0, config.causal, False), True):
             return None
-    return " ".join(words) or "PyTorch would not use this kernel, and does not say why"
+    return " ".join(words) or "PyTorch would not use this kernel and gives no reason"
 
 
 @contextmanager
 def _warnings_of_pytorch() -> Iterator[list[str]]:
-    """Collects what PyTorch's C++ warns of meanwhile, filled in at the end, without the places in its source.
+    """Collect warnings of PyTorch's C++ code, without source locations; the list is filled when the context ends.
 
-    Depending on its version the words become Python warnings or are logged straight to the file descriptor of standard
-    error; what else is written there meanwhile is passed on.
+    Depending on its version, PyTorch turns them into Python warnings or writes them to the file descriptor of standard
+    error. Everything else written there in the meantime is passed on.
     """
     words: list[str] = []
     sys.stderr.flush()
@@ -90,9 +90,9 @@ def _check_flex(config: TrialConfig, gradients: bool) -> None:
     d_head = config.d_model // (config.num_heads or 1)
     if config.device_type == "mps":
         raise UnsupportedError(
-            "flex needs device: cuda, or device: cpu without gradients; not every PyTorch has it on MPS"
+            "flex needs device: cuda, or device: cpu without gradients; not every version of PyTorch has it on MPS"
         )
     if config.device_type == "cpu" and gradients:
-        raise UnsupportedError("flex on a CPU has no backward; it runs there with mode: forward, and on device: cuda")
+        raise UnsupportedError("flex has no backward on a CPU; use mode: forward or device: cuda")
     if config.device_type == "cuda" and d_head < 16:
-        raise UnsupportedError(f"flex needs heads at least 16 wide on CUDA; these are {d_head} wide")
+        raise UnsupportedError(f"flex on CUDA needs a head dimension of at least 16, not {d_head}")

@@ -1,34 +1,31 @@
-"""torch.compile: what is compiled, and proof that it was."""
+"""torch.compile: what it compiles, and the check that it did."""
 
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch._functorch.config
 from torch._dynamo.utils import counters
 
+from lmsweep.trials.model.flex_attention import Backend
 from lmsweep.trials.model.transformer import Transformer
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import Compile, CompileMode, TrialConfig, UnsupportedError
 
 CXX = "clang++" if sys.platform == "darwin" else "g++"
-"""The compiler that Inductor calls where the environment variable CXX names none."""
-
-Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
+"""The C++ compiler that Inductor calls unless the environment variable CXX names another."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompileCounts:
-    """What dynamo and Inductor have done in this process since the last reset."""
+    """Counters of dynamo and Inductor in this process since the last reset."""
 
     graphs: int
     """Graphs that dynamo captured."""
     graph_breaks: int
-    """Places where a graph had to end early."""
+    """Places where dynamo had to split a graph."""
     cache_hits: int
     """Graphs that Inductor found in its cache."""
     cache_misses: int
@@ -38,9 +35,9 @@ class CompileCounts:
 def compile_model(
     model: Transformer, scope: Compile, mode: CompileMode = "default", backend: str | Backend = "inductor"
 ) -> None:
-    """Compiles, in place and lazily, what `scope` names: nothing, one block that all layers share, or the model."""
+    """Compile in place and lazily: nothing, the block that all layers share, or the whole model, as `scope` says."""
     if scope == "block":
-        # One code object: dynamo takes the weights as inputs, so the first layer's graph serves all of them.
+        # All blocks share one code object, and dynamo takes weights as inputs: the graph of the first serves all.
         for block in model.blocks:
             block.compile(backend=backend, mode=mode, dynamic=False)
     elif scope == "model":
@@ -48,51 +45,52 @@ def compile_model(
 
 
 def check_compile_mode(config: TrialConfig) -> None:
-    """Raises UnsupportedError where the mode of torch.compile would change nothing."""
+    """Raise UnsupportedError if the mode of torch.compile would have no effect."""
     mode, device = config.compile_mode, config.device_type
     if mode == "default":
         return
     if config.compile == "none":
-        raise UnsupportedError(f"compile_mode {mode} changes nothing where compile is none")
+        raise UnsupportedError(f"compile_mode {mode} has no effect with compile: none")
     if mode == "reduce-overhead" and device != "cuda":
-        raise UnsupportedError(f"compile_mode reduce-overhead is CUDA graphs, which device {device} does not have")
+        raise UnsupportedError(f"compile_mode reduce-overhead uses CUDA graphs, which device {device} does not have")
     if device == "mps":
         raise UnsupportedError(f"compile_mode {mode} has no kernels to choose from on device mps")
 
 
 def uses_cuda_graphs(config: TrialConfig) -> bool:
-    """Whether torch.compile is to record what it compiles as CUDA graphs."""
+    """Whether torch.compile is to record CUDA graphs."""
     return config.compile != "none" and config.compile_mode != "default" and config.device_type == "cuda"
 
 
 def ready_compiler(device_type: str) -> None:
-    """Sets this process's switches of torch.compile; raises UnsupportedError where it has no compiler to call.
+    """Set this process's options of torch.compile. Raises UnsupportedError if there is no C++ compiler to call.
 
-    A graph that fails to compile raises where it is first run; so does a recompilation beyond dynamo's limit, which
-    would otherwise fall back to eager without a word.
+    A graph that fails to compile then raises when first run. So does a recompilation beyond dynamo's limit, which would
+    otherwise silently fall back to eager.
     """
     if device_type == "cpu" and not shutil.which(os.environ.get("CXX", CXX)):
-        raise UnsupportedError(f"torch.compile needs a C++ compiler to make code for the CPU; install {CXX}")
+        raise UnsupportedError(f"torch.compile needs a C++ compiler to generate code for the CPU; install {CXX}")
     torch._dynamo.config.suppress_errors = False
     torch._dynamo.config.fail_on_recompile_limit_hit = True
-    # Forward and backward are compiled together, in the first forward: only then can the pair be kept in the cache.
+    # Compile forward and backward together, in the first forward: only then can the cache store the pair.
     torch._functorch.config.force_non_lazy_backward_lowering = True
 
 
 def check_compiled(*, cuda_graphs: bool = False) -> tuple[Flag, ...]:
-    """What the compiler's counters say after the first iteration: `cold_cache` where it had to compile.
+    """Check the compiler's counters after the first iteration; return `cold_cache` if it had to compile.
 
-    Raises RuntimeError where nothing was compiled, and UnsupportedError where CUDA graphs were asked for and not made.
+    Raises RuntimeError if nothing was compiled, and UnsupportedError if CUDA graphs were requested but not recorded.
     """
     counts = compile_counts()
     if counts.graphs == 0:
-        raise RuntimeError("torch.compile made no graph: this would have run eagerly")
+        raise RuntimeError("torch.compile captured no graph; the model would have run eagerly")
     if cuda_graphs and counters["inductor"]["cudagraph_skips"]:
-        raise UnsupportedError("torch.compile could not make CUDA graphs of this; TORCH_LOGS=cudagraphs tells why")
+        raise UnsupportedError("torch.compile could not record CUDA graphs; TORCH_LOGS=cudagraphs tells why")
     return (Flag.COLD_CACHE,) if counts.cache_misses else ()
 
 
 def compile_counts() -> CompileCounts:
+    """Read the counters."""
     return CompileCounts(
         graphs=counters["stats"]["unique_graphs"],
         graph_breaks=sum(counters["graph_break"].values()),
@@ -102,7 +100,7 @@ def compile_counts() -> CompileCounts:
 
 
 def reset_compiler() -> None:
-    """Forgets every graph of this process; the caches on disk stay."""
-    if any(counters.values()):  # dynamo would import Inductor, for a second and more, to clear what was never there
+    """Discard every compiled graph of this process; the caches on disk stay."""
+    if any(counters.values()):  # otherwise dynamo would import Inductor, for more than a second, to clear nothing
         torch._dynamo.reset()
     counters.clear()

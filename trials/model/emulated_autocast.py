@@ -1,7 +1,7 @@
-"""CUDA's autocast for tensors that are on no GPU, so that what a GPU would keep in memory can be known without one.
+"""Autocast for tensors on other devices, so that the memory and types of a step on a GPU are known without one.
 
-PyTorch has no autocast for meta tensors, and its autocast for the CPU casts fewer functions to float32 than CUDA's
-(not `exp`, so that a softmax written out keeps other tensors).
+PyTorch has no autocast for meta tensors, and its autocast for the CPU casts fewer functions to float32 than CUDA's.
+For example, it does not cast `exp`, so a softmax of separate operations saves other tensors.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,12 +42,12 @@ _WIDE: frozenset[Callable[..., Any]] = frozenset(
 
 
 class EmulatedCudaAutocast(TorchFunctionMode):
-    """A context in which the functions of our models cast their arguments as `torch.autocast("cuda")` would.
+    """A context in which the models' functions cast their arguments as in `torch.autocast("cuda")`.
 
-    Products take `dtype`, exponentials and the like take float32, the rest take what they are given. The casts are
-    operations that autograd sees, as autocast's are. Only functions called from Python are seen: enough for the models,
-    whose few functions are in the two lists, not for any model. Autocast's cache of cast weights is left out: it takes
-    no views, and the transformer's weights reach their products transposed.
+    Matrix products run in `dtype`, exponentials and the like in float32, all others in the type of their arguments. As
+    in autocast, autograd sees the casts as operations. Only functions called from Python and listed above are cast:
+    enough for the models here, not for any model. Autocast's cache of cast weights is not emulated: it excludes views,
+    and the transformer's weights reach their products transposed.
     """
 
     wide = _WIDE
@@ -66,18 +66,18 @@ class EmulatedCudaAutocast(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in _NARROW or func in self.wide:
             dtype = self.dtype if func in _NARROW else torch.float32
-            # The last argument first, as compilers for x86 evaluate a call's arguments.
+            # Last argument first: the order in which x86 compilers evaluate arguments in PyTorch's C++ code.
             kwargs = tree_map_only(Tensor, lambda x: _cast(x, dtype), kwargs)
             args = tree_map_only(Tensor, lambda x: _cast(x, dtype), args[::-1])[::-1]
         return func(*args, **kwargs)
 
 
 class EmulatedCpuAutocast(EmulatedCudaAutocast):
-    """The same for `torch.autocast("cpu")`, which of the model's functions casts only the products."""
+    """The same for `torch.autocast("cpu")`, which casts only matrix products among the models' functions."""
 
     wide = frozenset()
 
 
 def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:
-    # As autocast does, leave integers and float64 alone.
+    # Autocast leaves integers and float64 as they are.
     return x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x

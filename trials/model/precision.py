@@ -1,4 +1,4 @@
-"""Precision: one word sets the type of the weights, autocast, gradient scaling and float32 matrix products."""
+"""Precision: one word that sets the type of weights, autocast, gradient scaling and float32 matrix products."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -10,10 +10,12 @@ from lmsweep.trials.spec.config import Precision, UnsupportedError
 
 @dataclass(frozen=True, kw_only=True)
 class MathMode:
+    """The number formats of a training step."""
+
     parameter_dtype: torch.dtype = torch.float32
     """Type of weights, gradients and optimizer state."""
     autocast_dtype: torch.dtype | None = None
-    """Type that autocast casts to; None where autocast is off."""
+    """Type that autocast casts to; None without autocast."""
     tf32: bool = False
     """Whether float32 matrix products may use TF32 tensor cores."""
     scales_gradients: bool = False
@@ -21,14 +23,14 @@ class MathMode:
 
     @property
     def operand_dtype(self) -> torch.dtype:
-        """Type of what matrix products multiply."""
+        """Type of the operands of matrix products."""
         return self.autocast_dtype or self.parameter_dtype
 
     def without_autocast(self) -> "MathMode":
-        """The same arithmetic where the tensors themselves have the type that autocast would cast them to."""
+        """The same arithmetic with tensors that already have the type that autocast would cast them to."""
         return MathMode(parameter_dtype=self.operand_dtype, tf32=self.tf32)
 
-    def autocast(self, device_type: str) -> AbstractContextManager[None]:
+    def autocast(self, device_type: str) -> AbstractContextManager[object]:
         """The context in which forward and loss run."""
         return torch.autocast(device_type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None)
 
@@ -43,7 +45,7 @@ MATH_MODES: dict[Precision, MathMode] = {
 
 
 def set_math_mode(precision: Precision, device_type: str) -> MathMode:
-    """Sets this process's switches for float32 products; raises UnsupportedError where the device lacks the mode."""
+    """Set this process's options for float32 products. Raises UnsupportedError if the device lacks the precision."""
     mode = MATH_MODES[precision]
     if mode.tf32 and (device_type != "cuda" or torch.cuda.get_device_capability() < (8, 0)):
         raise UnsupportedError("tf32 needs the tensor cores of an NVIDIA GPU of compute capability 8.0 or higher")
@@ -56,7 +58,7 @@ def set_math_mode(precision: Precision, device_type: str) -> MathMode:
 
 
 def float32_matmul_in_force(device_type: str) -> str:
-    """How float32 matrix products are computed now, read back from the switches: ieee, tf32 or bf16."""
+    """How float32 matrix products are computed, read back from PyTorch's options: `ieee`, `tf32` or `bf16`."""
     if device_type == "cuda":
         return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
     return {"highest": "ieee", "high": "tf32", "medium": "bf16"}[torch.get_float32_matmul_precision()]

@@ -4,7 +4,8 @@ import torch
 
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.attention import attention_for
-from lmsweep.trials.model.compiler import Backend, check_compile_mode, compile_model, ready_compiler, uses_cuda_graphs
+from lmsweep.trials.model.compiler import check_compile_mode, compile_model, ready_compiler, uses_cuda_graphs
+from lmsweep.trials.model.flex_attention import Backend
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.transformer import Transformer, cross_entropy
 from lmsweep.trials.spec.config import Mode, Optimizer, TrialConfig, UnsupportedError
@@ -18,18 +19,18 @@ PHASES: dict[Mode, tuple[str, ...]] = {
     "forward_backward": ("forward", "backward"),
     "train_step": ("forward", "backward", "optimizer"),
 }
-"""What one iteration does in each mode, in order."""
+"""Mode -> the phases of one iteration, in order."""
 
 
 class TrainingStep:
-    """Everything one iteration needs, built once on the device."""
+    """A model, optimizer and batch, built once on the device, and the phases of one iteration."""
 
     def __init__(self, config: TrialConfig, math_mode: MathMode, backend: str | Backend = "inductor") -> None:
-        """Raises UnsupportedError where the device or the mode makes something of the configuration meaningless."""
+        """Raises UnsupportedError if a field of the configuration has no effect with its device or mode."""
         device = config.device_type
         check_compile_mode(config)
         if config.checkpointing != "none" and config.mode == "forward":
-            raise UnsupportedError("checkpointing changes nothing in mode forward, which keeps nothing for backward")
+            raise UnsupportedError("checkpointing has no effect in mode forward, which saves nothing for backward")
         self.config = config
         self.math_mode = math_mode
         if config.compiles:
@@ -50,15 +51,15 @@ class TrainingStep:
             make_optimizer(self.model, config.optimizer, capturable=capturable) if config.mode == "train_step" else None
         )
         self.scaler = torch.amp.GradScaler(device, enabled=math_mode.scales_gradients)
-        shape = (config.batch_size, config.context_length)
+        shape = (config.batch_size, config.context_length)  # (batch, tokens)
         self.inputs = torch.randint(config.vocab_size, shape, device=device)
         self.targets = torch.randint(config.vocab_size, shape, device=device)
-        # Held from forward to the end of the iteration, as the variables of a training loop are.
+        # Kept alive from forward to the end of the iteration, like the variables of a training loop.
         self.logits: torch.Tensor | None = None
         self.loss: torch.Tensor | None = None
 
     def phases(self) -> tuple[Phase, ...]:
-        """The phases of one iteration in this configuration's mode, in order."""
+        """The phases of one iteration in the configuration's mode, in order."""
         phases = {
             "forward": Phase(name="forward", run=self.forward),
             "backward": Phase(name="backward", run=self.backward),
@@ -67,9 +68,9 @@ class TrainingStep:
         return tuple(phases[name] for name in PHASES[self.config.mode])
 
     def forward(self) -> None:
-        """Logits and loss; without an autograd graph in mode `forward`."""
+        """Compute logits (batch, tokens, vocab_size) and scalar loss; without an autograd graph in mode `forward`."""
         if self.uses_cuda_graphs:
-            torch.compiler.cudagraph_mark_step_begin()  # what the last iteration's graphs returned is free again
+            torch.compiler.cudagraph_mark_step_begin()  # outputs of the last iteration's graphs may be overwritten
         with torch.inference_mode(self.config.mode == "forward"), self.math_mode.autocast(self.config.device_type):
             with Range("forward"):
                 self.logits = self.model(self.inputs)
@@ -77,6 +78,7 @@ class TrainingStep:
                 self.loss = cross_entropy(self.logits, self.targets)
 
     def backward(self) -> None:
+        """Compute the gradients of all weights."""
         assert self.loss is not None, "backward follows forward"
         if self.config.zero_grad == "before_backward":
             self.model.zero_grad(set_to_none=True)
@@ -86,6 +88,7 @@ class TrainingStep:
             scaled.backward()
 
     def optimize(self) -> None:
+        """Update the weights."""
         assert self.optimizer is not None, "the mode has an optimizer"
         with Range("optimizer"):
             self.scaler.step(self.optimizer)
@@ -94,15 +97,16 @@ class TrainingStep:
                 self.optimizer.zero_grad(set_to_none=True)
 
     def drop(self) -> None:
-        """Lets go of the iteration's graph and gradients, so that the next one starts as this one did. Not timed."""
+        """Release the iteration's graph and gradients, so that every iteration starts alike. Not timed."""
         self.logits = self.loss = None
         if self.optimizer is None and self.config.zero_grad == "after_step":
             self.model.zero_grad(set_to_none=True)
 
 
 def make_optimizer(model: Transformer, kind: Optimizer, *, capturable: bool = False) -> torch.optim.Optimizer:
-    """AdamW over all weights, in one of PyTorch's three implementations; with its step counts on the device where it is
-    to be captured.
+    """AdamW over all weights, in one of PyTorch's three implementations (fused, foreach, for-loop).
+
+    capturable: whether CUDA graphs can record it; its step counts are then on the device.
     """
     return torch.optim.AdamW(
         model.parameters(),

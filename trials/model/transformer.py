@@ -1,12 +1,12 @@
 """The model: a pre-norm transformer with RMSNorm, rotary embeddings, SwiGLU and an untied head, without biases.
 
-It computes what the models behind the published tables (Stanford CS336) compute, and keeps what they keep: its logits
-are bitwise those of the 2025 course's model, its memory compares with theirs, and `lmsweep.trials.analytic.formulas`
-counts in closed form what autograd keeps. Its kernels do not compare one by one. The course's linear layers are
-einsums, which PyTorch runs as batched products: 285 operations in the forward pass of two layers, where this model has
-225, and one more copy of each weight gradient.
+It is equivalent to the models behind the published tables (Stanford CS336): its logits are bitwise equal to those of
+the 2025 course's model, and autograd saves the same tensors, so that memory is comparable
+(`lmsweep.trials.analytic.formulas` has closed forms). Its kernels differ. The course's linear layers are einsums, which
+PyTorch runs as batched products: 285 operations in the forward pass of two layers, against 225 here, and one more copy
+of each weight gradient.
 
-Weights are made on the device they stay on; `device="meta"` makes a model of shapes only.
+Weights are created on their final device; `device="meta"` makes a model of shapes only.
 """
 
 from collections.abc import Iterable
@@ -23,12 +23,13 @@ from lmsweep.trials.spec.model_sizes import ModelSize
 
 NORM_EPSILON = 1e-5
 ROPE_THETA = 10_000.0
+"""Base of the angular frequencies of rotary embeddings."""
 
 Device = torch.device | str
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """x itself if it is float32 or wider, else its float32 copy."""
+    """x itself if it is float32 or wider, else a float32 copy."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
@@ -65,7 +66,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(d_model, device=device, dtype=dtype))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., d_model), normalised over the last dimension."""
+        """(..., d_model) to the same, normalized over the last dimension."""
         with Range("norm"):
             wide = at_least_float32(x)
             normed = wide * torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + NORM_EPSILON)
@@ -73,13 +74,15 @@ class RMSNorm(nn.Module):
 
 
 class RotaryEmbedding(nn.Module):
-    """Turns each even/odd pair of a query or key by an angle that grows with its position (RoFormer).
+    """Rotate each even/odd pair of a query or key by an angle proportional to its position (RoFormer).
 
-    One instance serves all layers, so that its tables are in memory once. They are at least float32.
+    All layers share one instance, so that its tables are in memory once. The tables are at least float32.
     """
 
     cos: Tensor
+    """(tokens, d_head / 2)."""
     sin: Tensor
+    """(tokens, d_head / 2)."""
 
     def __init__(self, d_head: int, context_length: int, *, device: Device, dtype: torch.dtype) -> None:
         super().__init__()
@@ -90,7 +93,7 @@ class RotaryEmbedding(nn.Module):
         self.register_buffer("sin", angle.sin(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., context, d_head), where position i is row i."""
+        """(..., tokens, d_head) to the same; position i is row i."""
         even, odd = x[..., 0::2], x[..., 1::2]
         cos, sin = self.cos[: x.shape[-2]], self.sin[: x.shape[-2]]
         turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
@@ -98,7 +101,7 @@ class RotaryEmbedding(nn.Module):
 
 
 class CausalSelfAttention(nn.Module):
-    """Multi-head attention with rotary embeddings; `attention` decides which positions each one sees."""
+    """Multi-head attention with rotary embeddings; `attention` decides which positions attend to which."""
 
     def __init__(
         self,
@@ -120,15 +123,17 @@ class CausalSelfAttention(nn.Module):
         self.output = Linear(d_model, d_model, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, context, d_model) to the same."""
+        """(batch, tokens, d_model) to the same."""
         with Range("attention"):
             q, k, v = (self._split_heads(project(x)) for project in (self.query, self.key, self.value))
             mixed = self.attention(self.rope(q), self.rope(k), v)
-            return self.output(mixed.transpose(-3, -2).flatten(-2))
+            merged: Tensor = self.output(mixed.transpose(-3, -2).flatten(-2))
+            return merged
 
     def _split_heads(self, x: Tensor) -> Tensor:
-        """(batch, context, d_model) to (batch, heads, context, d_head)."""
-        return x.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)
+        """(batch, tokens, d_model) to (batch, heads, tokens, d_head)."""
+        heads: Tensor = x.unflatten(-1, (self.num_heads, -1))
+        return heads.transpose(-3, -2)
 
 
 class FeedForward(nn.Module):
@@ -144,11 +149,12 @@ class FeedForward(nn.Module):
         """(..., d_model) to the same."""
         with Range("feed_forward"):
             gate = self.w1(x)
-            return self.w2(gate * torch.sigmoid(gate) * self.w3(x))
+            down: Tensor = self.w2(gate * torch.sigmoid(gate) * self.w3(x))
+            return down
 
 
 class Block(nn.Module):
-    """Attention, then feed-forward, each behind its norm and added to the residual stream."""
+    """Attention, then feed-forward, each after a norm and added to the residual stream."""
 
     def __init__(
         self,
@@ -170,16 +176,15 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(d_model, d_ff, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, context, d_model) to the same."""
+        """(batch, tokens, d_model) to the same."""
         x = x + self.attention(self.attention_norm(x))
-        return x + self.feed_forward(self.feed_forward_norm(x))
+        mixed: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
+        return mixed
 
 
 class Transformer(nn.Module):
-    """Tokens (batch, context), context up to `context_length`, to logits (batch, context, vocab_size).
-
-    With `checkpointing`, backward finds only the inputs of each block, or of each group of about sqrt(L) of the L
-    blocks, and computes the rest again.
+    """The whole model. With `checkpointing`, forward saves only the inputs of each block (`block`) or of each group of
+    about sqrt(L) of the L blocks (`sqrt`); backward recomputes the rest.
     """
 
     def __init__(
@@ -206,6 +211,7 @@ class Transformer(nn.Module):
         self.group_size = {"none": None, "block": 1, "sqrt": round(num_layers**0.5)}[checkpointing]
 
     def forward(self, tokens: Tensor) -> Tensor:
+        """Integers (batch, tokens), at most `context_length` tokens, to logits (batch, tokens, vocab_size)."""
         x = self.token_embedding(tokens)
         blocks = list(self.blocks)
         if self.group_size is None:
@@ -213,25 +219,27 @@ class Transformer(nn.Module):
         else:
             for first in range(0, len(blocks), self.group_size):
                 group = partial(run_blocks, blocks[first : first + self.group_size])
-                # The model draws no random numbers whose state would have to be restored.
+                # The model draws no random numbers, so there is no state to restore.
                 x = checkpoint(group, x, use_reentrant=False, preserve_rng_state=False)
-        return self.head(self.final_norm(x))
+        logits: Tensor = self.head(self.final_norm(x))
+        return logits
 
 
 def run_blocks(blocks: Iterable[nn.Module], x: Tensor) -> Tensor:
-    """(batch, context, d_model) through one block after the other."""
+    """Apply the blocks in order; (batch, tokens, d_model) to the same."""
     for block in blocks:
         x = block(x)
     return x
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean negative log-likelihood of the targets by a log-sum-exp written out, in at least float32.
+    """Mean negative log-likelihood of the targets, a scalar, by a log-sum-exp of separate operations.
 
-    logits: (batch, context, vocab_size); targets: (batch, context) token numbers; returns a scalar.
+    Logits are (batch, tokens, vocab_size), targets (batch, tokens) indices of the vocabulary. Computed in at least
+    float32.
     """
     logits = at_least_float32(logits)
-    # The maximum only keeps the exponentials in range; no gradient needs to flow through it.
+    # The maximum only prevents overflow; it needs no gradient.
     logits = logits - logits.detach().max(dim=-1, keepdim=True).values
     log_probabilities = logits - logits.exp().sum(dim=-1, keepdim=True).log()
     return -log_probabilities.gather(-1, targets[..., None]).mean()

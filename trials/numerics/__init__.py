@@ -1,1 +1,6 @@
-"""What rounding does: sums in 16 bits, errors against float64, the type of each tensor."""
+"""What rounding does: sums in 16 bits, errors against float64, the type of each tensor.
+
+accumulation.py     sums of many small numbers, and the mean of squares in RMSNorm
+reference_pass.py   forward and backward in float64, and errors against them
+tensor_dtypes.py    the type of each tensor of a training step
+"""

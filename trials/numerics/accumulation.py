@@ -1,14 +1,14 @@
-"""What 16 bits do to a sum of many small numbers, and to the mean of squares by which RMSNorm divides."""
+"""The effect of 16-bit formats on sums of many small numbers, and on the mean of squares in RMSNorm."""
 
 from dataclasses import dataclass
 
 import torch
 
 PUBLISHED_ADDEND, PUBLISHED_COUNT = 0.01, 1000
-"""What is added, and how often, in the experiment of CS336's assignment; exactly, the sum is 10."""
+"""The addend and its count in the experiment of the CS336 assignment; the exact sum is 10."""
 
 PUBLISHED_ACTIVATION = 1e3
-"""Elements of the published example of RMSNorm: their squares are beyond float16, whose largest number is 65504."""
+"""The elements in the published example of RMSNorm; their squares exceed 65504, the largest float16."""
 
 SHORT_NAMES = {torch.float64: "fp64", torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
@@ -20,17 +20,17 @@ class Accumulation:
     accumulator: torch.dtype
     """Type of the running sum."""
     addend: torch.dtype
-    """Type in which what is added is held."""
+    """Type of the addends."""
     casts: bool = False
-    """Whether it is cast to the accumulator's type before it is added, or left to PyTorch's promotion of types."""
+    """Whether addends are cast to the accumulator's type first, rather than left to PyTorch's type promotion."""
 
     @property
     def name(self) -> str:
-        """`fp32_fp16_cast`: accumulator, addend, and whether it is cast."""
+        """Accumulator, addend, and `cast` if addends are cast: `fp32_fp16_cast`."""
         return "_".join([SHORT_NAMES[self.accumulator], SHORT_NAMES[self.addend], *(["cast"] if self.casts else [])])
 
     def run(self, *, addend: float, count: int, device: str = "cpu") -> float:
-        """`addend` added `count` times to zero, one addition after the other."""
+        """Add `addend` to zero `count` times, one addition after the other."""
         total = torch.zeros((), dtype=self.accumulator, device=device)
         term = torch.tensor(addend, dtype=self.addend, device=device)
         for _ in range(count):
@@ -39,7 +39,7 @@ class Accumulation:
 
 
 def accumulations(narrow: torch.dtype, wide: torch.dtype = torch.float32) -> tuple[Accumulation, ...]:
-    """The four ways of the experiment: all wide, all narrow, a narrow addend to a wide sum, and that cast before."""
+    """The four variants of the experiment: all wide, all narrow, narrow addends to a wide sum, and those cast first."""
     return (
         Accumulation(accumulator=wide, addend=wide),
         Accumulation(accumulator=narrow, addend=narrow),
@@ -49,10 +49,10 @@ def accumulations(narrow: torch.dtype, wide: torch.dtype = torch.float32) -> tup
 
 
 def reciprocal_rms(value: float, dtype: torch.dtype, *, upcast: bool = False, device: str = "cpu") -> float:
-    """1 / sqrt(mean(x²)) of a vector x whose elements are all `value`, as RMSNorm computes it (ε left out).
+    """1 / sqrt(mean(x²)) of a vector x whose elements are all `value`, as RMSNorm computes it without ε.
 
-    upcast: whether x is cast to float32 before it is squared, as the model's norm does. Without, x² overflows beyond
-    sqrt of the type's largest number, and the result is 0: the norm's output vanishes.
+    With `upcast`, x is cast to float32 before it is squared, as in the model's norm. Without it, x² overflows if
+    `value` exceeds the square root of the type's largest number, and the result, and so the norm's output, is 0.
     """
     x = torch.full((16,), value, dtype=dtype, device=device)
     if upcast:

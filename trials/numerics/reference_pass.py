@@ -1,4 +1,4 @@
-"""The exact pass: forward and backward in float64 of a trial's model and batch, and how far a result is from it."""
+"""A reference pass in float64 through a trial's model and batch, and the error of other results against it."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -15,20 +15,21 @@ from lmsweep.trials.model.transformer import Transformer, cross_entropy
 
 @dataclass(frozen=True, kw_only=True)
 class ReferencePass:
-    """What forward and backward give in float64."""
+    """Results of forward and backward in float64."""
 
     logits: Tensor
-    """(batch, context, vocab_size)."""
+    """(batch, tokens, vocab_size)."""
     loss: Tensor
+    """Scalar."""
     gradients: Mapping[str, Tensor]
-    """Of each weight, by its name."""
+    """Name of a weight -> its gradient, in the shape of the weight."""
 
 
 def make_reference(step: TrainingStep) -> ReferencePass:
-    """Draws float32 weights, gives them to the step's model in its own type, and runs the step's batch in float64.
+    """Draw float32 weights, copy them into the step's model in its own type, and run the step's batch in float64.
 
-    So the rounding of weights that are held in 16 bits is part of what is found. Attention is written out. The tensors
-    are on the step's device, or on the CPU where the device has no float64 (MPS).
+    The rounding of 16-bit weights is therefore part of the error. Attention is `naive`. The tensors are on the step's
+    device, or on the CPU if the device has no float64 (MPS).
     """
     config = step.config
     device = "cpu" if config.device_type == "mps" else config.device_type
@@ -54,7 +55,7 @@ def make_reference(step: TrainingStep) -> ReferencePass:
 
 
 def relative_error(values: Iterable[Tensor], exact: Iterable[Tensor]) -> float:
-    """||values - exact|| / ||exact|| in float64, each list of tensors taken as one vector; inf or NaN if a value is."""
+    """||values - exact|| / ||exact|| in float64, with each list of tensors as one vector; inf or NaN if a value is."""
     difference = norm = 0.0
     for value, reference in zip(values, exact, strict=True):
         difference += (_float64_beside(value, reference) - reference).square().sum().item()
@@ -63,7 +64,7 @@ def relative_error(values: Iterable[Tensor], exact: Iterable[Tensor]) -> float:
 
 
 def underflow(values: Iterable[Tensor], exact: Iterable[Tensor]) -> float:
-    """Share of the elements that are not zero exactly, but are zero in `values`."""
+    """Share of the nonzero elements of `exact` that are zero in `values`."""
     lost = nonzero = 0
     for value, reference in zip(values, exact, strict=True):
         there = reference != 0
@@ -73,7 +74,7 @@ def underflow(values: Iterable[Tensor], exact: Iterable[Tensor]) -> float:
 
 
 def by_part(names: Iterable[str]) -> dict[str, list[str]]:
-    """The model's weights by the part that they belong to: token_embedding, attention, feed_forward, norm or head."""
+    """Part of the model (token_embedding, attention, feed_forward, norm or head) -> names of its weights."""
     parts: dict[str, list[str]] = {}
     for name in names:
         first, *rest = name.split(".")
@@ -83,7 +84,7 @@ def by_part(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def unscaled_gradients(step: TrainingStep) -> dict[str, Tensor]:
-    """The gradients of each weight after a forward and a backward, no gradient scaler between."""
+    """Name of each weight -> its gradient after forward and backward without the gradient scaler."""
     step.model.zero_grad(set_to_none=True)
     step.forward()
     assert step.loss is not None
@@ -92,9 +93,9 @@ def unscaled_gradients(step: TrainingStep) -> dict[str, Tensor]:
 
 
 def scaled_gradients(step: TrainingStep) -> tuple[float, dict[str, Tensor]]:
-    """The scale of the step's gradient scaler, and the gradients of each weight with the scale taken out again.
+    """The scale of the step's gradient scaler, and the gradient of each weight, by name, divided by the scale.
 
-    The scale is turned down from where PyTorch starts it, as in training, until no gradient overflows.
+    As in training, the scale starts at PyTorch's default and is reduced until no gradient overflows.
     """
     while True:
         step.model.zero_grad(set_to_none=True)

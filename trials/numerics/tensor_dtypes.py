@@ -1,4 +1,4 @@
-"""Which type each tensor of a training step has: weights, what the layers return, logits, loss and gradients."""
+"""The type of each tensor of a training step: weights, outputs of layers, logits, loss and gradients."""
 
 import re
 from collections import Counter
@@ -20,7 +20,7 @@ _BLOCK_NUMBER = re.compile(r"\.\d+(?=\.|$)")
 
 
 class ToyModel(nn.Module):
-    """The model of CS336's question about autocast: two linear layers without bias, and a LayerNorm between them."""
+    """The model in the CS336 question about autocast: two linear layers without bias, and a LayerNorm in between."""
 
     def __init__(self, d_in: int, d_out: int, *, device: torch.device | str, dtype: torch.dtype) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class ToyModel(nn.Module):
 
 @contextmanager
 def watch_outputs(model: nn.Module) -> Iterator[dict[str, torch.dtype]]:
-    """While it lasts, notes the type of what each module inside the model returns, under the module's name."""
+    """A context that collects the output type of each submodule, by the submodule's name."""
     types: dict[str, torch.dtype] = {}
 
     def watch(name: str, module: nn.Module) -> Any:
@@ -54,13 +54,13 @@ def watch_outputs(model: nn.Module) -> Iterator[dict[str, torch.dtype]]:
 def dtypes_of(
     model: nn.Module, outputs: Mapping[str, torch.dtype], logits: Tensor, loss: Tensor, *, subject: str, rules: str
 ) -> list[TensorDtype]:
-    """The types after a backward, in the order in which a step makes the tensors; equal ones of all blocks are one.
+    """The types of all tensors after backward, in the order of a step; blocks with equal types share one row.
 
-    outputs: of `watch_outputs`; subject and rules: see TensorDtype.
+    `outputs` comes from `watch_outputs`; for `subject` and `rules` see TensorDtype.
     """
     weights = dict(model.named_parameters())
     gradients = {name: weight.grad.dtype for name, weight in weights.items() if weight.grad is not None}
-    assert gradients.keys() == weights.keys(), "backward has reached every weight"
+    assert gradients.keys() == weights.keys(), "backward gives every weight a gradient"
     tensors = [("weight", name, weight.dtype) for name, weight in weights.items()]
     tensors += [("output", name, dtype) for name, dtype in outputs.items()]
     tensors += [("logits", "logits", logits.dtype), ("loss", "loss", loss.dtype)]
@@ -73,15 +73,15 @@ def dtypes_of(
 
 
 def toy_dtypes(math_mode: MathMode, device_type: str) -> list[TensorDtype]:
-    """What a step of the toy model has on this device."""
+    """The types of a step of the toy model on this device."""
     return _toy(math_mode, device_type, math_mode.autocast(device_type), rules=device_type)
 
 
 def emulated_dtypes(config: TrialConfig, math_mode: MathMode) -> list[TensorDtype]:
-    """What steps of the toy model and of the configuration's model would have on CUDA, where there is none.
+    """The types that steps of the toy model and of the configuration's model would have on CUDA.
 
-    CUDA's autocast keeps more in float32 than the CPU's. Its casts are emulated on tensors that hold nothing. Empty
-    where autocast is off: the types are then the same everywhere.
+    CUDA's autocast keeps more in float32 than the CPU's, so its casts are emulated on meta tensors. Empty without
+    autocast, since types are then the same on all devices.
     """
     if math_mode.autocast_dtype is None:
         return []

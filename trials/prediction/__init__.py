@@ -1,13 +1,21 @@
-"""Peak memory without the device: the step on meta tensors, played through a simulated allocator.
+"""Peak memory without the device: the step runs on meta tensors, and its allocations through a simulated allocator.
 
-    predict.py               the program that planning asks: configurations in, predictions out, as JSON
+    predict.py               the program that planning asks: requests in, answers out, as JSON
+    process_pool.py          the same question about many configurations, on all cores
+    peak_memory.py           the prediction for one trial, and whether it fits
+    largest_fit.py           the largest batch size or context length that fits
     meta_run.py              one training step on meta tensors
+    meta_device.py           what the meta device lacks: autocast, fused attention, fused AdamW
     allocation_trace.py      every allocation and free of that step, in order
-    layer_extrapolation.py   the trace of a deep model from those of two shallow ones: all layers are alike
-    kernel_workspace.py      what CUDA's kernels take while they run
-    caching_allocator.py     PyTorch's CUDA allocator: which blocks and segments the trace leads to
-    aot_graph.py, graph_memory.py   the same for what torch.compile makes of the model
+    layer_extrapolation.py   the trace of a deep model, from those of two shallow ones
+    kernel_workspace.py      memory that CUDA kernels use while they run
+    caching_allocator.py     PyTorch's CUDA allocator: the blocks and segments that a trace leads to
+    trial_graph.py           the graph that torch.compile makes of a trial's compiled part
+    aot_graph.py             forward and backward graphs as given to Inductor, for any size from one trace
+    graph_buffers.py         which values of a graph Inductor writes to memory
+    graph_memory.py          what a compiled graph keeps and allocates
+    graph_replay.py          modules that allocate as their compiled graph would
 
-Planning starts `predict.py` as a process because the driver does not import torch. Predictions are kept on disk,
+Planning starts `predict.py` as a process, because the driver does not import torch. Predictions are cached on disk
 under a key that covers this code and the version of torch.
 """

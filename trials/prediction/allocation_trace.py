@@ -1,4 +1,4 @@
-"""Every allocation and free of a training step, in order: written down from what a storage tracker sees."""
+"""The trace of a training step's allocations and frees, in order, as recorded from a storage tracker."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,27 +17,29 @@ PRODUCTS = {aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.
 """Operations that call cuBLAS."""
 
 Event = tuple[int, int]
-"""The number of a piece of memory, and its bytes where it is allocated, its bytes below zero where it is freed."""
+"""The number of a piece of memory, and its change in bytes: positive when allocated, negative when freed."""
 
 
 @dataclass(kw_only=True)
 class Stretch:
-    """What happens in one phase of one iteration, or while the model is built."""
+    """The events of one phase of one iteration, or of building the model. A recorder appends to it."""
 
     phase: str
+    """`init`, `forward`, `backward`, `optimizer` or `dropped`."""
     events: list[Event] = field(default_factory=list)
+    """Allocations and frees, in order."""
     first_product: int | None = None
-    """How many events there are before cuBLAS is called for the first time in this phase; None where it is not, or was
-    in an earlier iteration.
+    """Number of events before the first call of cuBLAS in this phase; None if there is none, or if an earlier iteration
+    called it in this phase.
     """
 
 
 Trace = list[Stretch]
-"""From when nothing was there."""
+"""Consecutive stretches, starting from empty memory."""
 
 
 def everything_freed(stretches: Trace) -> Stretch:
-    """The stretch `dropped` that frees what these have allocated and not freed."""
+    """The stretch `dropped`, which frees everything that these stretches leave allocated."""
     alive: dict[int, int] = {}
     for stretch in stretches:
         for piece, change in stretch.events:
@@ -50,23 +52,23 @@ def everything_freed(stretches: Trace) -> Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """Bytes that are held in one phase of the last iteration, or in init."""
+    """Bytes held in one phase of the last iteration, or in `init`."""
 
     requested: int
-    """The most that pieces have."""
+    """Peak of the bytes requested."""
     allocated: int
-    """The most that the blocks have that the allocator hands out for them."""
+    """Peak of the allocator's blocks, which may be larger than what was requested."""
     reserved: int
-    """What the allocator has of the device at the end."""
+    """Bytes that the allocator has reserved on the device at the end."""
     end: int
-    """What pieces have at the end."""
+    """Bytes requested and not yet freed at the end."""
 
 
 def held(trace: Trace, allocator: CachingAllocator | None, workspace: int = 0) -> dict[str, Held]:
-    """Phase -> what is held in it. Without an allocator, as is.
+    """Phase -> bytes held in it. Without an allocator, blocks equal requests.
 
-    cuBLAS takes a workspace of this many bytes, and keeps it, when forward and when backward first call it: they are
-    not counted, but they are in the allocator's way. Raises OutOfMemoryError where the allocator does.
+    The first cuBLAS calls of forward and of backward each allocate a `workspace` of this many bytes for good. They
+    occupy the allocator, but are not counted. Raises OutOfMemoryError where the allocator does.
     """
     blocks: dict[int, Block] = {}
     now = workspaces = 0
@@ -94,7 +96,7 @@ def held(trace: Trace, allocator: CachingAllocator | None, workspace: int = 0) -
 
 
 def runs_within(trace: Trace, limit: int, workspace: int) -> bool:
-    """Whether the trace runs on a CUDA device that has `limit` bytes for the caching allocator."""
+    """Whether the trace runs on a CUDA device with `limit` bytes for the caching allocator."""
     try:
         held(trace, CachingAllocator(limit), workspace)
     except OutOfMemoryError:
@@ -103,16 +105,18 @@ def runs_within(trace: Trace, limit: int, workspace: int) -> bool:
 
 
 class Recorder:
-    """Writes a trace of what a storage tracker sees."""
+    """Records the trace of what a storage tracker sees."""
 
     def __init__(
-        self, tracker: StorageTracker, scratch: Callable[[Any, Sequence[Any], Any], int] | None = None
+        self, tracker: StorageTracker, scratch: Callable[[object, Sequence[object], object], int] | None = None
     ) -> None:
-        """`scratch` says how many bytes an operation of these arguments and result takes besides while it runs."""
+        """`scratch` returns the extra bytes that an operator uses while it runs. It is called with PyTorch's operator,
+        the arguments and the result.
+        """
         self.trace: Trace = []
         self._scratch = scratch
         self._bytes: list[int] = []
-        """Of each piece."""
+        """Bytes of each piece."""
         self._pieces: dict[int, int] = {}
         """Key of a storage -> its piece."""
         self._given: Iterator[int] | None = None
@@ -120,25 +124,25 @@ class Recorder:
         tracker.on_allocation, tracker.on_free, tracker.on_operation = self._allocated, self._freed, self._operated
 
     def begin(self, phase: str) -> Stretch:
-        """What follows belongs to this phase."""
+        """Start a stretch for this phase; following events belong to it."""
         self.trace.append(Stretch(phase=phase))
         return self.trace[-1]
 
     def end(self) -> None:
-        """What follows is not written down."""
+        """Stop recording."""
         self._tracker.on_allocation = self._tracker.on_free = self._tracker.on_operation = None
 
     def play(self, events: Sequence[Event], owned: Sequence[Tensor], product: int | None = None) -> list[int]:
-        """Writes down what compiled code does, and returns the pieces by the numbers that its events have for them.
+        """Record the events of compiled code; return the trace's piece for each of the code's own piece numbers.
 
-        `product` is the piece that the first matrix product makes. The first numbers are `owned`, tensors that it frees
-        or gives away itself. A tensor freed by it is not freed again when PyTorch lets go of it.
+        The code's first numbers are `owned`: tensors that it frees or passes on itself, and which are then not freed
+        again when PyTorch releases them. `product` is the number of the piece that its first matrix product writes.
         """
         pieces = [self._pieces[storage_key(tensor)] for tensor in owned]
         keys = {piece: storage_key(tensor) for piece, tensor in zip(pieces, owned, strict=True)}
         for number, change in events:
             if change > 0:
-                assert number == len(pieces), "pieces are numbered in the order in which they are made"
+                assert number == len(pieces), "pieces are numbered in order of allocation"
                 pieces.append(self._allocate(change))
                 if number == product:
                     self._note_product()
@@ -149,7 +153,7 @@ class Recorder:
 
     @contextmanager
     def giving(self, pieces: Sequence[int]) -> Iterator[None]:
-        """The tensors that are made inside are these pieces, which have been allocated before."""
+        """A context in which new tensors take these already allocated pieces, in order."""
         self._given = iter(pieces)
         try:
             yield
@@ -175,7 +179,7 @@ class Recorder:
             self._free(self._allocate(size))
 
     def _note_product(self) -> None:
-        """cuBLAS is called, once there is room for its result."""
+        """Note a call of cuBLAS, which comes after the allocation of its result."""
         now = self.trace[-1]
         if all(stretch.first_product is None for stretch in self.trace if stretch.phase == now.phase):
             now.first_product = len(now.events)

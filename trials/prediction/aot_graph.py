@@ -1,8 +1,8 @@
-"""The graphs that torch.compile would give to Inductor's code generator, forward and backward, found on fake tensors.
+"""The forward and backward graphs that torch.compile would give to Inductor's code generator, from fake tensors.
 
-Tracing takes most of the time, and what is traced is the same for all sizes of a model. So it is traced once, with
-dimensions that are primes: in each size of it the factors say of which dimensions it is the product, and so what it is
-in a model of other dimensions. PyTorch's own partitioner, which goes by sizes, then decides for each model anew.
+Tracing takes most of the time, and the traced graph is the same for all sizes of a model. So it is traced once, with
+primes as dimensions. The prime factors of any size in the graph then tell which dimensions it is the product of, and
+so its value in a model of other dimensions. PyTorch's own partitioner depends on sizes and runs for each model.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,40 +18,41 @@ from torch.utils._pytree import tree_map_only
 from lmsweep.trials.spec.config import TrialConfig
 
 BATCH, CONTEXT, HEADS, HALF_HEAD, FEED_FORWARD, VOCABULARY = 3, 7, 5, 11, 13, 17
-"""The dimensions with which what many models share is traced. Half of a head, as heads are of even width."""
+"""The dimensions of the traced model. The head dimension is twice HALF_HEAD, since heads have an even dimension."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Captured:
-    """What was traced: forward and backward in one graph, or forward alone."""
+    """A traced graph: forward and backward in one, or forward alone."""
 
     module: GraphModule
+    """The graph, after Inductor's passes on joint graphs."""
     partitioning: dict[str, Any] | None
-    """What the partitioner needs to know besides; None where there is no backward."""
+    """Keyword arguments of PyTorch's partitioner, passed through; None without a backward."""
     lasting: int
-    """How many inputs, the first ones, outlive every step: weights and tables, or what attention alone is given."""
+    """The first `lasting` inputs outlive every step: weights and tables, or the inputs of attention alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Traced:
-    """One graph as it would be given to Inductor's code generator, forward and backward."""
+    """The forward and backward graphs as given to Inductor's code generator."""
 
     forward: Graph
+    """Forward, whose first output is the result and whose others are saved for backward."""
     backward: Graph | None
-    """None where no gradients are wanted."""
+    """None without gradients."""
     lasting: int
-    """As of Captured."""
+    """As in Captured."""
 
 
 def capture(
     function: Callable[..., Tensor], inputs: Sequence[Tensor], *, lasting: int, weights: int, gradients: bool
 ) -> Captured:
-    """Traces `function` of these fake tensors up to where forward and backward would be divided.
+    """Trace `function` of these fake tensors up to the point where forward and backward are partitioned.
 
-    Of the inputs, the first `lasting` outlive every step, and of these the first `weights` are known to the compiler to
-    do so.
+    The first `lasting` inputs outlive every step; the compiler knows this of the first `weights` of them.
     """
-    # Inductor is imported where it is needed: that takes as long as predicting ten models that are not compiled.
+    # Inductor is imported only here: the import takes as long as predicting ten eager models.
     from torch._functorch.aot_autograd import aot_function
     from torch._functorch.partitioners import min_cut_rematerialization_partition
     from torch._inductor.decomposition import select_decomp_table
@@ -78,7 +79,7 @@ def capture(
         call._boxed_call = True  # type: ignore[attr-defined]
         return call
 
-    # As torch.compile does; nobody runs the code that would be generated after every pass.
+    # Lazy, as in torch.compile: otherwise each pass generates Python code that nobody runs.
     with torch.set_grad_enabled(gradients), _use_lazy_graph_module(True):
         aot_function(
             function,
@@ -92,9 +93,10 @@ def capture(
 
 
 def divide(captured: Captured, primes: Mapping[int, int] | None = None) -> Traced:
-    """Forward and backward of what was captured; with `primes`, those that it has by what they stand for.
+    """Partition a captured graph into forward and backward, after replacing its dimensions.
 
-    Raises UnscalableError where a size in the graph is not a product of these and at most one 2.
+    `primes` maps each prime to the dimension that replaces it. Raises UnscalableError if a size in the graph is not a
+    product of primes and at most one factor of 2.
     """
     from torch._functorch.partitioners import min_cut_rematerialization_partition
     from torch.fx._lazy_graph_module import _use_lazy_graph_module
@@ -109,12 +111,13 @@ def divide(captured: Captured, primes: Mapping[int, int] | None = None) -> Trace
 
 
 class UnscalableError(Exception):
-    """A size is not a product of the dimensions."""
+    """A size in the graph is not a product of the dimensions."""
 
 
 def in_primes(config: TrialConfig) -> tuple[TrialConfig, dict[int, int]] | None:
-    """The configuration with primes for its dimensions, and what they stand for. None where one is 1: with that, other
-    operations can be left out.
+    """The configuration with primes as dimensions, and the dimension that each prime replaces.
+
+    None if a dimension is 1, which makes some operations unnecessary.
     """
     primes = {BATCH: config.batch_size, CONTEXT: config.context_length}
     shape: dict[str, int] = {"batch_size": BATCH, "context_length": CONTEXT}
@@ -131,12 +134,12 @@ def in_primes(config: TrialConfig) -> tuple[TrialConfig, dict[int, int]] | None:
 
 
 def returned(graph: Graph) -> list[Any]:
-    """The nodes that the graph returns, None among them."""
+    """What the graph returns: fx Nodes, None, or constants."""
     return list(graph.output_node().args[0])  # type: ignore[arg-type]
 
 
 def _scale(graph: Graph, primes: Mapping[int, int]) -> None:
-    """Gives each node's result the shape that it has with these dimensions."""
+    """Set the shape of each node's result to what it is with these dimensions."""
     made: dict[tuple[tuple[int, ...], torch.dtype], Tensor] = {}
 
     def scaled(traced: Tensor) -> Tensor:

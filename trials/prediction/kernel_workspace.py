@@ -1,7 +1,7 @@
-"""What CUDA kernels take from the allocator while they run, besides their results: no other device's do."""
+"""Temporary memory that CUDA kernels allocate while they run. Kernels of other devices allocate none."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -10,27 +10,35 @@ aten = torch.ops.aten
 
 
 MULTIPROCESSORS = 132
-"""Of an H100 or H200: by how many a long sum is divided."""
+"""Streaming multiprocessors of an H100 or H200, which decide how a long sum is divided into blocks."""
 
 
-def scratch_bytes(func: Any, args: Sequence[Any], result: Any) -> int:
-    """Bytes that an operation with these arguments and this result takes until it returns."""
+def scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
+    """Bytes that an operator allocates until it returns.
+
+    `func`, `args` and `result` are PyTorch's operator, its arguments and what it returns.
+    """
     if func is aten.sum.dim_IntList:
-        return _sum(args[0], result)
+        return _sum(cast(Tensor, args[0]), cast(Tensor, result))
     count = _SCRATCH.get(func)
     return count(result) if count else 0
 
 
-def flex_scratch_bytes(func: Any, args: Sequence[Any], result: Any) -> int:
-    """The same where another fused kernel stands for FlexAttention: a number per row, in forward and in backward."""
+def flex_scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
+    """As `scratch_bytes`, for FlexAttention in place of the fused kernel that represents it on the meta device.
+
+    FlexAttention allocates one float32 per row in forward and in backward.
+    """
     if func is aten.sum.dim_IntList:
-        return _sum(args[0], result)
-    return _number_per_row(result) if func in _FUSED else 0
+        return _sum(cast(Tensor, args[0]), cast(Tensor, result))
+    return _number_per_row(cast(tuple[Tensor, ...], result)) if func in _FUSED else 0
 
 
 def _sum(summed: Tensor, result: Tensor) -> int:
-    """What blocks of threads leave to the one that adds their sums over all but the last dimension: for each a float32
-    for every thread and output of it (setReduceConfig in aten/src/ATen/native/cuda/Reduce.cuh).
+    """Partial sums of a reduction over all but the last dimension that is divided over several blocks of threads.
+
+    Each block writes one float32 for each of its threads and each output of the thread (setReduceConfig in
+    aten/src/ATen/native/cuda/Reduce.cuh).
     """
     outputs = result.numel()
     if outputs < 128 or summed.shape[-1] != outputs or not summed.is_contiguous():
@@ -48,17 +56,17 @@ def _sum(summed: Tensor, result: Tensor) -> int:
 
 
 def _power_of_two(count: int) -> int:
-    """The largest that is not more."""
+    """The largest power of two that is at most `count`."""
     return 1 << (count.bit_length() - 1)
 
 
 def _softmax_backward(result: Tensor) -> int:
-    """The product of output and gradient, made first (aten/src/ATen/native/cuda/SoftMax.cu)."""
+    """The product of output and gradient, computed first (aten/src/ATen/native/cuda/SoftMax.cu)."""
     return result.numel() * result.element_size()
 
 
 def _flash_backward(result: tuple[Tensor, ...]) -> int:
-    """The queries' gradients and a number per row in float32, sequences and heads rounded up (mha_bwd in
+    """The gradient of q and one number per row, in float32, with context and head dimension rounded up (mha_bwd in
     aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp).
     """
     batch, heads, context, d_head = result[0].shape
@@ -67,8 +75,9 @@ def _flash_backward(result: tuple[Tensor, ...]) -> int:
 
 
 def _efficient_backward(result: tuple[Tensor, ...]) -> int:
-    """A number per row in float32 and, for 16 bits, the queries' gradients in float32 in blocks of 64 columns (as was
-    measured on an H200).
+    """One float32 per row and, for 16 bits, the gradient of q in float32, in blocks of 64 columns.
+
+    Measured on an H200.
     """
     batch, heads, context, d_head = result[0].shape
     width = 0 if result[0].dtype == torch.float32 else _round_up(d_head, 64)
@@ -76,6 +85,7 @@ def _efficient_backward(result: tuple[Tensor, ...]) -> int:
 
 
 def _number_per_row(result: tuple[Tensor, ...]) -> int:
+    """One float32 per row of the output."""
     return 4 * result[0].shape[:-1].numel()
 
 

@@ -1,9 +1,8 @@
-"""The allocations of a deep model, from those of two small ones: all layers are alike.
+"""Extrapolate the allocations of a deep model from those of two shallow ones, since all layers are alike.
 
-What a model of one more layer does is what the smaller one does, with the events of a layer put in between. Where this
-is so, that layer's events can be put there as often as one likes. What is freed there is what the layer before or after
-frees, one layer further on: in backward, which goes through the layers from the last to the first, it is of forward's
-pieces those one layer back.
+A model with one more layer has the events of the smaller one, with those of one layer inserted. That layer's events can
+then be inserted any number of times. Each copy frees the pieces of the next layer: the layer after in forward, and the
+layer before in backward, which visits layers from last to first.
 """
 
 from collections import defaultdict
@@ -14,43 +13,47 @@ from itertools import accumulate, groupby
 from lmsweep.trials.prediction.allocation_trace import Event, Stretch, Trace
 
 Name = tuple[int, int]
-"""Of a piece: the part of the trace that allocates it, and which of that part's allocations it is."""
+"""Names a piece: the part of the trace that allocates it, and its index among that part's allocations."""
 
 NO_PIECE = -1
 
 
 @dataclass(kw_only=True)
 class Part:
-    """A part of a stretch, in both models; a layer is put in between at one place of it."""
+    """Part of a stretch in both models; the additional layer is inserted at one place of it."""
 
     stretch: int
+    """Index of the stretch in the trace."""
     backwards: bool
-    """Whether it goes through the layers from the last to the first."""
+    """Whether layers are visited from last to first."""
     small: list[Event]
+    """Events in the smaller model."""
     larger: list[Event]
+    """Events in the larger model."""
     begin: int = 0
-    """Of the larger model's events, those of the layer begin here."""
+    """Index in `larger` of the first event of the additional layer."""
 
     @property
     def layer(self) -> list[Event]:
+        """Events of the additional layer."""
         return self.larger[self.begin : self.begin + len(self.larger) - len(self.small)]
 
 
 def deepen(small: Trace, larger: Trace, layers: int) -> Trace | None:
-    """The trace of a model of `layers` more layers than the small one, given that of a model of one more.
+    """The trace of a model with `layers` more layers than the small one; `larger` has one more layer.
 
-    None where the larger one's events are not the small one's with those of a layer put in between, or where a deep
-    model would free what is not there.
+    None if the larger model's events are not the small one's with those of one layer inserted, or if the deep model
+    would free pieces that it never allocated.
     """
     parts = list(_parts(small, larger))
     made, made_by_larger = ([_allocations(events) for events in side] for side in _sides(parts))
     of_layer = [more - few for few, more in zip(made, made_by_larger, strict=True)]
-    """How many allocations each part has more for a further layer."""
+    """Allocations that one more layer adds to each part."""
     names, larger_names = (_names(side) for side in _sides(parts))
     first = [0, *accumulate(few + layers * more for few, more in zip(made, of_layer, strict=True))]
 
     def alike(event: Event, larger_event: Event) -> bool:
-        """Whether they allocate as much, or free the same piece, or one that is further from the begin by a layer."""
+        """Whether both allocate the same size, or free the same piece or one that is a layer further."""
         (part, place), (larger_part, larger_place) = names[event[0]], larger_names[larger_event[0]]
         further = larger_place - place
         return event[1] == larger_event[1] and part == larger_part and further in (0, of_layer[part])
@@ -74,7 +77,7 @@ def deepen(small: Trace, larger: Trace, layers: int) -> Trace | None:
         return None
     deep = [Stretch(phase=stretch.phase, first_product=stretch.first_product) for stretch in small]
     for part in _divided(parts, names, larger_names):
-        if len(part.small) != len(part.larger):  # else operations on tensors of all layers
+        if len(part.small) != len(part.larger):  # if not, these are operations on tensors of all layers
             both = enumerate(zip(part.small, part.larger, strict=False))
             part.begin = next((i for i, (one, other) in both if not alike(one, other)), len(part.small))
         after = part.begin + len(part.layer)
@@ -99,7 +102,7 @@ def _parts(small: Trace, larger: Trace) -> Iterator[Part]:
 
 
 def _divided(parts: list[Part], names: dict[int, Name], larger_names: dict[int, Name]) -> Iterator[Part]:
-    """The parts; where nothing is allocated, so that order makes no difference, one for the pieces of each part."""
+    """The parts, with those that only free, in irrelevant order, divided by the origin of their pieces."""
     for part in parts:
         if _allocations(part.larger):
             yield part
@@ -125,14 +128,14 @@ def _allocations(events: list[Event]) -> int:
 
 
 def _runs(events: list[Event]) -> list[list[Event]]:
-    """Divided into runs of allocations and of frees: as many whatever the depth, where operations take all layers'
-    tensors at once.
+    """Divide into runs of allocations and of frees. Operations on the tensors of all layers give as many runs at any
+    depth.
     """
     return [list(run) for _, run in groupby(events, key=lambda event: event[1] > 0)]
 
 
 def _three(runs: list[list[Event]]) -> list[list[Event]]:
-    """What is freed at first, as the gradients of the iteration before; what follows; and what is freed at the end."""
+    """Divide into the frees at the start (gradients of the last iteration), the middle, and the frees at the end."""
     begin = 0 if not runs or runs[0][0][1] > 0 else 1
     end = max(begin, len(runs) if not runs or runs[-1][0][1] > 0 else len(runs) - 1)
     middle = [event for run in runs[begin:end] for event in run]
@@ -140,7 +143,7 @@ def _three(runs: list[list[Event]]) -> list[list[Event]]:
 
 
 def _names(parts: list[list[Event]]) -> dict[int, Name]:
-    """The name of each piece."""
+    """Piece -> its name."""
     names = {}
     for number, events in enumerate(parts):
         made = (piece for piece, change in events if change > 0)

@@ -1,8 +1,8 @@
-"""What the meta device does not do, put in: autocast's casts, the fused kernels of attention, fused AdamW's state."""
+"""What the meta device lacks: the casts of autocast, the fused kernels of attention, and the state of fused AdamW."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from lmsweep.trials.model.transformer import Transformer
 from lmsweep.trials.spec.config import TrialConfig
 
 FUSED_ATTENTION = ("sdpa", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex")
-"""Implementations that keep no matrix of scores."""
+"""Attention implementations that do not store the score matrix."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,16 +25,17 @@ class MetaMathMode(MathMode):
     """A math mode for the meta device, which has no autocast of its own."""
 
     emulated: type[EmulatedCudaAutocast]
+    """The autocast rules to emulate."""
 
-    def autocast(self, device_type: str) -> AbstractContextManager[Any]:
+    def autocast(self, device_type: str) -> AbstractContextManager[object]:
         return self.emulated(self.autocast_dtype) if self.autocast_dtype else nullcontext()
 
 
 class FusedAttention(TorchFunctionMode):
-    """A context in which scaled_dot_product_attention returns what a device's fused kernels do, and keeps that.
+    """A context in which scaled_dot_product_attention returns and saves what a device's fused kernels do.
 
-    All of them keep their inputs, the output and a number per row. As PyTorch chooses: FlashAttention (cuDNN keeps the
-    same) for 16 bits, else the memory-efficient kernel.
+    All fused kernels save their inputs, the output and one number per row. The kernel is the one that PyTorch would
+    choose: FlashAttention for 16 bits (cuDNN saves the same), else the memory-efficient kernel.
     """
 
     def __init__(self, config: TrialConfig) -> None:
@@ -61,24 +62,38 @@ class FusedAttention(TorchFunctionMode):
 
 
 def meta_math_mode(config: TrialConfig) -> MetaMathMode:
-    """The math mode of a configuration there."""
+    """The configuration's math mode on the meta device."""
     real = MATH_MODES[config.precision]
     return MetaMathMode(
         parameter_dtype=real.parameter_dtype,
         autocast_dtype=real.autocast_dtype,
-        # The scaler's few numbers are left out: it would have to read them.
+        # The gradient scaler reads values, which meta tensors lack; its own memory is negligible.
         scales_gradients=False,
         emulated=EmulatedCpuAutocast if config.device_type == "cpu" else EmulatedCudaAutocast,
     )
 
 
-def fused_attention(config: TrialConfig) -> AbstractContextManager[Any]:
-    """A context in which attention is that of the fused kernels, where the configuration asks for one."""
+def eager_on(config: TrialConfig, device: str) -> TrialConfig:
+    """The configuration without torch.compile, on a device without storage.
+
+    Fused attention becomes `sdpa`, which `fused_attention` emulates; FlexAttention saves the same as other kernels.
+    """
+    attention = "sdpa" if config.attention in FUSED_ATTENTION else config.attention
+    return replace(config, device=device, attention=attention, compile="none", compile_mode="default")
+
+
+def differs_by_device(config: TrialConfig) -> bool:
+    """Whether the configuration runs different operations on different devices."""
+    return config.attention in FUSED_ATTENTION or MATH_MODES[config.precision].autocast_dtype is not None
+
+
+def fused_attention(config: TrialConfig) -> AbstractContextManager[object]:
+    """A context that emulates the fused kernel of the configuration's attention, if it has one."""
     return FusedAttention(config) if config.attention in FUSED_ATTENTION else nullcontext()
 
 
 def autocast_again(model: Transformer, math_mode: MetaMathMode) -> None:
-    """What is computed again in backward is cast again, as autocast remembers and its emulation does not."""
+    """Make checkpointed blocks cast again when backward recomputes them; autocast does so, its emulation does not."""
     for block in model.blocks:
         forward = block.forward
 
@@ -90,8 +105,8 @@ def autocast_again(model: Transformer, math_mode: MetaMathMode) -> None:
 
 
 def make_state(step: TrainingStep) -> None:
-    """The state that AdamW makes at its first step: fused, it refuses to do so on the meta device."""
-    assert step.optimizer is not None, "the phase optimizer has one"
+    """Create the state that AdamW creates at its first step; fused AdamW refuses to on the meta device."""
+    assert step.optimizer is not None, "the optimizer phase has an optimizer"
     counted_on = "meta" if step.config.optimizer == "adamw_fused" else "cpu"
     for parameter in step.model.parameters():
         if parameter not in step.optimizer.state:

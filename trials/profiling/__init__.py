@@ -1,9 +1,10 @@
-"""Where the time of a step goes: what a profiler saw, attributed to the parts of the model.
+"""Where the time of a step goes: traces of a profiler, attributed to the parts of the model.
 
-events.py         what any profiler saw: events of the host, events of the device
-torch_trace.py    PyTorch's profiler
-nsys.py           NVIDIA's nsys, run around a process of its own
-attribution.py    which range of the step each kernel works for
-kernel_table.py   the rows of the tables `kernels` and `operators`
-device_time.py    how long the device works in each phase of a step, and how long it waits
+events.py         a trace in one form for all profilers
+torch_trace.py    traces by PyTorch's profiler
+kineto.py         the raw events of PyTorch's profiler
+nsys.py           traces by NVIDIA's nsys, run around a process of its own
+attribution.py    the range of the step that each kernel belongs to
+kernel_table.py   rows of the tables `kernels` and `operators`, and the time of each range
+device_time.py    how long the device is busy in each phase of a step, and how long it is idle
 """

@@ -1,11 +1,11 @@
-"""Attribution: which stretch of a step each piece of work belongs to, from what a profiler saw. Arithmetic only.
+"""Attribution: the range of a step that each kernel belongs to, computed from a profiler's events.
 
-A kernel leads to the operator that launched it (by its number; else by the call to the driver, whose thread and time
-say what it was inside of), and that to everything around it on its thread. The innermost of these decides: a range,
-the accumulation of gradients, a collective, a compiled graph, or an operator of backward, which carries the thread and
-the sequence number of the forward operator that it is the derivative of: it belongs to `backward of` that one's range.
-Of several operators with one number the latest that began before is meant, for it alone made the node. What a
-checkpoint computes again in backward is `recomputed` work of its range.
+The operator that launched a kernel is found by its number, or else by the driver call, whose thread and time tell what
+it ran inside of. The innermost enclosing event on that thread decides the range: a named range, the accumulation of
+gradients, a collective, a compiled graph, or an operator of backward. An operator of backward carries the thread and
+the sequence number of its forward operator, and belongs to `backward of` that operator's range. If several operators
+have one number, the latest that started before is meant, because only that one created the autograd node. Work that
+checkpointing repeats in backward belongs to `recomputed` plus its range.
 """
 
 import re
@@ -24,11 +24,12 @@ _GRAPH = re.compile(r"Torch-Compiled Region: (\d+/\d+)")
 
 
 class Piece(NamedTuple):
-    """A piece of work: a kernel, or the time that the host itself spent in one call of an operator."""
+    """A piece of work: a kernel, or the self time of one call of an operator on the host."""
 
     range: str | None
-    """None where no range is known to hold it."""
+    """The range that it belongs to; None if unknown."""
     kernel: str
+    """Name of the kernel; on a CPU, of the operator."""
     operator: str | None
     """The operator that launched it."""
     start: int
@@ -36,37 +37,37 @@ class Piece(NamedTuple):
     duration: int
     """Nanoseconds."""
     grid: str | None = None
+    """Blocks of the grid: x, y and z separated by spaces."""
     block: str | None = None
+    """Threads of a block, likewise."""
 
 
 class Surroundings(NamedTuple):
-    """What is around each of a list of host events; all lists are as long as that one."""
+    """What encloses each host event. The lists have one element for each event, in the order of the events."""
 
     parents: list[int]
-    """Index of the innermost event around it on its thread; -1 for none."""
+    """Index of the innermost enclosing event on the same thread; -1 for none."""
     ranges: list[str | None]
-    """The range that it belongs to."""
+    """The range that the event belongs to; None if unknown."""
     self_times: list[int]
-    """Nanoseconds in none of the operators and calls inside; of a range, 0: what is in no operator is no work of ours.
-    """
+    """Nanoseconds outside nested operators and calls. 0 for ranges, because time outside operators is not work."""
 
 
 def surroundings(hosts: Sequence[HostEvent]) -> Surroundings:
-    """What is around each event. The events may come in any order."""
+    """Find what encloses each event. The events may be in any order."""
     count = len(hosts)
     parents, self_times, in_backward = [-1] * count, [0] * count, [False] * count
     found: list[str | None] = [None] * count
     open_on: dict[int, list[int]] = {}
     nodes: dict[tuple[int, int], int] = {}
-    # In the order of their beginnings whatever is around an event has been seen before it, and so has the forward
-    # operator whose derivative it is.
+    # In order of start times, an event comes after everything that encloses it and after its forward operator.
     for i in sorted(range(count), key=lambda i: (hosts[i].start, -hosts[i].end, hosts[i].number)):
         event = hosts[i]
         stack = open_on.setdefault(event.thread, [])
         while stack and hosts[stack[-1]].end <= event.start:
             stack.pop()
         parent = stack[-1] if stack else -1
-        # Nothing is inside of a call to the driver, though by its clock, which is another, the next operator may be.
+        # Driver calls are timed by another clock, by which the next operator may seem to be inside: nothing ever is.
         if not event.call:
             stack.append(i)
         parents[i] = parent
@@ -92,7 +93,7 @@ def surroundings(hosts: Sequence[HostEvent]) -> Surroundings:
 
 
 def device_pieces(hosts: Sequence[HostEvent], around: Surroundings, devices: Sequence[DeviceEvent]) -> list[Piece]:
-    """A piece for each device event. `around` is `surroundings` of `hosts`."""
+    """One piece for each device event. `around` is `surroundings(hosts)`."""
     pieces = []
     for event, launcher in zip(devices, launchers(hosts, devices), strict=True):
         name = None if launcher is None else _operator_name(hosts, around.parents, launcher)
@@ -105,7 +106,7 @@ def device_pieces(hosts: Sequence[HostEvent], around: Surroundings, devices: Seq
 
 
 def host_pieces(hosts: Sequence[HostEvent], around: Surroundings) -> list[Piece]:
-    """A piece for each operator: the time that it was in no other. `around` is `surroundings` of `hosts`."""
+    """One piece for each operator on the host, with its self time. `around` is `surroundings(hosts)`."""
     return [
         Piece(found, event.name, event.name, event.start, self_time)
         for event, found, self_time in zip(hosts, around.ranges, around.self_times, strict=True)
@@ -114,11 +115,9 @@ def host_pieces(hosts: Sequence[HostEvent], around: Surroundings) -> list[Piece]
 
 
 def launchers(hosts: Sequence[HostEvent], devices: Sequence[DeviceEvent]) -> list[int | None]:
-    """For each device event the index of the operator that launched it, or else of the call that did; None where
-    neither is known.
-    """
-    # What launching itself costs (a wait while the device's queue is full, a fresh buffer for the profiler) has the
-    # number of whatever the main thread was inside of. That began before.
+    """For each device event, the index of the operator, or else the driver call, that launched it; None if unknown."""
+    # Overhead of launching (waiting for a full queue, a new buffer of the profiler) has the number of the operator that
+    # the main thread was in, which started earlier: the earliest event with a number wins.
     latest_first = sorted(range(len(hosts)), key=lambda i: hosts[i].start, reverse=True)
     operators = {hosts[i].number: i for i in latest_first if hosts[i].number}
     calls = {event.call: i for i, event in enumerate(hosts) if event.call}
@@ -126,7 +125,7 @@ def launchers(hosts: Sequence[HostEvent], devices: Sequence[DeviceEvent]) -> lis
 
 
 def _operator_name(hosts: Sequence[HostEvent], parents: list[int], launcher: int) -> str | None:
-    """The innermost operator at or around the launcher, if there is one."""
+    """The launcher itself or the innermost operator around it, if there is one."""
     i = launcher
     while i >= 0 and (hosts[i].is_annotation or hosts[i].call):
         i = parents[i]
@@ -134,7 +133,7 @@ def _operator_name(hosts: Sequence[HostEvent], parents: list[int], launcher: int
 
 
 def _range_of(event: HostEvent, around: str | None, in_backward: bool) -> str | None:
-    """The range of an event that is no operator of backward, by itself and by what is around it."""
+    """The range of an event other than an operator of backward; `around` is the range of its parent."""
     graph = _GRAPH.match(event.name)
     if graph or (event.is_annotation and event.name in RANGES):
         name = f"graph {graph[1]}" if graph else event.name

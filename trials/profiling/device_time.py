@@ -1,8 +1,9 @@
-"""How long the device worked in each phase, and how long it waited: from traced steps, which no wall time is taken of.
+"""How long the device is busy in each phase of a step, and how long it is idle, from traced steps.
 
-A kernel or copy belongs to the phase in which the host launched it, by whatever thread, from compiled code or as part
-of a CUDA graph: the profiler knows the call to the driver that each came from. Only such calls are traced, no
-operators, so that the steps stay as they are; what the device does in a phase is the same however late it is told to.
+A kernel or copy belongs to the phase in which the host launched it. The profiler records the driver call behind each,
+so this holds for any launching thread, compiled code and CUDA graphs. Only driver calls are traced, not operators, to
+keep the overhead small. No wall time is taken from traced steps: tracing delays launches, but not the kernels' own
+durations.
 """
 
 import os
@@ -14,63 +15,64 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from lmsweep.trials.profiling.kineto import DeviceType, KinetoEvent
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.timing.clock import CudaClock
 
 LEAST_STEPS, MOST_STEPS = 2, 10
-"""Traced steps; six and more give an interval of 95 %, the device's time hardly varies."""
+"""Number of traced steps. A 95 % interval of the median needs six; device time varies little even with fewer."""
 SHARE = 0.15
-"""Of a trial's seconds, what its traced steps may take in all, while there are more than LEAST_STEPS."""
+"""Share of a trial's seconds that tracing may take, beyond the first LEAST_STEPS steps."""
 READING = 2.0
-"""Seconds until a step is read, for each second in which it is traced."""
+"""Seconds it takes to trace a step and read its events, per second of the traced step."""
 IDLE_SHARE = 0.05
-"""Of the median step, how long the device may wait before the host counts as the limit."""
+"""Share of the median step that the device may be idle before the step counts as host-bound."""
 
 CALL = re.compile(r"(cuda|cu|hip)[A-Z]")
-"""Names of calls to the driver and its runtime; operators have their library before the name."""
+"""Names of calls to the CUDA or HIP driver and runtime; names of operators start with their library."""
 
 
 class TracedClock(CudaClock):
-    """CUDA events, and when the host set them, by the clock that the profiler's events are told in."""
+    """A CUDA clock that also notes when the host set each mark, by the clock of the profiler's events."""
 
     def __init__(self) -> None:
         super().__init__()
         self.intervals: list[list[int]] = []
-        """Of each iteration in order, time.time_ns() of its marks."""
+        """For each iteration in order, time.time_ns() of its marks."""
 
     def start(self) -> None:
+        """Begin an iteration."""
         self.intervals.append([])
         super().start()
 
     def mark(self) -> None:
+        """Mark the end of a phase, or the start of the first."""
         super().mark()
-        # Not before: the device comes to the mark when it has been told of it, and what is launched next comes later.
+        # Noted after the mark is enqueued: everything launched later belongs to the next phase.
         self.intervals[-1].append(time.time_ns())
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceTime:
-    """Of one iteration, in seconds."""
+    """How long the device was busy and idle in one iteration, in seconds."""
 
     phases: tuple[float, ...]
-    """In which at least one kernel or copy of each phase ran."""
+    """Seconds with at least one kernel or copy of the phase running, for each phase."""
     step: float
-    """In which at least one of any phase did."""
+    """Seconds with at least one kernel or copy of any phase running."""
     gap: float
-    """In which none did, from the first mark to the last or, if that is later, to the end of the last kernel."""
+    """Idle seconds from the first mark to the last mark or the end of the last kernel, whichever is later."""
 
 
 def trace_device(run: Callable[[TracedClock], object], *, trial_seconds: float) -> list[DeviceTime]:
-    """What the device did in each of the iterations that `run` times with this clock, from LEAST_STEPS to MOST_STEPS
-    calls of it, as SHARE of a trial allows that took `trial_seconds` until now; none where the profiler saw nothing.
+    """Trace LEAST_STEPS to MOST_STEPS calls of `run`, each of which times one iteration with the given clock.
 
-    What comes later in this process is launched as fast as before: CUPTI, by which the profiler looks on and which
-    slows every launch while it is there, is let go of at its end.
+    The number of calls keeps tracing within SHARE of the trial, which has taken `trial_seconds` so far. Returns an
+    empty list if the profiler saw no device activity. CUPTI, which slows every launch while it is loaded, is unloaded
+    at the end, so that later launches are as fast as before.
     """
     os.environ["TEARDOWN_CUPTI"] = "1"
     clock = TracedClock()
@@ -82,22 +84,22 @@ def trace_device(run: Callable[[TracedClock], object], *, trial_seconds: float) 
             one_more = (time.perf_counter() - began) / steps * (steps + 1)
             if steps >= LEAST_STEPS and READING * one_more > budget:
                 break
-    assert trace.profiler is not None and trace.profiler.kineto_results is not None, "it was entered and left"
-    # The raw events: to make a FunctionEvent of each would take longer than the step.
+    assert trace.profiler is not None and trace.profiler.kineto_results is not None, "the profiler has run"
     return device_times(trace.profiler.kineto_results.events(), clock.intervals)
 
 
 @contextmanager
 def _only_calls_traced() -> Iterator[profile]:
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Warning: Profiler clears events")  # of all cycles but the last; there is one
+        warnings.filterwarnings("ignore", "Warning: Profiler clears events")  # there is only one cycle
         with profile(activities=[ProfilerActivity.CUDA]) as trace:
             yield trace
 
 
-def device_times(events: Iterable[Any], intervals: Sequence[Sequence[int]]) -> list[DeviceTime]:
-    """What the device did in each iteration, by the profiler's raw events and the marks of the iterations, in
-    nanoseconds; nothing where the events hold nothing of the device.
+def device_times(events: Iterable[KinetoEvent], intervals: Sequence[Sequence[int]]) -> list[DeviceTime]:
+    """Device time of each iteration, from the profiler's raw events.
+
+    `intervals` holds the marks of each iteration, in nanoseconds. Returns an empty list if there are no device events.
     """
     launched: dict[int, int] = {}
     ran: list[tuple[int, int, int]] = []
@@ -123,7 +125,7 @@ def device_times(events: Iterable[Any], intervals: Sequence[Sequence[int]]) -> l
 
 
 def _device_time(work: Sequence[Sequence[tuple[int, int]]], marks: Sequence[int]) -> DeviceTime:
-    """`work`: the intervals of what ran for each phase."""
+    """`work`: for each phase, the intervals of its kernels and copies, in nanoseconds."""
     whole = [interval for of_phase in work for interval in of_phase]
     worked = union_length(whole)
     end = max([marks[-1], *(end for _, end in whole)])
@@ -135,7 +137,7 @@ def _device_time(work: Sequence[Sequence[tuple[int, int]]], marks: Sequence[int]
 
 
 def device_rows(phases: Sequence[str], times: Sequence[DeviceTime]) -> Iterator[Measurement]:
-    """A row for each phase, one for the step and one for what it waited; null where nothing was seen."""
+    """Rows of device time: one for each phase, one for the step, and one for the idle gap; null if nothing was seen."""
     columns = {(phase, "device_time"): [one.phases[i] for one in times] for i, phase in enumerate(phases)}
     columns["step", "device_time"] = [one.step for one in times]
     columns["step", "device_gap"] = [one.gap for one in times]
@@ -144,20 +146,21 @@ def device_rows(phases: Sequence[str], times: Sequence[DeviceTime]) -> Iterator[
 
 
 def device_row(phase: str, metric: str, samples: Sequence[float]) -> Measurement:
+    """A row of device times in seconds, or of the reason why there are none."""
     reason = None if samples else "the profiler saw no kernel"
     return Measurement(phase=phase, metric=metric, unit="s", samples=tuple(samples) or None, reason=reason)
 
 
 def is_host_bound(device: Sequence[float], wall: Sequence[float]) -> bool:
-    """Whether the device waited for more than IDLE_SHARE of the median step; False where that is not known.
+    """Whether the device is idle for more than IDLE_SHARE of the median step; False without device times.
 
-    The wall times are those of other iterations, which were not traced.
+    `device` holds busy seconds of traced steps, `wall` the seconds of other, untraced steps.
     """
     return bool(device) and median(device) < (1 - IDLE_SHARE) * median(wall)
 
 
 def union_length(intervals: Iterable[tuple[int, int]]) -> int:
-    """How much the intervals (begin, end) cover together."""
+    """Length of the union of the intervals (begin, end), in their unit."""
     covered = 0
     reached: int | None = None
     for begin, end in sorted(intervals):

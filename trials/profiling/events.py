@@ -1,4 +1,4 @@
-"""What a profiler saw, whichever it was: events of the host, events of the device, and its own file."""
+"""A trace in one form for all profilers: events of the host, events of the device, and the profiler's own file."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,51 +8,58 @@ STEP = "step"
 
 
 class HostEvent(NamedTuple):
-    """Something that a thread of the host was inside of: a range, an operator, a call to the driver."""
+    """An interval in a host thread: a range, an operator or a call to the driver."""
 
     name: str
+    """Name of the range, operator or call."""
     thread: int
+    """The operating system's number of the thread."""
     start: int
     """Nanoseconds."""
     end: int
     """Nanoseconds."""
     is_annotation: bool = False
-    """Whether it was named by Python code rather than being an operator or a call."""
+    """Whether it is a range named by Python code, rather than an operator or a call."""
     number: int = 0
-    """By which a device event names its operator; 0 for none. Of several events with one, it is the first."""
+    """Number by which a device event refers to its operator; 0 for none. Of several with one number, the first."""
     call: int = 0
-    """Of a call to the driver, the number that what it put on the device has too; 0 for none."""
+    """Of a call to the driver, the number that it shares with the device event that it launched; 0 for none."""
     sequence: int = -1
-    """Of an operator that makes a node of the autograd graph, or is one's derivative, that node's number on the thread
-    that made it; below 0 for none."""
+    """Of an operator that creates an autograd node, or executes one in backward, the node's number on the thread that
+    created it; below 0 for none.
+    """
     forward_thread: int = 0
-    """Of an operator of backward, the thread that made the node; 0 for none."""
+    """Of an operator of backward, the thread that created its node; 0 for none."""
 
 
 class DeviceEvent(NamedTuple):
-    """A kernel, a copy or a fill on the device."""
+    """A kernel, copy or fill on the device."""
 
     name: str
+    """Name of the kernel, or of the kind of copy or fill."""
     start: int
     """Nanoseconds."""
     end: int
     """Nanoseconds."""
     operator: int = 0
-    """The number of the operator that launched it; 0 where the profiler does not know it."""
+    """Number of the operator that launched it; 0 if unknown."""
     call: int = 0
-    """The number of the call to the driver that launched it; 0 for none."""
+    """Number of the driver call that launched it; 0 for none."""
     grid: str | None = None
+    """Blocks of the grid: x, y and z separated by spaces."""
     block: str | None = None
+    """Threads of a block, likewise."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """All that a profiler saw of some steps."""
+    """The events that a profiler recorded in some steps."""
 
     hosts: list[HostEvent]
     """In any order."""
     devices: list[DeviceEvent] | None
-    """In any order; None where host and device are one."""
+    """In any order; None if host and device are the same."""
     file: bytes
+    """Content of the profiler's own file."""
     file_name: str
-    """Its name without a folder: its end says which program opens it."""
+    """Name of that file, without a folder; its extension tells which program opens it."""

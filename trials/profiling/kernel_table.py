@@ -1,4 +1,4 @@
-"""What a profile comes to: rows of the tables `kernels` and `operators`, the time of each range. Only arithmetic."""
+"""The rows of a profile: the tables `kernels` and `operators`, and the time of each range."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -11,18 +11,18 @@ from lmsweep.trials.results.measurement import Kernel, Measurement, Operator
 from lmsweep.trials.results.outcome import Flag
 
 UNATTRIBUTED_SHARE = 0.01
-"""Of the time of all kernels; more than this is flagged."""
+"""Share of the time of all kernels that may belong to no range without being flagged."""
 
 
 def kernel_rows(pieces: Iterable[Piece], steps: int) -> list[Kernel]:
-    """One row for each kernel with each shape of launch in each range, the longest in all first."""
+    """One row for each kernel, launch shape and range, by descending total time."""
     durations: dict[tuple[str | None, ...], list[int]] = defaultdict(list)
     for piece in pieces:
         durations[piece.range, piece.kernel, piece.operator, piece.grid, piece.block].append(piece.duration)
     total = sum(map(sum, durations.values()))
     rows = []
     for (found, kernel, operator, grid, block), times in durations.items():
-        assert kernel is not None, "what ran has a name"
+        assert kernel is not None, "every kernel has a name"
         rows.append(
             Kernel(
                 range=found,
@@ -47,9 +47,9 @@ def kernel_rows(pieces: Iterable[Piece], steps: int) -> list[Kernel]:
 def operator_rows(
     hosts: Sequence[HostEvent], around: Surroundings, devices: Sequence[DeviceEvent] | None, steps: int
 ) -> list[Operator]:
-    """One row for each operator and each call to the driver, the longest on the device, or else the host, first.
+    """One row for each operator and driver call, by descending self time on the device, then on the host.
 
-    `around` is `surroundings` of `hosts`; `devices` is None where host and device are one.
+    `around` is `surroundings(hosts)`; `devices` is None if host and device are the same.
     """
     times: dict[str, list[int]] = defaultdict(lambda: [0] * 5)
     for i, event in enumerate(hosts):
@@ -63,7 +63,7 @@ def operator_rows(
     for device, launcher in zip(devices or (), launchers(hosts, devices or ()), strict=True):
         names = _names_from(hosts, around, -1 if launcher is None else launcher)
         if launcher is not None and hosts[launcher].call:
-            names = names[1:]  # a call works for the operator around it
+            names = names[1:]  # a driver call works for the operator around it
         for name in names[:1]:
             times[name][3] += device.end - device.start
         for name in set(names):
@@ -84,10 +84,10 @@ def operator_rows(
 
 
 def range_rows(pieces: Sequence[Piece], step_starts: Sequence[int]) -> list[Measurement]:
-    """The time of each range, one sample for each step, and its share of all; then the time of all. Seconds.
+    """Kernel time of each range in seconds and its share of the total, one sample per step; then the total.
 
-    What belongs to no range is a row too, flagged where it is more than UNATTRIBUTED_SHARE. `step_starts` are the
-    beginnings of the steps in nanoseconds, in order.
+    Kernels that belong to no range have a row too, flagged if its share exceeds UNATTRIBUTED_SHARE. `step_starts` are
+    the starts of the steps in nanoseconds, in order.
     """
     times: dict[str, list[int]] = {UNATTRIBUTED: [0] * len(step_starts)}
     for piece in pieces:
@@ -95,7 +95,7 @@ def range_rows(pieces: Sequence[Piece], step_starts: Sequence[int]) -> list[Meas
         times.setdefault(piece.range or UNATTRIBUTED, [0] * len(step_starts))[step] += piece.duration
     totals = [sum(of_step) for of_step in zip(*times.values(), strict=True)]
     if not totals or not all(totals):
-        reason = "there is a step in which the profiler saw nothing run"
+        reason = "the profiler saw no kernel in one of the steps"
         return [Measurement(phase="step", metric="kernel_time", unit="s", samples=None, reason=reason)]
     rows = []
     for name, nanoseconds in sorted(times.items(), key=lambda item: -sum(item[1])):
@@ -108,9 +108,9 @@ def range_rows(pieces: Sequence[Piece], step_starts: Sequence[int]) -> list[Meas
 
 
 def step_starts(hosts: Sequence[HostEvent], around: Surroundings) -> list[int]:
-    """The beginnings of the profiled steps in nanoseconds, in order. `around` is `surroundings` of `hosts`."""
+    """Starts of the profiled steps in nanoseconds, in order. `around` is `surroundings(hosts)`."""
     marks = [(event.start, around.parents[i]) for i, event in enumerate(hosts) if event.name == STEP]
-    # nsys sees a range twice, one inside the other: by NVTX as we push it, and as PyTorch does.
+    # nsys sees each range twice, nested: our own NVTX range, and the one that PyTorch emits for it.
     return sorted(start for start, parent in marks if parent < 0 or hosts[parent].name != STEP)
 
 
@@ -119,7 +119,7 @@ def _row(phase: str, metric: str, unit: str, samples: Sequence[float], flags: tu
 
 
 def _names_from(hosts: Sequence[HostEvent], around: Surroundings, i: int) -> list[str]:
-    """Names of the operators and calls at and around the event of this index, the innermost first."""
+    """Names of the operators and calls from the event at this index outwards, the innermost first."""
     names = []
     while i >= 0:
         if not hosts[i].is_annotation:

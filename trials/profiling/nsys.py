@@ -1,7 +1,6 @@
-"""NVIDIA's nsys: steps that run under it in a process of their own, and its reports read as events. No torch here.
+"""Profile steps with NVIDIA's nsys, in a process of their own, and read its reports as events. Imports no torch.
 
-Wherever PyTorch's operators are told apart, that is by the NVTX ranges that `torch.autograd.profiler.emit_nvtx` makes
-of them: `aten::mm, seq = 12, op_id = 345`.
+PyTorch's operators appear as the NVTX ranges of `torch.autograd.profiler.emit_nvtx`: `aten::mm, seq = 12, op_id = 345`.
 """
 
 import csv
@@ -21,7 +20,7 @@ from lmsweep.trials.results.measurement import RANGES
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
 
 REPORTS = ("cuda_gpu_trace", "cuda_api_trace", "nvtx_pushpop_trace")
-"""Of `nsys stats`: what ran on the device, the calls that launched it, and the ranges around these."""
+"""Reports of `nsys stats`: the work on the device, the driver calls that launched it, and the ranges around them."""
 
 _OPERATOR = re.compile(r"(?P<name>.*?)(, seq = (?P<sequence>\d+))?(, op_id = \d+)?(, (sizes|input_op_ids) = .*)?")
 _DERIVATIVE = re.compile(r"(autograd::engine::evaluate_function: )?\w+Backwards?\d*")
@@ -29,29 +28,29 @@ _ANNOTATIONS = (*RANGES, STEP)
 
 
 def find_nsys() -> str:
-    """Path of nsys. Raises RequestError where it is not installed."""
+    """Path of nsys. Raises RequestError if it is not installed."""
     found = shutil.which("nsys")
     if found is None:
         raise RequestError(
-            "nsys is not installed here (there is no such command on the PATH); install NVIDIA Nsight Systems, or "
-            "leave --nsys (or profiler: nsys) away: PyTorch's own profiler makes the same tables"
+            "nsys is not installed here (no such command on the PATH); install NVIDIA Nsight Systems, or omit --nsys "
+            "(or profiler: nsys): PyTorch's own profiler produces the same tables"
         )
     return found
 
 
 def check_nsys(trials: Sequence[Trial], *, here: bool) -> None:
-    """Raises RequestError where none of the trials has a profile to take, or, if they run `here`, nsys is missing."""
+    """Raise RequestError if no trial has the workload profile, or if trials run `here` and nsys is not installed."""
     if not any("profile" in trial.workloads for trial in trials):
-        raise RequestError("--nsys: nothing here has the workload profile; try: lmsweep run profile --nsys")
+        raise RequestError("--nsys: no trial has the workload profile; try: lmsweep run profile --nsys")
     if here:
         find_nsys()
 
 
 def profile_with_nsys(config: TrialConfig) -> Trace:
-    """What nsys sees of the profiled steps of this configuration, which it starts itself.
+    """Start a process that runs the profiled steps of this configuration under nsys, and read its trace.
 
-    Raises UnsupportedError where this machine lacks nsys or cannot run the combination, and RuntimeError where the
-    process or nsys fails, with the end of what they printed.
+    Raises UnsupportedError if this host lacks nsys or cannot run the configuration, and RuntimeError with the end of
+    the output if the process or nsys fails.
     """
     try:
         nsys = find_nsys()
@@ -62,12 +61,12 @@ def profile_with_nsys(config: TrialConfig) -> Trace:
         (folder / "config.json").write_text(json.dumps(asdict(config)))
         steps = command("lmsweep.trials.workloads.nsys_target", str(folder / "config.json"), str(outcome))
         with (folder / "config.json").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # when it is free, the steps end
+            fcntl.flock(lock, fcntl.LOCK_EX)  # once the lock is free, the profiled process exits
             printed = _run(profile_command(nsys, report, config.device_type, steps))
         if not outcome.exists():
-            raise RuntimeError(f"the process that nsys started came to no end of its own\n{printed}")
-        if words := json.loads(outcome.read_text())["unsupported"]:
-            raise UnsupportedError(words)
+            raise RuntimeError(f"the process that nsys started did not finish\n{printed}")
+        if reason := json.loads(outcome.read_text())["unsupported"]:
+            raise UnsupportedError(reason)
         if not report.exists():
             raise RuntimeError(f"nsys wrote no report\n{printed}")
         _run(stats_command(nsys, report, folder / "stats"))
@@ -93,9 +92,7 @@ def stats_command(nsys: str, report: Path, base: Path) -> list[str]:
 
 
 def read_reports(base: Path) -> tuple[list[HostEvent], list[DeviceEvent]]:
-    """Events of the host and of the device, from the files that `stats_command` has written; nsys leaves one out that
-    would be empty.
-    """
+    """Events of the host and of the device, from the files of `stats_command`; an empty report has no file."""
     gpu, api, nvtx = (list(_read(base.with_name(f"{base.name}_{name}.csv"))) for name in REPORTS)
     ranges = [(row["name"].removeprefix(":"), int(row["tid"]), _span(row)) for row in nvtx]
     main = next((thread for name, thread, _ in ranges if name == STEP), 0)
@@ -106,9 +103,9 @@ def read_reports(base: Path) -> tuple[list[HostEvent], list[DeviceEvent]]:
 
 
 def _range_event(label: str, thread: int, span: tuple[int, int], main: int) -> HostEvent:
-    """A range that we named, or one that PyTorch made of an operator; `main` is the thread that runs the steps."""
+    """A range of our own, or one that PyTorch emitted for an operator; `main` is the thread that runs the steps."""
     match = _OPERATOR.fullmatch(label)
-    assert match, "the pattern takes any text"
+    assert match, "the pattern matches any text"
     name, sequence = match["name"], match["sequence"]
     is_annotation = name in _ANNOTATIONS or name.startswith(("Torch-Compiled Region", "Optimizer."))
     of_forward = main if _DERIVATIVE.fullmatch(name) and sequence else 0
@@ -127,11 +124,11 @@ def _span(row: dict[str, str]) -> tuple[int, int]:
 
 
 def _read(path: Path) -> Iterator[dict[str, str]]:
-    """The rows of a report by its column names in lower case, which is where its versions differ."""
+    """The rows of a report, by column name in lower case, since versions of nsys differ in case."""
     if not path.exists():
         return
     with path.open(newline="") as file:
-        header: list[str] = []  # what nsys has to say comes first
+        header: list[str] = []  # notes of nsys come before the header
         for line in csv.reader(line for line in file if line.strip()):
             if header:
                 yield dict(zip(header, line, strict=True))
@@ -140,7 +137,7 @@ def _read(path: Path) -> Iterator[dict[str, str]]:
 
 
 def _run(command: list[str]) -> str:
-    """What the command printed at its end. Raises RuntimeError where it failed."""
+    """Run the command; return the end of its output. Raises RuntimeError if it fails."""
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
@@ -152,5 +149,5 @@ def _run(command: list[str]) -> str:
     )
     printed = done.stdout[-4000:].strip()
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command[:2])} ended with code {done.returncode}\n{printed}")
+        raise RuntimeError(f"{' '.join(command[:2])} exited with code {done.returncode}\n{printed}")
     return printed

@@ -1,24 +1,31 @@
-"""A trace by PyTorch's profiler: what it saw of some steps, as events and as a file for Perfetto or
-chrome://tracing.
-"""
+"""Trace a run with PyTorch's profiler, as events and as a file for Perfetto or chrome://tracing."""
 
 import gzip
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from lmsweep.trials.model.annotations import ranges_on
 from lmsweep.trials.profiling.device_time import CALL
 from lmsweep.trials.profiling.events import DeviceEvent, HostEvent, Trace
+from lmsweep.trials.profiling.kineto import DeviceType, KinetoEvent
+
+
+class LaunchShape(NamedTuple):
+    """The shape in which a kernel is launched, as x, y and z separated by spaces."""
+
+    grid: str
+    """Blocks of the grid."""
+    block: str
+    """Threads of a block."""
 
 
 def take_trace(run: Callable[[], object], *, cuda: bool) -> Trace:
-    """What PyTorch's profiler sees of a run, ranges included."""
+    """Run under PyTorch's profiler, with the ranges of the model switched on."""
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if cuda else [ProfilerActivity.CPU]
     with ranges_on(), profile(activities=activities) as trace:
         run()
@@ -26,7 +33,7 @@ def take_trace(run: Callable[[], object], *, cuda: bool) -> Trace:
         path = Path(folder) / "trace.json"
         trace.export_chrome_trace(str(path))
         content = path.read_bytes()
-    # Of the two, only the events know which thread made a node of the graph, and only the file the shapes of launches.
+    # Only the events know the thread that created an autograd node; only the file knows launch shapes.
     shapes = launch_shapes(json.loads(content)["traceEvents"]) if cuda else {}
     hosts, devices = events_of(trace.profiler.kineto_results.events(), shapes)
     return Trace(
@@ -37,17 +44,16 @@ def take_trace(run: Callable[[], object], *, cuda: bool) -> Trace:
     )
 
 
-def events_of(events: Iterable[Any], shapes: dict[int, tuple[str, str]]) -> tuple[list[HostEvent], list[DeviceEvent]]:
-    """The profiler's raw events: to make PyTorch's own FunctionEvent of each would take ten times as long.
-
-    shapes: of `launch_shapes`.
-    """
+def events_of(
+    events: Iterable[KinetoEvent], shapes: dict[int, LaunchShape]
+) -> tuple[list[HostEvent], list[DeviceEvent]]:
+    """Events of the host and of the device, from the profiler's raw events. `shapes` comes from `launch_shapes`."""
     hosts, devices = [], []
     on_host = []
     for event in events:
         if event.device_type() == DeviceType.CPU:
             on_host.append(event)
-        elif not event.is_user_annotation():  # the device's copy of a range, from its first kernel to its last
+        elif not event.is_user_annotation():  # the device's copy of a range, which spans its kernels
             call = event.correlation_id()
             start = event.start_ns()
             devices.append(
@@ -60,8 +66,7 @@ def events_of(events: Iterable[Any], shapes: dict[int, tuple[str, str]]) -> tupl
                     *shapes.get(call, (None, None)),
                 )
             )
-    # All events know their thread by the system's number. PyTorch has a number of its own for it, which is how an
-    # operator of backward names the thread of forward.
+    # An operator of backward names the thread of forward by PyTorch's number. Translate it to the operating system's.
     system = {event.start_thread_id(): event.device_resource_id() for event in on_host if event.sequence_nr() >= 0}
     for event in on_host:
         name, start, number, thread = event.name(), event.start_ns(), event.correlation_id(), event.fwd_thread_id()
@@ -82,10 +87,13 @@ def events_of(events: Iterable[Any], shapes: dict[int, tuple[str, str]]) -> tupl
     return hosts, devices
 
 
-def launch_shapes(entries: Iterable[dict[str, Any]]) -> dict[int, tuple[str, str]]:
-    """Number of the call to the driver -> blocks of the grid and threads of a block of the kernel that it launched."""
+def launch_shapes(entries: Iterable[dict[str, Any]]) -> dict[int, LaunchShape]:
+    """Correlation id of a driver call -> shape of the kernel that it launched.
+
+    `entries` are the traceEvents of a Chrome trace, decoded JSON of no fixed schema.
+    """
     return {
-        entry["args"]["correlation"]: (_words(entry["args"]["grid"]), _words(entry["args"]["block"]))
+        entry["args"]["correlation"]: LaunchShape(_words(entry["args"]["grid"]), _words(entry["args"]["block"]))
         for entry in entries
         if entry.get("cat") == "kernel" and "grid" in entry.get("args", {})
     }

@@ -163,9 +163,8 @@ def _load(offered: EntryPoint) -> Workload:
     try:
         workload = offered.load()
     except Exception as error:
-        raise RequestError(
-            f"{_of(offered)} cannot be loaded ({type(error).__name__}: {error}); repair or uninstall it"
-        ) from error
+        why = str(error) if isinstance(error, RequestError) else f"{type(error).__name__}: {error}"
+        raise RequestError(f"{_of(offered)} cannot be loaded ({why}); repair or uninstall it") from error
     if not isinstance(workload, Workload):
         raise RequestError(f"{_of(offered)} is a {type(workload).__name__}; it must be a Workload")
     return workload

@@ -1,5 +1,17 @@
-"""The workloads: each a module with one function, `measure(bench)`, which yields what it has measured.
+"""The workloads: each is a module with a function `measure(bench)`, which yields its measurements.
 
-To add one: a module here, and its record in `lmsweep.trials.spec.workloads`. A package of your own may add one too:
-a module that holds both, and an entry point of the group `lmsweep.workloads` that names the record.
+    timing.py        how long each phase of a training iteration takes
+    memory.py        how many bytes a training iteration holds, when, and for what
+    attention.py     time and memory of attention alone
+    profile.py       which kernels a step runs, and for which part of the model
+    ddp.py           a data-parallel step on several ranks, and its exposed communication
+    precision.py     what each number format does to sums, types and results
+    energy.py        joules per training iteration
+    busy.py          how long the GPU is busy in one training iteration
+    ceiling.py       the rates of a large matrix product and of a large copy
+    noop.py          nothing: the overhead of a trial
+    nsys_target.py   not a workload: the process that `profile` runs under nsys
+
+To add one, write a module here and its record in `lmsweep.trials.spec.workloads`. Another package can add one too, with
+a module that holds both and an entry point of the group `lmsweep.workloads` that names the record.
 """

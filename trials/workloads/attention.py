@@ -1,9 +1,10 @@
-"""Attention alone: how long its forward and its backward take, and what it holds in memory before and in them."""
+"""The workload `attention`: time and memory of the forward and backward of attention alone."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,26 +28,26 @@ from lmsweep.trials.timing.queued_timer import QueuedTimer
 
 PHASES = ("forward", "backward")
 MEMORY_REPETITIONS = 3
-"""Iterations in which memory is read; where they do not agree exactly they are flagged `unsteady`."""
+"""Iterations in which memory is read; flagged `unsteady` if they do not agree exactly."""
 
 LATENCY_ITERATIONS = 10
-"""Iterations that each begin on an idle device, after the measured ones."""
+"""Iterations after the measured ones whose phases each begin on an idle device."""
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Times `measure_steps` iterations after `warmup_steps` equal ones; seconds. Then reads memory in others; bytes.
+    """Time `measure_steps` iterations after `warmup_steps` equal ones, in seconds; then read memory, in bytes.
 
-    On CUDA forward and backward are queued behind work that occupies the GPU, so that neither waits for the host
-    (`lmsweep.trials.timing.queued_timer`); how long each takes when it begins on an idle GPU is its `latency`. With
-    `cold_l2` the GPU's L2 cache is overwritten before each. The first iteration of what is compiled, in which the
-    compiler runs, is timed apart and is no part of the warm-up.
+    On CUDA, forward and backward are queued behind work that keeps the GPU busy, so neither waits for the host
+    (`lmsweep.trials.timing.queued_timer`). The `latency` of each is its time from an idle GPU. With `cold_l2`, the
+    GPU's L2 cache is overwritten before each. The first iteration of compiled attention, in which the compiler runs,
+    is timed separately and is not part of the warm-up.
 
-    Raises UnsupportedError where the device lacks the kernel, and RuntimeError where what should be compiled was not.
+    Raises UnsupportedError if the device lacks the kernel, and RuntimeError if nothing was compiled that should be.
     """
     config = bench.config
     check_attention(config, bench.math_mode.operand_dtype, gradients=True)
     if config.cold_l2 and config.device_type != "cuda":
-        raise UnsupportedError("cold_l2 needs device: cuda; there is no way here to empty another device's cache")
+        raise UnsupportedError("cold_l2 needs device: cuda; the caches of other devices cannot be emptied")
     bench.clear()  # a model of an earlier workload would count as memory
     with Watch(config.device_type) as watch, bench.quiet():
         step = AttentionStep(config, bench.math_mode)
@@ -100,7 +101,7 @@ def _times(
     traced: Sequence[DeviceTime],
     common: tuple[Flag, ...],
 ) -> Iterator[Measurement]:
-    """Time of each phase and of both; on CUDA also of each from an idle GPU, and how long the GPU worked in it."""
+    """Time of each phase and of both; on CUDA also the latency of each phase and the device's busy time in it."""
     met = fingerprint(config.device_type)
     device = find_device(met.device_name, met.device_memory)
     for i, name in enumerate((*PHASES, "step")):
@@ -122,10 +123,10 @@ def _times(
 def flags_of_phase(
     config: TrialConfig, phase: str, seconds: Sequence[float], device: Device | None
 ) -> tuple[Flag, ...]:
-    """The flags of one phase by its samples and by the datasheet of the device, if there is one."""
+    """The flags of one phase, from its times in seconds and the datasheet of the device, if there is one."""
     peak = peak_flops(device, config.precision) if device else None
     shape = {name: getattr(config, name) for name in ("d_model", "context_length", "batch_size")}
-    # No implementation can do without the scores on and below the diagonal, half of all.
+    # Every causal implementation computes at least the scores on and below the diagonal, half of all.
     parts = PHASES if phase == "step" else (phase,)
     least = sum(attention_flops(phase=part, **shape) for part in parts) / (2 if config.causal else 1)
     found = {
@@ -136,9 +137,7 @@ def flags_of_phase(
 
 
 def _memory(device_type: str, step: AttentionStep) -> Iterator[Measurement]:
-    """Bytes that PyTorch's allocator has handed out: queries, keys, values and libraries' workspaces; these, the output
-    and what is kept for backward; the most in forward and in backward. Backward's gradient comes after the second.
-    """
+    """Bytes handed out by PyTorch's allocator, before each phase and at the peak of each."""
     readings = [("baseline", "allocated"), ("before_backward", "allocated")]
     readings += [(phase, "peak_allocated") for phase in PHASES]
     of = partial(Measurement, unit="B")
@@ -153,8 +152,18 @@ def _memory(device_type: str, step: AttentionStep) -> Iterator[Measurement]:
         yield of(phase=phase, metric=metric, samples=tuple(values), flags=flags)
 
 
-def _read_once(step: AttentionStep) -> tuple[int, int, int, int]:
-    """Bytes in use before forward and before backward, and at the peaks of forward and backward."""
+class _Allocated(NamedTuple):
+    """Bytes handed out in one iteration."""
+
+    baseline: int
+    """Queries, keys, values, and workspaces of libraries."""
+    before_backward: int
+    """Also the output and what is saved for backward, but not yet the gradient of the output."""
+    forward_peak: int
+    backward_peak: int
+
+
+def _read_once(step: AttentionStep) -> _Allocated:
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     baseline = torch.cuda.memory_allocated()
@@ -168,10 +177,10 @@ def _read_once(step: AttentionStep) -> tuple[int, int, int, int]:
     backward_peak = torch.cuda.max_memory_allocated()
     step.drop()
     step.gradient = None
-    return baseline, before_backward, forward_peak, backward_peak
+    return _Allocated(baseline, before_backward, forward_peak, backward_peak)
 
 
 def l2_flusher() -> Callable[[], object]:
-    """Overwrites the current GPU's L2 cache when called, with zeros of twice its size."""
+    """A function that overwrites the current GPU's L2 cache, with zeros of twice its size."""
     size = torch.cuda.get_device_properties().L2_cache_size
     return torch.empty(2 * size, dtype=torch.uint8, device="cuda").zero_

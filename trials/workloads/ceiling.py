@@ -1,4 +1,4 @@
-"""Ceilings: the rate of a large matrix product and of a large copy, which nothing that a model does can exceed."""
+"""The workload `ceiling`: the rates of a large matrix product and of a large copy, which bound those of a model."""
 
 from collections.abc import Iterator
 from operator import attrgetter
@@ -17,13 +17,13 @@ from lmsweep.trials.timing.queued_timer import QueuedTimer
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Times a product of two square matrices of width d_model, in the trial's precision, and the copy of one; seconds,
-    and the rates that follow: 2 d_model³ FLOPs, and the bytes read and those written.
+    """Time the product of two (d_model, d_model) matrices, in the trial's precision, and the copy of one; seconds.
 
-    The numbers are random: of zeros a GPU draws less power and keeps higher clocks.
+    Rates: 2 d_model³ FLOP per product, and bytes read plus bytes written per copy. The elements are random, because on
+    zeros a GPU draws less power and keeps higher clocks.
     """
     config = bench.config
-    bench.clear()  # a model of an earlier workload would be in the way
+    bench.clear()  # a model of an earlier workload would take memory
     width, dtype = config.d_model, bench.math_mode.operand_dtype
     one, other = (torch.randn(width, width, device=config.device_type).to(dtype) for _ in range(2))
     product, copy = torch.empty_like(one), torch.empty_like(one)

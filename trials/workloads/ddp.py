@@ -1,4 +1,4 @@
-"""DDP: a data-parallel training step on several ranks, and how much of its communication computing does not hide."""
+"""The workload `ddp`: a data-parallel training step on several ranks, and how much of its communication is exposed."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +14,24 @@ from lmsweep.trials.bench.iterations import Series, take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.comm_trace import Communication
 from lmsweep.trials.distributed.coordinator import Team
-from lmsweep.trials.distributed.data_parallel_step import SYNCHRONIZATION, DataParallelStep, gradient_count
+from lmsweep.trials.distributed.data_parallel_step import (
+    SYNCHRONIZATION,
+    DataParallelStep,
+    RankMemory,
+    gradient_count,
+)
+from lmsweep.trials.distributed.orders import (
+    Build,
+    CheckGradients,
+    DigestWeights,
+    EndWatch,
+    ReadMemory,
+    ResetPeakMemory,
+    StartWatch,
+    TimeAllReduce,
+    TimeStep,
+    TraceStep,
+)
 from lmsweep.trials.distributed.process_group import bus_factor
 from lmsweep.trials.distributed.step_pairs import Pair, in_pairs
 from lmsweep.trials.model.attention_support import check_attention
@@ -28,23 +45,24 @@ from lmsweep.trials.timing.validity_flags import flags_of_times
 
 ALL_REDUCE_WARMUP = 3
 ALL_REDUCES = 10
-"""Isolated all-reduces that are timed, after as many as warm up."""
+"""Isolated all-reduces that are timed, after ALL_REDUCE_WARMUP untimed ones."""
 
 TOLERANCE: dict[Precision, float] = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 2e-2, "fp16": 2e-2, "bf16_pure": 5e-2}
-"""Largest relative error of a gradient that the order of additions and atomics explain. Without synchronisation, or
-with a sum in place of the mean, it is of the order of 1."""
+"""Largest relative error of a gradient that the order of additions and atomics can explain. Without synchronization,
+or with a sum in place of the mean, the error is of the order of 1.
+"""
 
 
 class RanksDisagreeError(Exception):
-    """Ranks have other gradients or weights than they should: nothing of this trial is worth timing."""
+    """The ranks have wrong gradients or different weights, so the trial is not worth timing."""
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Checks gradients and weights, times isolated all-reduces, then `measure_steps` pairs of steps after
-    `warmup_steps` equal ones; seconds. Then traces one step.
+    """Time isolated all-reduces, check gradients and weights, then time `measure_steps` pairs of steps; seconds.
 
-    Runs in every rank; only rank 0 yields. Raises UnsupportedError where the configuration leaves nothing to
-    synchronise or this machine cannot run it, and RanksDisagreeError.
+    `warmup_steps` pairs come first, and one traced step last. Runs in every rank; only rank 0 yields. Raises
+    UnsupportedError if the configuration leaves nothing to synchronize or this host cannot run it, and
+    RanksDisagreeError.
     """
     config = bench.config
     check_configuration(config)
@@ -60,52 +78,54 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
 
 def check_configuration(config: TrialConfig) -> None:
-    """Raises UnsupportedError where something of the configuration is missing, or would change nothing."""
+    """Raise UnsupportedError if a field of the configuration is missing or would have no effect."""
     if config.ddp == "none":
-        raise UnsupportedError("ddp: none makes no gradient of the ranks'; give naive, flat, bucketed, ...")
+        raise UnsupportedError("ddp: none synchronizes nothing; choose naive, flat, bucketed, ...")
     if config.bucket_bytes is not None and config.ddp not in ("bucketed", "torch", "zero1"):
-        raise UnsupportedError(f"bucket_bytes changes nothing where ddp is {config.ddp}, which has no buckets")
+        raise UnsupportedError(f"bucket_bytes has no effect with ddp {config.ddp}, which has no buckets")
     if config.mode not in ("forward_backward", "train_step"):
-        raise UnsupportedError(f"mode {config.mode} makes no gradients; ddp needs forward_backward or train_step")
+        raise UnsupportedError(f"mode {config.mode} computes no gradients; ddp needs forward_backward or train_step")
     if config.ddp == "zero1" and config.mode != "train_step":
-        raise UnsupportedError("ddp zero1 divides the optimizer's state; it needs mode train_step")
+        raise UnsupportedError("ddp zero1 shards the optimizer's state; it needs mode train_step")
     if config.ddp == "torch" and config.compile == "model" and (config.bucket_bytes or 2**20) < 2**20:
-        raise UnsupportedError("torch.compile splits a model where torch's buckets end, which hold 1 MiB or more")
+        raise UnsupportedError(
+            "torch.compile splits the model at the boundaries of buckets; bucket_bytes must be 1 MiB or more"
+        )
     if uses_cuda_graphs(config):
-        raise UnsupportedError(f"compile_mode {config.compile_mode} keeps gradients in the memory of CUDA graphs")
+        raise UnsupportedError(f"compile_mode {config.compile_mode} keeps gradients in the memory pool of CUDA graphs")
 
 
-def lead(bench: Workbench, team: Team) -> Iterator[Measurement]:
-    """What rank 0 has all ranks do."""
+def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Measurement]:
+    """Rank 0's part: order every measurement, and yield the results."""
     config = bench.config
     with bench.account("warmup"):
         for _ in range(ALL_REDUCE_WARMUP):
-            team.all("time_all_reduce")
+            team.all(TimeAllReduce())
     with bench.account("measured"):
-        all_reduces = [max(team.all("time_all_reduce")) for _ in range(ALL_REDUCES)]
-    team.all("build")
+        all_reduces = [max(team.all(TimeAllReduce())) for _ in range(ALL_REDUCES)]
+    team.all(Build())
     with bench.account("compile" if config.compiles else "warmup"):
-        error = max(team.all("gradient_error"))
+        error = max(team.all(CheckGradients()))
         if not error <= TOLERANCE[config.precision]:
             raise RanksDisagreeError(
-                f"gradients are off by {error:.2g} of their norm from those of one process that goes through the whole "
-                f"batch slice by slice; {TOLERANCE[config.precision]:g} is allowed"
+                f"gradients are off by {error:.2g} of their norm from those of a single process on the whole batch; "
+                f"{TOLERANCE[config.precision]:g} is allowed"
             )
-        team.all("step", True)
-        if len(set(team.all("weights_digest"))) > 1:
-            raise RanksDisagreeError("the ranks have different weights after one synchronised step")
+        team.all(TimeStep(synchronized=True))
+        if len(set(team.all(DigestWeights()))) > 1:
+            raise RanksDisagreeError("the ranks have different weights after one synchronized step")
     if config.compiles:
         check_compiled()
-    team.all("watch")
+    team.all(StartWatch())
     series = take_series(bench, in_pairs(team), lambda pair: pair.synchronized.step)
     now = time.monotonic()
-    doubtful = team.all("doubts", now - series.since, now - series.until)
+    doubtful = team.all(EndWatch(since_ago=now - series.since, until_ago=now - series.until))
     with bench.account("measured"):
-        # Not of the pairs: a step without synchronisation has gradients and the buckets for them in memory.
-        team.all("forget_peak")
-        team.all("step", True)
-        memory = team.all("memory")
-        traces: list[Communication] = team.all("trace")
+        # Not during the pairs: a step without synchronization holds both gradients and their buckets in memory.
+        team.all(ResetPeakMemory())
+        team.all(TimeStep(synchronized=True))
+        memory = team.all(ReadMemory())
+        traces = team.all(TraceStep())
 
     yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=(error,))
     gpu_flags = tuple(dict.fromkeys(flag for of_rank in doubtful for flag in of_rank))
@@ -121,14 +141,14 @@ def lead(bench: Workbench, team: Team) -> Iterator[Measurement]:
 
 
 def exposed_flags(differences: Sequence[float]) -> tuple[Flag, ...]:
-    """not_resolved where the interval of the median reaches 0 or below; outliers."""
+    """`not_resolved` if the confidence interval of the median includes 0 or lies below it; `outliers`."""
     low, _ = median_interval(differences)
     found = {Flag.NOT_RESOLVED: low <= 0, Flag.OUTLIERS: count_outliers(np.array([differences]))[0] > 0}
     return tuple(flag for flag, holds in found.items() if holds)
 
 
 def _times(bench: Workbench, series: Series[Pair], gpu_flags: tuple[Flag, ...]) -> Iterator[Measurement]:
-    """Times of the slowest rank in each step; differences and skew pair by pair."""
+    """Times of the slowest rank in each step; exposed communication and skew of each pair."""
     config = bench.config
     met = bench.fingerprint("ddp")
     device = find_device(met.device_name, met.device_memory)
@@ -167,28 +187,29 @@ def _rank_seconds(rank: int, pair: Pair) -> float:
 
 
 def _communication(traces: Sequence[Communication]) -> Iterator[Measurement]:
-    """Of the rank that spent least time in it: every other one waited for it, and that is no communication."""
+    """Communication of the rank that spent the least time in it: the others also waited for that rank."""
     last = min(traces, key=lambda trace: trace.busy)
     yield Measurement(phase="communication", metric="collectives", unit="1", samples=(last.collectives,))
     yield Measurement(phase="communication", metric="busy_time", unit="s", samples=(last.busy,))
     yield Measurement(phase="communication", metric="overlap_time", unit="s", samples=(last.overlap,))
 
 
-def _memory(memory: Sequence[tuple[int | None, int]], device_type: str) -> Iterator[Measurement]:
-    """Bytes of each rank, and of the one that needs most."""
+def _memory(memory: Sequence[RankMemory], device_type: str) -> Iterator[Measurement]:
+    """Bytes of each rank, and of the rank that needs most."""
     reason = f"PyTorch does not count what it allocates on device {device_type}"
-    known = [peak for peak, _ in memory if peak is not None]
+    known = [one.peak_allocated for one in memory if one.peak_allocated is not None]
     whole = (max(known),) if known else None
     yield Measurement(phase="step", metric="peak_allocated", unit="B", samples=whole, reason=None if whole else reason)
-    for rank, (peak, state) in enumerate(memory):
-        samples, why = ((peak,), None) if peak is not None else (None, reason)
+    for rank, one in enumerate(memory):
+        samples, why = ((one.peak_allocated,), None) if one.peak_allocated is not None else (None, reason)
         yield Measurement(phase=f"rank{rank}", metric="peak_allocated", unit="B", samples=samples, reason=why)
-        yield Measurement(phase=f"rank{rank}", metric="optimizer_state", unit="B", samples=(state,))
+        yield Measurement(phase=f"rank{rank}", metric="optimizer_state", unit="B", samples=(one.optimizer_state,))
 
 
 def _bandwidth(bench: Workbench, seconds: Sequence[float]) -> Iterator[Measurement]:
-    """Of an all-reduce of all gradients by itself: its time, the bytes of the gradients over it (algorithm bandwidth),
-    and that times 2 (n - 1) / n (bus bandwidth).
+    """Isolated all-reduce of all gradients: time, algorithm bandwidth and bus bandwidth.
+
+    Algorithm bandwidth is bytes of gradients / time; bus bandwidth is that times 2 (n - 1) / n for n ranks.
     """
     config = bench.config
     size = gradient_count(config) * bench.math_mode.parameter_dtype.itemsize

@@ -1,4 +1,4 @@
-"""Energy: what a training iteration draws, from the board's own counter."""
+"""The workload `energy`: joules per training iteration, from the GPU board's energy counter."""
 
 import time
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ WARMUP_ITERATIONS = 3
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Yields the joules per iteration over at least ENERGY_SECONDS of iterations, one after the other.
+    """Yield the joules per iteration, averaged over at least ENERGY_SECONDS of consecutive iterations.
 
-    The counter is read that long because the driver updates it only a few times a second. It is a workload of its own
-    because that takes longer than timing does. Without a counter there is no value, and the reason is told.
+    It takes that long because the driver updates the counter only a few times a second, and is a separate workload
+    because that is longer than timing takes. Without a counter, the row has a reason instead of a value.
     """
     phases = bench.step.phases()
     clock = clock_for(bench.config.device_type)

@@ -1,4 +1,4 @@
-"""Memory: what a training iteration holds, when, and for what."""
+"""The workload `memory`: how many bytes a training iteration holds, when, and for what."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -12,6 +12,7 @@ from lmsweep.trials.memory.ledger import END, Label
 from lmsweep.trials.memory.meter import CudaMeter, Meter, TensorMeter, resident_bytes
 from lmsweep.trials.memory.rows import Readings, breakdown_rows, history_rows, resident_rows, unknown_rows, value_rows
 from lmsweep.trials.memory.storage_tracker import StorageTracker, storage_key
+from lmsweep.trials.memory.usage import Usage
 from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.measurement import Yielded
@@ -19,28 +20,27 @@ from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.timing.clock import synchronize
 
 REPETITIONS = 3
-"""Iterations in which memory is read; where what they asked for does not agree exactly they are flagged `unsteady`. The
-last is recorded allocation by allocation as well.
+"""Iterations in which memory is read; flagged `unsteady` if the bytes that they request do not agree exactly. The last
+also records every allocation.
 """
 
 MOST_LEFT_OUT = 20
-"""Steps that a gradient scaler may leave out, halving its scale, before the optimizer makes its state."""
+"""Steps that a gradient scaler may skip, halving its scale, before the optimizer creates its state."""
 
 History = TrackedHistory | TracedHistory
 Around = Callable[[str], AbstractContextManager[None]]
-"""A context for each phase."""
+"""Name of a phase -> a context around it."""
 
 
 def measure(bench: Workbench) -> Iterator[Yielded]:
-    """Bytes in use before and after a model is built, at the boundaries and peaks of three iterations, and for what.
+    """Bytes in use before and after the model is built, between and at the peaks of the phases of REPETITIONS
+    iterations, and by category.
 
-    What is compiled compiles, and the optimizer makes its state, before them.
-
-    Raises UnsupportedError where this machine cannot run the combination, and RuntimeError where a model that should be
-    compiled ran without a compiled graph.
+    Warm-up iterations first compile the model and create the optimizer's state. Raises UnsupportedError if this host
+    cannot run the configuration, and RuntimeError if a model that should be compiled ran without a compiled graph.
     """
     config = bench.config
-    bench.clear()  # what an earlier workload left would count
+    bench.clear()  # leftovers of an earlier workload would count
     resident_before = resident_bytes()
     tracked = not config.compiles and config.device_type != "cuda"
     tracker = StorageTracker(config.device_type) if tracked else None
@@ -63,16 +63,16 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     yield from value_rows(series)
     yield from unknown_rows(config, [phase.name for phase in step.phases()])
     yield from resident_rows(resident_before, resident_bytes())
-    course = history.finished().course() if history else None
-    yield from breakdown_rows(config, series[-1], last.before_backward, last.kept, course)
-    yield from history_rows(config, history, course)
+    usage = Usage.of(history.finished()) if history else None
+    yield from breakdown_rows(config, series[-1], last.before_backward, last.kept, usage)
+    yield from history_rows(config, history, usage)
 
 
 def _warm_up(step: TrainingStep, meter: Meter, history: History | None) -> None:
-    """Compiles, and has the optimizer make its state.
+    """Compile the model, and let the optimizer create its state.
 
-    On CUDA a second iteration finds that state there, as all after it do, and cuts the allocator's cache as they will;
-    it is also the one that records CUDA graphs.
+    On CUDA a second iteration starts with that state, like all that follow, and leaves the allocator's cache as they
+    do. It also records CUDA graphs.
     """
     for _ in range(2 if step.config.device_type == "cuda" else 1):
         iterate(step, meter, history)
@@ -83,8 +83,8 @@ def _warm_up(step: TrainingStep, meter: Meter, history: History | None) -> None:
 
 
 def iterate(step: TrainingStep, meter: Meter, history: History | None, around: Around | None = None) -> Readings:
-    """One iteration: bytes in use at its boundaries and at most in each of its phases."""
-    gc.collect()  # there is none inside
+    """Run one iteration; return the bytes in use between its phases and at the peak of each."""
+    gc.collect()  # so that no collection happens inside the iteration
     readings: Readings = {}
     peaks: dict[str, int] = {}
     for phase in step.phases():
@@ -108,24 +108,25 @@ def iterate(step: TrainingStep, meter: Meter, history: History | None, around: A
 
 
 class Recording:
-    """What is noted in the last iteration: which tensors there are at the end of each phase, and for what."""
+    """Labels the tensors of the last iteration at the end of each phase."""
 
     def __init__(self, step: TrainingStep, history: History | None) -> None:
         self._step = step
         self._history = history
         self._key = history.key if history else storage_key
         self.kept: dict[int, Label] = {}
-        """What autograd keeps for backward."""
+        """What autograd saves for backward."""
         self.before_backward: dict[int, Label] = {}
-        """All that is there after forward and is known by name."""
+        """All labelled storages after forward."""
 
     def whole(self) -> AbstractContextManager[None]:
-        """Around the iteration."""
+        """A context around the iteration."""
         return self._history.recording(lasting_labels(self._step, self._key)) if self._history else nullcontext()
 
     @contextmanager
     def around(self, phase: str) -> Iterator[None]:
-        # CUDA graphs replay; there is nothing for autograd to keep anew.
+        """A context around one phase."""
+        # When CUDA graphs replay, autograd saves no new tensors.
         if phase == "forward" and not self._step.uses_cuda_graphs:
             with activations_noted(self._step, self._key) as self.kept:
                 yield

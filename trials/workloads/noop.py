@@ -1,4 +1,4 @@
-"""Nothing, measured: what is left is the cost of the way a trial goes."""
+"""The workload `noop`: measures nothing, which leaves the overhead of a trial."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from lmsweep.trials.results.measurement import Measurement
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Yields one empty phase."""
+    """Yield the time of an empty phase."""
     with bench.account("measured"):
         pass
     yield Measurement(phase="step", metric="time", unit="s", samples=(bench.seconds["measured"],))

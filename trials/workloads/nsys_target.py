@@ -1,6 +1,8 @@
-"""The process that nsys looks at: ``python -m lmsweep.trials.workloads.nsys_target CONFIG OUTCOME`` runs the profiled
-steps of the configuration in the JSON file CONFIG, records no rows, and says in OUTCOME that it came to its end. It
-ends with the trial's own process, which holds a lock on CONFIG: nsys, its parent, may outlive that one.
+"""The process that nsys profiles: ``python -m lmsweep.trials.workloads.nsys_target CONFIG OUTCOME``.
+
+It runs the profiled steps of the configuration in the JSON file CONFIG and writes to OUTCOME that it finished, or why
+the configuration is not supported. It yields no rows. It exits when the trial's process does, which holds a lock on
+CONFIG; nsys, its parent, may live longer than the trial.
 """
 
 import json
@@ -20,7 +22,7 @@ from lmsweep.trials.workloads.profile import ready_steps
 
 
 def main(config: TrialConfig) -> None:
-    """Warms up, then runs the steps between cudaProfilerStart and cudaProfilerStop, every operator a range of NVTX."""
+    """Warm up, then run the steps between cudaProfilerStart and cudaProfilerStop, with an NVTX range per operator."""
     bench = Workbench(config, requested_at=time.monotonic())
     on_cuda = config.device_type == "cuda"
     with bench.quiet():

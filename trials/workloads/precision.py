@@ -1,4 +1,4 @@
-"""Precision: what each number format does to sums, to the types of a step's tensors, and to its results."""
+"""The workload `precision`: what each number format does to sums, to the types of a step's tensors, and to results."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -36,23 +36,24 @@ NARROW = (torch.float16, torch.bfloat16)
 
 
 def measure(bench: Workbench) -> Iterator[Measurement | TensorDtype]:
-    """The sums and norms of `lmsweep.trials.numerics.accumulation`, whatever the trial's precision; then, in that
-    precision, the type of each tensor of one forward and backward, and how far its results are from the same in
-    float64. All are numbers without a unit.
+    """Yield sums and norms in several formats, then types and errors of a step in the trial's precision; no units.
 
-    Raises UnsupportedError where this machine cannot run the combination, and RuntimeError where a model that should be
+    The sums and norms (`lmsweep.trials.numerics.accumulation`) are the same for every trial. The types are those of
+    each tensor of one forward and backward; the errors compare its results with float64.
+
+    Raises UnsupportedError if this host cannot run the configuration, and RuntimeError if a model that should be
     compiled ran without a compiled graph.
     """
     config, math_mode = bench.config, bench.math_mode
     check_attention(config, math_mode.operand_dtype, gradients=True)
-    bench.clear()  # a model of an earlier workload would be in the way
+    bench.clear()  # a model of an earlier workload would take memory
     with bench.account("measured"):
         yield from _sums(config.device_type)
         yield from _norms(config.device_type)
         yield from toy_dtypes(math_mode, config.device_type)
         if config.device_type != "cuda":
             yield from emulated_dtypes(config, math_mode)
-    torch.manual_seed(0)  # the same weights and batch whatever ran before
+    torch.manual_seed(0)  # the same weights and batch, whatever ran before
     step = TrainingStep(replace(config, mode="forward_backward"), math_mode)
     if config.compiles:
         with bench.account("compile"):
@@ -65,7 +66,7 @@ def measure(bench: Workbench) -> Iterator[Measurement | TensorDtype]:
 
 
 def _sums(device: str) -> Iterator[Measurement]:
-    """The sums of the published experiment; metric: how they were accumulated."""
+    """The sums of the published experiment; the metric names the accumulation."""
     ways = dict.fromkeys(way for narrow in NARROW for way in accumulations(narrow))
     for way in ways:
         total = way.run(addend=PUBLISHED_ADDEND, count=PUBLISHED_COUNT, device=device)
@@ -73,7 +74,7 @@ def _sums(device: str) -> Iterator[Measurement]:
 
 
 def _norms(device: str) -> Iterator[Measurement]:
-    """1 / sqrt(mean(x²)) of the published example; metric: the type of x, and whether it is cast to float32 before."""
+    """1 / sqrt(mean(x²)) of the published example; the metric names the type of x, and whether x is cast to float32."""
     for dtype in (torch.float32, *NARROW):
         value = reciprocal_rms(PUBLISHED_ACTIVATION, dtype, device=device)
         yield number("reciprocal_rms", SHORT_NAMES[dtype], value)
@@ -85,10 +86,10 @@ def _norms(device: str) -> Iterator[Measurement]:
 def _errors(step: TrainingStep, exact: ReferencePass) -> Iterator[Measurement | TensorDtype]:
     """||result - exact|| / ||exact|| of logits, loss, all gradients, and the gradients of each part of the model.
 
-    `underflow`: the share of the gradients' elements that are zero and should not be. With a gradient scaler, the
-    `unscaled_gradients` are what would come without.
+    `underflow` is the share of nonzero elements of the exact gradients that are zero. With a gradient scaler,
+    `unscaled_gradients` are the gradients without it.
     """
-    # A compiled model has no layers' outputs: they are fused with what uses them.
+    # The outputs of a compiled model's layers are fused with their consumers and have no types.
     eager = step.config.compile == "none"
     watching: AbstractContextManager[dict[str, torch.dtype]] = watch_outputs(step.model) if eager else nullcontext({})
     with watching as outputs:
@@ -116,7 +117,7 @@ def _gradient_errors(phase: str, gradients: Mapping[str, Tensor], exact: Referen
 
 
 def number(phase: str, metric: str, value: float) -> Measurement:
-    """A measurement of one number without a unit; unknown where the arithmetic has overflowed."""
+    """A measurement of one number without a unit; null if the arithmetic overflowed."""
     known = math.isfinite(value)
     reason = None if known else "not finite: the arithmetic overflowed"
     return Measurement(phase=phase, metric=metric, unit="1", samples=(value,) if known else None, reason=reason)

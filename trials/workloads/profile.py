@@ -1,4 +1,4 @@
-"""Profile: which kernels the time of a step goes to, and which part of the model each belongs to."""
+"""The workload `profile`: the kernels of a step, their time, and the part of the model that each belongs to."""
 
 from collections.abc import Callable, Iterator
 
@@ -16,20 +16,19 @@ from lmsweep.trials.timing.clock import clock_for, time_iteration
 PROFILED_STEPS = 3
 WARMUP_ITERATIONS = 3
 MOST_TRACE_BYTES = 64 * 2**20
-"""A trace of more is not kept, compressed as it is: no viewer opens it."""
+"""Largest trace file that is kept, compressed; viewers cannot open larger ones."""
 
 
 def measure(bench: Workbench) -> Iterator[Yielded]:
-    """Yields the time of each range in PROFILED_STEPS steps, one sample for each, the kernels and the operators behind
-    it, and the trace, which is a file. Seconds; on a CPU those of operators, each without the operators inside.
+    """Yield the time of each range in PROFILED_STEPS steps, its kernels and operators, and the trace file.
 
-    It is a run of its own, and no wall time of it is kept: a profiler slows the host. Raises UnsupportedError on a
-    device that the profiler cannot see into.
+    Times are seconds of kernels; on a CPU, self times of operators. No wall time is stored, because a profiler slows
+    the host. Raises UnsupportedError on devices that the profiler does not support.
     """
     if bench.config.device_type == "mps":
-        raise UnsupportedError("PyTorch's profiler does not see what runs on device mps")
+        raise UnsupportedError("PyTorch's profiler does not support device mps")
     if bench.config.profiler == "nsys":
-        bench.clear()  # the steps run in a process of their own, which needs the device's memory
+        bench.clear()  # the steps run in another process, which needs the device's memory
         with bench.account("measured"):
             found = profile_with_nsys(bench.config)
     else:
@@ -43,7 +42,7 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
 
 
 def ready_steps(bench: Workbench) -> Callable[[], None]:
-    """Warms the step up, then returns what runs PROFILED_STEPS of them, each inside a range of its own."""
+    """Warm up; return a function that runs PROFILED_STEPS steps, each inside a range."""
     phases = bench.step.phases()
     clock = clock_for(bench.config.device_type)
 
@@ -80,6 +79,6 @@ def _rows(trace: Trace) -> Iterator[Yielded]:
 def _file_of(trace: Trace) -> Yielded:
     size = len(trace.file)
     if size > MOST_TRACE_BYTES:
-        reason = f"the trace has {size >> 20} MiB, more than the {MOST_TRACE_BYTES >> 20} MiB that are kept"
+        reason = f"the trace has {size >> 20} MiB, more than the limit of {MOST_TRACE_BYTES >> 20} MiB"
         return Measurement(phase="step", metric="trace", unit="B", samples=None, reason=reason)
     return Artifact(name=trace.file_name, content=trace.file, phase="step", metric="trace")

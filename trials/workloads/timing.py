@@ -1,4 +1,4 @@
-"""Timing: how long each phase of a training iteration takes."""
+"""The workload `timing`: how long each phase of a training iteration takes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -18,13 +18,13 @@ from lmsweep.trials.timing.validity_flags import flags_of_times
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Times `measure_steps` iterations after `warmup_steps` equal ones, phase by phase; seconds.
+    """Time each phase of `measure_steps` iterations, after `warmup_steps` equal ones; seconds.
 
-    A compiled model's first iteration, in which the compiler runs, is timed apart and is no part of the warm-up. Beside
-    all of them a GPU's clocks, power and temperature are sampled. On CUDA more iterations follow, which are traced and
-    no part of these: they tell how long the device worked in each phase.
+    The first iteration of a compiled model, in which the compiler runs, is timed separately and is not part of the
+    warm-up. Meanwhile the GPU's clocks, power and temperature are sampled. On CUDA, further iterations are traced to
+    find how long the device is busy in each phase.
 
-    Raises UnsupportedError where this machine cannot run the combination, and RuntimeError where a model that should be
+    Raises UnsupportedError if this host cannot run the configuration, and RuntimeError if a model that should be
     compiled ran without a compiled graph.
     """
     config = bench.config
@@ -62,11 +62,11 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
 
 def _compile(bench: Workbench, phases: Sequence[Phase], run: Callable[[], Iteration]) -> Iterator[Measurement]:
-    """Runs what compiles; each phase of the first iteration holds the time of the compiler."""
+    """Run the first iteration, whose phases include the time of the compiler."""
     with bench.account("compile"):
         first = run()
         if bench.step.uses_cuda_graphs:
-            run()  # the first iteration only compiles, the second records the graphs
+            run()  # the first iteration only compiles; the second records the graphs
     flags = check_compiled(cuda_graphs=bench.step.uses_cuda_graphs)
     for phase, seconds in zip(phases, first.phases, strict=True):
         if phase.name != "optimizer":  # the optimizer is never compiled
@@ -89,7 +89,7 @@ def _compile_counts(graphs_at_first: int) -> Iterator[Measurement]:
 def _times(
     bench: Workbench, phases: Sequence[Phase], series: Series[Iteration], common: tuple[Flag, ...]
 ) -> Iterator[Measurement]:
-    """Time of each phase and of the whole step; on CUDA also the time that the host took to launch the step."""
+    """Time of each phase and of the step; on CUDA also the host's time to launch the step."""
     config = bench.config
     met = bench.fingerprint("timing")
     device = find_device(met.device_name, met.device_memory)

@@ -15,12 +15,12 @@ from rich.console import Console
 
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.commands.plan_text import as_json, as_text
-from lmsweep.orchestrator.planning.forecast import forecast
 from lmsweep.orchestrator.planning.plan import Plan, Planned, make_plan
+from lmsweep.orchestrator.planning.plan_estimate import estimate_plan
 from lmsweep.orchestrator.planning.run_order import in_order
 from lmsweep.orchestrator.planning.time_estimate import Estimates
 from lmsweep.orchestrator.running.admission import Gate
-from lmsweep.orchestrator.running.eta import Correction, DevicePace, Pace
+from lmsweep.orchestrator.running.eta import Correction, DeviceEta, Eta, Running
 from lmsweep.orchestrator.running.progress import RunProgress
 from lmsweep.orchestrator.running.run import prepare
 from lmsweep.orchestrator.sweep.duration import seconds_of
@@ -63,13 +63,13 @@ def plan_of(sweep: str | Path, store: Path, **overrides: list[str]) -> Plan:
 )
 def test_the_estimate_for_the_published_grid_is_within_30_percent_of_what_it_took(tmp_path, compiled, measured):
     plan = plan_of(GRID, tmp_path, compile=["none", compiled])
-    seconds = forecast(plan, Estimates(Store(str(tmp_path))), [NODE]).seconds
+    seconds = estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE]).seconds
     assert seconds == pytest.approx(measured, rel=0.3)
 
 
 def test_with_earlier_results_the_estimate_is_that_of_a_run_that_finds_its_graphs(tmp_path):
     estimates = Estimates(Store(str(MEASURED)))
-    seconds = forecast(plan_of(GRID, tmp_path), estimates, [NODE]).seconds
+    seconds = estimate_plan(plan_of(GRID, tmp_path), estimates, [NODE]).seconds
     assert seconds == pytest.approx(58.4, rel=0.3)
 
 
@@ -89,13 +89,13 @@ def test_each_trial_of_the_published_grid_is_estimated_within_half_of_what_it_to
 
 def test_dollars_are_those_of_the_time_on_the_device(tmp_path):
     plan = plan_of(GRID, tmp_path)
-    found = forecast(plan, Estimates(Store(str(tmp_path))), [NODE], parse_prices(["H200=36"]))
+    found = estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE], parse_prices(["H200=36"]))
     assert found.seconds is not None
     assert found.dollars == pytest.approx(found.seconds * 36 / 3600)
     with pytest.raises(RequestError, match="no such device here; the devices are NVIDIA H200"):
-        forecast(plan, Estimates(Store(str(tmp_path))), [NODE], parse_prices(["H100=36"]))
+        estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE], parse_prices(["H100=36"]))
     with pytest.raises(RequestError, match="another price also applies to NVIDIA H200"):
-        forecast(plan, Estimates(Store(str(tmp_path))), [NODE], parse_prices(["H200=36", "NVIDIA H200=1"]))
+        estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE], parse_prices(["H200=36", "NVIDIA H200=1"]))
 
 
 def test_a_device_without_a_price_among_others_is_named_and_not_free(tmp_path):
@@ -105,11 +105,11 @@ def test_a_device_without_a_price_among_others_is_named_and_not_free(tmp_path):
     sweep = load_sweep(str(GRID), {"device": ["cuda:H200", "cuda:H100"]})
     plan = make_plan(sweep, nodes, Store(str(tmp_path)))
     for prices, unpriced in ((["H200=36"], other.device_name), (["H100=36"], H200.device_name)):
-        found = forecast(plan, Estimates(Store(str(tmp_path))), nodes, parse_prices(prices))
+        found = estimate_plan(plan, Estimates(Store(str(tmp_path))), nodes, parse_prices(prices))
         assert f"at least {found.dollars:.2f} dollars (no price for {unpriced})" in as_text(plan, found)
         answer = as_json(plan, found)
         assert (answer["expected_dollars"], answer["expected_dollars_reason"]) == (None, f"no price for {unpriced}")
-    both = forecast(plan, Estimates(Store(str(tmp_path))), nodes, parse_prices(["H200=36", "H100=18"]))
+    both = estimate_plan(plan, Estimates(Store(str(tmp_path))), nodes, parse_prices(["H200=36", "H100=18"]))
     assert f", {both.dollars:.2f} dollars" in as_text(plan, both)
     assert as_json(plan, both)["expected_dollars_reason"] is None
 
@@ -120,11 +120,11 @@ def test_results_of_a_device_without_a_datasheet_tell_its_speed(tmp_path):
     sweep = load_sweep(str(GRID), {"compile": ["none"], "model": ["small", "large"]})
     store = Store(str(tmp_path))
     plan = make_plan(sweep, [node], store)
-    before = forecast(plan, Estimates(store), [node])
+    before = estimate_plan(plan, Estimates(store), [node])
     assert before.seconds is None
-    assert "\ntime ?: the speed of NVIDIA H900 is not known before something is measured" in as_text(plan, before)
+    assert "\ntime ?: the speed of NVIDIA H900 is unknown until something has been measured" in as_text(plan, before)
     assert "\npeak memory ?: --no-predict\n" in as_text(plan, before)
-    assert "NVIDIA H900 is not known before something is measured" in (before.reason or "")
+    assert "NVIDIA H900 is unknown until something has been measured" in (before.reason or "")
     config = TrialConfig(
         model="medium", **asdict(SIZES["medium"]), device="cuda", precision="bf16", mode="forward_backward"
     )
@@ -140,7 +140,7 @@ def test_results_of_a_device_without_a_datasheet_tell_its_speed(tmp_path):
 def test_the_first_of_every_kind_comes_early_then_long_before_short_and_compiled_last(tmp_path):
     plan = plan_of(GRID, tmp_path)
     estimates = Estimates(Store(str(tmp_path)))
-    order = in_order(plan.to_run, {id(one): estimates.of(one) for one in plan.to_run})
+    order = in_order(plan.to_run, {one.index: estimates.of(one) for one in plan.to_run})
     words = [(c.compile, c.model, c.precision) for c in (one.trial.config for one in order)]
     assert {words[0], words[1]} == {("none", "small", "tf32"), ("none", "small", "bf16")}
     assert words[2] == ("none", "2.7b", "tf32")
@@ -153,25 +153,25 @@ def test_the_first_of_every_kind_comes_early_then_long_before_short_and_compiled
 def test_where_eager_trials_take_long_the_first_compiled_ones_do_not_wait_for_them(tmp_path):
     plan = plan_of(GRID, tmp_path, measure_steps=[2000])
     estimates = Estimates(Store(str(tmp_path)))
-    order = in_order(plan.to_run, {id(one): estimates.of(one) for one in plan.to_run})
+    order = in_order(plan.to_run, {one.index: estimates.of(one) for one in plan.to_run})
     assert [one.trial.config.compile for one in order] == ["none"] * 2 + ["block"] * 2 + ["none"] * 8 + ["block"] * 8
 
 
 def test_of_very_many_reasons_a_plan_tells_those_of_most_trials(tmp_path):
     devices = [f"cuda:H{number}" for number in range(60)]
     plan = plan_of(GRID, tmp_path, device=devices, model=["small"], precision=["bf16"], compile=["none"])
-    lines = as_text(plan, forecast(plan, Estimates(Store(str(tmp_path))), [NODE])).splitlines()
+    lines = as_text(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).splitlines()
     assert sum(line.startswith("  1 unsupported: no H") for line in lines) == 40
-    assert lines[-1] == "  20 more for other reasons; plan --format json has each"
+    assert lines[-1] == "  20 more for other reasons; lmsweep plan --format json lists all"
 
 
 def test_with_a_budget_short_trials_come_before_long_ones(tmp_path):
     plan, estimates = plan_of(GRID, tmp_path), Estimates(Store(str(tmp_path)))
-    found = {id(one): estimates.of(one) for one in plan.to_run}
+    found = {one.index: estimates.of(one) for one in plan.to_run}
     order = in_order(plan.to_run, found, budgeted=True)
     assert [one.trial.config.compile for one in order] == ["none"] * 10 + ["block"] * 10
     for part in (order[:10], order[10:]):
-        seconds = [found[id(one)].seconds for one in part]
+        seconds = [found[one.index].seconds for one in part]
         assert seconds == sorted(seconds)
 
 
@@ -180,7 +180,7 @@ def test_the_first_compiled_trial_is_expected_to_wait_for_the_compiler(tmp_path)
     planned = Planned(plan=plan, store=Store(str(tmp_path)), nodes=[NODE], predictions=None)
     ready = prepare(planned, Console(), began=time.monotonic(), budget=1000.0)
     first, second = [one for one in ready.to_run if one.trial.config.compiles][:2]
-    assert ready.pace.expected(first) > 12 > 5 > ready.pace.expected(second)
+    assert ready.eta.expected(first) > 12 > 5 > ready.eta.expected(second)
 
 
 def test_a_trial_that_may_take_no_longer_is_expected_to_take_no_longer(tmp_path):
@@ -195,26 +195,28 @@ def test_no_trial_is_expected_to_take_longer_than_it_may(tmp_path):
 
 
 def test_what_trials_took_corrects_the_time_that_is_left():
-    device = DevicePace(name="x", slots=2, running={1: (100.0, 0.0, 10.0)}, left=4, iterating_left=40.0)
+    device = DeviceEta(
+        name="x", slots=2, running={1: Running(100.0, overhead=0.0, iterating=10.0)}, left=4, iterating_left=40.0
+    )
     assert device.seconds_left(now=100.0) == pytest.approx(25.0)
-    device.done, device.iterating = 1, Correction(expected=10.0, taken=30.0)
+    device.done, device.iterating = 1, Correction(estimated=10.0, taken=30.0)
     assert device.seconds_left(now=100.0) == pytest.approx(2 * 25.0), "the first trial does not decide alone"
-    device.done, device.iterating = 20, Correction(expected=200.0, taken=600.0)
+    device.done, device.iterating = 20, Correction(estimated=200.0, taken=600.0)
     assert device.seconds_left(now=100.0) == pytest.approx(3 * 25.0, rel=0.1)
 
 
 def test_the_overhead_of_a_slow_host_is_not_taken_for_slow_iterations():
-    device = DevicePace(name="x", slots=1, running={}, left=2, overhead_left=2.0, iterating_left=100.0, done=20)
-    device.overhead = Correction(expected=20.0, taken=60.0)  # short trials came first
-    device.iterating = Correction(expected=10.0, taken=10.0)
+    device = DeviceEta(name="x", slots=1, running={}, left=2, overhead_left=2.0, iterating_left=100.0, done=20)
+    device.overhead = Correction(estimated=20.0, taken=60.0)  # short trials came first
+    device.iterating = Correction(estimated=10.0, taken=10.0)
     assert device.seconds_left(now=0.0) == pytest.approx(3 * 2.0 + 100.0, rel=0.02)
 
 
-def test_a_run_that_takes_longer_than_was_foreseen_says_so_once(tmp_path, capsys):
+def test_a_run_that_takes_longer_than_estimated_says_so_once(tmp_path, capsys):
     trials = plan_of(GRID, tmp_path, measure_steps=[1]).to_run
     estimates = Estimates(Store(str(tmp_path)))
-    pace = Pace(trials, {id(one): replace(estimates.of(one), seconds=0.02, iterating=0.0) for one in trials})
-    with RunProgress(trials, pace, Console(width=1000)) as progress:
+    eta = Eta(trials, {one.index: replace(estimates.of(one), seconds=0.02, iterating=0.0) for one in trials})
+    with RunProgress(trials, eta, Console(width=1000)) as progress:
         for planned in trials[:6]:
             progress.started(planned)
             time.sleep(0.1)
@@ -222,18 +224,18 @@ def test_a_run_that_takes_longer_than_was_foreseen_says_so_once(tmp_path, capsys
             times = [Measurement(phase="trial", metric="measured_time", unit="s", samples=(0.0,))]
             progress.ended(planned, records_of(attempt.rows("timing", times, H200)))
     said = capsys.readouterr().out
-    assert len(re.findall(r"^trials take longer here than was foreseen: about [\d.]+ m?s to go$", said, re.M)) == 1
+    assert len(re.findall(r"^trials take longer than estimated: about [\d.]+ m?s left$", said, re.M)) == 1
 
 
 @pytest.mark.parametrize(
     ("name", "memory", "took"),
     [("NVIDIA H200", 150_000_000_000, 102.6), ("NVIDIA H100 80GB HBM3", 85_000_000_000, 146.0)],  # on a slow host
 )
-def test_what_a_run_takes_lies_in_the_range_that_was_said(tmp_path, name, memory, took):
+def test_what_a_run_takes_lies_in_the_estimated_range(tmp_path, name, memory, took):
     there = replace(H200, device_name=name, device_memory=memory)
     node = replace(NODE, environments={"cuda": there})
     plan = make_plan(load_sweep("local-gpu"), [node], Store(str(tmp_path)))
-    found = forecast(plan, Estimates(Store(str(tmp_path))), [node])
+    found = estimate_plan(plan, Estimates(Store(str(tmp_path))), [node])
     assert found.between is not None and found.between[0] < took < found.between[1]
     assert re.search(r"in about 1 min \d\d s \(1 min \d\d s to \d min \d\d s\)", as_text(plan, found))
 
@@ -250,7 +252,7 @@ def test_a_budget_is_a_time_with_its_units(text, seconds):
         (["run", "quick", "--budget", "0s"], "write a time, as in 30m"),
         (["plan", "quick", "--price", "H100"], "write DEVICE=DOLLARS"),
         (["plan", "quick", "--no-predict", "--price", "H100=2.5"], "no such device here"),
-        (["plan", "quick", "--max-batch", "--price", "H100=2.5"], "--price goes with a plan of trials"),
+        (["plan", "quick", "--max-batch", "--price", "H100=2.5"], "--price cannot be combined with"),
     ],
 )
 def test_a_wrong_budget_or_price_is_one_message(arguments, message, tmp_path):
@@ -263,8 +265,8 @@ def test_a_wrong_budget_or_price_is_one_message(arguments, message, tmp_path):
 def test_trials_may_begin_while_another_thread_ends_others(tmp_path):
     trials = plan_of(GRID, tmp_path, batch_size=list(range(1, 33))).to_run
     estimates = Estimates(Store(str(tmp_path)))
-    pace = Pace(trials, {id(one): estimates.of(one) for one in trials})
-    gate = Gate(pace, until=time.monotonic() + 1e9, on_close=lambda: None)
+    eta = Eta(trials, {one.index: estimates.of(one) for one in trials})
+    gate = Gate(eta, until=time.monotonic() + 1e9, on_close=lambda: None)
     over = Event()
 
     def end_them() -> None:
@@ -317,7 +319,9 @@ def test_quick_on_a_slow_machine_takes_fewer_samples_and_says_what_it_left_out(t
     changes = ["--set", "precision=fp32", "--set", "context_length=32,32768", "--no-predict"]
     done = lmsweep("run", "quick", *changes, "--budget", "1m", "--store", tmp_path / "store")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"trials? \(.*context_length 32768.*\) did not fit into 1m; `lmsweep run quick", done.stdout)
+    assert re.search(
+        r"trials? \(.*context_length 32768.*\) did not fit into 1m. To resume: lmsweep run quick", done.stdout
+    )
     rows = pd.read_parquet(tmp_path / "store" / "measurements")
     times = rows[(rows["metric"] == "time") & (rows["phase"] == "step")]
     assert set(times["context_length"]) == {32} and set(times["status"]) == {"ok"}
@@ -333,7 +337,7 @@ def test_ctrl_c_finishes_what_runs_and_begins_nothing_more(tmp_path):
     wait_for_child(process)
     out, err = interrupt(process)
     assert process.returncode == 130, out + err
-    assert "press it again to end at once" in out
+    assert "press it again to stop at once" in out
     assert "Supervisor" not in out
     assert re.search(r"\[1/3\]", out) and not re.search(r"\[2/3\]", out)
     rows = pd.read_parquet(tmp_path / "store" / "measurements")

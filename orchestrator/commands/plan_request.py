@@ -1,0 +1,119 @@
+"""Makes the plan for `plan` and `run`: reads the sweep, predicts memory, finds the nodes, consults the store."""
+
+import shlex
+from dataclasses import dataclass
+from functools import partial
+
+from lmsweep.orchestrator.cluster.discovery import find_nodes
+from lmsweep.orchestrator.cluster.ray_session import start_early
+from lmsweep.orchestrator.planning.memory_budget import (
+    device_memory,
+    largest_devices,
+    which_device,
+    with_device,
+    without_placement,
+)
+from lmsweep.orchestrator.planning.memory_predictions import SMALL, Predictions
+from lmsweep.orchestrator.planning.plan import Planned, make_plan
+from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS
+from lmsweep.orchestrator.running.store_writer import upload_left_over
+from lmsweep.orchestrator.sweep.duration import seconds_of
+from lmsweep.orchestrator.sweep.sweep import Sweep, load_sweep, parse_overrides
+from lmsweep.orchestrator.terminal import say
+from lmsweep.trials.machine.host_memory import memory_asked_for
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store.store import Store
+
+MANY = 50
+"""Predictions that take so long, five seconds on two cores, that the command says what it is waiting for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRequest:
+    """The arguments and options of `plan` and `run` that decide about the plan."""
+
+    sweep: str
+    """A sweep file, or the name of a packaged sweep."""
+    store: str
+    overrides: tuple[str, ...] = ()
+    """The values of `--set`."""
+    address: str | None = None
+    cluster_file: str | None = None
+    retry: frozenset[Status] = frozenset()
+    fresh: bool = False
+    predict: bool = True
+    device: str | None = None
+    """The value of `--for`."""
+    will_run: bool = False
+    """Whether the plan will be run."""
+    budget: str | None = None
+    nsys: bool = False
+
+    def make(self) -> Planned:
+        """Return the plan. Raises RequestError if any part of the request is wrong."""
+        memory_asked_for()  # reports a wrong setting before anything starts
+        if self.budget:
+            seconds_of(self.budget, "--budget")
+        sweep = self._load()
+        store = Store(self.store)
+        if self.will_run:
+            store.check_writable()
+            upload_left_over(store)
+        predictions = Predictions(sweep.trials, least=SMALL if self.will_run else 0) if self.predict else None
+        if predictions:
+            _say_many(predictions.asked)
+        budget = self.budget or sweep.budget
+        nodes = find_nodes(self.address, self.cluster_file, partial(self._start_ray_early, store, budget))
+        if self.device:
+            nodes, sweep = [with_device(nodes[0], *device_memory(self.device))], without_placement(sweep)
+        if predictions and not predictions.asked:
+            predictions.bound(largest_devices(nodes))
+            _say_many(predictions.asked)
+        plan = make_plan(sweep, nodes, store, retry=self.retry, fresh=self.fresh, predictions=predictions)
+        return Planned(plan=plan, store=store, nodes=nodes, predictions=predictions, budget=budget)
+
+    def resume_command(self, grace: str | None) -> str:
+        """Return the command that runs what is left: without --fresh and --retry, which would start again."""
+        options = {
+            "--store": [self.store] if self.store != "results" else [],
+            "--set": self.overrides,
+            "--address": [self.address],
+            "--cluster": [self.cluster_file],
+            "--grace": [grace],
+        }
+        flags = {"--no-predict": not self.predict, "--nsys": self.nsys}
+        given = [word for option, values in options.items() for value in values if value for word in (option, value)]
+        return shlex.join(["lmsweep", "run", self.sweep, *given, *(flag for flag, wanted in flags.items() if wanted)])
+
+    def _load(self) -> Sweep:
+        """Return the sweep, checked against the options about its devices and profiler."""
+        overrides = [*self.overrides, "profiler=nsys"] if self.nsys else self.overrides
+        sweep = load_sweep(self.sweep, parse_overrides(overrides))
+        if self.device:
+            device_memory(self.device)  # reports a wrong name
+            if words := which_device(self.device):
+                say(words, error=True)
+            if not any(trial.config.device_type == "cuda" for trial in sweep.trials):
+                raise RequestError(
+                    f"--for {self.device}: no trial of {self.sweep} runs on a GPU; add --set device=cuda to run all of "
+                    "them on one"
+                )
+        if self.nsys:
+            from lmsweep.trials.profiling.nsys import check_nsys
+
+            check_nsys(sweep.trials, here=self.address is None)
+        return sweep
+
+    def _start_ray_early(self, store: Store, budget: str | None) -> None:
+        """Start Ray while this machine is examined, if trials will certainly run: a new store, and enough time."""
+        enough = budget is None or seconds_of(budget) > START_SECONDS
+        if self.will_run and enough and not store.exists():
+            start_early(self.address)
+
+
+def _say_many(count: int) -> None:
+    if count >= MANY:
+        say(
+            f"predicting the memory of {count} configurations (cached for next time); --no-predict skips it", error=True
+        )

@@ -1,0 +1,103 @@
+"""Estimates what a whole plan will take: seconds, and dollars if the price of a device is given."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from lmsweep.orchestrator.cluster.nodes import Node
+from lmsweep.orchestrator.cluster.placement import Placement
+from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
+from lmsweep.orchestrator.planning.time_estimate import Estimate, Estimates
+from lmsweep.orchestrator.planning.time_model import graph_seconds
+from lmsweep.trials.analytic.prices import Price, hourly_dollars
+
+START_SECONDS = 13.0
+"""Planning, starting and stopping Ray, and importing PyTorch, with its bytecode cached, in the first worker."""
+FIRST_COMPILED_SECONDS = 2.6
+"""Extra time of the first of the compiled trials that share a process."""
+
+
+class Range(NamedTuple):
+    """A range of seconds, or of factors of an estimate."""
+
+    low: float
+    high: float
+
+
+MEASURED_RANGE = Range(0.8, 1.3)
+"""Actual over estimated time of a run if every estimate rests on results of its device: the range of the runs in
+docs/performance.md, one on a slow host among them."""
+MODELLED_RANGE = Range(0.8, 2.0)
+"""The same if some estimates rest on the time model alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanEstimate:
+    """What a plan will take. A value that is None is unknown, and `reason` says why."""
+
+    trials: dict[int, Estimate]
+    """Index of a trial that will run -> its estimate."""
+    seconds: float | None
+    """From the start of the command to its end."""
+    between: Range | None
+    """The range in which the seconds will probably be."""
+    compiling: float
+    """Seconds that the first compiled trial waits until graphs are compiled ahead."""
+    dollars: float | None
+    """Cost of the devices with a price; None without a reason if no price was given."""
+    unpriced: tuple[str, ...]
+    """Names of the devices in use that have no price, if others have one."""
+    reason: str | None
+
+
+def estimate_plan(
+    plan: Plan, estimates: Estimates, nodes: Sequence[Node], prices: Sequence[Price] = ()
+) -> PlanEstimate:
+    """Estimate the seconds and dollars of running the plan on these nodes.
+
+    Raises RequestError if a price names a device that no trial runs on, or two prices name the same one.
+    """
+    to_run = plan.to_run
+    devices = {planned.index: _device(planned) for planned in to_run}
+    hourly = hourly_dollars(prices, devices.values()) if to_run else {}
+    trials = {planned.index: estimates.of(planned) for planned in to_run}
+    reason = next((estimate.reason for estimate in trials.values() if estimate.reason), None)
+    total: dict[Placement, float] = defaultdict(float)
+    longest: dict[Placement, float] = defaultdict(float)
+    dollars = 0.0
+    graphs: dict[tuple[str, str], float] = {}
+    for planned in to_run:
+        config, estimate, placement = planned.trial.config, trials[planned.index], planned.required_placement
+        total[placement] += estimate.seconds
+        longest[placement] = max(longest[placement], estimate.seconds)
+        if config.compiles and estimate.is_new:
+            graphs[planned.trial_id, config.mode] = graph_seconds(config)
+        dollars += hourly.get(devices[planned.index], 0.0) * estimate.seconds * config.world_size
+    cores = max((node.gpu_share_of_cpus or node.cpus for node in nodes), default=1)
+    compiling = max(max(graphs.values(), default=0.0), math.fsum(graphs.values()) / cores)
+    if any(planned.trial.config.compiles for planned in to_run):
+        compiling += FIRST_COMPILED_SECONDS
+    start = START_SECONDS + compiling if to_run else 0.0
+    running = max((max(longest[one], seconds / one.slots) for one, seconds in total.items()), default=0.0)
+    # A machine also costs money while it starts and compiles.
+    paid = {one.required_placement: hourly.get(devices[one.index], 0.0) for one in to_run}
+    dollars += start * sum(price * placement.slots for placement, price in paid.items())
+    unpriced = dict.fromkeys(name for name, kind in devices.values() if (name, kind) not in hourly) if prices else ()
+    seconds = None if reason else start + running
+    modelled = any(estimate.is_modelled for estimate in trials.values())
+    factors = MODELLED_RANGE if modelled else MEASURED_RANGE
+    return PlanEstimate(
+        trials=trials,
+        seconds=seconds,
+        between=None if seconds is None else Range(seconds * factors.low, seconds * factors.high),
+        compiling=compiling,
+        dollars=dollars / 3600 if prices and not reason else None,
+        unpriced=tuple(unpriced),
+        reason=reason,
+    )
+
+
+def _device(planned: PlannedTrial) -> tuple[str, str | None]:
+    return planned.environment.device_name, planned.environment.accelerator_type

@@ -1,0 +1,107 @@
+"""What hands out trials: the order in which Tune learns of them, and which one a free actor runs next.
+
+Tune's own searchers and schedulers look through every trial there ever was for each that they start.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ray.tune.execution.tune_controller import TuneController
+from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.schedulers import FIFOScheduler
+from ray.tune.search import Searcher
+
+from lmsweep.orchestrator.cluster import ray_private
+from lmsweep.orchestrator.cluster.live_nodes import LiveNodes
+from lmsweep.orchestrator.cluster.placement import Placement
+from lmsweep.orchestrator.planning.plan import PlannedTrial
+from lmsweep.orchestrator.running.admission import Gate
+from lmsweep.orchestrator.running.not_pickled import NotPickled
+
+
+class PlanSearcher(NotPickled, Searcher):
+    """Hands out the trials by their position, in order among those with the same placement.
+
+    The next placement is the one with the fewest running trials per slot, so trials that wait for one kind of node
+    leave no other node idle.
+    """
+
+    def __init__(self, trials: Sequence[PlannedTrial], *, gate: Gate) -> None:
+        super().__init__(metric="position", mode="max")  # Tune requires both; nothing is optimized
+        self._trials = trials
+        self._gate = gate
+        self._left: dict[Placement, deque[int]] = {}
+        for position, planned in enumerate(trials):
+            self._left.setdefault(planned.required_placement, deque()).append(position)
+        if not gate.is_timed:
+            self._start_last_trial_early()
+        self._running: Counter[Placement] = Counter()
+        self._placements: dict[str, Placement] = {}
+        """Tune's trial_id -> the placement of a trial that has been handed out."""
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        """Return the configuration of the next trial that the gate admits, or FINISHED where there is none."""
+        while waiting := [placement for placement, left in self._left.items() if left]:
+            placement = min(waiting, key=lambda one: self._running[one] / one.slots)
+            position = self._left[placement].popleft()
+            if self._gate.admits(self._trials[position]):
+                break
+        else:
+            return Searcher.FINISHED  # type: ignore[return-value] # a str, which Tune's annotation omits
+        self._running[placement] += 1
+        self._placements[trial_id] = placement
+        bundles = [dict(placement.bundle) for _ in range(placement.nodes)]
+        return {"position": position, "bundles": bundles, "node_ids": list(placement.node_ids)}
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        self._running[self._placements.pop(trial_id)] -= 1
+
+    def save(self, checkpoint_path: str) -> None:
+        """Save nothing: a run resumes from the store."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Restore nothing."""
+
+    def _start_last_trial_early(self) -> None:
+        """Move the last trial of each placement to just after those that fill the slots.
+
+        While all slots are taken, Tune requests one more actor, for the next trial. That trial then waits for its own
+        actor until all others have ended, so it should be the one that comes last anyway. A run with a time budget
+        keeps the order: its last trial is long, and would be admitted before the run knows its own speed.
+        """
+        for placement, left in self._left.items():
+            left.insert(placement.slots, left.pop())
+
+
+class PlanScheduler(NotPickled, FIFOScheduler):
+    """Gives a free actor to the first trial in order that can use it, and ends trials that no live node can hold.
+
+    Tune itself would pick any waiting trial, and could leave the longest for the end.
+    """
+
+    def __init__(
+        self, trials: Sequence[PlannedTrial], *, gate: Gate, on_lost: Callable[[PlannedTrial, str], None]
+    ) -> None:
+        """`on_lost` receives a trial that can no longer run, and the reason."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._trials = trials
+        self._gate = gate
+        self._on_lost = on_lost
+        self._live_nodes = LiveNodes()
+
+    def choose_trial_to_run(self, tune_controller: TuneController) -> TuneTrial | None:
+        waiting = [trial for trial in tune_controller.get_live_trials() if trial.status == TuneTrial.PENDING]
+        for trial in list(waiting):
+            planned = self._trials[trial.config["position"]]
+            held = self._live_nodes.can_hold(planned.required_placement)
+            if not held:
+                self._on_lost(planned, "every node that could hold it has died")
+            if self._gate.closed or not held:
+                tune_controller.stop_trial(trial)
+                waiting.remove(trial)
+        free = ray_private.FreeActors(tune_controller)
+        if not free:
+            return None
+        fits = [trial for trial in waiting if free.has_one_for(trial)]
+        return min(fits, key=lambda trial: trial.config["position"], default=None)

@@ -1,0 +1,183 @@
+"""The wheel: what it installs, and that it works beside a user's own files of any name."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from lmsweep.trials import __version__
+from tests.support.command import ROOT
+
+SOURCE = ("lmsweep", "trials", "orchestrator", "analysis", "pyproject.toml", "README.md", "LICENSE")
+PACKAGES = ("trials", "orchestrator", "analysis")
+STORE = ROOT / "tests" / "support" / "stores" / "cpu"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the checkout, as a build leaves folders behind."""
+    folder = tmp_path_factory.mktemp("source")
+    for name in SOURCE:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path) -> Path:
+    """The wheel that pip builds from the checkout."""
+    return build_wheel(source, source / "from-checkout")
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with the wheel and the libraries of this one, but no checkout."""
+    folder = tmp_path_factory.mktemp("clean")
+    venv.create(folder, symlinks=True)
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    assert not list(packages.iterdir())
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    # Python follows no .pth file in a folder that a .pth file names: this environment's editable lmsweep stays out.
+    libraries = [path for path in sys.path if path.endswith("-packages")]
+    (packages / "libraries.pth").write_text("\n".join(libraries) + "\n")
+    return folder / "bin" / "python"
+
+
+@pytest.fixture
+def research(tmp_path: Path) -> Path:
+    """A folder with the user's own modules, which have the names of our folders."""
+    for name in ("analysis/__init__.py", "trials.py", "orchestrator/__init__.py"):
+        path = tmp_path / "research" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"raise ImportError('this is the {name} of the user')\n")
+    return tmp_path / "research"
+
+
+def build_wheel(source: Path, folder: Path) -> Path:
+    words = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder, source]
+    subprocess.run([sys.executable, "-m", "pip", *words], check=True, cwd=folder.parent, timeout=120)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def names_in(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def run_there(folder: Path, python: Path, *words: str | Path) -> str:
+    """What Python prints in this folder; it must exit with 0 and import none of the user's modules."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [python, *map(str, words)],
+        cwd=folder,
+        env=environment | {"COLUMNS": "200", "HOME": str(folder.parent)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0 and "of the user" not in done.stderr, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_wheel_adds_one_top_level_name(wheel: Path) -> None:
+    tops = {name.partition("/")[0] for name in names_in(wheel)}
+    assert tops == {"lmsweep", f"lmsweep-{__version__}.dist-info"}
+    assert zipfile.ZipFile(wheel).read(f"lmsweep-{__version__}.dist-info/top_level.txt").split() == [b"lmsweep"]
+
+
+def test_a_wheel_holds_every_module_and_every_file_that_the_code_reads(wheel: Path) -> None:
+    there = {name for name in names_in(wheel) if name.startswith("lmsweep/")}
+    modules = {f"lmsweep/{path.relative_to(ROOT)}" for name in PACKAGES for path in (ROOT / name).rglob("*.py")}
+    assert {name for name in there if name.endswith(".py")} == {*modules, "lmsweep/__init__.py", "lmsweep/__main__.py"}
+
+    reference, assets = ROOT / "analysis" / "reference", ROOT / "analysis" / "report"
+    data = {
+        *(ROOT / "orchestrator" / "sweeps").glob("*.yaml"),
+        *reference.rglob("*.parquet"),
+        reference / "SOURCES.md",
+        *(path for path in assets.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")),
+    }
+    expected = {f"lmsweep/{path.relative_to(ROOT)}" for path in data} | {"lmsweep/py.typed"}
+    assert {name for name in there if not name.endswith(".py")} == expected
+
+
+def test_git_ignores_no_file_of_the_code() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no checkout")
+    words = ["git", "ls-files", "--others", "--ignored", "--exclude-standard", *PACKAGES, "lmsweep"]
+    ignored = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [name for name in ignored if "__pycache__" not in name] == []
+
+
+def test_the_command_and_load_work_in_a_folder_with_modules_of_our_names(python: Path, research: Path) -> None:
+    assert run_there(research, python, "-P", "-m", "lmsweep", "--version").strip() == f"lmsweep {__version__}"
+    assert "8 trials" in run_there(research, python, "-m", "lmsweep", "plan", "quick", "--no-predict")
+    script = (
+        "import sys, lmsweep\n"
+        f"assert len(lmsweep.load({str(STORE)!r})) > 100\n"
+        "from lmsweep import trials, analysis, orchestrator\n"
+        "ours = [module for name, module in sys.modules.items() if name.partition('.')[0] == 'lmsweep']\n"
+        f"assert all(module.__file__.startswith({str(python.parents[1])!r}) for module in ours)\n"
+        "assert not {'trials', 'orchestrator', 'analysis'} & sys.modules.keys()\n"
+    )
+    run_there(research, python, "-P", "-c", script)
+
+
+def test_a_notebook_in_such_a_folder_loads_results(python: Path, research: Path) -> None:
+    """A kernel has the folder of the notebook first on its search path."""
+    (research / "kernel.py").write_text(
+        "import sys; sys.path[0] = ''\n"
+        "import lmsweep\n"
+        "from lmsweep.analysis import load, pivot, render\n"
+        f"print(len(load({str(STORE)!r})), len(lmsweep.load({str(STORE)!r})))\n"
+    )
+    one, other = run_there(research, python, "kernel.py").split()
+    assert one == other and int(one) > 100
+
+
+@pytest.mark.slow
+def test_a_trial_and_a_run_measure_in_such_a_folder(python: Path, research: Path) -> None:
+    settings = ("model=tiny", "vocab_size=100", "context_length=16", "mode=forward", "measure_steps=3")
+    assert "timing" in run_there(research, python, "-m", "lmsweep", "trial", *settings)
+    (research / "sweep.yaml").write_text(
+        "name: sweep\n"
+        "grids: [{workloads: [timing], axes: {context_length: [16]}, fixed: "
+        "{model: tiny, vocab_size: 100, batch_size: 1, warmup_steps: 1, measure_steps: 3}}]\n"
+    )
+    assert "1 to run" in run_there(research, python, "-m", "lmsweep", "run", "sweep.yaml")
+    assert "1 trial, 0 to run" in run_there(research, python, "-m", "lmsweep", "plan", "sweep.yaml")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted((ROOT / "analysis" / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_our_notebooks_run_in_such_a_folder(python: Path, research: Path, path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    cells = [cell for cell in json.loads(path.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
+    start = "import sys; sys.path[0] = ''\nimport matplotlib; matplotlib.use('agg')\n"
+    (research / "kernel.py").write_text(start + "\n".join("".join(cell["source"]) for cell in cells))
+    run_there(research, python, "kernel.py")
+
+
+@pytest.mark.slow
+def test_an_sdist_holds_files_instead_of_links_and_makes_the_same_wheel(wheel: Path, source: Path) -> None:
+    script = "from setuptools import build_meta; build_meta.build_sdist('sdist')"
+    subprocess.run([sys.executable, "-c", script], cwd=source, check=True, capture_output=True, timeout=120)
+    (path,) = (source / "sdist").glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        members = archive.getmembers()
+        assert all(member.isfile() or member.isdir() for member in members)
+        archive.extractall(source / "unpacked", filter="data")
+    (unpacked,) = (source / "unpacked").iterdir()
+    assert names_in(build_wheel(unpacked, source / "from-sdist")) == names_in(wheel)

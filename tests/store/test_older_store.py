@@ -1,0 +1,83 @@
+"""A store that an earlier version wrote: everything reads it, and nothing in it is measured again.
+
+tests/support/stores/cpu lacks columns that were added since. Its identifiers were computed by the code of its time.
+"""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import lmsweep
+from lmsweep.orchestrator.cluster.nodes import Node
+from lmsweep.orchestrator.planning.plan import make_plan
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.results.arrow_schema import schema_of
+from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS, Fingerprint, environment_id
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.spec.config import AUTO_FIELDS, TrialConfig
+from lmsweep.trials.spec.identity import measurement_id, trial_id
+from lmsweep.trials.store.store import TABLES, Store
+from tests.support.command import ROOT, lmsweep_here
+
+OLD = ROOT / "tests" / "support" / "stores" / "cpu"
+SWEEP = ROOT / "tests" / "support" / "stores" / "cpu.yaml"
+
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def stored() -> list[Row]:
+    return pq.read_table(OLD / "measurements").to_pylist()
+
+
+def config_of(row: Row) -> TrialConfig:
+    """The configuration of a stored row; a field without a column has its default."""
+    names = [field.name for field in fields(TrialConfig) if field.name in row]
+    given = {name: row[name] for name in names if row[name] is not None}
+    return TrialConfig(**given | {name: given.get(name, "auto") for name in AUTO_FIELDS})
+
+
+def fingerprint_of(row: Row) -> Fingerprint:
+    """The environment of a stored row."""
+    return Fingerprint(**{name: row[name] for name in ENVIRONMENT_FIELDS})
+
+
+def test_the_store_is_older_than_the_schema(stored: list[Row]) -> None:
+    assert set(schema_of(Record).names) > set(stored[0])
+    assert all((OLD / table).is_dir() for table in TABLES)
+
+
+def test_the_identifiers_of_its_rows_are_those_of_today(stored: list[Row]) -> None:
+    rows = {(row["measurement_id"], row["environment_id"]): row for row in stored}
+    assert len(rows) > 40
+    for row in rows.values():
+        config = config_of(row)
+        assert trial_id(config) == row["trial_id"]
+        assert measurement_id(config, row["workload"]) == row["measurement_id"]
+        assert environment_id(fingerprint_of(row)) == row["environment_id"]
+
+
+def test_a_plan_on_the_machine_that_wrote_it_has_nothing_to_run_again(stored: list[Row]) -> None:
+    there = fingerprint_of(next(row for row in stored if row["status"] == "ok"))
+    node = Node(cpus=2, gpus=0, accelerator_type=None, environments={"cpu": there})
+    plan = make_plan(load_sweep(str(SWEEP)), [node], Store(str(OLD)))
+    left = [one.trial.config.model for one in plan.trials if one.action != "stored"]
+    assert len(plan.trials) > 25 and left == ["2.7b"], "that one timed out, which is no result"
+
+
+def test_table_compare_status_and_report_read_it(tmp_path: Path) -> None:
+    assert "median and 95 % interval" in lmsweep_here("table", OLD)
+    compared = lmsweep_here("compare", OLD, "--baseline", "precision=fp32", "--contrast", "precision=bf16")
+    assert "ratio" in compared
+    assert "timeout" in lmsweep_here("status", OLD)
+    lmsweep_here("report", OLD, "-o", tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size > 1_000_000
+    assert len(lmsweep.load(str(OLD))) > 1000
+
+
+@pytest.mark.parametrize("preset", ["kernels", "operators", "allocations", "dtypes", "memory-parts"])
+def test_its_detail_tables_are_read(preset: str) -> None:
+    assert len(lmsweep_here("table", OLD, "--preset", preset).splitlines()) > 4

@@ -1,0 +1,99 @@
+"""A workload that another package adds: the one that CONTRIBUTING.md shows, run by the real command."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.support.command import PYTHONPATH, ROOT, lmsweep, lmsweep_here
+
+GROUP = "lmsweep.workloads"
+RECORD = "from lmsweep.trials.spec.workloads import Workload\nrecord = Workload({})\n"
+
+
+def shown() -> str:
+    """The module that CONTRIBUTING.md shows."""
+    page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    (module,) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    return str(module)
+
+
+def install(folder: Path, module: str, name: str = "row_copy", names: str = "record") -> str:
+    """Puts the module into the folder as a package manager would; the PYTHONPATH under which it is installed."""
+    metadata = folder / f"{name}-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (folder / f"{name}.py").write_text(module)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = {name}:{names}\n")
+    return f"{folder}:{PYTHONPATH}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a sweep of the workload, its store after one run, and `site`, where the package was installed."""
+    folder = tmp_path_factory.mktemp("outside")
+    (folder / "sweep.yaml").write_text(
+        "name: copies\n"
+        "grids:\n"
+        "  - workloads: [row_copy, noop]\n"
+        "    axes: {d_model: [64, 256]}\n"
+        "    fixed: {warmup_steps: 2, measure_steps: 5}\n"
+    )
+    path = install(folder / "site", shown())
+    done = lmsweep("run", folder / "sweep.yaml", "--store", folder / "store", PYTHONPATH=path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_a_workload_of_another_package_is_run_and_shown(folder: Path) -> None:
+    stored = pd.read_parquet(folder / "store" / "measurements")
+    copies = stored[(stored["workload"] == "row_copy") & (stored["phase"] == "copy")]
+    assert sorted(copies["d_model"]) == [64, 256] and {*copies["status"]} == {"ok"}
+    assert {len(samples) for samples in copies["samples"]} == {5}
+
+    path = f"{folder / 'site'}:{PYTHONPATH}"
+    plan = lmsweep("plan", folder / "sweep.yaml", "--store", folder / "store", PYTHONPATH=path)
+    assert "2 trials, 0 to run" in plan.stdout
+    table = lmsweep("table", folder / "store", "--rows", "d_model", "--value", "copy.time", PYTHONPATH=path)
+    assert re.search(r"^256 ", table.stdout, flags=re.MULTILINE), table.stdout + table.stderr
+    page = folder / "report.html"
+    assert lmsweep("report", folder / "store", "-o", page, PYTHONPATH=path).returncode == 0
+    assert "row_copy" in page.read_text("utf-8")
+
+
+def test_its_rows_are_read_where_it_is_not_installed(folder: Path) -> None:
+    table = lmsweep_here("table", folder / "store", "--rows", "d_model", "--value", "copy.time")
+    assert re.search(r"^256 ", table, flags=re.MULTILINE)
+    assert "copies" in lmsweep_here("status", folder / "store")
+    page = folder / "elsewhere.html"
+    lmsweep_here("report", folder / "store", "-o", page)
+    assert "row_copy" in page.read_text("utf-8")
+    assert "8 trials, 8 to run" in lmsweep_here("plan", "quick", "--no-predict", "--store", folder / "store")
+    refused = lmsweep("plan", folder / "sweep.yaml", "--store", folder / "store")
+    assert refused.returncode == 2 and "'row_copy' is not a workload" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "names", "reason"),
+    [
+        ("import nothing_there\n", "record", "ModuleNotFoundError: No module named 'nothing_there'"),
+        ("record = (\n", "record", "SyntaxError: '(' was never closed"),
+        ("", "record", "AttributeError: module 'broken' has no attribute 'record'"),
+        ("def measure(bench): ...\n", "measure", "a function; it must be a Workload"),
+        (RECORD.format("name='timing', module='broken'"), "record", "adds a workload timing, but there is one already"),
+        (RECORD.format("name='My-Copy', module='broken'"), "record", "'My-Copy' is not a workload name"),
+        (RECORD.format("name='mine', module='broken', protocol=('steps',)"), "record", "the workload mine reads steps"),
+        (RECORD.format("name='mine', modul='broken'"), "record", "unexpected keyword argument 'modul'"),
+    ],
+    ids=["import", "syntax", "nothing", "function", "taken", "name", "protocol", "argument"],
+)
+def test_a_record_that_cannot_be_used_is_one_sentence_that_names_its_package(
+    tmp_path: Path, module: str, names: str, reason: str
+) -> None:
+    path = install(tmp_path / "site", module, "broken", names)
+    done = lmsweep("plan", "quick", "--no-predict", "--store", tmp_path, PYTHONPATH=path)
+    assert done.returncode == 2 and done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"lmsweep: the workload broken:{names} of the package broken ") and reason in line
+    assert "RequestError" not in line

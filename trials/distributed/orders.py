@@ -1,0 +1,100 @@
+"""The orders that rank 0 can give to the data-parallel steps of all ranks (see `coordinator`)."""
+
+from dataclasses import dataclass
+
+from lmsweep.trials.distributed.comm_trace import Communication
+from lmsweep.trials.distributed.data_parallel_step import DataParallelStep, RankMemory, WeightsDigest
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.timing.clock import Iteration
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeAllReduce:
+    """Time an isolated all-reduce of all gradients; answer: seconds."""
+
+    def carry_out(self, member: DataParallelStep) -> float:
+        return member.time_all_reduce()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """Build the model, the batch and the synchronizer."""
+
+    def carry_out(self, member: DataParallelStep) -> None:
+        member.build()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckGradients:
+    """Compare synchronized gradients with those of a single process; answer: largest relative error."""
+
+    def carry_out(self, member: DataParallelStep) -> float:
+        return member.gradient_error()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeStep:
+    """Time one training step; answer: its phases in seconds."""
+
+    synchronized: bool
+    """Whether gradients are synchronized; if not, each rank trains on its own."""
+
+    def carry_out(self, member: DataParallelStep) -> Iteration:
+        return member.step(self.synchronized)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DigestWeights:
+    """Answer: a digest of the weights, equal in all ranks if their weights are."""
+
+    def carry_out(self, member: DataParallelStep) -> WeightsDigest:
+        return member.weights_digest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartWatch:
+    """Start sampling the telemetry of each rank's GPU."""
+
+    def carry_out(self, member: DataParallelStep) -> None:
+        member.watch()
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndWatch:
+    """Stop sampling telemetry; answer: the flags that it raises for the interval that was measured.
+
+    The interval is given relative to now: hosts have different clocks, and a message takes less time than there is
+    between two samples.
+    """
+
+    since_ago: float
+    """Seconds from the start of the interval to now."""
+    until_ago: float
+    """Seconds from the end of the interval to now."""
+
+    def carry_out(self, member: DataParallelStep) -> tuple[Flag, ...]:
+        return member.doubts(self.since_ago, self.until_ago)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResetPeakMemory:
+    """Reset the peak of allocated memory."""
+
+    def carry_out(self, member: DataParallelStep) -> None:
+        member.reset_peak_memory()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadMemory:
+    """Answer: peak memory since `ResetPeakMemory`, and the optimizer's state."""
+
+    def carry_out(self, member: DataParallelStep) -> RankMemory:
+        return member.memory()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceStep:
+    """Trace one synchronized step; answer: what it communicates."""
+
+    def carry_out(self, member: DataParallelStep) -> Communication:
+        return member.trace()

@@ -1,0 +1,33 @@
+"""AdamW with its state sharded over the ranks (ZeRO stage 1)."""
+
+import torch
+from torch.distributed.optim import ZeroRedundancyOptimizer
+
+from lmsweep.trials.model.training_step import LEARNING_RATE
+from lmsweep.trials.model.transformer import Transformer
+from lmsweep.trials.spec.config import TrialConfig
+
+
+def sharded_optimizer(model: Transformer, config: TrialConfig) -> ZeroRedundancyOptimizer:
+    """AdamW of which each rank updates its share of the weights and broadcasts them as one tensor."""
+    return ZeroRedundancyOptimizer(
+        model.parameters(),
+        optimizer_class=torch.optim.AdamW,
+        parameters_as_bucket_view=True,
+        lr=LEARNING_RATE,
+        fused=config.optimizer == "adamw_fused",
+        foreach=config.optimizer == "adamw_foreach",
+    )
+
+
+def own_optimizer(optimizer: torch.optim.Optimizer | None) -> torch.optim.Optimizer | None:
+    """The optimizer that updates only this rank's share, without broadcasting; of an unsharded one, itself."""
+    return optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
+
+
+def state_bytes(optimizer: torch.optim.Optimizer | None) -> int:
+    """Bytes of the optimizer's state in this process; 0 without an optimizer or before its first step."""
+    mine = own_optimizer(optimizer)
+    if mine is None:
+        return 0
+    return sum(value.nbytes for state in mine.state.values() for value in state.values() if torch.is_tensor(value))

@@ -1,0 +1,123 @@
+"""Memory usage over one iteration: the breakdown of its peak, its timeline, and its largest allocations."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lmsweep.trials.memory.ledger import CATEGORIES, Ledger, Piece
+from lmsweep.trials.results.measurement import Allocation, Timeline
+
+MOST_POINTS = 300
+"""Points of one iteration's timeline."""
+
+MOST_ALLOCATIONS = 60
+"""Rows of the table of the largest allocations."""
+
+Bytes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """Bytes held for each category at the start of an iteration and after each of its events."""
+
+    ledger: Ledger
+    """The ledger of the iteration."""
+    phases: list[str]
+    """The phase of the start and of each event."""
+    levels: Bytes
+    """(events + 1, categories), bytes."""
+
+    @classmethod
+    def of(cls, ledger: Ledger) -> "Usage":
+        """The usage recorded in a ledger whose pieces have all been labelled."""
+        steps = np.zeros((len(ledger.events) + 1, len(CATEGORIES)), dtype=np.int64)
+        for piece in ledger.at_begin:
+            steps[0, CATEGORIES.index(piece.category)] += piece.bytes
+        for row, event in enumerate(ledger.events, start=1):
+            steps[row, CATEGORIES.index(event.piece.category)] += event.bytes
+        phases = [event.phase for event in ledger.events]
+        return cls(ledger=ledger, phases=["forward", *phases], levels=steps.cumsum(axis=0))
+
+    @property
+    def totals(self) -> Bytes:
+        """(events + 1,), bytes of all categories."""
+        totals: Bytes = self.levels.sum(axis=1)
+        return totals
+
+    def at_peak(self) -> dict[str, int]:
+        """Category -> bytes at the peak of the total."""
+        return self._held_after(self._peak_row)
+
+    def before_backward(self) -> dict[str, int]:
+        """Category -> bytes at the end of forward."""
+        return self._held_after(max(row for row, phase in enumerate(self.phases) if phase == "forward"))
+
+    def _held_after(self, row: int) -> dict[str, int]:
+        return {name: int(held) for name, held in zip(CATEGORIES, self.levels[row], strict=True)}
+
+    @property
+    def _peak_row(self) -> int:
+        return int(self.totals.argmax())
+
+    def timeline(self) -> Iterator[Timeline]:
+        """One row for each phase and category, with at most MOST_POINTS points in all and two more in each phase.
+
+        Events are thinned out by keeping the highest point of each interval, so that no peak is lost.
+        """
+        totals = self.totals
+        rows = range(len(totals))
+        kept = {int(part[totals[part].argmax()]) for part in np.array_split(rows, MOST_POINTS) if len(part)}
+        for phase in dict.fromkeys(self.phases):
+            inside = [row for row in rows if self.phases[row] == phase]
+            points = [row for row in inside if row in kept or row in (inside[0], inside[-1])]
+            for column, category in enumerate(CATEGORIES):
+                levels = tuple(int(level) for level in self.levels[points, column])
+                yield Timeline(phase=phase, category=category, positions=tuple(points), bytes=levels)
+
+    def largest(self) -> list[Allocation]:
+        """The largest pieces of the iteration, with equal ones counted together."""
+        made = [event.piece for event in self.ledger.events if event.bytes > 0]
+        count = Counter(map(_kind, [*self.ledger.at_begin, *made]))
+        at_peak = Counter(map(_kind, self._held_at_peak()))
+        order = sorted(count, key=lambda kind: (-kind.bytes, -at_peak[kind], -count[kind]))[:MOST_ALLOCATIONS]
+        return [
+            Allocation(rank=rank, count=count[kind], at_peak=at_peak[kind], **kind._asdict())
+            for rank, kind in enumerate(order, start=1)
+        ]
+
+    def _held_at_peak(self) -> Sequence[Piece]:
+        held = dict.fromkeys(self.ledger.at_begin)
+        for event in self.ledger.events[: self._peak_row]:
+            if event.bytes > 0:
+                held[event.piece] = None
+            else:
+                held.pop(event.piece, None)
+        return list(held)
+
+
+class _Kind(NamedTuple):
+    """What pieces that are counted together have in common."""
+
+    bytes: int
+    category: str
+    phase: str
+    line: str | None
+    function: str | None
+    operator: str | None
+    reason: str | None
+
+
+def _kind(piece: Piece) -> _Kind:
+    return _Kind(
+        bytes=piece.bytes,
+        category=piece.category,
+        phase=piece.phase,
+        line=piece.line,
+        function=piece.function,
+        operator=piece.operator,
+        reason=piece.reason,
+    )
