@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from lmsweep.trials import __version__
 
 if TYPE_CHECKING:
-    from lmsweep.analysis import Table, default_layout, load, pivot, render
+    from lmsweep.analysis import Layout, Table, default_layout, load, pivot, render
 
-__all__ = ["Table", "__version__", "default_layout", "load", "pivot", "render"]
+__all__ = ["Layout", "Table", "__version__", "default_layout", "load", "pivot", "render"]
 
 
 def __getattr__(name: str) -> Any:

@@ -294,7 +294,7 @@ def test_no_folder_for_temporary_files_is_one_sentence(tmp_path):
     words = [COMMAND[0], "-c", script, "plan", "quick"]
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "set TMPDIR to one that can" in done.stderr, done.stderr
+    assert done.returncode == 2 and "set TMPDIR to one that is" in done.stderr, done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

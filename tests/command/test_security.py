@@ -183,9 +183,9 @@ def test_an_artifact_stays_among_the_artifacts(tmp_path, path):
     (tmp_path / "outside").write_text("secret")
     store = Store(str(tmp_path / "store"))
     store.check_writable()
-    with pytest.raises(RequestError, match="no path of an artifact"):
+    with pytest.raises(RequestError, match="not the path of an artifact"):
         store.add_artifact(path, b"content")
-    with pytest.raises(RequestError, match="no path of an artifact"):
+    with pytest.raises(RequestError, match="not the path of an artifact"):
         store.read_artifact(path)
 
 
@@ -197,9 +197,9 @@ def test_a_link_among_the_artifacts_leads_nowhere(tmp_path):
     (tmp_path / "store" / "artifacts" / "a" / "link").symlink_to(tmp_path / "outside")
     (tmp_path / "store" / "artifacts" / "b").symlink_to(tmp_path)
     for path in ("artifacts/a/link", "artifacts/b/outside"):
-        with pytest.raises(RequestError, match="no path of an artifact"):
+        with pytest.raises(RequestError, match="not the path of an artifact"):
             store.read_artifact(path)
-    with pytest.raises(RequestError, match="no path of an artifact"):
+    with pytest.raises(RequestError, match="not the path of an artifact"):
         store.add_artifact("artifacts/b/new", b"content")
 
 

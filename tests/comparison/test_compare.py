@@ -309,7 +309,7 @@ def test_the_gate_exits_with_1_where_something_no_longer_runs(lmsweep: Command, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "--baseline key=value --contrast key=value, or a second store"),
+        ([], "--baseline FIELD=VALUE and --contrast FIELD=VALUE, or a second store"),
         (
             ["--baseline", "compile=none", "--contrast", "compile=model"],
             "--contrast compile=model: the store has no such",
@@ -319,11 +319,14 @@ def test_the_gate_exits_with_1_where_something_no_longer_runs(lmsweep: Command, 
             "--baseline compil: no such column; did you mean compile?",
         ),
         (["--baseline", "compile"], "--baseline compile: write field=value"),
-        (["--where", "batch_size=4", "--where", "batch_size=8"], "given twice; write batch_size=4,8 for either"),
+        (
+            ["--where", "batch_size=4", "--where", "batch_size=8"],
+            "given twice; to select either value, write batch_size=4,8",
+        ),
         (["--fail-on", "slow"], "no such verdict; there are: slower"),
         (["--min-effect", "two", "--baseline", "batch_size=4", "--contrast", "batch_size=8"], "--min-effect two"),
-        (["--with", "published", "--fail-on", "slower"], "judges nothing"),
-        (["--with", "published", "--min-effect", "5%"], "judges nothing"),
+        (["--with", "published", "--fail-on", "slower"], "without verdicts"),
+        (["--with", "published", "--min-effect", "5%"], "without verdicts"),
         (
             ["--min-effect", "200%", "--baseline", "batch_size=4", "--contrast", "batch_size=8"],
             "--min-effect 200%: give",

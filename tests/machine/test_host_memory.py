@@ -62,7 +62,7 @@ def test_a_plan_gives_a_trial_on_a_cpu_what_the_guard_will_let_it_hold(monkeypat
     here = this_machine().environments["cpu"]
     room = budget(TrialConfig(d_model=16, device="cpu"), here)
     assert room and room.bytes == memory_for_a_trial(psutil.virtual_memory().total) - HOST_RESERVE == 1_450_000_000
-    assert room.words == "1.35 GiB of this host (2.28 GiB for a trial less 0.931 GiB for Python and the system)"
+    assert room.words == "1.35 GiB of this host (2.28 GiB for a trial minus 0.931 GiB for Python and the system)"
 
 
 def test_what_the_guard_would_end_is_predicted_not_to_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

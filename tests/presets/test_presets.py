@@ -236,6 +236,6 @@ def test_the_command_names_its_presets_and_prints_one(tmp_path: Path) -> None:
     refused = lmsweep("table", END_TO_END, "--preset", "csot")
     assert refused.returncode == 2 and "did you mean cost? (one of: end-to-end" in refused.stderr
     unread = lmsweep("table", END_TO_END, "--price", "H200=3.5")
-    assert unread.returncode == 2 and "--price goes with --preset cost" in unread.stderr
+    assert unread.returncode == 2 and "--price is for --preset cost only" in unread.stderr
     lacking = lmsweep("table", END_TO_END, "--preset", "ddp")
     assert lacking.returncode == 2 and "no such results of the workload ddp" in lacking.stderr

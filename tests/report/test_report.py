@@ -377,7 +377,7 @@ def test_the_page_goes_to_standard_output_and_never_into_a_file_of_another_kind(
     assert "±".encode() in run.stdout and list(tmp_path.iterdir()) == []
     refused = lmsweep("report", store, "-o", tmp_path / "report.pdf")
     assert refused.returncode == 2 and "ends in .html, or - for standard output" in refused.stderr
-    assert "latex, typst and csv" in refused.stderr and list(tmp_path.iterdir()) == []
+    assert "lmsweep table --format" in refused.stderr and list(tmp_path.iterdir()) == []
 
 
 def test_a_store_in_which_everything_failed_still_has_a_page(browser: Browser, tmp_path: Path) -> None:
