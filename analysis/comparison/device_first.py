@@ -50,6 +50,7 @@ def judge_by_device(
     agree = np.where(known, judged["verdict"] == "same", limited)
     found = wall.assign(
         **{name: judged[name].where(known, wall[name]) for name in _BY_DEVICE},
+        **{name: judged[name].where(known, wall[name]) for name in ("processes",) if name in judged and name in wall},
         **{f"wall_ratio{end}": wall[f"ratio{end}"] for end in _ENDS},
         p=wall["p"].mask(known),
         verdict=verdict.mask(agree & differs, HOST_LIMITED),

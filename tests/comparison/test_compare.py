@@ -321,7 +321,7 @@ def test_the_gate_exits_with_1_where_something_no_longer_runs(lmsweep: Command, 
         (["--baseline", "compile"], "--baseline compile: write field=value"),
         (
             ["--where", "batch_size=4", "--where", "batch_size=8"],
-            "given twice; to select either value, write batch_size=4,8",
+            "to select either value, write batch_size=4,8",
         ),
         (["--fail-on", "slow"], "no such verdict; there are: slower"),
         (["--min-effect", "two", "--baseline", "batch_size=4", "--contrast", "batch_size=8"], "--min-effect two"),
