@@ -99,6 +99,7 @@ def test_doctor_and_planning_answer_in_a_folder_of_such_files(folder: Path):
     assert "predicted" not in run_there(folder, *words, path=PATHS[1]) and list(cache.rglob("predictions-*"))
 
 
+@pytest.mark.slow
 def test_a_run_measures_in_a_folder_of_such_files(folder: Path):
     put(folder, *NAMES)
     write_sweep(folder, context_length=[16], compile=["none", "block"])

@@ -538,6 +538,7 @@ def test_a_plan_for_another_gpu_shows_peaks_and_leaves_out_what_does_not_fit(tmp
     assert "Traceback" not in wrong.stderr
 
 
+@pytest.mark.slow
 def test_a_plan_leaves_out_what_would_fit_but_for_the_gaps_between_blocks(tmp_path: Path) -> None:
     how = {"model": "small", "precision": "bf16", "attention": "sdpa", "device": "cuda"}
     prediction = predict(named("small", precision="bf16", attention="sdpa", batch_size=16)).on("a device")
