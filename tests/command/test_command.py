@@ -26,6 +26,7 @@ from tests.support.command import (
     ROOT,
     interrupt,
     lmsweep,
+    lmsweep_here,
     start,
     trial_children,
     wait_for_child,
