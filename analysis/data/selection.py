@@ -5,6 +5,7 @@ import pandas as pd
 
 from lmsweep.analysis.data.columns import check_key, label
 from lmsweep.analysis.data.load import DERIVED_FROM, SPEED_UNITS
+from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.suggestions import choices
@@ -21,11 +22,19 @@ def select(frame: pd.DataFrame, where: dict[str, str], *, option: str = "--where
         codes, stored = pd.factorize(frame[name], use_na_sentinel=False)
         labels = [label(value) for value in stored]
         wanted = [text] if text in labels else text.split(",")
-        for word in wanted:
-            if word not in labels:
-                raise RequestError(f"{option} {name}={word}: the store has no such result{choices(word, labels)}")
-        chosen &= np.isin(codes, [labels.index(word) for word in wanted])
+        meant = [found for word in wanted for found in _meant(word, labels, option, name)]
+        chosen &= np.isin(codes, [labels.index(one) for one in meant])
     return frame[chosen]
+
+
+def _meant(word: str, labels: list[str], option: str, name: str) -> list[str]:
+    """The values that a word selects: itself, or of device names those that contain it as whole words."""
+    if word in labels:
+        return [word]
+    named = [one for one in labels if Price(device=word, dollars=0).is_of(one, None)] if name == "device_name" else []
+    if not named:
+        raise RequestError(f"{option} {name}={word}: the store has no such result{choices(word, labels)}")
+    return named
 
 
 def usual_values(frame: pd.DataFrame) -> list[str]:

@@ -40,6 +40,7 @@ for verb in (
     read.status,
     read.table,
     read.compare,
+    read.diff,
     read.report,
     measure.doctor,
 ):

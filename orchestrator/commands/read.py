@@ -1,4 +1,4 @@
-"""The verbs that read results: status, table, compare, report."""
+"""The verbs that read results: status, table, compare, diff, report."""
 
 import sys
 from pathlib import Path
@@ -144,6 +144,19 @@ def _share(text: str) -> float:
         return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         raise RequestError(f"--min-effect {text}: give a percentage such as 2%") from None
+
+
+def diff(
+    store: Annotated[str, typer.Argument(help="One store.")],
+    other: Annotated[str, typer.Argument(help="Another.")],
+    format: Annotated[str, typer.Option(help="text, markdown, latex, typst, csv or html.")] = "text",
+) -> None:
+    """Show in which hardware and software two stores differ."""
+    from lmsweep.analysis import load, render
+    from lmsweep.analysis.comparison.environment_diff import environment_diff
+
+    frames = [load(location, pooled=False) for location in (store, other)]
+    say(render(environment_diff(frames[0], frames[1], (store, other)), format))
 
 
 def report(

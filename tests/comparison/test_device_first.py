@@ -11,6 +11,8 @@ from lmsweep import analysis
 from lmsweep.analysis.comparison.compare import Comparison, compare, select_sides
 from lmsweep.analysis.tables.render import render
 from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.spec.config import RequestError
+from tests.support.command import lmsweep_here
 from tests.support.made_up_results import H200, Attempts, config, samples
 
 H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=85_017_493_504)
@@ -106,3 +108,22 @@ def test_a_host_that_is_busy_in_bursts_makes_no_device_faster_or_slower(attempts
     verdicts = of(attempts, "batch_size", 1, 2).frame["verdict"].value_counts()
     assert verdicts.get("faster", 0) + verdicts.get("slower", 0) <= 0.05 * cells
     assert verdicts["host-limited"] >= 0.3 * cells, "the wall times did differ"
+
+
+def test_a_device_may_be_named_by_a_word_of_its_name(attempts: Attempts) -> None:
+    for fingerprint in (H100, H200):
+        attempts.ok(gpu(), times(0.01, 0.02), fingerprint=fingerprint)
+    assert set(of(attempts, "device_name", "H100", "H200").frame["verdict"]) == {"same"}
+    with pytest.raises(RequestError, match="device_name=A100: the store has no such result"):
+        of(attempts, "device_name", "A100", "H200")
+
+
+def test_diff_shows_what_differs_between_two_machines_and_what_is_refused(tmp_path: Path) -> None:
+    newer = replace(H100, torch_version="2.12.0", host_cpu="another", host_load=3.0)
+    for name, fingerprint in (("one", H100), ("other", newer)):
+        Attempts(tmp_path / name).ok(gpu(), times(0.01, 0.02), fingerprint=fingerprint)
+    shown = lmsweep_here("diff", tmp_path / "one", tmp_path / "other")
+    lines = {line.split()[0]: line.split() for line in shown.splitlines() if line.strip()}
+    assert lines["torch_version"][1:] == [H100.torch_version, "2.12.0", "no"]
+    assert lines["host_cpu"][-1] == "yes" and "host_load" not in lines and "driver_version" not in lines
+    assert "2 fields differ" in shown

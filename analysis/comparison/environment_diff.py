@@ -1,0 +1,50 @@
+"""Shows the environments of two stores side by side: what differs between the machines that measured them."""
+
+from dataclasses import fields
+
+import pandas as pd
+
+from lmsweep.analysis.data.columns import label
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS, Fingerprint
+from lmsweep.trials.spec.config import RequestError
+
+MOST = 3
+"""Values of a field that are named for one store."""
+
+
+def environment_diff(one: pd.DataFrame, other: pd.DataFrame, names: tuple[str, str]) -> Listing:
+    """Return the fields of the fingerprint whose values differ between two frames of `lmsweep.load`.
+
+    Columns: `field`; one for each store, by its name, with the values it holds; `comparable`, no where results that
+    differ in the field are not compared unless `lmsweep compare --across` names it. Raises RequestError if a store is
+    empty.
+    """
+    for frame, name in ((one, names[0]), (other, names[1])):
+        if frame.empty:
+            raise RequestError(f"{name} holds no results")
+    headings = names if names[0] != names[1] else (f"{names[0]} (1)", f"{names[1]} (2)")
+    lines = []
+    told = [field.name for field in fields(Fingerprint) if field.name != "host_load"]  # it differs in every trial
+    for field in told:
+        left, right = (set(map(label, frame[field].unique())) for frame in (one, other))
+        if left != right:
+            comparable = "no" if field in ENVIRONMENT_FIELDS else "yes"
+            lines.append((field, _few(left), _few(right), comparable))
+    same = len(told) - len(lines)
+    frame = pd.DataFrame(lines, columns=["field", *headings, "comparable"])
+    return Listing(
+        title="Environments that differ",
+        frame=frame,
+        keys=["field"],
+        units={},
+        notes=[
+            f"{len(lines)} fields differ, {same} are the same. comparable: no means that `lmsweep compare` refuses to "
+            "pair such results unless `--across FIELD` accepts the difference."
+        ],
+    )
+
+
+def _few(values: set[str]) -> str:
+    shown = sorted(values)
+    return ", ".join(shown[:MOST]) + (f" and {len(shown) - MOST} more" if len(shown) > MOST else "")
