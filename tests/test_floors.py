@@ -90,6 +90,16 @@ def test_every_room_is_a_package_and_git_ignores_none_of_its_modules(package):
     assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout == ""
 
 
+def test_a_room_that_lists_its_files_lists_them_all():
+    for package in MAY_IMPORT:
+        for init in (ROOT / package).glob("*/__init__.py"):
+            listed = re.findall(
+                r"^(\w+\.py)  ", ast.get_docstring(ast.parse(init.read_text())) or "", flags=re.MULTILINE
+            )
+            there = {path.name for path in init.parent.glob("*.py")} - {"__init__.py"}
+            assert not listed or set(listed) == there, f"{init}: {set(listed) ^ there}"
+
+
 def test_the_folder_listings_are_short():
     assert len(rooms("trials")) <= 16
     assert not {path.name for path in (ROOT / "trials").glob("*.py")} - {"__init__.py"}

@@ -9,5 +9,6 @@ emulated_autocast.py   autocast for tensors on other devices, such as the meta d
 compiler.py            torch.compile, and the check that it compiled
 annotations.py         named ranges that profilers see
 training_step.py       model, optimizer and batch, and the phases of one iteration
+captured_step.py      the phases of a training step as CUDA graphs
 attention_step.py      attention alone, and the phases of one iteration
 """

@@ -7,7 +7,6 @@
     ddp.py           a data-parallel step on several ranks, and its exposed communication
     precision.py     what each number format does to sums, types and results
     energy.py        joules per training iteration
-    busy.py          how long the GPU is busy in one training iteration
     ceiling.py       the rates of a large matrix product and of a large copy
     noop.py          nothing: the overhead of a trial
     nsys_target.py   not a workload: the process that `profile` runs under nsys
