@@ -16,8 +16,9 @@ def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
     """Return the successful steps of the workload `timing` with their cost per million tokens.
 
     frame: rows of `lmsweep.load`. Added columns: `tokens_per_second` and `dollars` (NaN without a price), each with
-    `_low` and `_high` from the interval of the step's time; `joules`, measured by the workload `energy` on the same
-    trial, mode and environment, else NaN.
+    `_low` and `_high` from the interval of the step's time; `device_dollars`, the dollars for the time in which the
+    device was busy, which a faster host does not reduce (NaN if that is unknown); `joules`, measured by the workload
+    `energy` on the same trial, mode and environment, else NaN.
 
     Raises RequestError for a price of a device that the frame does not contain, and for two prices of one device.
     """
@@ -31,6 +32,11 @@ def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
         found[f"dollars{end}"] = hourly / HOUR * per_token * MILLION
         other = {"": "", "_low": "_high", "_high": "_low"}[end]
         found[f"tokens_per_second{other}"] = 1 / per_token
+    same = ["measurement_id", "environment_id"]
+    busy = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "device_time")]
+    busy_seconds = busy.drop_duplicates(same, keep="last").set_index(same)["median"]
+    share = busy_seconds.reindex(pd.MultiIndex.from_frame(step[same])).to_numpy() / step["median"].to_numpy()
+    found["device_dollars"] = found["dollars"] * share
     energy = frame[ok & (frame["workload"] == "energy") & (frame["metric"] == "energy")]
     of_trial = ["trial_id", "environment_id", "mode"]
     joules = energy.drop_duplicates(of_trial, keep="last").set_index(of_trial)["energy_per_token"]

@@ -38,15 +38,21 @@ def cost_table(results: Results) -> Listing:
     if "device_name" not in keys:
         keys = [*keys, "device_name"]
     ends = [f"{name}{end}" for name in ("tokens_per_second", "dollars") for end in ("", "_low", "_high")]
+    busy = ["device_dollars"] if rows["device_dollars"].notna().any() else []
     return Listing(
         title="Cost per million tokens",
-        frame=with_flags(rows[[*keys, *ends, "joules"]], rows),
+        frame=with_flags(rows[[*keys, *busy, *ends, "joules"]], rows),
         keys=keys,
-        units={"tokens_per_second": "tokens/s", "dollars": "$/Mtoken", "joules": "J/Mtoken"},
+        units=dict.fromkeys((*busy, "dollars"), "$/Mtoken") | {"tokens_per_second": "tokens/s", "joules": "J/Mtoken"},
         conditions=common_conditions(rows, keys),
         notes=[
             "dollars: one device at the price given with --price; joules: the device alone, by its own energy counter, "
-            "if the workload `energy` ran on the same trial"
+            "if the workload `energy` ran on the same trial",
+            *(
+                ["device_dollars: of the time in which the device was busy; a faster host saves the rest"]
+                if busy
+                else []
+            ),
         ],
     )
 

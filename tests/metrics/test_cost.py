@@ -10,6 +10,7 @@ from lmsweep import analysis
 from lmsweep.analysis.metrics.cost import cost
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import RequestError
+from tests.support.command import lmsweep_here
 from tests.support.made_up_results import Attempts, config, samples
 
 
@@ -31,6 +32,17 @@ def test_a_million_tokens_cost_what_their_hours_and_joules_do(attempts: Attempts
     assert row.joules == pytest.approx(50_000)
     (without,) = cost(analysis.load(attempts.store)).itertuples()
     assert np.isnan(without.dollars)
+
+
+def test_what_the_device_costs_does_not_depend_on_its_host(attempts: Attempts) -> None:
+    for context_length, host in ((256, 2.0), (512, 8.0)):
+        found = {"step.time": samples(0.0512 * host, 1e-6), "step.device_time": samples(0.0512, 1e-6)}
+        attempts.ok(gpu(context_length=context_length, batch_size=1024 // context_length), found)
+    rows = cost(analysis.load(attempts.store), parse_prices(["H200=3.6"]))
+    assert rows["device_dollars"].tolist() == pytest.approx([0.05, 0.05])
+    assert sorted(rows["dollars"]) == pytest.approx([0.1, 0.4])
+    text = lmsweep_here("table", attempts.store.location, "--preset", "cost", "--price", "H200=3.6")
+    assert "device_dollars ($/Mtoken)" in text and "a faster host saves the rest" in text
 
 
 @pytest.mark.parametrize(
