@@ -13,7 +13,7 @@ The rooms, from the top down. A module imports from its own room and from the ro
     terminal      prints text, with control characters escaped
 """
 
-# Before anything else is imported: the current folder may contain a random.py.
+# This must run before any other import, because the current folder may contain a random.py.
 from lmsweep.trials.machine.interpreter import order_search_path
 
 order_search_path()

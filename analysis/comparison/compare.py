@@ -18,13 +18,13 @@ from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.trials.spec.config import RequestError
 
 LEAST_ON_GPU, LEAST_ELSEWHERE = 0.02, 0.05
-"""Default smallest differences that count, as shares; two runs of the same program often differ by this much."""
+"""Smallest differences that count by default, as fractions. Two runs of the same program often differ by this much."""
 
 VERDICTS = ("slower", "faster", "more", "less", "same", HOST_LIMITED, "ambiguous", "failed", "fixed", "no result")
 """slower, faster (times) and more, less (other units): the contrast differs by at least the smallest difference that
-counts. same: the difference is smaller, with 95 % confidence. ambiguous: the samples do not decide. failed, fixed: only
-the baseline, only the contrast has a result. no result: neither has one. host-limited: wall times differ and device
-times agree, or are unknown and the host was slow or busy."""
+counts. same: the difference is smaller, with 95 % confidence. ambiguous: the samples do not decide. failed: only the
+baseline has a result. fixed: only the contrast has one. no result: neither has one. host-limited: wall times differ,
+but device times agree; or device times are unknown, and the host was slow or busy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,8 @@ class Comparison:
     frame: pd.DataFrame
     """One row per cell: its keys; `value`; the medians `baseline` and `contrast` in `unit` and `ratio`, contrast /
     baseline, each with `_low` and `_high`, the ends of its 95 % interval; `p`, adjusted for the number of cells;
-    `processes`, the number on each side and the spread of their medians, if any side has several; `verdict`, one of
-    VERDICTS; `flags` of both sides."""
+    `processes`, the number on each side and the spread of their medians, if any side has several; `wall_ratio`, if any
+    cell is judged by device time; `verdict`, one of VERDICTS; `flags` of both sides."""
     keys: list[str]
     """Columns that distinguish the cells."""
     unit: str
@@ -45,13 +45,13 @@ class Comparison:
     title: str
     """The caption of the table."""
     summary: str
-    """One sentence about all cells, of times; else empty."""
+    """One sentence about all cells, if they are times and no values were selected; else empty."""
     unpaired: tuple[int, int]
     """Number of cells that only the baseline has, and that only the contrast has."""
     least: tuple[float, ...]
-    """Smallest differences that count, as shares."""
+    """Smallest differences that count, as fractions."""
     warnings: tuple[str, ...]
-    """Sentences about what too few processes or samples leave undecided."""
+    """Sentences about what limits the comparison, such as too few processes or samples."""
 
     def listing(self) -> Listing:
         """Return the comparison as a table for `lmsweep.analysis.render`."""
@@ -89,11 +89,11 @@ def compare(
     """Compare two selections of rows of `lmsweep.load(..., pooled=False)`; each successful attempt is one process.
 
     between: the keys that distinguish the sides, each with its value in the baseline and in the contrast. Only these
-    keys, the keys they determine, and `across` may differ. stores: the names of both stores if there are two, for the
-    title. values: `phase.metric`, all of one unit, smaller being better. least: the smallest difference that counts,
-    as a share; None is 2 % on GPUs and 5 % elsewhere.
+    keys, the keys they determine, and `across` may differ. stores: if there are two stores, their names for the title.
+    values: `phase.metric`, all in one unit; smaller is better. least: the smallest difference that counts, as a
+    fraction; None means 2 % on GPUs and 5 % elsewhere.
 
-    Raises RequestError if the sides differ in any other key, if one side has several results for one cell, and if no
+    Raises RequestError if the sides differ in any other key, if one side has several results for one cell, or if no
     cells can be paired.
     """
     for name in (*between, *across):
@@ -138,14 +138,14 @@ def compare(
             frame["value"] = frame["value"].mask(by_device, frame["value"].map(device_value))
             judged = judged.drop(columns="clock")
     frame = frame.join(judged)
-    sides_told = [f"{stores[1]} against {stores[0]}"] if stores else []
-    sides_told += [f"{name} {after} against {before}" for name, (before, after) in between.items()]
+    sides_named = [f"{stores[1]} against {stores[0]}"] if stores else []
+    sides_named += [f"{name} {after} against {before}" for name, (before, after) in between.items()]
     return Comparison(
         frame=frame,
         keys=keys,
         unit=unit,
         conditions=common_conditions(cells, [*keys, *free]),
-        title=f"{'; '.join(sides_told) or 'contrast against baseline'}: ratio of medians and 95 % interval",
+        title=f"{'; '.join(sides_named) or 'contrast against baseline'}: ratio of medians and 95 % interval",
         summary=summary_of_all,
         unpaired=unpaired,
         least=tuple(sorted(set(floors.tolist()))),
@@ -179,7 +179,7 @@ def _warnings(cells: pd.DataFrame, count: int) -> tuple[str, ...]:
     of_side = measured.groupby(["cell", "side"])["n"].agg(["size", "sum"])
     found = []
     if cells["device"].eq("cpu").any() and (cells["unit"] == "s").any():
-        found.append("On a CPU device time is wall time.")
+        found.append("On a CPU, device time is wall time.")
     if len(of_side) and of_side["size"].min() == 1:
         found.append(
             "Cells with one process on a side: their intervals do not include variation between processes. "
@@ -188,7 +188,7 @@ def _warnings(cells: pd.DataFrame, count: int) -> tuple[str, ...]:
     samples = of_side["sum"].groupby("cell").agg(["min", "size"]).query("size == 2")["min"]
     if len(samples) and count * least_p(int(samples.median())) >= SIGNIFICANCE:
         found.append(
-            f"{count} cells with {int(samples.median())} samples per side: after correction for so many cells, no "
-            "difference can be significant. Select fewer cells with --where, or raise measure_steps."
+            f"{count} cells with {int(samples.median())} samples per side: after correction for the number of cells, "
+            "no difference can be significant. Select fewer cells with --where, or raise measure_steps."
         )
     return tuple(found)

@@ -1,7 +1,7 @@
-"""Verdicts about hardware: by device time where it is known, so that a slow host makes no device slower.
+"""Judges hardware by device time where it is known, so that a slow host does not make a device look slower.
 
-Device time repeats within 0.6 % on a busy host, where the wall time of the same step varies by a third
-(docs/performance.md). Wall time stands beside it; what the two ratios differ by is due to the host.
+On a busy host device time repeats within 0.6 %, while the wall time of the same step varies by a third
+(docs/performance.md). The ratio of wall times is shown beside that of device times; the host explains the difference.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from lmsweep.trials.analytic.median_interval import Floats
 from lmsweep.trials.results.outcome import Flag
 
 HOST_LIMITED = "host-limited"
-"""The verdict where wall times differ and device times agree, or are unknown and the host was slow or busy."""
+"""The verdict if wall times differ, but device times agree or are unknown with a slow or busy host."""
 
 _ENDS = ("", LOW, HIGH)
 _BY_DEVICE = tuple(f"{name}{end}" for name in ("baseline", "contrast", "ratio") for end in _ENDS)
@@ -34,7 +34,7 @@ def device_value(value: str) -> str:
 def judge_by_device(
     wall: pd.DataFrame, whole: pd.DataFrame, cells: pd.DataFrame, order: NDArray[np.int64], least: Floats
 ) -> pd.DataFrame:
-    """Return the verdicts of `judge` on wall times, replaced by those on device times where both sides have these.
+    """Return the verdicts of `judge` on wall times, replaced by those on device times where both sides have them.
 
     wall: what `judge` returned; whole: the rows of both sides; cells: their wall times by cell, from `cells_of_sides`.
     Adds `clock`, device or wall, and `wall_ratio` with its interval, if any cell has device times.
@@ -60,7 +60,7 @@ def judge_by_device(
 
 
 def _device_cells(whole: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame | None:
-    """The device times of the processes whose wall times are in `cells`, with their cell; None if there are none."""
+    """Return the device times of the processes in `cells`, each with its cell; None if there are no device times."""
     known = values_in(whole)
     wanted = [device_value(value) for value in cells["value"].unique()]
     if not (present := [value for value in wanted if value in known]):
@@ -72,7 +72,7 @@ def _device_cells(whole: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame | No
 
 
 def summary(frame: pd.DataFrame) -> str:
-    """Return one sentence about all cells: the geometric means of their ratios, and what the host explains."""
+    """Return one sentence about all cells: the geometric means of their ratios, and the host's part in them."""
     count = f"{len(frame)} cell{'s' if len(frame) > 1 else ''}"
     if "clock" not in frame:
         limited = int((frame["verdict"] == HOST_LIMITED).sum())
@@ -89,7 +89,7 @@ def summary(frame: pd.DataFrame) -> str:
 
 
 def _mean_ratio(ratios: Sequence[float] | pd.Series) -> str:
-    """Geometric mean and, of three ratios and more, the 95 % interval of Student's t on their logarithms."""
+    """Return the geometric mean; for three or more ratios also the 95 % Student t interval on their logarithms."""
     logs = np.log(np.asarray(ratios, dtype=float))
     if not len(logs):
         return ""

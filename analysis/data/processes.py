@@ -1,9 +1,9 @@
 """Pools several processes that measured the same configuration into one result.
 
-Tables, comparisons and the report share one rule (docs/measuring.md). Every successful attempt of a measurement in an
+Tables, comparisons and the report share one rule (docs/measuring.md). Every successful attempt at a measurement in an
 environment is one process; a failure counts only if no attempt succeeded. The pooled median is the median of the
-processes' medians. Its interval covers the variation between processes: a Student t interval with one degree of
-freedom less than there are processes, never narrower than the variation within the processes implies.
+processes' medians. Its interval covers the variation between processes. It is a Student t interval with one degree of
+freedom fewer than there are processes, and never narrower than the variation within the processes implies.
 """
 
 from collections.abc import Collection, Sequence
@@ -39,7 +39,7 @@ def newest_rows(frame: pd.DataFrame, *, prefer: Collection[Status] = (Status.OK,
 
 
 def rows_that_count(frame: pd.DataFrame, *, within: Sequence[str] = ()) -> pd.DataFrame:
-    """Return the rows of every successful attempt, and of the newest failure for results without a successful one.
+    """Return the rows of every successful attempt. Where no attempt succeeded, return those of the newest failure.
 
     within: further columns that distinguish results, besides RESULT.
     """
@@ -58,8 +58,8 @@ def pool(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each value of each result, pooled over its processes.
 
     frame: rows with the columns of `describe`, `processes` and `spread`. `samples` are those of all processes in the
-    order in which they ran, `flags` are the union; all other columns (warm-up, host load, artifacts) are those of the
-    newest process.
+    order in which they ran, and `flags` are the union of theirs. All other columns (warm-up, host load, artifacts) are
+    those of the newest process.
     """
     rows = rows_that_count(frame)
     codes = np.asarray(rows.groupby(_VALUE, dropna=False, sort=False).ngroup(), dtype=np.int64)
@@ -71,15 +71,15 @@ def pool(frame: pd.DataFrame) -> pd.DataFrame:
     begins = np.flatnonzero(np.append(True, np.diff(codes[order]) > 0))
     pooled: pd.DataFrame = rows.iloc[newest].assign(**{name: statistics[name].to_numpy() for name in _POOLED})
     for name in ("samples", "process_lengths", "flags"):
-        pooled[name] = _together(rows[name].iloc[order], begins, different=name == "flags").array
+        pooled[name] = _together(rows[name].iloc[order], begins, distinct=name == "flags").array
     return pooled.iloc[np.argsort(newest)].reset_index(drop=True)
 
 
 def pool_statistics(rows: pd.DataFrame, codes: NDArray[np.int64]) -> pd.DataFrame:
-    """Return pooled statistics with one row per code; codes: for each row, the index (from 0) of its result.
+    """Return pooled statistics, one row per code. codes: for each row, the index (from 0) of its result.
 
     `processes` counts the processes that have samples. `spread` is the highest minus the lowest of their medians, as a
-    share of the pooled median; NaN for one process.
+    fraction of the pooled median; NaN for one process.
     """
     count = int(codes.max()) + 1 if len(codes) else 0
     found = {name: np.full(count, np.nan) for name in _POOLED}
@@ -107,17 +107,17 @@ def as_lists(numbers: NDArray[np.int64]) -> pd.Series:
 
 
 def spread_of_medians(k: int) -> float:
-    """Standard error of the median of k processes whose standard deviation is 1; asymptotic for k > 2."""
+    """Return the standard error of the median of k processes whose standard deviation is 1; asymptotic for k > 2."""
     return float(np.sqrt(1 / k if k < 3 else np.pi / 2 / k))
 
 
 def student(freedom: int) -> float:
-    """Half width of a 95 % Student t interval in standard errors; freedom: degrees of freedom."""
+    """Return the half width of a 95 % Student t interval, in standard errors. freedom: degrees of freedom."""
     return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
 def within_processes(distances: Floats) -> Floats:
-    """Uncertainty of a median of processes that stems from the variation within each process, shape (results,).
+    """Return how uncertain pooled medians are because of the variation within each process, shape (results,).
 
     distances: how far one end of each process's interval is from its median, shape (results, processes). The median of
     the distances is used, because the outliers of one process do not move the median of several.
@@ -126,6 +126,7 @@ def within_processes(distances: Floats) -> Floats:
 
 
 def _of_equally_many(each: dict[str, Floats]) -> dict[str, Floats]:
+    """Return the pooled statistics of results with equally many processes. each: shape (results, processes)."""
     k = each["median"].shape[1]
     if k == 1:
         alone = {name: column[:, 0] for name, column in each.items()}
@@ -145,7 +146,7 @@ def _of_equally_many(each: dict[str, Floats]) -> dict[str, Floats]:
 
 
 def _between_processes(medians: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """The interval of the median of processes; on a logarithmic scale if all values are positive, as times are."""
+    """Return the ends of the pooled median's interval, on a logarithmic scale if all values are positive."""
     k = medians.shape[1]
     positive = np.asarray((np.nan_to_num(low, nan=1.0) > 0).all(axis=1) & (medians > 0).all(axis=1))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -160,15 +161,18 @@ def _between_processes(medians: Floats, low: Floats, high: Floats) -> tuple[Floa
     return lower, upper
 
 
-def _together(column: pd.Series, begins: NDArray[np.int64], *, different: bool) -> pd.Series:
-    """Concatenate the lists from each of `begins` to the next; null if all of them are. different: drop repetitions."""
+def _together(column: pd.Series, begins: NDArray[np.int64], *, distinct: bool) -> pd.Series:
+    """Concatenate the lists from each row in `begins` up to the next one. If all are null, so is the result.
+
+    distinct: drop repeated values.
+    """
     lists = pa.array(column.array)
     lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     ends = np.append(np.cumsum(lengths) - lengths, lengths.sum())[np.append(begins, len(lengths))]
     known = np.maximum.reduceat(column.notna().to_numpy().astype(int), begins).astype(bool)
     values = pc.list_flatten(lists)
-    if different:
+    if distinct:
         words = values.to_pylist()
         made = pa.array([list(dict.fromkeys(words[a:b])) for a, b in pairwise(ends)], lists.type)
     else:

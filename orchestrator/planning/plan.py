@@ -28,13 +28,13 @@ class PlannedTrial:
     index: int
     """Its position in the plan."""
     trial: Trial
-    """Its workloads are those still to be measured if `action` is run, else all that were requested."""
+    """If `action` is run or predicted_oom, its workloads are those still to be measured; else those requested."""
     trial_id: str
     action: Action
     reason: str | None
     """Why it does not run; None if it does."""
     environment: Fingerprint
-    """Where it would run; the first of several environments."""
+    """Where it would run; if there are several environments, the first."""
     placement: Placement | None = None
     """What it asks Ray for; None if it does not run."""
 
@@ -88,9 +88,9 @@ def make_plan(
 ) -> Plan:
     """Decide about every trial of the sweep.
 
-    A result that the store holds for the environment of a node that would run the trial is not measured again, unless
-    its status is not final or is in `retry`, or `fresh` is set. Without `predictions`, trials run whether or not they
-    fit in memory.
+    A measurement is skipped if the store has a final status for it in the environment of a node that would run the
+    trial. It is repeated anyway if that status is in `retry` or `fresh` is set. Without `predictions`, trials run
+    whether or not they fit in memory.
     """
     nodes = recall(nodes, store)
     known = {} if fresh else store.statuses()
@@ -112,9 +112,9 @@ class _Promise:
     """A measurement that an earlier trial of the plan will provide. Environments are given by their ids."""
 
     by: frozenset[str]
-    """The environments, in one of which it will be measured."""
+    """It will be measured in one of these environments."""
     within: frozenset[str] | None = None
-    """The only environments for which it holds; None if it holds wherever it is measured."""
+    """The promise holds only for trials whose environments are all among these; None: no such limit."""
 
     def answers(self, environments: Collection[str]) -> bool:
         """Return whether it holds for a trial that may run in any of these environments."""
@@ -132,7 +132,7 @@ class _Places:
 
 
 class _Decisions:
-    """Decides trial by trial, and remembers what earlier trials will measure."""
+    """Decides about one trial after another, and remembers what earlier trials will measure."""
 
     def __init__(self, *, nodes: list[Node], done: set[tuple[str, str]], predictions: Predictions | None) -> None:
         self._nodes = nodes
@@ -142,7 +142,7 @@ class _Decisions:
         self._promises: dict[str, list[_Promise]] = {}  # by measurement_id
 
     def settle(self, trials: Sequence[Trial]) -> None:
-        """Decide for all trials at once which fit, where that takes a simulation of the allocator."""
+        """Find out for all trials at once which of them fit, where only a simulation of the allocator can tell."""
         if self._predictions:
             questions = (
                 FitQuestion(trial=trial, device_name=environment.device_name, budget=room)
@@ -153,7 +153,7 @@ class _Decisions:
             self._predictions.settle(questions)
 
     def about(self, trial: Trial, *, index: int) -> PlannedTrial | None:
-        """Return the decision, or None if earlier trials, under another name of the same device, measure all of it."""
+        """Return the decision, or None if earlier trials measure all of it, under another name of the same device."""
         config = trial.config
         places = self._where(config)
         able, environments = places.able, places.environments
@@ -187,9 +187,9 @@ class _Decisions:
         left = tuple(name for name in trial.workloads if name not in measured_on)
         promise(measured_on, environments)
         if not left:
-            there = measured_on[trial.workloads[0]]
-            words = able.reason if isinstance(able, Refusal) else f"already measured on {there.device_name}"
-            return planned("stored", words, trial, there)
+            environment = measured_on[trial.workloads[0]]
+            reason = able.reason if isinstance(able, Refusal) else f"already measured on {environment.device_name}"
+            return planned("stored", reason, trial, environment)
         if isinstance(able, Refusal):
             promise(left, environments)
             return planned("unsupported", able.reason, trial, first)
@@ -234,9 +234,9 @@ class _Decisions:
 
 
 def _on_every_accelerator(trial: Trial, nodes: list[Node]) -> list[Trial]:
-    """Return one trial per accelerator type for ``cuda:*``, else the trial itself."""
+    """Return one trial per accelerator type if the device is `cuda:*`, else the trial itself."""
     if trial.config.device != "cuda:*":
         return [trial]
     types = sorted({node.accelerator_type for node in nodes if node.accelerator_type})
-    places = [f"cuda:{name}" for name in types] or ["cuda"]
-    return [replace(trial, config=replace(trial.config, device=place)) for place in places]
+    devices = [f"cuda:{name}" for name in types] or ["cuda"]
+    return [replace(trial, config=replace(trial.config, device=device)) for device in devices]

@@ -68,7 +68,7 @@ class Crew:
                 if failed_at is None and failure_of(answers[node]):
                     failed_at = time.monotonic()
 
-        def in_vain() -> bool:
+        def is_cancelled() -> bool:
             collect(0.0)
             return failed_at is not None and time.monotonic() - failed_at > BLAME_SECONDS
 
@@ -87,7 +87,7 @@ class Crew:
                 answers[node] = [lost(node, error)]
                 break
         else:
-            answers[0] = self._leader.run(position, part=mine, in_vain=in_vain)
+            answers[0] = self._leader.run(position, part=mine, is_cancelled=is_cancelled)
         succeeded = not any(map(failure_of, answers.values()))
         collect(FAREWELL_SECONDS if succeeded else BLAME_SECONDS)
         for node in running.values():

@@ -25,13 +25,14 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 
 COMPACT_FROM = 32
-"""Files in the store from which a finished run merges them: opening one costs as much as reading thousands of rows."""
+"""A finished run merges the files of a store with at least this many. Opening a file costs as much as reading thousands
+of rows."""
 
 RULED_OUT: dict[Action, Status] = {"unsupported": Status.UNSUPPORTED, "predicted_oom": Status.PREDICTED_OOM}
 """Action by which planning rules a trial out -> the status of its rows."""
 
 PURPOSES = ("setup", "compile", "warmup", "measured", "profiled")
-"""What a trial spends time on; its rows have a `trial.PURPOSE_time` each."""
+"""What a trial spends time on. Its rows hold the seconds of each as `trial.PURPOSE_time`."""
 
 
 @dataclass(kw_only=True)
@@ -45,13 +46,13 @@ class Account:
     statuses: Counter[str] = field(default_factory=Counter)
     """Number of workloads by status."""
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PURPOSES, 0.0))
-    """Seconds by purpose; `compile` includes compilation ahead of the trial."""
+    """Seconds by purpose; `compile` includes precompilation."""
 
     def add(self, rows: list[Record]) -> None:
         self.statuses.update({row.workload: row.status for row in rows}.values())
         for row in rows:
             if row.phase == "trial" and row.unit == "s" and row.samples:
-                purpose = str(row.metric).removesuffix("_time").removeprefix("pre")
+                purpose = str(row.metric).removesuffix("_time").removeprefix("pre")  # precompile_time counts as compile
                 self.seconds[purpose] += sum(row.samples)
 
     def shares(self) -> dict[str, float]:
@@ -77,15 +78,15 @@ class Run:
 def prepare(planned: Planned, console: Console, *, began: float, budget: float | None) -> Run:
     """Return everything that running the plan needs.
 
-    `began` is the time.monotonic() at the start of the command; `budget` is how many seconds it may take from then.
+    `began` is the time.monotonic() at the start of the command; `budget` is how many seconds the command may take.
     """
     plan, nodes = planned.plan, planned.nodes
     estimate = estimate_plan(plan, Estimates(planned.store), nodes)
     to_run = in_order(plan.to_run, estimate.trials, budgeted=budget is not None)
     trials = dict(estimate.trials)
     if first := next((planned for planned in to_run if planned.trial.config.compiles), None):
-        alone = trials[first.index]
-        trials[first.index] = replace(alone, seconds=alone.seconds + estimate.compiling)
+        estimated = trials[first.index]  # the first compiled trial waits for the precompilation
+        trials[first.index] = replace(estimated, seconds=estimated.seconds + estimate.compiling)
     eta = Eta(to_run, trials)
     progress = RunProgress(to_run, eta, console)
 
@@ -107,10 +108,10 @@ def prepare(planned: Planned, console: Console, *, began: float, budget: float |
 
 
 def run_plan(run: Run, address: str | None, *, grace: float = 0.0) -> None:
-    """Run the trials that the plan runs, and record those that it rules out.
+    """Run the plan's trials. For each trial that the plan rules out, store the reason.
 
-    Raises KeyboardInterrupt on Ctrl-C, and on SIGTERM or SIGHUP after running trials have had `grace` seconds to end;
-    finished trials are then in the store. Raises StoreError if the store rejects rows.
+    Raises KeyboardInterrupt on Ctrl-C. It is also raised on SIGTERM or SIGHUP, after running trials have had `grace`
+    seconds to end. In both cases finished trials are in the store. Raises StoreError if the store rejects rows.
     """
     store, nodes = run.planned.store, run.planned.nodes
 
@@ -120,7 +121,7 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0) -> None:
             run.progress.ended(planned, records)
             run.gate.ended(planned)
 
-    def let_end(signal_name: str) -> None:
+    def announce_grace(signal_name: str) -> None:
         run.gate.closed = True
         running = run.eta.running
         what = f"{count_trials(running)} may finish within {grace:g} s" if running else "no trial is running"
@@ -133,8 +134,8 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0) -> None:
                 writer.put(planned, ruled_out_rows(planned))
         if run.to_run and not run.gate.keeps_all_out(run.to_run):
             start_ray(address, cpus=nodes[0].cpus, gpus=nodes[0].gpus)
-            with run.gate, grace_period(grace, let_end):
-                # Ray reads its settings when it is imported, so only after `start_ray` has made them.
+            with run.gate, grace_period(grace, announce_grace):
+                # Ray reads its settings on import, so it must be imported after `start_ray` has made them.
                 from lmsweep.orchestrator.running.tune_runner import launch
 
                 launch(run.to_run, gate=run.gate, on_start=run.progress.started, on_rows=writer.put)
@@ -149,7 +150,7 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0) -> None:
 
 
 def compact(store: Store, progress: RunProgress) -> None:
-    """Merge the fragments of a store that has many. Nothing is lost if there is no room or the store is unreachable."""
+    """Merge the fragments of a store that has many. Nothing is lost if its disk is full or it is unreachable."""
     try:
         if store.count_fragments() >= COMPACT_FROM:
             store.compact()
@@ -166,8 +167,9 @@ def ruled_out_rows(planned: PlannedTrial) -> list[Row]:
 
 
 def count_slots(plan: Plan, nodes: list[Node]) -> int:
-    """Return how many of the plan's trials can run at the same time: one per node on CPUs; on GPUs, as many as fit of
-    the trials that need the fewest.
+    """Return how many of the plan's trials can run at the same time.
+
+    On CPUs it is one per node. On GPUs it is how many fit of the trials that need the fewest GPUs.
     """
     started = [node for node in nodes if node.started]
     configs = [planned.trial.config for planned in plan.to_run]

@@ -1,6 +1,6 @@
-"""What hands out trials: the order in which Tune learns of them, and which one a free actor runs next.
+"""Hands out trials: decides in which order Tune learns of them, and which one a free actor runs next.
 
-Tune's own searchers and schedulers look through every trial there ever was for each that they start.
+Whenever Tune's own searchers and schedulers start a trial, they look through all trials, including those that ended.
 """
 
 from collections import Counter, deque
@@ -21,10 +21,10 @@ from lmsweep.orchestrator.running.not_pickled import NotPickled
 
 
 class PlanSearcher(NotPickled, Searcher):
-    """Hands out the trials by their position, in order among those with the same placement.
+    """Hands out the positions of trials. Trials with the same placement keep their order.
 
-    The next placement is the one with the fewest running trials per slot, so trials that wait for one kind of node
-    leave no other node idle.
+    The next trial is taken from the placement with the fewest running trials per slot, so trials that wait for one
+    kind of node do not keep the other nodes idle.
     """
 
     def __init__(self, trials: Sequence[PlannedTrial], *, gate: Gate) -> None:
@@ -68,7 +68,7 @@ class PlanSearcher(NotPickled, Searcher):
 
         While all slots are taken, Tune requests one more actor, for the next trial. That trial then waits for its own
         actor until all others have ended, so it should be the one that comes last anyway. A run with a time budget
-        keeps the order: its last trial is long, and would be admitted before the run knows its own speed.
+        keeps its order: the last trial is long, and would be admitted before the run has measured its own speed.
         """
         for placement, left in self._left.items():
             left.insert(placement.slots, left.pop())
@@ -77,7 +77,7 @@ class PlanSearcher(NotPickled, Searcher):
 class PlanScheduler(NotPickled, FIFOScheduler):
     """Gives a free actor to the first trial in order that can use it, and ends trials that no live node can hold.
 
-    Tune itself would pick any waiting trial, and could leave the longest for the end.
+    Tune's own scheduler would pick any waiting trial, and might start the longest one last.
     """
 
     def __init__(

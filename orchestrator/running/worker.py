@@ -33,11 +33,13 @@ class Worker:
         self._runner = IsolatedRunner(cores=self._cores)
         self._runner.start()
 
-    def run(self, position: int, *, part: Part | None = None, in_vain: Callable[[], bool] | None = None) -> list[Row]:
-        """Return the rows of the trial at this position. `part` and `in_vain` are passed to IsolatedRunner."""
+    def run(
+        self, position: int, *, part: Part | None = None, is_cancelled: Callable[[], bool] | None = None
+    ) -> list[Row]:
+        """Return the rows of the trial at this position. `part` and `is_cancelled` are passed to IsolatedRunner."""
         planned = self._trials[position]
         seconds = self._compile_ahead(position) if planned.trial.config.compiles else None
-        rows = self._runner.run(planned.trial, fallback=planned.environment, part=part, in_vain=in_vain)
+        rows = self._runner.run(planned.trial, fallback=planned.environment, part=part, is_cancelled=is_cancelled)
         last = rows[-1] if rows else None
         if seconds is not None and isinstance(last, Record) and last.phase == "trial":
             rows.append(replace(last, metric="precompile_time", samples=(seconds,)))

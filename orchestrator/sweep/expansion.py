@@ -19,18 +19,18 @@ _DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items()}
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Values of some fields, to be combined in all ways: a grid's axes, or one of its include rows."""
+    """Values of some fields, of which all combinations are formed: a grid's axes, or one of its include rows."""
 
     path: KeyPath
-    """Its place in the data of the file."""
+    """The keys that lead to it in the file."""
     line: int
-    """Its line in the text of the file."""
+    """Its line in the file."""
     workloads: list[str]
     """Names from `lmsweep.trials.spec.workloads`."""
     values: dict[str, list[object]]
-    """Field -> its values; a single one for a fixed field."""
+    """Field -> its values; a fixed field has one."""
     together: list[dict[str, Any]] = field(default_factory=list)
-    """Values of fields that vary together (`zip`), row by row. Each row is combined with `values`."""
+    """Rows of values for fields that vary together (`zip`). Each row is combined with all of `values`."""
     exclude: list[dict[str, Any]] = field(default_factory=list)
     """Combinations to leave out, as fields and values; a model is given by its dimensions."""
 
@@ -40,7 +40,7 @@ class Block:
         return math.prod(len(values) for values in self.values.values()) * max(1, len(self.together))
 
     def problem(self, message: str) -> Problem:
-        """Return a problem with one or all of its combinations."""
+        """Return a Problem, at its place in the file, about one or all of its combinations."""
         return Problem(line=self.line, path=self.path, message=message)
 
 
@@ -49,7 +49,7 @@ class Expansion:
     """The configurations of a sweep."""
 
     wanted: dict[TrialConfig, list[str]]
-    """Configuration -> the workloads that no earlier configuration measures already."""
+    """Configuration -> its workloads, without those that an earlier configuration measures already."""
     problems: list[Problem]
     """What is wrong with combinations."""
     idle: list[KeyPath]
@@ -64,8 +64,8 @@ def expand(blocks: list[Block]) -> Expansion:
     idle: list[KeyPath] = []
     for block in blocks:
         everything_excluded = True
-        met = [False] * len(block.exclude)
-        for arguments in _combinations(block, met):
+        matched = [False] * len(block.exclude)
+        for arguments in _combinations(block, matched):
             everything_excluded = False
             lacking = _lacking(block.workloads, arguments)
             if lacking:
@@ -83,12 +83,12 @@ def expand(blocks: list[Block]) -> Expansion:
                     wanted.setdefault(config, []).append(workload)
         if everything_excluded:
             problems[block.problem("every combination is excluded")] = None
-        idle += [(*block.path, "exclude", index) for index, one in enumerate(met) if not one]
+        idle += [(*block.path, "exclude", index) for index, one in enumerate(matched) if not one]
     return Expansion(wanted=wanted, problems=list(problems), idle=idle)
 
 
-def _combinations(block: Block, met: list[bool]) -> Iterator[dict[str, Any]]:
-    """Yield the arguments of each TrialConfig that is not excluded. Marks in `met` which rows exclude something."""
+def _combinations(block: Block, matched: list[bool]) -> Iterator[dict[str, Any]]:
+    """Yield the arguments of each TrialConfig that is not excluded. Mark in `matched` the rows that exclude any."""
     names = list(block.values)
     rows = block.together or [{}]
     for values, row in ((values, row) for values in product(*block.values.values()) for row in rows):
@@ -96,7 +96,7 @@ def _combinations(block: Block, met: list[bool]) -> Iterator[dict[str, Any]]:
         excluded = False
         for index, unwanted in enumerate(block.exclude):
             if all(arguments.get(name, _DEFAULTS[name]) == value for name, value in unwanted.items()):
-                excluded = met[index] = True
+                excluded = matched[index] = True
         if excluded:
             continue
         dimensions = [arguments.get(name) for name in DIMENSIONS]
@@ -119,7 +119,7 @@ def by_dimensions(row: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def _fields_of(workload: str) -> Callable[[TrialConfig], Any]:
-    """Return a function that gets the fields that tell two measurements of a workload apart.
+    """Return a getter of the fields that distinguish two measurements of a workload.
 
     They are the fields that measurement_id hashes, and the device as requested: cuda:A100 and cuda:H200 are two
     requests. Comparing values is faster than hashing them.

@@ -145,11 +145,11 @@ def test_the_part_with_rank_0_has_the_rows_of_a_trial_on_one_node_and_the_other_
     assert kinds(rows) == kinds(alone)
 
 
-def test_a_trial_that_is_run_in_vain_ends_at_once(environment):
+def test_a_cancelled_trial_ends_at_once(environment):
     began = time.monotonic()
     with IsolatedRunner() as runner:
         trial = Trial(config=replace(CONFIG, nodes=1, measure_steps=ENDLESS), workloads=("ddp",), sweep="test")
-        rows = runner.run(trial, fallback=environment, in_vain=lambda: time.monotonic() - began > 1)
+        rows = runner.run(trial, fallback=environment, is_cancelled=lambda: time.monotonic() - began > 1)
     assert rows == [] and time.monotonic() - began < 20
     assert not servers()
 

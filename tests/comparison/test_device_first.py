@@ -88,7 +88,7 @@ def test_on_a_cpu_device_time_is_wall_time(attempts: Attempts) -> None:
     attempts.ok(config(batch_size=2), {"step.time": samples(0.04, 0.04 * STEADY)})
     found = of(attempts, "batch_size", 1, 2)
     assert list(found.frame["verdict"]) == ["slower"] and "wall_ratio" not in found.frame
-    assert "On a CPU device time is wall time." in render(found.listing(), "text")
+    assert "On a CPU, device time is wall time." in render(found.listing(), "text")
 
 
 def test_a_host_that_is_busy_in_bursts_makes_no_device_faster_or_slower(attempts: Attempts) -> None:

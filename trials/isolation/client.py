@@ -18,10 +18,10 @@ from lmsweep.trials.results.record import Row
 from lmsweep.trials.spec.config import Trial, TrialConfig
 
 POLL_SECONDS = 0.2
-"""Seconds between two checks whether the trial is still wanted."""
+"""Seconds between two checks whether the trial has been cancelled."""
 
 PATIENCE = 180.0
-"""Seconds beyond a trial's timeout after which its server, which may have to start first, counts as hung."""
+"""Seconds beyond a trial's timeout until its server counts as hung. They include the start of the server."""
 
 
 class IsolatedRunner:
@@ -43,30 +43,30 @@ class IsolatedRunner:
         *,
         fallback: Fingerprint,
         part: Part | None = None,
-        in_vain: Callable[[], bool] | None = None,
+        is_cancelled: Callable[[], bool] | None = None,
     ) -> list[Row]:
-        """Run the trial and return the rows of all its workloads. Nothing that happens to the trial raises.
+        """Run the trial and return the rows of all its workloads. Failures of the trial become rows, not exceptions.
 
-        `fallback` is the environment for the rows of a child that dies early. `part` are the ranks to run here; None is
-        all. Once `in_vain()` is True, the trial is ended and has no rows.
+        `fallback` is the environment for the rows of a child that dies early. `part` names the ranks to run here; None
+        means all. Once `is_cancelled()` returns True, the trial is ended and no rows are returned.
         """
         attempt = Attempt.begin(trial)
         requested_at = time.monotonic()
         connection = self._connect()
         try:
             connection.send(Request(attempt=attempt, fallback=fallback, requested_at=requested_at, part=part))
-            until = requested_at + trial.config.timeout_seconds + PATIENCE
-            while not connection.poll(POLL_SECONDS if in_vain else max(0.0, until - time.monotonic())):
-                if in_vain and in_vain():
+            deadline = requested_at + trial.config.timeout_seconds + PATIENCE
+            while not connection.poll(POLL_SECONDS if is_cancelled else max(0.0, deadline - time.monotonic())):
+                if is_cancelled and is_cancelled():
                     self.close()
                     return []
-                if time.monotonic() >= until:
+                if time.monotonic() >= deadline:
                     raise TimeoutError
             rows: list[Row] = connection.recv()
         except (EOFError, ConnectionError):
             status, error = Status.LOST, "its trial server died"
         except TimeoutError:
-            assert self._server, "it was asked"
+            assert self._server, "a server received the request"
             self._server.kill()
             status, error = Status.TIMEOUT, "its trial server did not answer in time"
         else:
@@ -77,10 +77,11 @@ class IsolatedRunner:
     def precompile(
         self, configs: tuple[TrialConfig, ...], *, environment: Fingerprint, sharers: int = 1
     ) -> Precompiled:
-        """Put the graph of the first of these trials into the compiler's cache, and a share of the others.
+        """Put the graph of the first of these trials, and a share of the other graphs, into the compiler's cache.
 
-        The server compiles them in parallel, or waits until another of the `sharers` servers has compiled the first. A
-        graph that fails to compile, or is not compiled within the longest timeout of the trials, is left to its trial.
+        The server compiles its graphs in parallel. If another of the `sharers` servers is compiling the first graph, it
+        waits for that. A graph that fails to compile, or takes longer than the longest timeout of the trials, is left
+        for its trial to compile.
         """
         begin = time.monotonic()
         connection = self._connect()
@@ -90,7 +91,7 @@ class IsolatedRunner:
             request = PrecompileRequest(configs=configs, environment_id=key, sharers=sharers)
             connection.send(request)
             if not connection.poll(request.longest + PATIENCE):
-                assert self._server, "it was asked"
+                assert self._server, "a server received the request"
                 self._server.kill()
                 raise EOFError
             graphs = connection.recv()
@@ -125,12 +126,12 @@ class IsolatedRunner:
                 self._server = subprocess.Popen(
                     command("lmsweep.trials.isolation.server", str(theirs.fileno())),
                     pass_fds=[theirs.fileno()],
-                    env=_bounds(self._cores) | environment(),
+                    env=_compile_threads(self._cores) | environment(),
                 )
             self._connection = Connection(ours.detach())
         return self._connection
 
 
-def _bounds(cores: tuple[int, ...]) -> dict[str, str]:
-    """Return environment variables that keep Inductor's worker processes within these cores, if there are any."""
+def _compile_threads(cores: tuple[int, ...]) -> dict[str, str]:
+    """Return environment variables that limit Inductor to one worker process per core; none if `cores` is empty."""
     return {"TORCHINDUCTOR_COMPILE_THREADS": str(len(cores))} if cores else {}

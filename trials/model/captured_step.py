@@ -1,4 +1,4 @@
-"""A training step as CUDA graphs: each phase is captured once and replayed, so the host only starts it."""
+"""A training step as CUDA graphs: each phase is captured once and then replayed by one call from the host."""
 
 import torch
 
@@ -7,11 +7,12 @@ from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.timing.clock import Phase
 
 WARMUP_ITERATIONS = 3
-"""Before the capture, on its stream: libraries choose kernels and make workspaces, the optimizer makes its state."""
+"""Iterations that run on the capture's stream before the capture. In them libraries choose kernels and allocate their
+workspaces, and the optimizer creates its state."""
 
 
 def check_capture(config: TrialConfig) -> None:
-    """Raises UnsupportedError where nothing can be captured, or CUDA graphs are used already."""
+    """Raise UnsupportedError if the step cannot be captured, or torch.compile records CUDA graphs itself."""
     if config.capture == "none":
         return
     if config.device_type != "cuda":
@@ -22,17 +23,18 @@ def check_capture(config: TrialConfig) -> None:
         )
     if config.precision == "fp16" and config.mode == "train_step" and config.optimizer != "adamw_fused":
         raise UnsupportedError(
-            f"with precision fp16 and optimizer {config.optimizer} the host waits for the gradient scaler's verdict in "
-            "each step, which no graph can; adamw_fused leaves it on the device"
+            f"with precision fp16 and optimizer {config.optimizer}, in each step the host waits for "
+            "the gradient scaler's verdict, which a CUDA graph cannot record; adamw_fused reads it on the device"
         )
 
 
 def capture_phases(step: TrainingStep) -> tuple[Phase, ...]:
-    """The phases of the step as replays of one CUDA graph each; all of them share one pool of memory.
+    """Capture each phase of the step as a CUDA graph, and return phases that replay these graphs.
 
-    The batch stays where it is, and so do gradients: the optimizer's graph reads those that backward's graph writes.
+    The graphs share one memory pool. The batch and the gradients keep their addresses: the optimizer's graph reads the
+    gradients that backward's graph writes.
 
-    Raises UnsupportedError with PyTorch's reason where a phase cannot be captured.
+    Raises UnsupportedError with PyTorch's reason if a phase cannot be captured.
     """
     phases = step.phases()
     stream = torch.cuda.Stream()

@@ -1,4 +1,4 @@
-"""The workloads: one record each, with everything that the rest of the program asks about it.
+"""The workloads: one record describes each to the rest of the program.
 
 The code that measures is in the workload's module, which imports torch. Planning, tables and the store need only the
 record.
@@ -29,27 +29,27 @@ class Workload:
     """Name of the module with `measure(bench)`, which yields measurements, detail rows and files. Only the process of a
     trial imports it."""
     needs: Literal["model", "width"] = "model"
-    """What a configuration must give: a whole model, or only `d_model`."""
+    """What a configuration must specify: a whole model, or only `d_model`."""
     protocol: tuple[str, ...] = ()
-    """The protocol fields that it reads. Its measurement_id hashes no others."""
+    """The protocol fields that it reads. Its measurement_id depends on no other protocol field."""
     holds: Subject | None = None
     """What a prediction of its peak memory assumes to be in memory; None if its memory is not predicted."""
     has_ranks: bool = False
     """Whether it runs in `world_size` processes."""
     autocasts: bool = True
-    """Whether it runs under the autocast of `precision`. If not, its tensors themselves have that type."""
+    """Whether it runs under the autocast of `precision`. If not, its tensors are of that type themselves."""
     may_follow: bool = False
-    """Whether it may run in a process that has run another trial, because leftovers do not change its results."""
+    """Whether it may run in a process that has run another trial. What that trial left must not change its results."""
     captures: bool = False
     """Whether it measures a step that is captured as CUDA graphs."""
     preloads: bool = False
     """Whether the trial server imports its module once, before it forks the processes of trials."""
     iterations: int | None = None
-    """Time estimate: number of iterations; None if it is `warmup_steps` plus `measure_steps`."""
+    """For the time estimate: number of iterations; None means `warmup_steps` plus `measure_steps`."""
     runs_per_step: int = 1
-    """Time estimate: iterations per step of `measure_steps`."""
+    """For the time estimate: how many iterations each of `measure_steps` takes."""
     least_seconds: float = 0.0
-    """Time estimate: minimum duration in seconds, however short the iterations are."""
+    """For the time estimate: minimum duration in seconds, however short the iterations are."""
     tables: tuple[str, ...] = ()
     """The detail tables that it fills, in addition to `measurements`."""
 
@@ -131,20 +131,20 @@ BUILT_IN: dict[str, Workload] = {
 
 
 RETIRED = {"busy": "timing tells how long the device works in each phase (step.device_time)"}
-"""Workloads of earlier versions, and what has taken their place; their results are still read."""
+"""Workloads of earlier versions, and what replaced them. Their results can still be read."""
 
 
 @cache
 def workloads() -> dict[str, Workload]:
     """Return every workload by name: those of BUILT_IN, then those of installed packages.
 
-    Raises RequestError if a package's record cannot be loaded or its name is taken.
+    Raises RequestError if a package's record cannot be loaded or its name is already in use.
     """
     found = dict(BUILT_IN)
     for offered in sorted(entry_points(group=ENTRY_POINTS), key=lambda one: one.name):
         workload = _load(offered)
         if workload.name in found:
-            raise RequestError(f"{_of(offered)} adds a workload {workload.name}, but there is one already")
+            raise RequestError(f"{_describe(offered)} adds a workload {workload.name}, but there is one already")
         found[workload.name] = workload
     return found
 
@@ -164,12 +164,12 @@ def _load(offered: EntryPoint) -> Workload:
         workload = offered.load()
     except Exception as error:
         why = str(error) if isinstance(error, RequestError) else f"{type(error).__name__}: {error}"
-        raise RequestError(f"{_of(offered)} cannot be loaded ({why}); repair or uninstall it") from error
+        raise RequestError(f"{_describe(offered)} cannot be loaded ({why}); repair or uninstall it") from error
     if not isinstance(workload, Workload):
-        raise RequestError(f"{_of(offered)} is a {type(workload).__name__}; it must be a Workload")
+        raise RequestError(f"{_describe(offered)} is a {type(workload).__name__}; it must be a Workload")
     return workload
 
 
-def _of(offered: EntryPoint) -> str:
+def _describe(offered: EntryPoint) -> str:
     package = f" of the package {offered.dist.name}" if offered.dist else ""
     return f"the workload {offered.value}{package}"

@@ -26,8 +26,8 @@ TABLES = ("measurements", *DETAIL_TABLES)
 
 COMPACTED = "compacted-"
 """Prefix of the names of files that replace others."""
-TOGETHER = 100
-"""Fragments that are read before they are merged."""
+MERGED_AT_A_TIME = 100
+"""Number of fragments that are read, then merged, at a time."""
 
 
 class _Files(NamedTuple):
@@ -35,7 +35,7 @@ class _Files(NamedTuple):
 
     rows: pa.Table
     names: list[str]
-    """The files that hold the rows, or whose rows have been replaced."""
+    """The readable files: those that hold the rows, and those that a compacted file replaces."""
     damage: list[Damage]
 
 
@@ -61,7 +61,7 @@ class Store:
     """The results in a folder or at a URI. Opening creates nothing; the first `append` does."""
 
     def __init__(self, location: str) -> None:
-        """Open the store. Raises RequestError if it is a file, its scheme is unknown or it cannot be reached."""
+        """Open the store. Raises RequestError if the location is a file, cannot be reached or has an unknown scheme."""
         self.location = location
         self._folder = Folder(location)
         self.is_local = self._folder.is_local
@@ -77,11 +77,11 @@ class Store:
     def keep(self, rows: Sequence[Row]) -> list[Record]:
         """Add all rows of an attempt and return its records. A file is added before the row that names it.
 
-        Raises OSError as `append` does. What has been written by then is complete, and no row names a missing file.
+        Raises OSError as `append` does. Whatever was written before the error is complete: no row names a missing file.
         """
-        for file in rows:
-            if isinstance(file, StoredFile):
-                self.add_artifact(file.path, file.content)
+        for row in rows:
+            if isinstance(row, StoredFile):
+                self.add_artifact(row.path, row.content)
         for detail_type in DETAIL_TABLES.values():
             details = [row for row in rows if isinstance(row, DetailRow) and isinstance(row.detail, detail_type)]
             if details:
@@ -179,16 +179,17 @@ class Store:
     def _read_listed(self, table_name: str, names: list[str], wanted: pa.Schema) -> _Files:
         """Return the contents of these files.
 
-        Compacted files are read first, because they name the fragments that need not be read. Fragments are merged
-        TOGETHER at a time: a fragment has few rows, and a table of its own takes a hundred times their bytes.
+        Compacted files are read first, because they name the fragments that need not be read. Fragments are merged in
+        groups of MERGED_AT_A_TIME: a fragment has few rows, and its own table takes a hundred times their bytes.
         """
         compacted = [name for name in names if name.startswith(COMPACTED)]
         fragments = [name for name in names if not name.startswith(COMPACTED)]
-        parts, damage, void = [wanted.empty_table()], [], set[str]()
-        for some in (compacted, *(fragments[i : i + TOGETHER] for i in range(0, len(fragments), TOGETHER))):
-            part = self._read_together(table_name, [name for name in some if name not in void], wanted)
+        parts, damage, replaced = [wanted.empty_table()], [], set[str]()
+        starts = range(0, len(fragments), MERGED_AT_A_TIME)
+        for group in (compacted, *(fragments[start : start + MERGED_AT_A_TIME] for start in starts)):
+            part = self._read_together(table_name, [name for name in group if name not in replaced], wanted)
             parts.append(part.rows)
-            void |= part.replaced
+            replaced |= part.replaced
             damage += part.damage
         unread = {item.path for item in damage}
         readable = [name for name in names if f"{table_name}/{name}" not in unread]
@@ -213,9 +214,10 @@ class Store:
             return Damage(path=path, error=str(error))
 
     def compact(self) -> None:
-        """Merge the fragments of each table into one file. Readers and writers may work meanwhile.
+        """Merge the fragments of each table into one file. Others may read and write the store meanwhile.
 
-        Does nothing while another process compacts, or on a remote store, where no lock would keep two drivers apart.
+        Does nothing while another process is compacting. Does nothing on a remote store either, because no lock there
+        could keep two drivers apart.
         """
         if not self.exists():
             return
@@ -248,8 +250,8 @@ class Store:
     def statuses(self) -> dict[tuple[str, str], str]:
         """Return the status of each (environment_id, measurement_id).
 
-        It is that of the newest attempt with a final status or, without one, the newest attempt. A clock that was set
-        back therefore cannot let a failure override a result.
+        It is the status of the newest attempt that has a final status. If there is none, it is that of the newest
+        attempt. A failure therefore never overrides a result, even if the clock was set back.
         """
         table, _ = self.read(columns=["environment_id", "measurement_id", "started_at", "status"])
         columns = [column.to_pylist() for column in table.sort_by("started_at").columns]

@@ -1,9 +1,9 @@
-"""Intervals without the host: iterations are queued on a GPU that sleeps, and follow one another when it wakes.
+"""Times iterations without launch delays: they are queued on a sleeping GPU and run back to back when it wakes.
 
-An interval that begins on an idle GPU also holds the launch of its first kernel, 50 to 150 us, which is most of a short
-kernel's time. Here a kernel that only waits (`torch.cuda._sleep`) occupies the GPU while the host launches several
-iterations behind it. Then none of them waits for the host, and the GPU keeps the clocks of a GPU at work, as in a
-training loop and in `triton.testing.do_bench`.
+An interval that begins on an idle GPU includes the launch of its first kernel. That takes 50 to 150 us, which is most
+of a short kernel's time. Here a kernel that only waits (`torch.cuda._sleep`) occupies the GPU while the host launches
+several iterations behind it. None of them then waits for the host, and the GPU runs at the clock rates of continuous
+work, as in a training loop and in `triton.testing.do_bench`.
 """
 
 import time
@@ -16,20 +16,20 @@ import torch
 from lmsweep.trials.spec.config import Auto
 from lmsweep.trials.timing.clock import Clock, Iteration, Phase, clock_for, time_iteration
 
-AT_ONCE = 20
-"""Iterations that are queued together at most: the pause between such groups lets a GPU cool that is at its power
-limit, and its clocks rise."""
-SECONDS_AT_ONCE = 0.2
-"""Fewer are queued together where they would take longer than this."""
+MAX_QUEUED = 20
+"""Most iterations that are queued together. In the pause between two groups a GPU at its power limit cools, and its
+clocks rise."""
+MAX_QUEUED_SECONDS = 0.2
+"""Longest time that the iterations of a group may take together. Fewer slow iterations are queued."""
 FIRST_SLEEP, LONGEST_SLEEP = 1_000_000, 512_000_000
-"""Cycles that the GPU sleeps: 0.5 ms and 0.3 s at 2 GHz."""
+"""Clock cycles that the GPU sleeps: 0.5 ms and 0.3 s at 2 GHz."""
 
 
 class QueuedTimer:
-    """Times the phases of an iteration, which follow one another without a pause; each call takes one iteration.
+    """Times the phases of an iteration, which run back to back; each call returns one iteration.
 
-    On CUDA up to AT_ONCE iterations are queued behind a sleep. On other devices each call runs one iteration by the
-    device's clock, as there is no launch to hide.
+    On CUDA up to MAX_QUEUED iterations are queued behind a sleep. On other devices each call runs one iteration and
+    times it by the device's clock, because there is no launch to hide.
     """
 
     def __init__(
@@ -42,41 +42,43 @@ class QueuedTimer:
         before_each: Callable[[], object] | None = None,
         drop: Callable[[], object] = lambda: None,
     ) -> None:
-        """warmup, measured: iterations before `begin_measuring` and after it; no more are queued. `before_each` runs
-        before every phase, `drop` after every iteration; neither is timed.
+        """warmup, measured: numbers of iterations before and after `begin_measuring`; no more are queued.
+
+        `before_each` runs before every phase, `drop` after every iteration; neither is timed.
         """
         self._phases = phases
         self._device_type = device_type
         self._left, self._measured = warmup, measured
         self._before_each = before_each
         self._drop = drop
-        self._at_once = 1
+        self._group_size = 1
         self._sleep = FIRST_SLEEP
         self._queued: deque[Iteration] = deque()
         self.waited_for_host = False
-        """Whether the GPU reached an iteration before the host had launched it, in spite of the longest sleep."""
+        """Whether the GPU reached an iteration before the host had launched it, even behind the longest sleep."""
 
     def __call__(self) -> Iteration:
-        """The next iteration, which has ended."""
+        """Return the times of the next iteration. The device has finished it."""
         if self._device_type != "cuda":
             return self.from_idle()
         if not self._queued:
-            count = self._at_once if self._left == "auto" else max(1, min(self._at_once, self._left))
+            count = self._group_size if self._left == "auto" else max(1, min(self._group_size, self._left))
             self._queued.extend(self._take(count))
-            self._at_once = max(1, min(AT_ONCE, int(SECONDS_AT_ONCE / self._queued[-1].step)))
+            self._group_size = max(1, min(MAX_QUEUED, int(MAX_QUEUED_SECONDS / self._queued[-1].step)))
         if self._left != "auto":
             self._left -= 1
         return self._queued.popleft()
 
     def begin_measuring(self) -> None:
-        """To be called when the warm-up has ended: what was queued with its last iteration is no measured one."""
+        """Discard what was queued together with the last warm-up iteration. Call this when the warm-up has ended."""
         self._queued.clear()
         self._left = self._measured
         self.waited_for_host = False
 
     def from_idle(self, clock: Clock | None = None) -> Iteration:
-        """One iteration whose phases each begin on an idle device, so that their times hold the launch; by this clock
-        or the device's.
+        """Run one iteration whose phases each begin on an idle device, so their times include the launch.
+
+        It is timed by `clock`; None is the device's clock.
         """
         clock = clock or clock_for(self._device_type)
         taken = []
@@ -93,7 +95,7 @@ class QueuedTimer:
         )
 
     def _take(self, count: int) -> list[Iteration]:
-        """Queues so many iterations and waits for them; behind a longer sleep, if the host did not stay ahead."""
+        """Queue `count` iterations and wait for them. If the host did not stay ahead, retry behind a longer sleep."""
         while True:
             torch.cuda.synchronize()
             torch.cuda._sleep(self._sleep)
@@ -125,18 +127,18 @@ class QueuedTimer:
 
 @dataclass(frozen=True, kw_only=True)
 class _Marked:
-    """An iteration on its way: events at the beginning and end of each phase."""
+    """An iteration that has been launched, with an event at the beginning and end of each phase."""
 
     marks: Sequence[torch.cuda.Event]
     is_interrupted: bool
-    """Whether something that is not timed ran between the phases."""
+    """Whether untimed work ran between the phases."""
     enqueue: float
     """Seconds that the host took to launch it."""
     is_ahead: bool
-    """Whether the GPU had not come to it when the host had launched all of it."""
+    """Whether the host launched all of it before the GPU reached it."""
 
     def iteration(self) -> Iteration:
-        """Once the GPU has ended it."""
+        """Return its times. Call this only after the GPU has finished it."""
         ends = zip(self.marks[::2], self.marks[1::2], strict=True)
         phases = tuple(begin.elapsed_time(end) / 1e3 for begin, end in ends)
         whole = self.marks[0].elapsed_time(self.marks[-1]) / 1e3

@@ -1,4 +1,4 @@
-"""The workload `attention`: time and memory of the forward and backward of attention alone."""
+"""The workload `attention`: time and memory of attention alone, forward and backward."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -28,27 +28,27 @@ from lmsweep.trials.timing.queued_timer import QueuedTimer
 
 PHASES = ("forward", "backward")
 MEMORY_REPETITIONS = 3
-"""Iterations in which memory is read; flagged `unsteady` if they do not agree exactly."""
+"""Iterations in which memory is read. A reading that differs between them is flagged `unsteady`."""
 
 LATENCY_ITERATIONS = 10
-"""Iterations after the measured ones whose phases each begin on an idle device."""
+"""Iterations, after the measured ones, in which each phase begins on an idle device."""
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Time `measure_steps` iterations after `warmup_steps` equal ones, in seconds; then read memory, in bytes.
+    """Time `measure_steps` iterations in seconds, after `warmup_steps` identical ones; then read memory in bytes.
 
     On CUDA, forward and backward are queued behind work that keeps the GPU busy, so neither waits for the host
     (`lmsweep.trials.timing.queued_timer`). The `latency` of each is its time from an idle GPU. With `cold_l2`, the
     GPU's L2 cache is overwritten before each. The first iteration of compiled attention, in which the compiler runs,
     is timed separately and is not part of the warm-up.
 
-    Raises UnsupportedError if the device lacks the kernel, and RuntimeError if nothing was compiled that should be.
+    Raises UnsupportedError if the device lacks the kernel, and RuntimeError if a compiled trial compiled nothing.
     """
     config = bench.config
     check_attention(config, bench.math_mode.operand_dtype, gradients=True)
     if config.cold_l2 and config.device_type != "cuda":
         raise UnsupportedError("cold_l2 needs device: cuda; the caches of other devices cannot be emptied")
-    bench.clear()  # a model of an earlier workload would count as memory
+    bench.clear()  # the model of an earlier workload would count as attention's memory
     with Watch(config.device_type) as watch, bench.quiet():
         step = AttentionStep(config, bench.math_mode)
         step.give_gradient()
@@ -63,10 +63,10 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
             with bench.account("profiled"):
                 latencies = [timer.from_idle() for _ in range(LATENCY_ITERATIONS)]
                 traced = trace_device(timer.from_idle, trial_seconds=bench.seconds_so_far)
-    limit = (Flag.HOST_BOUND,) if timer.waited_for_host else ()
+    host_bound = (Flag.HOST_BOUND,) if timer.waited_for_host else ()
     del timer
     step.gradient = None
-    common = (*limit, *series.flags, *doubts(watch, since=series.since, until=series.until))
+    common = (*host_bound, *series.flags, *doubts(watch, since=series.since, until=series.until))
     yield from _times(config, series, latencies, traced, common)
     with bench.account("measured"):
         memory = list(_memory(config.device_type, step))
@@ -101,9 +101,9 @@ def _times(
     traced: Sequence[DeviceTime],
     common: tuple[Flag, ...],
 ) -> Iterator[Measurement]:
-    """Time of each phase and of both; on CUDA also the latency of each phase and the device's busy time in it."""
-    met = fingerprint(config.device_type)
-    device = find_device(met.device_name, met.device_memory)
+    """Yield the times of each phase and of both together; on CUDA also the latency and device time of each phase."""
+    environment = fingerprint(config.device_type)
+    device = find_device(environment.device_name, environment.device_memory)
     for i, name in enumerate((*PHASES, "step")):
         warmup, measured = (
             tuple(one.step if name == "step" else one.phases[i] for one in taken)
@@ -123,10 +123,10 @@ def _times(
 def flags_of_phase(
     config: TrialConfig, phase: str, seconds: Sequence[float], device: Device | None
 ) -> tuple[Flag, ...]:
-    """The flags of one phase, from its times in seconds and the datasheet of the device, if there is one."""
+    """Return the flags of one phase. device: the datasheet of the device, if there is one."""
     peak = peak_flops(device, config.precision) if device else None
     shape = {name: getattr(config, name) for name in ("d_model", "context_length", "batch_size")}
-    # Every causal implementation computes at least the scores on and below the diagonal, half of all.
+    # Every causal implementation must compute the scores on and below the diagonal, which are half of all scores.
     parts = PHASES if phase == "step" else (phase,)
     least = sum(attention_flops(phase=part, **shape) for part in parts) / (2 if config.causal else 1)
     found = {
@@ -137,28 +137,28 @@ def flags_of_phase(
 
 
 def _memory(device_type: str, step: AttentionStep) -> Iterator[Measurement]:
-    """Bytes handed out by PyTorch's allocator, before each phase and at the peak of each."""
+    """Yield the bytes that PyTorch's allocator has handed out before each phase and at the peak of each phase."""
     readings = [("baseline", "allocated"), ("before_backward", "allocated")]
     readings += [(phase, "peak_allocated") for phase in PHASES]
-    of = partial(Measurement, unit="B")
+    in_bytes = partial(Measurement, unit="B")
     if device_type != "cuda":
         reason = f"PyTorch does not count what it allocates on device {device_type}"
         for phase, metric in readings:
-            yield of(phase=phase, metric=metric, samples=None, reason=reason)
+            yield in_bytes(phase=phase, metric=metric, samples=None, reason=reason)
         return
     samples = [_read_once(step) for _ in range(MEMORY_REPETITIONS)]
     for (phase, metric), values in zip(readings, zip(*samples, strict=True), strict=True):
         flags = (Flag.UNSTEADY,) if len(set(values)) > 1 else ()
-        yield of(phase=phase, metric=metric, samples=tuple(values), flags=flags)
+        yield in_bytes(phase=phase, metric=metric, samples=tuple(values), flags=flags)
 
 
 class _Allocated(NamedTuple):
     """Bytes handed out in one iteration."""
 
     baseline: int
-    """Queries, keys, values, and workspaces of libraries."""
+    """The queries, keys and values, and the workspaces of libraries."""
     before_backward: int
-    """Also the output and what is saved for backward, but not yet the gradient of the output."""
+    """The same plus the output and what is saved for backward, without the gradient of the output."""
     forward_peak: int
     backward_peak: int
 
@@ -181,6 +181,6 @@ def _read_once(step: AttentionStep) -> _Allocated:
 
 
 def l2_flusher() -> Callable[[], object]:
-    """A function that overwrites the current GPU's L2 cache, with zeros of twice its size."""
+    """Return a function that overwrites the current GPU's L2 cache by writing twice its size in zeros."""
     size = torch.cuda.get_device_properties().L2_cache_size
     return torch.empty(2 * size, dtype=torch.uint8, device="cuda").zero_

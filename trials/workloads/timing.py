@@ -18,10 +18,10 @@ from lmsweep.trials.timing.validity_flags import flags_of_times
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Time each phase of `measure_steps` iterations, after `warmup_steps` equal ones; seconds.
+    """Time each phase of `measure_steps` iterations in seconds, after `warmup_steps` identical iterations.
 
     The first iteration of a compiled model, in which the compiler runs, is timed separately and is not part of the
-    warm-up. Meanwhile the GPU's clocks, power and temperature are sampled. On CUDA, further iterations are traced to
+    warm-up. The GPU's clocks, power and temperature are sampled throughout. On CUDA, further iterations are traced to
     find how long the device is busy in each phase.
 
     Raises UnsupportedError if this host cannot run the configuration, and RuntimeError if a model that should be
@@ -32,12 +32,12 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     with Watch(config.device_type) as watch, bench.quiet():
         phases = bench.step.phases()
 
-        def run_by(clock: Clock) -> Iteration:
+        def run_with(clock: Clock) -> Iteration:
             iteration = time_iteration(phases, clock)
             bench.step.drop()
             return iteration
 
-        run = partial(run_by, clock_for(config.device_type))
+        run = partial(run_with, clock_for(config.device_type))
         if config.compiles:
             yield from _compile(bench, phases, run)
         if config.capture == "step":
@@ -49,12 +49,16 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         device: list[DeviceTime] = []
         if config.device_type == "cuda":
             with bench.account("profiled"):
-                device = trace_device(run_by, trial_seconds=bench.seconds_so_far)
+                device = trace_device(run_with, trial_seconds=bench.seconds_so_far)
 
     if config.compiles:
         yield from _compile_counts(graphs)
-    limit = [Flag.HOST_BOUND] * is_host_bound([one.step for one in device], [one.step for one in series.measured])
-    common = (*limit, *series.flags, *doubts(watch, since=series.since, until=series.until))
+    host_bound = is_host_bound([one.step for one in device], [one.step for one in series.measured])
+    common = (
+        *((Flag.HOST_BOUND,) if host_bound else ()),
+        *series.flags,
+        *doubts(watch, since=series.since, until=series.until),
+    )
     yield from _times(bench, phases, series, common)
     if config.device_type == "cuda":
         yield from device_rows([phase.name for phase in phases], device)
@@ -89,10 +93,10 @@ def _compile_counts(graphs_at_first: int) -> Iterator[Measurement]:
 def _times(
     bench: Workbench, phases: Sequence[Phase], series: Series[Iteration], common: tuple[Flag, ...]
 ) -> Iterator[Measurement]:
-    """Time of each phase and of the step; on CUDA also the host's time to launch the step."""
+    """Yield the times of each phase and of the step; on CUDA also the time that the host took to launch the step."""
     config = bench.config
-    met = bench.fingerprint("timing")
-    device = find_device(met.device_name, met.device_memory)
+    environment = bench.fingerprint("timing")
+    device = find_device(environment.device_name, environment.device_memory)
 
     def row(phase: str, metric: str, *taken: list[float]) -> Measurement:
         samples, warmup_samples = (tuple(values) for values in taken)
