@@ -38,9 +38,9 @@ def _meant(word: str, labels: list[str], option: str, name: str) -> list[str]:
 
 
 def usual_values(frame: pd.DataFrame) -> list[str]:
-    """Return the values to show if none were asked for: `step.time` if any row has it."""
+    """Return the values to show if none were asked for: `step.time` if a whole step was timed, not attention alone."""
     known = values_in(frame)
-    if "step.time" in known or not known:
+    if not known or "step.time" in values_in(frame[frame["workload"] != "attention"]):
         return ["step.time"]
     for usual in (["forward.time", "backward.time"], ["gradients.relative_error"]):
         if shown := [name for name in usual if name in known]:

@@ -144,10 +144,13 @@ def outcome(rows: list[Record]) -> str:
         reason = (failures[0].error or "").strip().splitlines()
         return f"{failures[0].status}: {reason[-1]}" if reason else str(failures[0].status)
     times = {row.phase: statistics.median(row.samples) for row in rows if row.metric == "time" and row.samples}
-    if "step" in times:
+    if "step" in times and rows[0].workload != "attention":
         words = f"{format_seconds(times['step'])} per step"
     else:
-        words = ", ".join(f"{phase} {format_seconds(seconds)}" for phase, seconds in times.items()) or "ok"
+        words = (
+            ", ".join(f"{phase} {format_seconds(seconds)}" for phase, seconds in times.items() if phase != "step")
+            or "ok"
+        )
     flags = {flag for row in rows for flag in row.flags}
     worked = [row.samples for row in rows if (row.phase, row.metric) == ("step", "device_time") and row.samples]
     if Flag.HOST_BOUND in flags and worked and "step" in times:

@@ -93,7 +93,7 @@ def test_all_that_a_trial_needs_starts_in_a_folder_of_such_files(folder: Path, p
 @pytest.mark.slow
 def test_doctor_and_planning_answer_in_a_folder_of_such_files(folder: Path):
     put(folder, *NAMES)
-    assert "can measure on" in run_there(folder, *START, "doctor", path=PATHS[1])
+    assert "devices  " in run_there(folder, *START, "doctor", path=PATHS[1])
     cache = folder.parent / "cache"  # nothing is predicted yet
     words = ("env", f"XDG_CACHE_HOME={cache}", *START, "plan", "quick", "--set", "context_length=96")
     assert "predicted" not in run_there(folder, *words, path=PATHS[1]) and list(cache.rglob("predictions-*"))

@@ -288,7 +288,7 @@ def test_compiled_on_a_cpu_tells_what_is_kept_and_says_why_the_rest_is_unknown()
     assert found["outside_blocks.saved"] == eager["outside_blocks.saved"]
     for phase, metric in (("step", "peak_tensors"), ("peak", "activations"), ("before_backward", "other")):
         row = found.rows[phase, metric]
-        assert row.samples is None and "compiled code allocates by itself" in (row.reason or "")
+        assert row.samples is None and "does not see allocations of compiled code" in (row.reason or "")
     assert not found.allocations and not found.timeline
 
 
