@@ -32,16 +32,18 @@ types: .venv/test
 	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e .
 	touch $@
 
-# Tests import only a small part of the installed packages, so none are compiled to bytecode ahead.
+# Bytecode is compiled ahead, on all cores, where pip would use one: else each of the many processes of a run would compile
+# what it imports, wherever PYTHONDONTWRITEBYTECODE is set. Some packages contain files that are not valid Python 3.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 .venv/lib lmsweep orchestrator trials analysis
+
 .venv/test: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test]'
-	touch .venv/run $@
+	$(COMPILE) || true
+	touch .venv/run .venv/bytecode $@
 
-# Compiles bytecode on all cores, where pip would use one. Without it, the first run would spend a minute on that. Some
-# packages contain files that are not valid Python 3, hence `|| true`.
 .venv/bytecode: .venv/run
-	$(BIN)/python -m compileall -qq -j 0 .venv/lib lmsweep orchestrator trials analysis || true
+	$(COMPILE) || true
 	touch $@
 
 clean:
