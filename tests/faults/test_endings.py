@@ -51,6 +51,7 @@ def assert_ended(
     assert set(kept["status"]) == {"ok"} and kept["trial_id"].nunique() == 1
 
 
+@pytest.mark.slow
 def test_sigterm_to_every_process_of_a_run_keeps_what_had_ended_and_leaves_nothing_running(tmp_path: Path):
     # As scancel does: the harder case, for Ray's own processes are told to end too.
     process, started = run_until_one_is_stored(tmp_path)
