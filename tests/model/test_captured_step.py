@@ -83,6 +83,7 @@ def test_the_device_of_a_captured_step_does_not_wait_for_the_host(mode, compile)
     plain = numbers(run(replace(TINY, capture="none", mode=mode, compile=compile)))
     rows = run(replace(TINY, mode=mode, compile=compile))
     assert {row.status for row in rows} == {"ok"}, rows[0].error
+    assert not any("host_bound" in row.flags for row in rows)
     found = numbers(rows)
     assert found["step.time"] < 0.7 * plain["step.time"]
     assert found["step.device_time"] == pytest.approx(plain["step.device_time"], rel=0.25)
