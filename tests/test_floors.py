@@ -332,3 +332,15 @@ def test_a_vague_name_for_a_type_is_found():
 )
 def test_a_signature_that_says_what_it_takes_is_not_found(source):
     assert vague_signatures(source, "m") == []
+
+
+def test_one_import_leads_to_all_packages_and_loads_neither_pandas_nor_ray_by_itself():
+    script = (
+        "import sys, lmsweep; early = {'pandas', 'torch', 'ray'} & set(sys.modules);"
+        "names = [lmsweep.analysis.__name__, lmsweep.trials.__name__, lmsweep.orchestrator.__name__];"
+        "listed = {f'lmsweep.{name}' for name in dir(lmsweep)};"
+        "print(early, *names, lmsweep.load is lmsweep.analysis.load, set(names) <= listed)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    words = "set() lmsweep.analysis lmsweep.trials lmsweep.orchestrator True True\n"
+    assert done.stdout == words, done.stderr
