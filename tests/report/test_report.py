@@ -181,7 +181,7 @@ def test_tables_that_have_a_name_are_in_the_page_and_their_csv_is_that_of_the_co
 
 def test_published_times_stand_beside_the_readers_with_what_differs(page: Page) -> None:
     page.click("section[aria-labelledby=beside] summary")
-    page.wait_for_selector("section[aria-labelledby=beside] >> text=not stated")
+    page.wait_for_selector("section[aria-labelledby=beside] td >> text=not stated")
     text = page.inner_text("section[aria-labelledby=beside]")
     assert "A100" in text and "not stated" in text and "suspected_tf32" in text
 
