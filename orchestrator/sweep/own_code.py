@@ -48,7 +48,7 @@ def argument_of(name: str) -> str | None:
 
 
 def read_code(field: str, value: object) -> object:
-    """Return the word itself, or the Fields that a reference or a mapping stands for. Raises ValueError if it is neither."""
+    """Return the word itself, or the Fields that a reference or mapping stands for. Raises ValueError for others."""
     if isinstance(value, dict) and {"call", "hf"} & set(value):
         return _read_mapping(field, value)
     if isinstance(value, str):

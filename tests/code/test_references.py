@@ -89,7 +89,7 @@ def test_a_sweep_from_a_stranger_can_name_nothing_else(folder: Path, reference: 
     installed = folder / ".venv" / "lib" / "site-packages"
     installed.mkdir(parents=True)
     (installed / "evil.py").write_text("def f(): ...")
-    with pytest.raises(RequestError, match=".") as caught:
+    with pytest.raises(RequestError, match=r".") as caught:
         read(reference)
     assert words in str(caught.value)
 
