@@ -13,7 +13,7 @@ from lmsweep.analysis.comparison.pairing import cells_of_sides, check_equal, che
 from lmsweep.analysis.comparison.tests import SIGNIFICANCE, least_p
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, check_key, natural_ranks
 from lmsweep.analysis.data.selection import select
-from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.trials.spec.config import RequestError
 
@@ -25,6 +25,20 @@ VERDICTS = ("slower", "faster", "more", "less", "same", HOST_LIMITED, "ambiguous
 counts. same: the difference is smaller, with 95 % confidence. ambiguous: the samples do not decide. failed: only the
 baseline has a result. fixed: only the contrast has one. no result: neither has one. host-limited: wall times differ,
 but device times agree; or device times are unknown, and the host was slow or busy."""
+
+TONES: dict[str, Tone] = {
+    "slower": "bad",
+    "faster": "good",
+    "more": "bad",
+    "less": "good",
+    "same": "neutral",
+    HOST_LIMITED: "unclear",
+    "ambiguous": "unclear",
+    "failed": "bad",
+    "fixed": "good",
+    "no result": "neutral",
+}
+"""Verdict -> how it is to be taken. All compared values are better if smaller."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +87,10 @@ class Comparison:
             marked="verdict",  # the flags are of both sides
             conditions=self.conditions,
             notes=notes,
+            p_values=("p",),
+            answer=("ratio", "verdict"),
+            bars="ratio",
+            tones=TONES,
         )
 
 
