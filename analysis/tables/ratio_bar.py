@@ -1,5 +1,6 @@
 """Bars of ratios for a terminal: to the right of the middle above 1, to the left below it, on a logarithmic scale."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -25,9 +26,9 @@ def bars(ratios: NDArray[np.float64], *, width: int) -> Bars:
 
 
 def _bar(ratio: float, reach: float, half: int) -> str:
-    if not np.isfinite(ratio) or ratio <= 0:
+    if not math.isfinite(ratio) or ratio <= 0:
         return ""
-    halves = round(abs(np.log(ratio)) / reach * half * 2)
+    halves = round(abs(math.log(ratio)) / reach * half * 2)
     whole, space = "━" * (halves // 2), " " * (half - (halves + 1) // 2)
     if ratio < 1:
         return space + "╺" * (halves % 2) + whole + "│" + " " * half

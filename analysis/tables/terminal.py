@@ -22,8 +22,8 @@ from lmsweep.analysis.tables.text_table import Markup, Sheet, axis_names, sheet_
 GAP = "  "
 """Between two columns."""
 
-LONG_TEXT = 32
-"""Texts longer than this are wrapped if the table is too wide."""
+LONG_TEXTS = (96, 80, 64, 56, 48, 40, 36, 32, 28, 24)
+"""Texts longer than the first of these that makes the table fit are wrapped."""
 
 MOST_KEYS = 0.6
 """Share of the width that row keys may take before the first of them become headings of sections."""
@@ -60,6 +60,8 @@ class Grid:
     """The texts by column, then row."""
     heading: tuple[str, ...] = ()
     """What all cells of this part share, `name value` each."""
+    words: frozenset[str] = frozenset()
+    """Names of the columns of a listing that hold words: they are at the left of their column."""
     plain: bool = True
     """Whether each label of a header is on one line."""
 
@@ -83,17 +85,18 @@ def terminal_text(table: Table | Listing, *, width: int, escape: Callable[[str],
     sheet = sheet_of(table, Markup(escape=escape))
     whole, tones = _grid_of(sheet), dict[str, Tone]()
     if isinstance(table, Listing):
-        whole, tones = _answer_first(whole, table, width), table.tones
+        words = frozenset(label[0] for label in whole.columns.labels if label[0] in table.frame) - set(table.units)
+        whole, tones = _answer_first(replace(whole, words=words), table, width), table.tones
     whole = _fold(whole)
     text = Text()
     conditions = ", ".join(filter(None, [sheet.conditions, *whole.heading]))
-    for words, style in ((sheet.caption, "bold"), (conditions, "dim")):
-        for line in filter(None, words.split("\n")):
+    for told, style in ((sheet.caption, "bold"), (conditions, "dim")):
+        for line in filter(None, told.split("\n")):
             text.append(_filled(line, width), style)
-    told = set(whole.heading)
+    shared = set(whole.heading)
     for part in _parts(whole, width):
         text.append("\n")
-        if own := [words for words in part.heading if words not in told]:
+        if own := [words for words in part.heading if words not in shared]:
             text.append(_filled(", ".join(own), width), "bold")
         for drawn in _draw(part, tones):
             text.append_text(drawn)
@@ -112,8 +115,8 @@ def _filled(text: str, width: int) -> str:
 def _grid_of(sheet: Sheet) -> Grid:
     cells = sheet.cells
     return Grid(
-        rows=Axis(names=tuple(axis_names(cells.index)), labels=tuple(cells.index)),
-        columns=Axis(names=tuple(axis_names(cells.columns)), labels=tuple(cells.columns)),
+        rows=Axis(names=tuple(axis_names(cells.index)), labels=tuple(map(tuple, cells.index))),
+        columns=Axis(names=tuple(axis_names(cells.columns)), labels=tuple(map(tuple, cells.columns))),
         cells=tuple(zip(*cells.itertuples(index=False, name=None), strict=True)),
     )
 
@@ -137,11 +140,11 @@ def _parts(grid: Grid, width: int) -> list[Grid]:
     ways = [grid, replace(grid, plain=False)]
     if len(grid.rows.labels) <= MOST_TRANSPOSED:
         ways += [grid.transposed(), replace(grid.transposed(), plain=False)]
-    ways.append(_with_short_texts(replace(grid, plain=False)))
+    ways += [_with_short_texts(replace(grid, plain=False), limit) for limit in LONG_TEXTS]
     for way in ways:
         if _width(way) <= width:
             return [way]
-    return [part for section in _sections(ways[-1], width) for part in _columns_that_fit(_fold(section), width)]
+    return [part for section in _sections(ways[-3], width) for part in _columns_that_fit(_fold(section), width)]
 
 
 def _sections(grid: Grid, width: int) -> list[Grid]:
@@ -193,11 +196,11 @@ def _fold(grid: Grid) -> Grid:
     return grid
 
 
-def _with_short_texts(grid: Grid) -> Grid:
+def _with_short_texts(grid: Grid, limit: int) -> Grid:
     """Return the table with long texts, in row keys too, on several lines."""
 
     def short(texts: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple("\n".join(wrap(text, LONG_TEXT)) if len(text) > LONG_TEXT else text for text in texts)
+        return tuple("\n".join(wrap(text, limit)) if len(text) > limit else text for text in texts)
 
     rows = replace(grid.rows, labels=tuple(map(short, grid.rows.labels)))
     return replace(grid, rows=rows, cells=tuple(map(short, grid.cells)))
@@ -211,6 +214,8 @@ class Column:
     """Its lines, as many as those of the other columns."""
     cells: tuple[str, ...]
     width: int
+    left: bool
+    """Whether texts are at its left."""
 
 
 def _drawn_columns(grid: Grid) -> list[Column]:
@@ -232,9 +237,10 @@ def _drawn_columns(grid: Grid) -> list[Column]:
         most = max(map(len, lines))
         for header, own in zip(headers, lines, strict=True):
             header += [*([""] * (most - len(own))), *own]
+    left = [*(True for _ in grid.rows.names), *(label[0] in grid.words for label in grid.columns.labels)]
     return [
-        Column(header=tuple(header), cells=tuple(body), width=max(wide, *map(_text_width, header)))
-        for header, body, wide in zip(headers, bodies, room, strict=True)
+        Column(header=tuple(header), cells=tuple(body), width=max(wide, *map(_text_width, header)), left=on_left)
+        for header, body, wide, on_left in zip(headers, bodies, room, left, strict=True)
     ]
 
 
@@ -261,27 +267,25 @@ def _keys_width(grid: Grid) -> int:
 
 
 def _draw(grid: Grid, tones: dict[str, Tone]) -> Iterator[Text]:
-    """Yield the lines of the table; row keys are at the left of their column, numbers at the right."""
-    columns, keys = _drawn_columns(grid), len(grid.rows.names)
+    """Yield the lines of the table; row keys and words are at the left of their column, numbers at the right."""
+    columns = _drawn_columns(grid)
     for height in range(len(columns[0].header)):
-        yield _line([(column.header[height], column.width) for column in columns], keys, {})
+        yield _line([column.header[height] for column in columns], columns, {})
     yield Text(GAP.join("─" * column.width for column in columns) + "\n", "dim")
     for row in range(len(grid.rows.labels)):
         texts = [column.cells[row].split("\n") for column in columns]
         for height in range(max(map(len, texts))):
-            line = [each[height] if height < len(each) else "" for each in texts]
-            yield _line([(text, column.width) for text, column in zip(line, columns, strict=True)], keys, tones)
+            yield _line([each[height] if height < len(each) else "" for each in texts], columns, tones)
 
 
-def _line(texts: Sequence[tuple[str, int]], keys: int, tones: dict[str, Tone]) -> Text:
-    """Return a line of texts, each with the width of its column."""
+def _line(texts: Sequence[str], columns: Sequence[Column], tones: dict[str, Tone]) -> Text:
     line = Text()
-    for place, (text, width) in enumerate(texts):
-        space = " " * (width - cell_len(text))
+    for place, (text, column) in enumerate(zip(texts, columns, strict=True)):
+        space = " " * (column.width - cell_len(text))
         tone = tones.get(text.split(" [")[0])
-        line.append((GAP if place else "") + (space if place >= keys else ""))
+        line.append((GAP if place else "") + ("" if column.left else space))
         line.append(text, STYLES[tone] if tone else None)
-        line.append(space if place < keys else "")
+        line.append(space if column.left else "")
     line.rstrip()
     return line.append("\n")
 

@@ -5,6 +5,8 @@ measure.py        plan, run, trial, doctor
 read.py           status, table, compare, report
 plan_request.py   makes the plan that `plan` and `run` ask for
 plan_text.py      a plan as text and as JSON
+doctor_text.py    what the doctor found
+show_table.py     prints a table: fitted to a terminal, or in another format
 run_summary.py    what `run` and `trial` print at their end
 one_trial.py      `trial`: whether it fits here, and its live line
 """

@@ -33,6 +33,10 @@ CodeFolder = Annotated[
 Trust = Annotated[list[str], typer.Option(help="A package that references may lead to; repeatable.")]
 Nsys = Annotated[bool, typer.Option("--nsys", help="Profile with NVIDIA Nsight Systems, which must be installed.")]
 
+ShardOption = Annotated[
+    str | None, typer.Option("--shard", help="3/16: only the third of 16 parts of the sweep, as for a job array.")
+]
+
 
 def plan(
     sweep: Sweep,
@@ -49,9 +53,14 @@ def plan(
     price: Prices = [],  # noqa: B006
     code: CodeFolder = None,
     trust: Trust = [],  # noqa: B006
+    shard: ShardOption = None,
+    all: Annotated[bool, typer.Option("--all", help="List all trials of a long plan.")] = False,
     format: Annotated[str, typer.Option(help="text or json.")] = "text",
 ) -> None:
-    """Show which trials of a sweep would run, and why the others would not."""
+    """Show which trials of a sweep would run, and why the others would not.
+
+    Example: lmsweep plan quick
+    """
     from lmsweep.orchestrator.commands.plan_request import PlanRequest
 
     if format not in ("text", "json"):
@@ -70,11 +79,12 @@ def plan(
         device=on,
         code=code,
         trusted=tuple(trust),
+        shard=shard,
     )
     if max_batch or max_context:
         _print_largest_fit(request.make(), max_batch=max_batch, max_context=max_context, as_json=format == "json")
         return
-    from lmsweep.orchestrator.commands.plan_text import as_json, as_text
+    from lmsweep.orchestrator.commands.plan_text import as_json, say_plan
     from lmsweep.orchestrator.planning.plan_estimate import estimate_plan
     from lmsweep.orchestrator.planning.time_estimate import Estimates
     from lmsweep.trials.analytic.prices import parse_prices
@@ -85,8 +95,8 @@ def plan(
     if format == "json":
         say(json.dumps(as_json(planned.plan, estimate, planned.predictions), indent=2))
         return
-    say(as_text(planned.plan, estimate, planned.predictions))
-    if not on and planned.plan.count("unsupported") == len(planned.plan.trials):
+    say_plan(planned.plan, estimate, planned.predictions, all=all)
+    if not on and planned.plan.trials and planned.plan.count("unsupported") == len(planned.plan.trials):
         say("\nTo see what can run here: lmsweep doctor. To plan for a GPU that this machine lacks: --for H100")
 
 
@@ -121,9 +131,14 @@ def run(
     code: CodeFolder = None,
     trust: Trust = [],  # noqa: B006
     budget: Annotated[str | None, typer.Option(help="Run only what fits into this time: 30m, 2h, ...")] = None,
+    until: Annotated[str | None, typer.Option(help="Run only what ends before 17:30, or 2026-11-22T17:30.")] = None,
     grace: Annotated[str | None, typer.Option(help="Let running trials finish for 30s, 2m, ... after SIGTERM.")] = None,
+    shard: ShardOption = None,
 ) -> None:
-    """Run the trials of a sweep that are not in the store yet. Ctrl-C stops it; re-running resumes."""
+    """Run the trials of a sweep that are not in the store yet. Ctrl-C stops it; re-running resumes.
+
+    Example: lmsweep run quick
+    """
     began = time.monotonic()
     from rich.console import Console
 
@@ -149,6 +164,8 @@ def run(
         nsys=nsys,
         code=code,
         trusted=tuple(trust),
+        shard=shard,
+        until=until,
     )
     resume = f"To resume: {request.resume_command(grace)}"
     planned = request.make()
@@ -156,16 +173,22 @@ def run(
         planned.predictions.close()
     for damage in planned.store.set_aside_damage():
         say(f"moved {store}/{damage.path}, which cannot be read ({damage.error}), to {store}/damaged/", error=True)
-    ready = prepare(planned, Console(), began=began, budget=seconds_of(planned.budget) if planned.budget else None)
+    ready = prepare(planned, Console(), began=began, budget=planned.seconds_for_run)
     say(summary(planned.plan, ready.estimate))
     if ready.to_run and not address and (others := other_runs()):
         say(warning_about(others), error=True)
     _run_or_exit(ready, address, grace_seconds, resume)
     say(run_summary(planned.plan, planned.store, ready.account))
     if ready.gate.kept_out:
-        say(f"{left_out(ready.gate.kept_out, planned.plan)} did not fit into {planned.budget}. {resume}")
+        say(f"{left_out(ready.gate.kept_out, planned.plan)} did not fit {_limit(planned.budget, until)}. {resume}")
     if any(not Status(status).is_final for status in ready.account.statuses):
         raise typer.Exit(1)
+
+
+def _limit(budget: str | None, until: str | None) -> str:
+    """Return the limits of the run's time in words."""
+    words = [f"into {budget}"] if budget else []
+    return " and ".join([*words, f"before {until}"] if until else words)
 
 
 def _run_or_exit(ready: "Run", address: str | None, grace: float, resume: str) -> None:
@@ -187,22 +210,36 @@ def _run_or_exit(ready: "Run", address: str | None, grace: float, resume: str) -
 
 
 def trial(
-    settings: Annotated[list[str], typer.Argument(help="FIELD=VALUE, as in a sweep file; workloads=timing,...")],
+    settings: Annotated[
+        list[str],
+        typer.Argument(help="FIELD=VALUE, as in a sweep file; workloads=timing,... With --id: SWEEP FIELD=VALUE."),
+    ],
+    id: Annotated[str | None, typer.Option("--id", help="Run the trial of the sweep with this identifier.")] = None,
     store: Annotated[str | None, typer.Option(help="Store the result in this folder or URI.")] = None,
     nsys: Nsys = False,
     no_predict: NoPredict = False,
     code: CodeFolder = None,
     trust: Trust = [],  # noqa: B006
 ) -> None:
-    """Run one trial in this process, without Ray, for profilers and debuggers."""
+    """Run one trial in this process, without Ray, for profilers and debuggers.
+
+    Example: lmsweep trial model=tiny context_length=32 batch_size=1 measure_steps=3
+
+    Example: lmsweep trial quick --id bf76f90b
+    """
     from lmsweep.orchestrator.commands.one_trial import LiveLine, check_fit
     from lmsweep.orchestrator.commands.run_summary import trial_table
-    from lmsweep.orchestrator.sweep.sweep import single_trial
+    from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides, planned_trial, single_trial
     from lmsweep.trials.machine.host_memory import memory_asked_for
     from lmsweep.trials.results.record import Row, records_of
 
     memory_asked_for()
-    asked = single_trial([*settings, "profiler=nsys"] if nsys else settings, code=code, trusted=trust)
+    settings = [*settings, "profiler=nsys"] if nsys else settings
+    if id is None:
+        asked = single_trial(settings, code=code, trusted=trust)
+    else:
+        sweep = load_sweep(settings[0], parse_overrides(settings[1:], "trial"), code=code, trusted=trust)
+        asked = planned_trial(sweep, id)
     if nsys:
         from lmsweep.trials.profiling.nsys import check_nsys
 
@@ -234,13 +271,17 @@ def trial(
 
 
 def doctor(address: Address = None) -> None:
-    """Report what this machine can measure and what would distort the results; with --address, each node."""
-    from lmsweep.orchestrator.cluster.doctor import as_text, examine
+    """Report what this machine can measure and what would distort the results; with --address, each node.
+
+    Example: lmsweep doctor
+    """
+    from lmsweep.orchestrator.cluster.doctor import examine
+    from lmsweep.orchestrator.commands.doctor_text import say_findings
 
     if address is None:
-        say(as_text(examine()))
+        say_findings(examine())
         return
     from lmsweep.orchestrator.cluster.discovery import examine_nodes
 
     for name, findings in examine_nodes(address).items():
-        say(f"node {name}\n\n{as_text(findings)}\n")
+        say_findings(findings, node=name)

@@ -1,26 +1,40 @@
 """The verbs that read results: status, table, compare, diff, report."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lmsweep.orchestrator.terminal import say
+from lmsweep.orchestrator.terminal import on_terminal, say
 from lmsweep.trials.spec.config import RequestError
 
+Format = Annotated[str, typer.Option(help="text, markdown, latex, typst, csv, html or json.")]
 StoreArgument = Annotated[str, typer.Argument(help="Where results are stored: a folder or a URI.")]
 
 
-def status(store: StoreArgument = "results") -> None:
-    """Count results by status, sweep and device, and list their flags."""
+def status(store: StoreArgument = "results", format: Format = "text") -> None:
+    """Count results by status, sweep and device, and list their flags.
+
+    Example: lmsweep status results
+    """
     from lmsweep.analysis import load
-    from lmsweep.analysis.metrics.status import counts, flag_words
+    from lmsweep.analysis.metrics.status import as_json, counts, counts_listing, flag_words
+    from lmsweep.orchestrator.commands.show_table import show_table
 
     frame = load(store, pooled=False)
-    say(counts(frame).to_markdown(index=False) if len(frame) else f"{store} holds no results yet")
-    if doubts := flag_words(frame):
-        say(f"\n{doubts}")
+    if format == "json":
+        say(json.dumps(as_json(frame), indent=2))
+        return
+    if frame.empty:
+        say(f"{store} holds no results yet")
+    elif on_terminal() or format != "text":
+        show_table(counts_listing(frame, store), format)
+    else:
+        say(counts(frame).to_markdown(index=False))
+        if doubts := flag_words(frame):
+            say(f"\n{doubts}")
 
 
 def table(
@@ -29,18 +43,22 @@ def table(
     cols: Annotated[list[str], typer.Option(help="Fields that make the columns: precision,compile")] = [],  # noqa: B006
     value: Annotated[list[str], typer.Option(help="PHASE.METRIC: forward.time, step.tflops; repeatable.")] = [],  # noqa: B006
     where: Annotated[list[str], typer.Option(help="FIELD=VALUE: only these results; repeatable.")] = [],  # noqa: B006
-    format: Annotated[str, typer.Option(help="text, markdown, latex, typst, csv or html.")] = "text",
+    format: Format = "text",
     preset: Annotated[str | None, typer.Option(help="A predefined table; --list-presets names them.")] = None,
     price: Annotated[
         list[str], typer.Option(help="H200=3.5: price in dollars per hour, for --preset cost; repeatable.")
     ] = [],  # noqa: B006
     list_presets: Annotated[bool, typer.Option("--list-presets", help="List the predefined tables.")] = False,
 ) -> None:
-    """Print a pivot table of the results. Without options, it shows everything that varies."""
-    from lmsweep.analysis import default_layout, load, pivot, render
+    """Print a pivot table of the results. Without options, it shows everything that varies.
+
+    Example: lmsweep table analysis/reference/h200-end-to-end --preset compile-speed
+    """
+    from lmsweep.analysis import default_layout, load, pivot
     from lmsweep.analysis.data.load import of_present_devices
     from lmsweep.analysis.data.selection import select, workloads_beside
     from lmsweep.analysis.presets import PRESETS, make_preset
+    from lmsweep.orchestrator.commands.show_table import show_table
 
     if list_presets:
         width = max(map(len, PRESETS))
@@ -54,7 +72,7 @@ def table(
         from lmsweep.trials.analytic.prices import parse_prices
 
         conditions = _pairs(where, "--where")
-        say(render(make_preset(preset, store, where=conditions, prices=parse_prices(price)), format))
+        show_table(make_preset(preset, store, where=conditions, prices=parse_prices(price)), format)
         return
     frame = load(store)
     if frame.empty:
@@ -69,7 +87,7 @@ def table(
         where=conditions,
     )
     chosen = pivot(frame, rows=row_names, cols=col_names, values=values, where=conditions)
-    say(render(chosen, format))
+    show_table(chosen, format)
     if not value and (others := workloads_beside(select(frame, conditions), values)):
         say(f"not in this table: {', '.join(others)}; --list-presets lists tables that show them", error=True)
 
@@ -91,13 +109,17 @@ def compare(
         str | None, typer.Option("--with", help="Show beside `published`, a reference store, or another store.")
     ] = None,
     fail_on: Annotated[list[str], typer.Option(help="Exit with 1 if a verdict is slower, more, ...; repeatable.")] = [],  # noqa: B006
-    format: Annotated[str, typer.Option(help="text, markdown, latex, typst, csv or html.")] = "text",
+    format: Format = "text",
 ) -> None:
-    """Compare two selections of results, or two stores, cell by cell: a ratio of medians and a verdict."""
-    from lmsweep.analysis import load, render
+    """Compare two selections of results, or two stores, cell by cell: a ratio of medians and a verdict.
+
+    Example: lmsweep compare analysis/reference/h200-end-to-end --baseline compile=none --contrast compile=block
+    """
+    from lmsweep.analysis import load
     from lmsweep.analysis.comparison.compare import VERDICTS, select_sides
     from lmsweep.analysis.comparison.compare import compare as compare_sides
     from lmsweep.analysis.data.selection import select
+    from lmsweep.orchestrator.commands.show_table import show_table
 
     for word in fail_on:
         if word not in VERDICTS:
@@ -111,7 +133,7 @@ def compare(
             )
         from lmsweep.analysis.comparison.side_by_side import beside as place_beside
 
-        say(render(place_beside(select(load(store), conditions), beside), format))
+        show_table(place_beside(select(load(store), conditions), beside), format)
         return
     if other is None and not (first and second):
         raise RequestError(
@@ -133,7 +155,7 @@ def compare(
         values=value or None,
         least=_share(min_effect) if min_effect else None,
     )
-    say(render(found.listing(), format))
+    show_table(found.listing(), format)
     # A cell that fails on one side is a regression, too.
     if fail_on and found.frame["verdict"].isin([*fail_on, "failed"]).any():
         raise typer.Exit(1)
@@ -149,14 +171,18 @@ def _share(text: str) -> float:
 def diff(
     store: Annotated[str, typer.Argument(help="One store.")],
     other: Annotated[str, typer.Argument(help="Another.")],
-    format: Annotated[str, typer.Option(help="text, markdown, latex, typst, csv or html.")] = "text",
+    format: Format = "text",
 ) -> None:
-    """Show in which hardware and software two stores differ."""
-    from lmsweep.analysis import load, render
+    """Show in which hardware and software two stores differ.
+
+    Example: lmsweep diff analysis/reference/h100-devices analysis/reference/h200-devices
+    """
+    from lmsweep.analysis import load
     from lmsweep.analysis.comparison.environment_diff import environment_diff
+    from lmsweep.orchestrator.commands.show_table import show_table
 
     frames = [load(location, pooled=False) for location in (store, other)]
-    say(render(environment_diff(frames[0], frames[1], (store, other)), format))
+    show_table(environment_diff(frames[0], frames[1], (store, other)), format)
 
 
 def report(
@@ -169,7 +195,10 @@ def report(
         typer.Option("--with", help="Show `published`, a reference store, or another store beside it; repeatable."),
     ] = [],  # noqa: B006
 ) -> None:
-    """Write an HTML page of charts and tables. It needs neither a server nor a network."""
+    """Write an HTML page of charts and tables. It needs neither a server nor a network.
+
+    Example: lmsweep report analysis/reference/h200-end-to-end -o report.html
+    """
     from lmsweep.analysis.report import page_of, write_report
 
     if output == "-":
