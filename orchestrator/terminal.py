@@ -93,8 +93,8 @@ def terminal_size() -> os.terminal_size:
     return os.terminal_size((columns or 80, lines or 24))
 
 
-def show(text: "Text") -> None:
-    """Print a styled text; the colours only where they are wanted. A long one goes through the pager, if there is one.
+def show(text: "Text", *, pages: bool = True) -> None:
+    """Print a styled text, in colour where that is wanted. With `pages`, a long one goes through the pager.
 
     The text must be harmless already.
     """
@@ -104,7 +104,7 @@ def show(text: "Text") -> None:
     console = Console(width=size.columns, highlight=False)
     program = shlex.split(os.environ.get("PAGER", "less"))
     is_long = text.plain.count("\n") >= size.lines
-    if not (is_long and Pager.wanted and on_terminal() and program and shutil.which(program[0])):
+    if not (is_long and pages and Pager.wanted and on_terminal() and program and shutil.which(program[0])):
         console.print(text, end="", soft_wrap=True)
         return
     with console.capture() as captured:

@@ -41,9 +41,7 @@ def common(
     no_pager: Annotated[
         bool, typer.Option("--no-pager", callback=_no_pager, help="Do not send long output through $PAGER.")
     ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", callback=_debug, help="Show the traceback of an error.")
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", callback=_debug, help="Show the traceback of an error.")] = False,
 ) -> None:
     pass
 

@@ -2,6 +2,8 @@
 
 import json
 import time
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +13,9 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from lmsweep.orchestrator.commands.plan_request import PlanRequest
     from lmsweep.orchestrator.planning.plan import Planned
     from lmsweep.orchestrator.running.run import Run
 
@@ -59,7 +64,9 @@ def plan(
 ) -> None:
     """Show which trials of a sweep would run, and why the others would not.
 
-    Example: lmsweep plan quick
+    \b
+    Example:
+      lmsweep plan quick
     """
     from lmsweep.orchestrator.commands.plan_request import PlanRequest
 
@@ -137,17 +144,16 @@ def run(
 ) -> None:
     """Run the trials of a sweep that are not in the store yet. Ctrl-C stops it; re-running resumes.
 
-    Example: lmsweep run quick
+    \b
+    Example:
+      lmsweep run quick
     """
     began = time.monotonic()
     from rich.console import Console
 
     from lmsweep.orchestrator.commands.plan_request import PlanRequest
-    from lmsweep.orchestrator.commands.plan_text import summary
-    from lmsweep.orchestrator.commands.run_summary import left_out, run_summary
-    from lmsweep.orchestrator.running.other_runs import other_runs, warning_about
-    from lmsweep.orchestrator.running.run import prepare
     from lmsweep.orchestrator.sweep.duration import seconds_of
+    from lmsweep.trials.machine.live_phase import watched_phases
 
     grace_seconds = seconds_of(grace, "--grace") if grace else 0.0
     request = PlanRequest(
@@ -167,20 +173,45 @@ def run(
         shard=shard,
         until=until,
     )
-    resume = f"To resume: {request.resume_command(grace)}"
+    console = Console()
+    with ExitStack() as stack:
+        watched = console.is_terminal and address is None
+        _plan_and_run(
+            request,
+            console,
+            phases=stack.enter_context(watched_phases()) if watched else None,
+            began=began,
+            grace=grace_seconds,
+            resume=f"To resume: {request.resume_command(grace)}",
+        )
+
+
+def _plan_and_run(
+    request: "PlanRequest", console: "Console", *, phases: Path | None, began: float, grace: float, resume: str
+) -> None:
+    from lmsweep.orchestrator.commands.plan_text import summary
+    from lmsweep.orchestrator.commands.run_summary import left_out, show_summary
+    from lmsweep.orchestrator.running.other_runs import other_runs, warning_about
+    from lmsweep.orchestrator.running.run import prepare
+
     planned = request.make()
     if planned.predictions:
         planned.predictions.close()
     for damage in planned.store.set_aside_damage():
-        say(f"moved {store}/{damage.path}, which cannot be read ({damage.error}), to {store}/damaged/", error=True)
-    ready = prepare(planned, Console(), began=began, budget=planned.seconds_for_run)
+        say(
+            f"moved {request.store}/{damage.path}, which cannot be read ({damage.error}), to {request.store}/damaged/",
+            error=True,
+        )
+    ready = prepare(planned, console, began=began, budget=planned.seconds_for_run, phases=phases)
     say(summary(planned.plan, ready.estimate))
-    if ready.to_run and not address and (others := other_runs()):
+    if ready.to_run and not request.address and (others := other_runs()):
         say(warning_about(others), error=True)
-    _run_or_exit(ready, address, grace_seconds, resume)
-    say(run_summary(planned.plan, planned.store, ready.account))
+    _run_or_exit(ready, request.address, grace, resume)
+    show_summary(planned.plan, planned.store, ready.account)
     if ready.gate.kept_out:
-        say(f"{left_out(ready.gate.kept_out, planned.plan)} did not fit {_limit(planned.budget, until)}. {resume}")
+        say(
+            f"{left_out(ready.gate.kept_out, planned.plan)} did not fit {_limit(planned.budget, request.until)}. {resume}"
+        )
     if any(not Status(status).is_final for status in ready.account.statuses):
         raise typer.Exit(1)
 
@@ -223,9 +254,10 @@ def trial(
 ) -> None:
     """Run one trial in this process, without Ray, for profilers and debuggers.
 
-    Example: lmsweep trial model=tiny context_length=32 batch_size=1 measure_steps=3
-
-    Example: lmsweep trial quick --id bf76f90b
+    \b
+    Examples:
+      lmsweep trial model=tiny context_length=32 batch_size=1 measure_steps=3
+      lmsweep trial quick --id bf76f90b
     """
     from lmsweep.orchestrator.commands.one_trial import LiveLine, check_fit
     from lmsweep.orchestrator.commands.run_summary import trial_table
@@ -273,7 +305,9 @@ def trial(
 def doctor(address: Address = None) -> None:
     """Report what this machine can measure and what would distort the results; with --address, each node.
 
-    Example: lmsweep doctor
+    \b
+    Example:
+      lmsweep doctor
     """
     from lmsweep.orchestrator.cluster.doctor import examine
     from lmsweep.orchestrator.commands.doctor_text import say_findings

@@ -17,7 +17,9 @@ StoreArgument = Annotated[str, typer.Argument(help="Where results are stored: a 
 def status(store: StoreArgument = "results", format: Format = "text") -> None:
     """Count results by status, sweep and device, and list their flags.
 
-    Example: lmsweep status results
+    \b
+    Example:
+      lmsweep status results
     """
     from lmsweep.analysis import load
     from lmsweep.analysis.metrics.status import as_json, counts, counts_listing, flag_words
@@ -52,7 +54,9 @@ def table(
 ) -> None:
     """Print a pivot table of the results. Without options, it shows everything that varies.
 
-    Example: lmsweep table analysis/reference/h200-end-to-end --preset compile-speed
+    \b
+    Example:
+      lmsweep table results --rows context_length --cols precision
     """
     from lmsweep.analysis import default_layout, load, pivot
     from lmsweep.analysis.data.load import of_present_devices
@@ -113,7 +117,9 @@ def compare(
 ) -> None:
     """Compare two selections of results, or two stores, cell by cell: a ratio of medians and a verdict.
 
-    Example: lmsweep compare analysis/reference/h200-end-to-end --baseline compile=none --contrast compile=block
+    \b
+    Example:
+      lmsweep compare results --baseline precision=fp32 --contrast precision=bf16
     """
     from lmsweep.analysis import load
     from lmsweep.analysis.comparison.compare import VERDICTS, select_sides
@@ -175,7 +181,9 @@ def diff(
 ) -> None:
     """Show in which hardware and software two stores differ.
 
-    Example: lmsweep diff analysis/reference/h100-devices analysis/reference/h200-devices
+    \b
+    Example:
+      lmsweep diff results other-results
     """
     from lmsweep.analysis import load
     from lmsweep.analysis.comparison.environment_diff import environment_diff
@@ -197,7 +205,9 @@ def report(
 ) -> None:
     """Write an HTML page of charts and tables. It needs neither a server nor a network.
 
-    Example: lmsweep report analysis/reference/h200-end-to-end -o report.html
+    \b
+    Example:
+      lmsweep report results -o report.html
     """
     from lmsweep.analysis.report import page_of, write_report
 

@@ -1,15 +1,17 @@
-"""Shows the progress of a run: a line for each trial, and on a terminal a live bar for each device."""
+"""Shows the progress of a run: a line for each trial, and on a terminal the live view below them."""
 
 import statistics
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.live import Live
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.eta import Eta
+from lmsweep.orchestrator.running.live_view import LiveView
 from lmsweep.orchestrator.running.out_of_memory import in_short
 from lmsweep.orchestrator.terminal import OutputError, format_seconds, harmless, say
 from lmsweep.trials.results.outcome import Flag, Status
@@ -17,7 +19,13 @@ from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 
 MOST_LINES = 200
-"""Lines for trials that succeeded: a longer run prints one for every few of them. Each failed trial has a line."""
+"""Lines for trials: a longer run prints one for every few of them, with counts."""
+
+MOST_FAILED = 50
+"""Failed trials that have a line each, however long the run."""
+
+REFRESHED = 2
+"""Times per second that the live view is drawn. The machine is measuring."""
 
 FIRST_TRIALS = 3
 """Trials after which the run's duration is compared with its estimate."""
@@ -26,34 +34,28 @@ NOTABLE_RATIO = 1.3
 
 
 class RunProgress:
-    """Shows how many trials are running, done, failed and left, and the estimated time left."""
+    """Prints a line for each trial that ends, and on a terminal draws the live view below them."""
 
-    def __init__(self, trials: Sequence[PlannedTrial], eta: Eta, console: Console) -> None:
+    def __init__(
+        self, trials: Sequence[PlannedTrial], eta: Eta, console: Console, *, phases: Path | None = None
+    ) -> None:
+        """`phases` is the folder in which trials tell their phases; None if they run on other machines."""
         self._names = varying_fields(planned.trial.config for planned in trials)
         self._total = len(trials)
-        self._done = 0
+        self._done = self._failed = 0
         self._estimated = eta.seconds_left()
         self._told = False
         self._began = 0.0  # no trial has begun
         self._eta = eta
         self._every = max(1, self._total // MOST_LINES)
-        self._live = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[detail]}"),
-            TimeElapsedColumn(),
-            console=console,
-            disable=not console.is_terminal,
-            transient=True,
-        )
-        self._tasks = {
-            name: self._live.add_task(name, total=device.left, detail="starting Ray")
-            for name, device in eta.devices.items()
-        }
+        self._console = console
+        described = {planned.index: describe(planned.trial.config, self._names) for planned in trials}
+        self._view = LiveView(eta, described, phases)
+        self._live = Live(get_renderable=self._view.draw, console=console, refresh_per_second=REFRESHED, transient=True)
 
     def __enter__(self) -> Self:
-        self._live.start()
+        if self._console.is_terminal:
+            self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -62,18 +64,26 @@ class RunProgress:
     def started(self, planned: PlannedTrial) -> None:
         if not self._began:
             self._began = time.monotonic()
+        self._view.phase_names[planned.index] = planned.trial_id
         self._eta.started(planned)
-        self._show(planned.environment.device_name)
 
     def ended(self, planned: PlannedTrial, rows: list[Record]) -> None:
         failed = any(row.status != Status.OK for row in rows)
         self._eta.ended(planned, iterated=None if failed else iterated_seconds(rows))
         self._done += 1
-        if failed or self._total <= MOST_LINES or self._done % self._every == 0:
+        self._failed += failed
+        self._view.doubts.update({flag for row in rows for flag in row.flags})
+        if self._done % self._every == 0 or (failed and self._failed <= MOST_FAILED):
             place = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
-            self.say(f"{place} {describe(planned.trial.config, self._names)}: {outcome(rows)}")
+            self.say(f"{place} {describe(planned.trial.config, self._names)}: {outcome(rows)}{self._counts()}")
         self._compare_with_estimate()
-        self._show(planned.environment.device_name)
+
+    def _counts(self) -> str:
+        """Return what the lines that are left out would have told."""
+        if self._every == 1:
+            return ""
+        left = f"about {format_seconds(self._eta.seconds_left())} left"
+        return f" ({self._failed} failed so far, {left})" if self._failed else f" ({left})"
 
     def _compare_with_estimate(self) -> None:
         """Say once if trials take notably longer, or less time, than estimated."""
@@ -87,21 +97,12 @@ class RunProgress:
             self.say(f"trials take {words} than estimated: about {format_seconds(left)} left")
 
     def say(self, line: str) -> None:
-        """Print a line above the bars."""
+        """Print a line above the live view."""
         try:
-            self._live.console.print(harmless(line), highlight=False, markup=False, soft_wrap=True)
+            self._console.print(harmless(line), highlight=False, markup=False, soft_wrap=True)
         except (OutputError, BrokenPipeError) as error:  # a run must not fail because nobody can read its progress
-            self._live.console.quiet = True
+            self._console.quiet = True
             say(f"lmsweep: cannot write to standard output: {error}; the run continues", error=True)
-
-    def _show(self, device_name: str) -> None:
-        if self._live.disable:
-            return
-        device = self._eta.devices[device_name]
-        detail = f"{len(device.running)} running, {device.failed} failed, {device.left} to start"
-        if self._done:
-            detail += f", about {format_seconds(self._eta.seconds_left())} left"
-        self._live.update(self._tasks[device_name], completed=device.done + device.failed, detail=detail)
 
 
 def iterated_seconds(rows: Iterable[Record]) -> float:

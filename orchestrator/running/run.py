@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from rich.console import Console
 
@@ -75,10 +76,13 @@ class Run:
     account: Account
 
 
-def prepare(planned: Planned, console: Console, *, began: float, budget: float | None) -> Run:
+def prepare(
+    planned: Planned, console: Console, *, began: float, budget: float | None, phases: Path | None = None
+) -> Run:
     """Return everything that running the plan needs.
 
     `began` is the time.monotonic() at the start of the command; `budget` is how many seconds the command may take.
+    `phases` is the folder in which trials tell their phases, if they run on this machine.
     """
     plan, nodes = planned.plan, planned.nodes
     estimate = estimate_plan(plan, Estimates(planned.store), nodes)
@@ -88,7 +92,7 @@ def prepare(planned: Planned, console: Console, *, began: float, budget: float |
         estimated = trials[first.index]  # the first compiled trial waits for the precompilation
         trials[first.index] = replace(estimated, seconds=estimated.seconds + estimate.compiling)
     eta = Eta(to_run, trials)
-    progress = RunProgress(to_run, eta, console)
+    progress = RunProgress(to_run, eta, console, phases=phases)
 
     def on_close() -> None:
         what = f"finishing {count_trials(eta.running)}" if eta.running else "no trial is running; starting none"

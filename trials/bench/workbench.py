@@ -15,6 +15,7 @@ from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.distributed.process_group import collective_library, join
 from lmsweep.trials.distributed.ranks import Rank
 from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.machine.live_phase import tell_phase
 from lmsweep.trials.model.attention import kernel_chosen
 from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import reset_compiler
@@ -22,6 +23,7 @@ from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.workloads import workloads
 from lmsweep.trials.timing.clock import synchronize
@@ -81,6 +83,8 @@ class Workbench:
     def account(self, what: str) -> Iterator[None]:
         """Add the time inside the context to `seconds[what]`, and the time since the last account to set-up."""
         self.seconds["setup"] += self._lap()
+        if self.rank is None or self.rank.index == 0:
+            tell_phase(trial_id(self.config), what)
         try:
             yield
             synchronize(self.config.device_type)
