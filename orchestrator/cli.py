@@ -3,9 +3,10 @@
 import os
 import signal
 import sys
-import tempfile
-import traceback
-from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 
 def main() -> None:
@@ -32,6 +33,8 @@ def main() -> None:
         app()
     except RequestError as error:
         if Traceback.wanted:
+            import traceback
+
             traceback.print_exc()
         say(f"lmsweep: {error}", error=True)
         sys.exit(2)
@@ -51,8 +54,11 @@ def main() -> None:
             sys.excepthook = _in_one_line  # here, because typer sets its own
 
 
-def _in_one_line(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _in_one_line(kind: type[BaseException], error: BaseException, trace: "TracebackType | None") -> None:
     """Report an error in lmsweep itself by one line, and keep its traceback in a file."""
+    import tempfile
+    import traceback
+
     from lmsweep.orchestrator.terminal import say
 
     with tempfile.NamedTemporaryFile("w", prefix="lmsweep-error-", suffix=".txt", delete=False) as file:

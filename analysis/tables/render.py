@@ -165,8 +165,9 @@ def _plain_table(sheet: Sheet, headers: list[str], style: str) -> str:
 
 
 def _escape_latex(text: str) -> str:
-    words = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}"}
-    return re.sub(r"[\\~^&%$#_{}<]", lambda found: words.get(found[0], "\\" + found[0]), text)
+    words = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    words |= {"<": r"\textless{}", ">": r"\textgreater{}"}  # the default font encoding has other signs there
+    return re.sub(r"[\\~^&%$#_{}<>]", lambda found: words.get(found[0], "\\" + found[0]), text)
 
 
 def _latex_interval(text: str) -> str:

@@ -209,9 +209,8 @@ def _plan_and_run(
     _run_or_exit(ready, request.address, grace, resume)
     show_summary(planned.plan, planned.store, ready.account)
     if ready.gate.kept_out:
-        say(
-            f"{left_out(ready.gate.kept_out, planned.plan)} did not fit {_limit(planned.budget, request.until)}. {resume}"
-        )
+        limit = _limit(planned.budget, request.until)
+        say(f"{left_out(ready.gate.kept_out, planned.plan)} did not fit {limit}. {resume}")
     if any(not Status(status).is_final for status in ready.account.statuses):
         raise typer.Exit(1)
 

@@ -68,14 +68,14 @@ class LiveView:
         return line
 
     def _running(self, device: DeviceEta, now: float) -> list[RenderableType]:
-        lines = Table.grid(padding=(0, 2, 0, 0), expand=False)
-        for most in (None, 11, None):
-            lines.add_column(no_wrap=True, overflow="ellipsis", max_width=most)
+        lines = Table.grid(padding=(0, 2, 0, 0), expand=True)
+        for width in (None, 11, 22):
+            lines.add_column(no_wrap=True, overflow="ellipsis", width=width, ratio=None if width else 1)
         running = sorted(device.running.items(), key=lambda each: each[1].began)
         for index, trial in running[:MOST_RUNNING]:
             expected = device.corrected(trial.overhead, trial.iterating)
             times = format_seconds(now - trial.began)
-            if expected > 0:
+            if now - trial.began < expected:
                 times += f" of ~{format_seconds(expected)}"
             lines.add_row(Text(f"  {harmless(self._names[index])}"), Text(self._phase(index), "cyan"), times)
         more = len(running) - MOST_RUNNING
