@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from lmsweep.orchestrator.planning.plan import Plan, Planned
 from lmsweep.orchestrator.sweep.duration import seconds_until
 from lmsweep.orchestrator.sweep.shard import Shard
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store.store import Store
 from tests.support.command import lmsweep, lmsweep_here, write_sweep
 
 
@@ -70,11 +72,17 @@ def test_a_planned_trial_is_repeated_by_its_identifier(tmp_path: Path) -> None:
     assert unknown.returncode == 2 and "no trial of sweep has this identifier" in unknown.stderr
 
 
-def test_a_run_starts_nothing_that_would_not_end_in_time(tmp_path: Path) -> None:
-    sweep = write_sweep(tmp_path)
-    end = datetime.now().timestamp() + 4
-    done = lmsweep(
-        "run", sweep, "--no-predict", "--store", tmp_path, "--until", datetime.fromtimestamp(end).isoformat()
-    )
-    assert done.returncode == 0, done.stderr
-    assert "did not fit before" in done.stdout and "To resume: lmsweep run" in done.stdout
+def test_the_earlier_of_budget_and_end_time_limits_a_run(tmp_path: Path) -> None:
+    def limit(budget: str | None, ends_in: float | None) -> float | None:
+        plan, store = Plan(sweep="test", trials=()), Store(str(tmp_path))
+        return Planned(
+            plan=plan, store=store, nodes=[], predictions=None, budget=budget, ends_in=ends_in
+        ).seconds_for_run
+
+    assert [limit("30m", 60.0), limit("30s", 60.0), limit(None, 60.0), limit("30s", None)] == [60.0, 30.0, 60.0, 30.0]
+    assert limit(None, None) is None
+
+
+def test_a_run_whose_end_time_has_passed_is_refused(tmp_path: Path) -> None:
+    done = lmsweep("run", write_sweep(tmp_path), "--store", tmp_path / "store", "--until", "2020-01-01T00:00")
+    assert done.returncode == 2 and "this time has passed" in done.stderr
