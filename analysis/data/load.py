@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lmsweep.analysis.data.columns import size_terms
 from lmsweep.analysis.data.processes import as_lists, pool
 from lmsweep.analysis.data.sample_stats import describe
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
@@ -112,9 +113,9 @@ def _with_speed(frame: pd.DataFrame) -> pd.DataFrame:
     counted = timed & (alone | (frame["workload"] == "timing"))
     passes = frame["phase"].map(PHASE_PASSES).fillna(whole_step).where(counted).to_numpy(dtype=np.float64)
     batch = {name: _numbers(frame[name]) for name in ("context_length", "batch_size")}
-    size = {name: _numbers(frame[name]) for name in ("d_model", "d_ff", "num_layers", "vocab_size")}
-    once = attention_flops(phase="forward", d_model=size["d_model"], **batch)
-    flops = passes * np.where(alone, once, forward_flops(**size, **batch))
+    terms = size_terms(frame)
+    once = attention_flops(phase="forward", d_model=terms["query_width"], **batch)
+    flops = passes * np.where(alone, once, forward_flops(**terms, **batch))
     tokens = np.where(np.isnan(flops), np.nan, tokens_per_step(**batch))
     seconds_or_joules = frame["median"].to_numpy()
     flops_per_second = flops / seconds_or_joules

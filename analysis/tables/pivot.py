@@ -11,6 +11,7 @@ from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, NO_VALUE, chec
 from lmsweep.analysis.data.selection import cells_of, first_values, select, unit_of
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
+from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 from lmsweep.trials.spec.workloads import workloads
 
 CELL_CONTENTS: dict[str, object] = {
@@ -19,7 +20,7 @@ CELL_CONTENTS: dict[str, object] = {
 }  # fmt: skip
 """The contents of a cell, and their value in a cell without a result."""
 
-DIMENSIONS = ("d_model", "d_ff", "num_layers", "num_heads")
+DIMENSIONS = ("d_model", "d_ff", "num_layers", "num_heads", *SHAPE_FIELDS)
 """Keys that a model's name determines."""
 
 CONDITIONS = (

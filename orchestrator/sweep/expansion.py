@@ -9,9 +9,9 @@ from operator import attrgetter
 from typing import Any
 
 from lmsweep.orchestrator.sweep.located_yaml import KeyPath, Problem
-from lmsweep.orchestrator.sweep.own_code import DIMENSIONS, Fields, in_json
+from lmsweep.orchestrator.sweep.own_code import ALL_DIMENSIONS, DIMENSIONS, Fields, in_json
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, RequestError, TrialConfig
-from lmsweep.trials.spec.model_sizes import SIZES, ModelSize, size_name
+from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES, ModelSize, size_name
 from lmsweep.trials.spec.workloads import workloads
 
 _DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items()}
@@ -114,13 +114,14 @@ def _combinations(block: Block, matched: list[bool]) -> Iterator[dict[str, Any]]
             continue
         dimensions = [arguments.get(name) for name in DIMENSIONS]
         if None not in dimensions and arguments.get("model_code") is None:
-            arguments["model"] = _label(*dimensions)
+            shape = (arguments.get(name, _DEFAULTS[name]) for name in SHAPE_FIELDS)
+            arguments["model"] = _label(tuple(dimensions), tuple(shape))
         yield in_json(arguments) if has_arguments else arguments
 
 
 def on_top(values: dict[str, list[object]], more: dict[str, list[object]]) -> dict[str, list[object]]:
     """Return `values` updated by `more`. A model in `more` replaces the dimensions in `values`."""
-    replaced = DIMENSIONS if "model" in more else ()
+    replaced = ALL_DIMENSIONS if "model" in more else ()
     return {name: listed for name, listed in values.items() if name not in replaced} | more
 
 
@@ -149,8 +150,8 @@ def _fields_of(workload: str) -> Callable[[TrialConfig], Any]:
 
 
 @cache
-def _label(d_model: int, d_ff: int, num_layers: int, num_heads: int) -> str:
-    return size_name(ModelSize(d_model=d_model, d_ff=d_ff, num_layers=num_layers, num_heads=num_heads))
+def _label(dimensions: tuple[Any, ...], shape: tuple[Any, ...]) -> str:
+    return size_name(ModelSize(**dict(zip((*DIMENSIONS, *SHAPE_FIELDS), (*dimensions, *shape), strict=True))))
 
 
 def _lacking(names: list[str], arguments: dict[str, Any]) -> str | None:

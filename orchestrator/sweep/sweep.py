@@ -14,7 +14,7 @@ from typing import Any
 
 from lmsweep.orchestrator.sweep.expansion import Block, expand, on_top, spread
 from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, Scalar, parse, refusal
-from lmsweep.orchestrator.sweep.own_code import DIMENSIONS, with_code
+from lmsweep.orchestrator.sweep.own_code import ALL_DIMENSIONS, with_code
 from lmsweep.orchestrator.sweep.ranges import written_out
 from lmsweep.orchestrator.sweep.schema import SKELETON, VARYING, Axes, GridFile, SweepFile, given, validate
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
@@ -195,7 +195,7 @@ def _write_out_ranges(grid: Any, path: KeyPath, document: Document) -> list[Prob
 
 def _forced(block: Block, forced: dict[str, list[object]]) -> Block:
     """Return the block with these values in place of its own."""
-    gone = {*forced, *(DIMENSIONS if "model" in forced else ())}
+    gone = {*forced, *(ALL_DIMENSIONS if "model" in forced else ())}
     together = [{name: value for name, value in row.items() if name not in gone} for row in block.together]
     return replace(block, values=on_top(block.values, forced), together=together)
 
