@@ -12,10 +12,12 @@ from lmsweep.orchestrator.planning.memory_budget import budget, why_not
 from lmsweep.orchestrator.planning.memory_predictions import FitQuestion, Predictions
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.trials.analytic.memory_prediction import Prediction
+from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id, trial_id
+from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.store.store import Outcome, Store
 
 Action = Literal["run", "stored", "predicted_oom", "unsupported"]
@@ -143,6 +145,7 @@ class _Decisions:
         self._done = done
         self._predictions = predictions
         self._places: dict[tuple[str, int, int], _Places] = {}  # by device, world_size and nodes
+        self._digests: dict[tuple[tuple[str, ...], Code], str | None] = {}
         self._promises: dict[str, list[_Promise]] = {}  # by measurement_id
 
     def settle(self, trials: Sequence[Trial]) -> None:
@@ -164,6 +167,8 @@ class _Decisions:
         config = trial.config
         places = self._where(config)
         able, environments = places.able, places.environments
+        if trial.code:
+            environments = self._with_code(environments, trial, trial.code)
         ids = {name: measurement_id(config, name) for name in trial.workloads}
         asked = tuple(name for name in ids if not self._is_promised(ids[name], environments))
         if not asked:
@@ -202,21 +207,29 @@ class _Decisions:
             return [planned("unsupported", able.reason, trial, first)]
         rest = replace(trial, workloads=left)
         reasons = self._why_not(rest, environments)
-        fits = [node for node in able if reasons[environment_id(node.environments[config.device_type])] is None]
+        met = dict(zip(places.environments, environments, strict=True))
+        fits = [node for node in able if reasons[met[environment_id(node.environments[config.device_type])]] is None]
         if not fits:
             promise(left, {next(iter(environments))}, within=frozenset(environments))
             return [planned("predicted_oom", next(iter(reasons.values())), rest, first)]
-        if config.processes > 1:
-            fits = self._in_one_environment(fits, config, [ids[name] for name in left])
-        promise(left, {environment_id(node.environments[config.device_type]) for node in fits})
-        environment = fits[0].environments[config.device_type]
-        found = planned("run", None, rest, environment)
+
+        def met_on(node: Node) -> str:
+            return met[environment_id(node.environments[config.device_type])]
+
+        stored = {
+            key: {name: self._processes(key, ids[name]) for name in left} for key in dict.fromkeys(map(met_on, fits))
+        }
+        if config.processes > 1:  # only processes in one environment can be pooled: that in which most are stored
+            chosen = max(stored, key=lambda key: sum(stored[key].values()))
+            fits = [node for node in fits if met_on(node) == chosen]
+        there = met_on(fits[0])
+        promise(left, set(map(met_on, fits)))
+        found = planned("run", None, rest, environments[there])
         found = replace(found, placement=place(config, fits, self._nodes))
-        stored = {name: self._processes(environment_id(environment), ids[name]) for name in left}
         return [
             replace(found, index=index + place_in_line, trial=replace(rest, workloads=names), process=number)
-            for place_in_line, number in enumerate(range(min(stored.values()) + 1, config.processes + 1))
-            if (names := tuple(name for name in left if stored[name] < number))
+            for place_in_line, number in enumerate(range(min(stored[there].values()) + 1, config.processes + 1))
+            if (names := tuple(name for name in left if stored[there][name] < number))
         ]
 
     def _has_enough(self, environment: str, measurement: str, config: TrialConfig) -> bool:
@@ -229,15 +242,17 @@ class _Decisions:
         outcome = self._done.get((environment, measurement))
         return outcome.processes if outcome else 0
 
-    def _in_one_environment(self, nodes: list[Node], config: TrialConfig, measurements: Sequence[str]) -> list[Node]:
-        """Return the nodes of the environment in which most processes measured these; only they can be pooled."""
-
-        def measured(node: Node) -> int:
-            key = environment_id(node.environments[config.device_type])
-            return sum(self._processes(key, measurement) for measurement in measurements)
-
-        chosen = environment_id(max(nodes, key=measured).environments[config.device_type])
-        return [node for node in nodes if environment_id(node.environments[config.device_type]) == chosen]
+    def _with_code(self, environments: dict[str, Fingerprint], trial: Trial, code: Code) -> dict[str, Fingerprint]:
+        """Return the environments with the state of the user's code, in the same order."""
+        key = (trial.config.references, code)
+        if key not in self._digests:
+            self._digests[key] = code_digest(trial.config, code)
+        digest = self._digests[key]
+        with_code = [
+            replace(one, code_digest=digest, code_revision=code.revision, code_dirty=code.dirty)
+            for one in environments.values()
+        ]
+        return {environment_id(one): one for one in with_code}
 
     def _where(self, config: TrialConfig) -> _Places:
         key = (config.device, config.world_size, config.nodes)

@@ -199,6 +199,8 @@ def may_share_a_process(trial: Trial) -> bool:
     has reserved, so only workloads that `may_follow` share a process. A trial that is measured in several processes
     shows how far fresh processes differ, so it shares none.
     """
+    if trial.code:
+        return False  # modules of the user's that were imported for an earlier trial may have changed since
     alone = not trial.config.compiles or trial.config.processes > 1
     return not alone and all(workloads()[name].may_follow for name in trial.workloads)
 
