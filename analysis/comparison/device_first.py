@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from lmsweep.analysis.comparison.cell_verdicts import judge
+from lmsweep.analysis.comparison.noise import DEVICE, Machines, floors
 from lmsweep.analysis.comparison.pairing import cells_of_sides
 from lmsweep.analysis.data.selection import values_in
 from lmsweep.analysis.tables.listing import HIGH, LOW
@@ -32,24 +33,31 @@ def device_value(value: str) -> str:
 
 
 def judge_by_device(
-    wall: pd.DataFrame, whole: pd.DataFrame, cells: pd.DataFrame, order: NDArray[np.int64], least: Floats
+    wall: pd.DataFrame,
+    whole: pd.DataFrame,
+    cells: pd.DataFrame,
+    order: NDArray[np.int64],
+    usual: Floats,
+    machines: Machines,
 ) -> pd.DataFrame:
     """Return the verdicts of `judge` on wall times, replaced by those on device times where both sides have them.
 
-    wall: what `judge` returned; whole: the rows of both sides; cells: their wall times by cell, from `cells_of_sides`.
-    Adds `clock`, device or wall, and `wall_ratio` with its interval, if any cell has device times.
+    wall: what `judge` returned; whole: the rows of both sides; cells: their wall times by cell, from `cells_of_sides`;
+    usual: the smallest differences that count if processes differ by less. Adds `clock`, device or wall, and
+    `wall_ratio` with its interval, if any cell has device times.
     """
     limited = np.array([bool({Flag.HOST_BOUND, Flag.BUSY_HOST} & set(flags)) for flags in wall["flags"]])
     differs = wall["verdict"].isin(["slower", "faster"]).to_numpy()
     device = _device_cells(whole, cells)
     if device is None:
         return wall.assign(verdict=wall["verdict"].mask(limited & differs, HOST_LIMITED))
-    judged = judge(device, order, "s", least, by_ranks=False)
+    counting = floors(device, order, usual, machines, DEVICE)
+    judged = judge(device, order, "s", counting, by_ranks=False)
     known = judged["ratio"].notna().to_numpy()
     verdict = judged["verdict"].where(known, wall["verdict"])
     agree = np.where(known, judged["verdict"] == "same", limited)
     found = wall.assign(
-        **{name: judged[name].where(known, wall[name]) for name in _BY_DEVICE},
+        **{name: judged[name].where(known, wall[name]) for name in (*_BY_DEVICE, "least", "source")},
         **{name: judged[name].where(known, wall[name]) for name in ("processes",) if name in judged and name in wall},
         **{f"wall_ratio{end}": wall[f"ratio{end}"] for end in _ENDS},
         p=wall["p"].mask(known),

@@ -12,7 +12,7 @@ from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.results.arrow_schema import schema_of
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import CONFIG_FIELDS, WORDS, RequestError, TrialConfig
+from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, WORDS, RequestError, TrialConfig
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.spec.workloads import BUILT_IN
 
@@ -22,7 +22,7 @@ KEY_COLUMNS: tuple[str, ...] = tuple(name for name in schema_of(Record).names if
 """Columns that can be rows, columns or conditions of a table."""
 
 DISTINGUISHING_COLUMNS: tuple[str, ...] = (
-    *(name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] != "limit"),
+    *(name for name in STORED_FIELDS if CONFIG_FIELDS[name].metadata["part"] != "limit"),
     *ENVIRONMENT_FIELDS,
     "workload",
 )

@@ -16,7 +16,7 @@ from lmsweep.analysis.data.sample_stats import describe
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops, tokens_per_step
 from lmsweep.trials.results.environment import is_absent
-from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, Precision, RequestError
+from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, STORED_FIELDS, Precision, RequestError
 from lmsweep.trials.store.store import Store
 
 SPEED_UNITS = {"tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "mfu": "share"}
@@ -29,7 +29,11 @@ DERIVED_FROM = dict.fromkeys(SPEED_UNITS, "time") | {"energy_per_token": "energy
 _PRECISION_OF_TYPE: dict[str | None, Precision] = {"bfloat16": "bf16", "float16": "fp16"}
 _PRECISION_OF_FLOAT32: dict[str | None, Precision] = {"ieee": "fp32", "tf32": "tf32", "bf16": "bf16"}
 
-_DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items() if f.default is not None and name not in AUTO_FIELDS}
+_DEFAULTS = {
+    name: CONFIG_FIELDS[name].default
+    for name in STORED_FIELDS
+    if CONFIG_FIELDS[name].default is not None and name not in AUTO_FIELDS
+}
 """The value of a field in rows stored before the field existed. Identifiers leave out fields at their default, so these
 rows keep theirs."""
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, NO_VALUE, check_key, label, natural_ranks
 from lmsweep.analysis.data.selection import cells_of, first_values, select, unit_of
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
-from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
+from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, RequestError
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 from lmsweep.trials.spec.workloads import workloads
 
@@ -28,8 +28,8 @@ CONDITIONS = (
     "torch_version",
     *(
         name
-        for name, f in CONFIG_FIELDS.items()
-        if f.metadata["part"] != "limit" and name not in (*DIMENSIONS, "device")
+        for name in STORED_FIELDS
+        if CONFIG_FIELDS[name].metadata["part"] != "limit" and name not in (*DIMENSIONS, "device")
     ),
 )
 """Keys that become a row, or are named under the title, even if other keys determine them. It leaves out a model's
@@ -51,7 +51,7 @@ _ALWAYS_SAID = (
     *("model", "context_length", "vocab_size", "batch_size", "precision", "compile", "attention", "optimizer", "mode"),
     *("warmup_steps", "measure_steps"),
 )
-USUAL = {name: label(f.default) for name, f in CONFIG_FIELDS.items() if name not in _ALWAYS_SAID}
+USUAL = {name: label(CONFIG_FIELDS[name].default) for name in STORED_FIELDS if name not in _ALWAYS_SAID}
 """The text of a key at its default, for the keys that are then not named."""
 
 

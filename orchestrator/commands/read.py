@@ -97,6 +97,7 @@ def compare(
     from lmsweep.analysis import load, render
     from lmsweep.analysis.comparison.compare import VERDICTS, select_sides
     from lmsweep.analysis.comparison.compare import compare as compare_sides
+    from lmsweep.analysis.comparison.noise import machines
     from lmsweep.analysis.data.selection import select
 
     for word in fail_on:
@@ -117,12 +118,13 @@ def compare(
         raise RequestError(
             "nothing to compare; give --baseline FIELD=VALUE and --contrast FIELD=VALUE, or a second store"
         )
-    frame = select(load(store, pooled=False), conditions)
+    stores = [load(location, pooled=False) for location in (store, other) if location]
+    frame = select(stores[0], conditions)
     if other is None:
         one, two, between = select_sides(frame, first, second)
     else:
         one = select(frame, first, option="--baseline")
-        two = select(select(load(other, pooled=False), conditions), second, option="--contrast")
+        two = select(select(stores[1], conditions), second, option="--contrast")
         between = {name: (first.get(name, "any"), second.get(name, "any")) for name in {**first, **second}}
     found = compare_sides(
         one,
@@ -132,6 +134,7 @@ def compare(
         across=tuple(_names(across) or ()),
         values=value or None,
         least=_share(min_effect) if min_effect else None,
+        machines=machines(*stores),
     )
     say(render(found.listing(), format))
     # A cell that fails on one side is a regression, too.

@@ -61,7 +61,8 @@ class Expansion:
     """The configurations of a sweep."""
 
     wanted: dict[TrialConfig, list[str]]
-    """Configuration -> its workloads, without those that an earlier configuration measures already."""
+    """Configuration -> its workloads, without those that another configuration measures: the one with the most
+    processes, or the earliest of these."""
     problems: list[Problem]
     """What is wrong with combinations."""
     idle: list[KeyPath]
@@ -72,7 +73,7 @@ def expand(blocks: list[Block]) -> Expansion:
     """Return the configurations of all blocks, and what is wrong with them."""
     wanted: dict[TrialConfig, list[str]] = {}
     problems: dict[Problem, None] = {}
-    asked = set()
+    asked: dict[Any, TrialConfig] = {}
     idle: list[KeyPath] = []
     for block in blocks:
         everything_excluded = True
@@ -90,12 +91,16 @@ def expand(blocks: list[Block]) -> Expansion:
                 continue
             for workload in block.workloads:
                 question = (workload, _fields_of(workload)(config))
-                if question not in asked:
-                    asked.add(question)
+                before = asked.get(question)
+                if before is None or config.processes > before.processes:
+                    asked[question] = config
                     wanted.setdefault(config, []).append(workload)
+                    if before:
+                        wanted[before].remove(workload)
         if everything_excluded:
             problems[block.problem("every combination is excluded")] = None
         idle += [(*block.path, "exclude", index) for index, one in enumerate(matched) if not one]
+    wanted = {config: names for config, names in wanted.items() if names}
     return Expansion(wanted=wanted, problems=list(problems), idle=idle)
 
 

@@ -114,6 +114,8 @@ def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: S
     for name, values in fixed.items():
         if len(values) > 1:
             raise RequestError(f"{name} has {len(values)} values; a trial takes one (for several, run a sweep)")
+    if "processes" in fixed:
+        raise RequestError("processes: a trial is one process (for several, run a sweep)")
     written = {"workloads": asked, "fixed": {name: values[0] for name, values in fixed.items()}}
     grid, problems = validate(GridFile, written)
     wanted: dict[TrialConfig, list[str]] = {}

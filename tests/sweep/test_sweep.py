@@ -103,7 +103,7 @@ def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
         attention: sdpa, causal: false, optimizer: adamw_loop, zero_grad: before_backward, world_size: 2, nodes: 2,
         ddp: flat, bucket_bytes: 1000, device: cuda:H200,
         mode: forward, warmup_steps: 0, measure_steps: 1, max_seconds: 0.5, cold_l2: true, profiler: nsys,
-        timeout_seconds: 2.5"""
+        timeout_seconds: 2.5, processes: 3"""
     other = yaml.safe_load(f"{{{row}}}")
     of_own_code = {"model_code", "model_args", "blocks", "step", "attention_args", "optimizer_args", "loss", "ddp_args"}
     assert list(other) == [name for name in CONFIG_FIELDS if name not in of_own_code]

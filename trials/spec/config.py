@@ -148,6 +148,9 @@ class TrialConfig:
     """Which profiler records the profiled steps: PyTorch's, or NVIDIA's nsys, which must be installed."""
     timeout_seconds: float = field(default=900.0, metadata={"part": "limit"})
     """Seconds after which the trial's process is killed. Not part of any identifier."""
+    processes: int = field(default=1, metadata={"part": "repetition"})
+    """How many fresh processes measure it. Not part of any identifier, and not stored: each process stores its own
+    rows."""
 
     def __post_init__(self) -> None:
         sizes = ("d_model", "d_ff", "num_layers", "num_heads", "vocab_size", "context_length", "batch_size")
@@ -166,6 +169,8 @@ class TrialConfig:
             raise RequestError(f"warmup_steps is {self.warmup_steps}; it must be 0 or more")
         if self.max_seconds is not None and self.max_seconds <= 0:
             raise RequestError(f"max_seconds is {self.max_seconds}; it must be more than 0")
+        if self.processes < 1:
+            raise RequestError(f"processes is {self.processes}; it must be at least 1")
         if self.timeout_seconds <= 0:
             raise RequestError(f"timeout_seconds is {self.timeout_seconds}; it must be more than 0")
         if self.num_heads is not None and self.num_heads % (self.num_kv_heads or 1):
@@ -248,6 +253,9 @@ class TrialConfig:
 
 CONFIG_FIELDS: dict[str, Field[Any]] = {f.name: f for f in fields(TrialConfig)}
 """Every field of a configuration, by name."""
+
+STORED_FIELDS: tuple[str, ...] = tuple(name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] != "repetition")
+"""The fields that a row says. The others are about how many rows there are."""
 
 COMBINATION_FIELDS: tuple[str, ...] = tuple(
     name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] == "combination"
