@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.columns import NO_VALUE, label
+from lmsweep.analysis.data.flop_rates import ADVICE
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.number_format import Unit, choose_unit, interval_texts
 from lmsweep.analysis.tables.pivot import Table
@@ -16,7 +17,7 @@ from lmsweep.trials.results.outcome import Flag, Status
 UNKNOWN = "n/a"
 """Printed in a cell whose trial succeeded but whose value is unknown; a note tells why."""
 
-_ADVICE = {flag.value: flag.advice for flag in Flag}
+_ADVICE = {flag.value: flag.advice for flag in Flag} | ADVICE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +68,7 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
         said.insert(0, names[keys[0][-1]])
         columns, levels = [key[:-1] for key in columns], levels[:-1]
     shows = f"{', '.join(said)}: {shows}" if said else shows
+    shows = f"{shows}; {table.counted}" if table.counted else shows
     conditions = ", ".join(f"{name} {text}" for name, text in table.conditions.items() if f"{name} {text}" not in said)
     differing = ", ".join(f"{name} ({some})" for name, some in table.differing.items())
     contents = [getattr(table, name).to_numpy() for name in ("status", "median", "low", "high", "flags", "reason")]
