@@ -13,8 +13,8 @@ ABOVE_PEAK = "above_peak"
 
 ADVICE = {
     ABOVE_PEAK: "The rate is above the peak of the device's datasheet, but the time is possible: this convention "
-    "counts products that the kernel does not compute. The model convention counts the masked half of causal attention; the "
-    "hardware convention counts scores computed again, which attention that is written out does not do. Choose the "
+    "counts products that the kernel does not compute. The model convention counts the masked half of causal "
+    "attention; the hardware convention counts scores computed again, which only fused kernels do. Choose the "
     "other with --flops."
 }
 """Marks that no row stores, and what they mean."""
