@@ -242,6 +242,62 @@ def test_nothing_in_common_is_refused_with_what_differs(attempts: Attempts) -> N
         of(attempts, {"compile": "none"}, {"compile": "block"})
 
 
+@pytest.mark.parametrize(
+    ("fields", "environment", "option"),
+    [
+        ({"batch_size": 8}, {}, "batch_size"),
+        ({"mode": "forward_backward"}, {}, "mode"),
+        ({"warmup_steps": 7}, {}, "warmup_steps"),
+        ({"measure_steps": 20}, {}, "measure_steps"),
+        ({"optimizer": "adamw_foreach", "context_length": 512}, {}, "context_length,optimizer"),
+        ({"batch_size": 8}, {"driver_version": "1"}, "batch_size,driver_version"),
+        ({}, {"measuring_version": 1}, "measuring_version"),
+        ({}, {"torch_version": "2.12.0", "cuda_version": "13.0", "triton_version": "4"}, "torch_version"),
+        ({}, {"python_version": "3.14"}, "python_version"),
+        ({}, {"device_name": "NVIDIA H100 PCIe", "device_memory": 80_000_000_000}, "device_name"),
+    ],
+)
+def test_a_refusal_names_the_option_that_allows_the_difference(
+    attempts: Attempts, fields: dict[str, Any], environment: dict[str, Any], option: str
+) -> None:
+    attempts.ok(gpu(), {"step.time": samples(0.1, STEADY)})
+    other = replace(H200, **environment)
+    attempts.ok(gpu(compile="block", **fields), {"step.time": samples(0.2, STEADY)}, fingerprint=other)
+    sides = {"compile": "none"}, {"compile": "block"}
+    with pytest.raises(RequestError, match=rf"with --across {option}\b(?!,)"):
+        of(attempts, *sides)
+    assert len(of(attempts, *sides, across=tuple(option.split(","))).frame) == 1
+
+
+def test_another_model_is_allowed_by_the_option_that_the_refusal_names(attempts: Attempts) -> None:
+    attempts.ok(gpu(), {"step.time": samples(0.1, STEADY)})
+    attempts.ok(config("medium", device="cuda", compile="block"), {"step.time": samples(0.2, STEADY)})
+    sides = {"compile": "none"}, {"compile": "block"}
+    with pytest.raises(RequestError, match=r"with --across model\b(?!,)"):
+        of(attempts, *sides)
+    assert len(of(attempts, *sides, across=("model",)).frame) == 1
+
+
+def test_sides_whose_environments_are_exchanged_are_refused_with_the_option(attempts: Attempts) -> None:
+    """Each environment is on both sides, but never with the same configuration."""
+    new = replace(H200, driver_version="580.2")
+    for compiled, small, large in (("none", H200, new), ("block", new, H200)):
+        for width, fingerprint in ((256, small), (512, large)):
+            trial = gpu(compile=compiled, context_length=width)
+            attempts.ok(trial, {"step.time": samples(0.1, STEADY)}, fingerprint=fingerprint)
+    sides = {"compile": "none"}, {"compile": "block"}
+    with pytest.raises(RequestError, match=r"with --across driver_version\b(?!,)"):
+        of(attempts, *sides)
+    assert len(of(attempts, *sides, across=("driver_version",)).frame) == 2
+
+
+def test_sides_without_a_common_value_are_refused_with_what_each_has(attempts: Attempts) -> None:
+    for compiled, value in (("none", "forward.time"), ("block", "backward.time")):
+        attempts.ok(gpu(compile=compiled), {value: samples(0.1, STEADY)})
+    with pytest.raises(RequestError, match=r"baseline has forward\.time, the contrast backward\.time; choose with --v"):
+        of(attempts, {"compile": "none"}, {"compile": "block"})
+
+
 def test_a_side_of_several_results_is_refused_with_what_to_choose(attempts: Attempts) -> None:
     for compiled in ("none", "block"):
         for precision in ("fp32", "bf16"):
