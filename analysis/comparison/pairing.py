@@ -87,8 +87,8 @@ def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> N
     if all(values) and not values[0] & values[1]:
         has = [", ".join(sorted(of_side)) for of_side in values]
         raise RequestError(
-            f"the two sides cannot be compared: the baseline has {has[0]}, the contrast {has[1]}; choose with --value a "
-            "value that both have"
+            f"the two sides cannot be compared: the baseline has {has[0]}, the contrast {has[1]}; choose with --value "
+            "a value that both have"
         )
     if not all(values):
         raise RequestError(f"the two sides cannot be compared: the {SIDES[values.index(set())]} has none of the values")

@@ -401,7 +401,8 @@ def test_beside_the_published_numbers_stands_what_differs(attempts: Attempts) ->
     values = {"forward.time": samples(0.01, STEADY), "backward.time": samples(0.02, STEADY)}
     attempts.ok(gpu(mode="forward_backward", precision="bf16", attention="naive"), values)
     listing = beside(analysis.load(attempts.store), "published")
-    assert "einsums" in listing.notes[-1] and "weight gradient is copied once more" in listing.notes[-1]
+    kernels = next(note for note in listing.notes if "einsums" in note)
+    assert "weight gradient is copied once more" in kernels
     lines = listing.frame.set_index(["part", "source"])
     row = lines.loc[("forward", "seed2 e2e_bf16")]
     stored = published()
@@ -415,9 +416,13 @@ def test_beside_the_published_numbers_stands_what_differs(attempts: Attempts) ->
     assert row["ratio"] == pytest.approx(printed["value"].item() / 0.01)
     assert row["hardware"] == "RTX PRO 6000 WK, cuda"
     assert row["differs"] == "not stated: warmup_steps, measure_steps, software"
-    assert lines.loc[("backward", "seed2 e2e_bf16"), "caveats"] == "backward_by_subtraction"
+    assert lines.loc[("backward", "seed2 e2e_bf16"), "theirs_flags"] == ("backward_by_subtraction",)
     log = lines.loc[("forward", "seed3 run_log_small")]
-    assert log["differs"].startswith("batch_size 64; ")
+    assert log["differs"].startswith("batch_size 64; ") and np.isnan(log["ratio"]), "16 times the work has no ratio"
+    shown = analysis.render(listing, "text")
+    assert "seed3 run_log_small: batch_size 64; not stated" in shown
+    assert "backward_by_subtraction: not measured, but computed" in shown
+    assert max(map(len, shown.partition("\n\n")[2].partition("\n\n")[0].splitlines())) <= 100
 
 
 def test_beside_a_reference_store_every_other_condition_is_named(lmsweep: Command, attempts: Attempts) -> None:
@@ -425,6 +430,7 @@ def test_beside_a_reference_store_every_other_condition_is_named(lmsweep: Comman
     done = lmsweep("compare", attempts.store.location, "--with", "h200-end-to-end")
     assert done.returncode == 0, done.stderr
     assert "driver_version 580.159.04; cuda_version 13.0; torch_version 2.11.0+cu130" in done.stdout
+    assert "Without a counterpart: 0 of mine, " in done.stdout
     reference = analysis.load(str(ROOT / "analysis/reference/h200-end-to-end"))
     theirs = reference[
         (reference["model"] == "small")
@@ -447,5 +453,5 @@ def test_a_published_float32_stands_beside_tf32_only_where_it_was_probably_tf32(
     frame = analysis.load(str(ROOT / "analysis" / "reference" / "h200-end-to-end"))
     found = beside(frame[frame["precision"] == "tf32"], "published").frame
     called_fp32 = found["differs"].str.contains("precision fp32")
-    assert called_fp32.any() and found["caveats"][called_fp32].str.contains("suspected_tf32").all()
+    assert called_fp32.any() and all("suspected_tf32" in words for words in found["theirs_flags"][called_fp32])
     assert found["differs"][~called_fp32].str.contains("not stated: .*precision").all()
