@@ -97,8 +97,8 @@ def sections_of(results: Results, others: Sequence[str] = ()) -> list[Section]:
             id="beside",
             title="Side by side",
             words="Times of the same part of the same model, or of the same attention, at the same context length. "
-            "Device time comes first if both sides have it. Footnotes name every other condition that differs or is not "
-            "stated, and the caveats of published numbers.",
+            "Device time comes first if both sides have it. Footnotes name every other condition that differs or is "
+            "not stated, and the caveats of published numbers.",
             tables=[
                 _named(
                     beside(results.measurements, name),
@@ -134,8 +134,20 @@ def _across_devices(results: Results) -> Section:
             sentences.append(f"{against}, {found.summary or f'{len(found.frame)} cells'}.")
             if len(found.frame) <= MOST_LINES:
                 question = "Ratio and verdict of each cell, as printed by lmsweep compare."
-                tables.append(replace(_named(found.listing(), against, question), open=True))
+                tables.append(replace(_named(_narrowed(found.listing()), against, question), open=True))
     return Section(id="devices", title="Across devices", words=" ".join(sentences), tables=tables)
+
+
+def _narrowed(listing: Listing) -> Listing:
+    """A comparison without what the section says above it, so that the verdicts fit beside the ratios."""
+    frame = listing.frame.drop(columns=["processes", "p"], errors="ignore")
+    units = {name: unit for name, unit in listing.units.items() if name in frame}
+    title = listing.title.partition("\n")[0]
+    values = frame["value"].unique()
+    if len(values) > 1 or len(listing.keys) == 1:
+        return replace(listing, title=title, frame=frame, units=units)
+    keys = [key for key in listing.keys if key != "value"]
+    return replace(listing, title=f"{values[0]}, {title}", frame=frame.drop(columns="value"), keys=keys, units=units)
 
 
 def _figures(draw: Callable[[T], Iterator[Figure]], source: T) -> list[Figure]:
