@@ -27,6 +27,10 @@ Retry = Annotated[list[Status], typer.Option(help="Re-run trials that ended with
 Fresh = Annotated[bool, typer.Option("--fresh", help="Measure everything again, even if the store has it.")]
 Prices = Annotated[list[str], typer.Option("--price", help="H100=2.5: price in dollars per hour; repeatable.")]
 NoPredict = Annotated[bool, typer.Option("--no-predict", help="Run trials without predicting whether they fit.")]
+CodeFolder = Annotated[
+    str | None, typer.Option("--code", help="Folder with your own code. Default: the sweep's, else this one.")
+]
+Trust = Annotated[list[str], typer.Option(help="A package that references may lead to; repeatable.")]
 Nsys = Annotated[bool, typer.Option("--nsys", help="Profile with NVIDIA Nsight Systems, which must be installed.")]
 
 
@@ -43,6 +47,8 @@ def plan(
     max_batch: Annotated[bool, typer.Option("--max-batch", help="Show the largest batch size that fits.")] = False,
     max_context: Annotated[bool, typer.Option("--max-context", help="Show the longest context that fits.")] = False,
     price: Prices = [],  # noqa: B006
+    code: CodeFolder = None,
+    trust: Trust = [],  # noqa: B006
     format: Annotated[str, typer.Option(help="text or json.")] = "text",
 ) -> None:
     """Show which trials of a sweep would run, and why the others would not."""
@@ -62,6 +68,8 @@ def plan(
         fresh=fresh,
         predict=not (no_predict or max_batch or max_context),
         device=on,
+        code=code,
+        trusted=tuple(trust),
     )
     if max_batch or max_context:
         _print_largest_fit(request.make(), max_batch=max_batch, max_context=max_context, as_json=format == "json")
@@ -110,6 +118,8 @@ def run(
     fresh: Fresh = False,
     no_predict: NoPredict = False,
     nsys: Nsys = False,
+    code: CodeFolder = None,
+    trust: Trust = [],  # noqa: B006
     budget: Annotated[str | None, typer.Option(help="Run only what fits into this time: 30m, 2h, ...")] = None,
     grace: Annotated[str | None, typer.Option(help="Let running trials finish for 30s, 2m, ... after SIGTERM.")] = None,
 ) -> None:
@@ -137,6 +147,8 @@ def run(
         will_run=True,
         budget=budget,
         nsys=nsys,
+        code=code,
+        trusted=tuple(trust),
     )
     resume = f"To resume: {request.resume_command(grace)}"
     planned = request.make()
@@ -179,6 +191,8 @@ def trial(
     store: Annotated[str | None, typer.Option(help="Store the result in this folder or URI.")] = None,
     nsys: Nsys = False,
     no_predict: NoPredict = False,
+    code: CodeFolder = None,
+    trust: Trust = [],  # noqa: B006
 ) -> None:
     """Run one trial in this process, without Ray, for profilers and debuggers."""
     from lmsweep.orchestrator.commands.one_trial import LiveLine, check_fit
@@ -188,7 +202,7 @@ def trial(
     from lmsweep.trials.results.record import Row, records_of
 
     memory_asked_for()
-    asked = single_trial([*settings, "profiler=nsys"] if nsys else settings)
+    asked = single_trial([*settings, "profiler=nsys"] if nsys else settings, code=code, trusted=trust)
     if nsys:
         from lmsweep.trials.profiling.nsys import check_nsys
 

@@ -49,6 +49,10 @@ class PlanRequest:
     """Whether the plan will be run."""
     budget: str | None = None
     nsys: bool = False
+    code: str | None = None
+    """The folder with the user's own code."""
+    trusted: tuple[str, ...] = ()
+    """Packages that references may lead to."""
 
     def make(self) -> Planned:
         """Return the plan. Raises RequestError if any part of the request is wrong."""
@@ -81,6 +85,8 @@ class PlanRequest:
             "--address": [self.address],
             "--cluster": [self.cluster_file],
             "--grace": [grace],
+            "--code": [self.code],
+            "--trust": self.trusted,
         }
         flags = {"--no-predict": not self.predict, "--nsys": self.nsys}
         given = [word for option, values in options.items() for value in values if value for word in (option, value)]
@@ -89,7 +95,7 @@ class PlanRequest:
     def _load(self) -> Sweep:
         """Return the sweep, checked against the options about its devices and profiler."""
         overrides = [*self.overrides, "profiler=nsys"] if self.nsys else self.overrides
-        sweep = load_sweep(self.sweep, parse_overrides(overrides))
+        sweep = load_sweep(self.sweep, parse_overrides(overrides), code=self.code, trusted=self.trusted)
         if self.device:
             device_memory(self.device)  # reports a wrong name
             if words := which_device(self.device):

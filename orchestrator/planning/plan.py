@@ -12,10 +12,12 @@ from lmsweep.orchestrator.planning.memory_budget import budget, why_not
 from lmsweep.orchestrator.planning.memory_predictions import FitQuestion, Predictions
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.trials.analytic.memory_prediction import Prediction
+from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id, trial_id
+from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.store.store import Store
 
 Action = Literal["run", "stored", "predicted_oom", "unsupported"]
@@ -139,6 +141,7 @@ class _Decisions:
         self._done = done
         self._predictions = predictions
         self._places: dict[tuple[str, int, int], _Places] = {}  # by device, world_size and nodes
+        self._digests: dict[tuple[tuple[str, ...], Code], str | None] = {}
         self._promises: dict[str, list[_Promise]] = {}  # by measurement_id
 
     def settle(self, trials: Sequence[Trial]) -> None:
@@ -157,6 +160,8 @@ class _Decisions:
         config = trial.config
         places = self._where(config)
         able, environments = places.able, places.environments
+        if trial.code:
+            environments = self._with_code(environments, trial, trial.code)
         ids = {name: measurement_id(config, name) for name in trial.workloads}
         asked = tuple(name for name in ids if not self._is_promised(ids[name], environments))
         if not asked:
@@ -195,13 +200,27 @@ class _Decisions:
             return planned("unsupported", able.reason, trial, first)
         rest = replace(trial, workloads=left)
         reasons = self._why_not(rest, environments)
-        fits = [node for node in able if reasons[environment_id(node.environments[config.device_type])] is None]
+        met = dict(zip(places.environments, environments, strict=True))
+        fits = [node for node in able if reasons[met[environment_id(node.environments[config.device_type])]] is None]
         if not fits:
             promise(left, {next(iter(environments))}, within=frozenset(environments))
             return planned("predicted_oom", next(iter(reasons.values())), rest, first)
-        promise(left, {environment_id(node.environments[config.device_type]) for node in fits})
-        found = planned("run", None, rest, fits[0].environments[config.device_type])
+        there = [met[environment_id(node.environments[config.device_type])] for node in fits]
+        promise(left, set(there))
+        found = planned("run", None, rest, environments[there[0]])
         return replace(found, placement=place(config, fits, self._nodes))
+
+    def _with_code(self, environments: dict[str, Fingerprint], trial: Trial, code: Code) -> dict[str, Fingerprint]:
+        """Return the environments with the state of the user's code, in the same order."""
+        key = (trial.config.references, code)
+        if key not in self._digests:
+            self._digests[key] = code_digest(trial.config, code)
+        digest = self._digests[key]
+        with_code = [
+            replace(one, code_digest=digest, code_revision=code.revision, code_dirty=code.dirty)
+            for one in environments.values()
+        ]
+        return {environment_id(one): one for one in with_code}
 
     def _where(self, config: TrialConfig) -> _Places:
         key = (config.device, config.world_size, config.nodes)

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from lmsweep.orchestrator.sweep.located_yaml import KeyPath, Problem
-from lmsweep.orchestrator.sweep.schema import DIMENSIONS
+from lmsweep.orchestrator.sweep.own_code import DIMENSIONS, Fields, in_json
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, RequestError, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize, size_name
 from lmsweep.trials.spec.workloads import workloads
@@ -38,6 +38,18 @@ class Block:
     def count(self) -> int:
         """The number of combinations, including the excluded ones."""
         return math.prod(len(values) for values in self.values.values()) * max(1, len(self.together))
+
+    @property
+    def has_arguments(self) -> bool:
+        """Whether any value comes with arguments of the user's own code, or is one."""
+        listed = [*self.values.items(), *((name, [row[name]]) for row in self.together for name in row)]
+        return any("." in name for name, _ in listed) or any(
+            "." in name
+            for _, values in listed
+            for value in values
+            if isinstance(value, Fields)
+            for name in value.values
+        )
 
     def problem(self, message: str) -> Problem:
         """Return a Problem, at its place in the file, about one or all of its combinations."""
@@ -91,18 +103,19 @@ def _combinations(block: Block, matched: list[bool]) -> Iterator[dict[str, Any]]
     """Yield the arguments of each TrialConfig that is not excluded. Mark in `matched` the rows that exclude any."""
     names = list(block.values)
     rows = block.together or [{}]
+    has_arguments = block.has_arguments
     for values, row in ((values, row) for values in product(*block.values.values()) for row in rows):
-        arguments = by_dimensions(dict(zip(names, values, strict=True)) | row)
+        arguments = spread(dict(zip(names, values, strict=True)) | row)
         excluded = False
         for index, unwanted in enumerate(block.exclude):
-            if all(arguments.get(name, _DEFAULTS[name]) == value for name, value in unwanted.items()):
+            if all(arguments.get(name, _DEFAULTS.get(name)) == value for name, value in unwanted.items()):
                 excluded = matched[index] = True
         if excluded:
             continue
         dimensions = [arguments.get(name) for name in DIMENSIONS]
-        if None not in dimensions:
+        if None not in dimensions and arguments.get("model_code") is None:
             arguments["model"] = _label(*dimensions)
-        yield arguments
+        yield in_json(arguments) if has_arguments else arguments
 
 
 def on_top(values: dict[str, list[object]], more: dict[str, list[object]]) -> dict[str, list[object]]:
@@ -111,10 +124,18 @@ def on_top(values: dict[str, list[object]], more: dict[str, list[object]]) -> di
     return {name: listed for name, listed in values.items() if name not in replaced} | more
 
 
-def by_dimensions(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row with its model replaced by dimensions; a dimension in the row itself takes precedence."""
-    size = row.pop("model", None)
-    return row if size is None else vars(size) | row
+def spread(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row with each value that stands for several fields, such as a model, replaced by those.
+
+    A field in the row itself takes precedence.
+    """
+    several = [name for name, value in row.items() if isinstance(value, Fields)]
+    if not several:
+        return row
+    found: dict[str, Any] = {}
+    for name in several:
+        found |= row.pop(name).values
+    return found | row
 
 
 @cache
@@ -135,6 +156,8 @@ def _label(d_model: int, d_ff: int, num_layers: int, num_heads: int) -> str:
 def _lacking(names: list[str], arguments: dict[str, Any]) -> str | None:
     """Return what is wrong if a workload needs a dimension that is not given, else None."""
     for workload in names:
+        if workloads()[workload].needs == "model" and (arguments.get("model_code") or arguments.get("step")):
+            continue
         needed = DIMENSIONS if workloads()[workload].needs == "model" else ("d_model",)
         missing = [name for name in needed if arguments.get(name) is None]
         if missing:
@@ -142,6 +165,7 @@ def _lacking(names: list[str], arguments: dict[str, Any]) -> str | None:
             return (
                 f"the workload {workload} needs {either}a model, and {', '.join(missing)} "
                 f"{'is' if len(missing) == 1 else 'are'} not given; "
-                f"give {either}model (one of: {', '.join(SIZES)}, or a mapping of its dimensions)"
+                f"give {either}model (one of: {', '.join(SIZES)}, or a mapping of its dimensions, or your own as "
+                "package.module:name)"
             )
     return None

@@ -6,7 +6,8 @@ Fields and types come from TrialConfig: a field added there is an axis here.
 import re
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from functools import partial
+from typing import Annotated, Any, Self, TypeVar, get_args, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -14,24 +15,26 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     create_model,
+    model_validator,
 )
 
 from lmsweep.orchestrator.sweep.duration import seconds_of
 from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, shown
-from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, TrialConfig
-from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
+from lmsweep.orchestrator.sweep.own_code import DIMENSIONS, Fields, argument_of, read_code
+from lmsweep.trials.spec.config import ARGUMENTS, AUTO_FIELDS, CONFIG_FIELDS, WORDS, TrialConfig
+from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.reference import canonical, is_reference
 from lmsweep.trials.spec.suggestions import choices, known_elsewhere
 from lmsweep.trials.spec.workloads import RETIRED, workloads
 
 VARYING = ("axes", "zip")
 """The keys of a grid under which fields have lists of values."""
-
-DIMENSIONS: tuple[str, ...] = tuple(ModelSize.__dataclass_fields__)
-"""The configuration fields that a model's name stands for."""
 
 DEVICES = ("cpu", "mps", "cuda", "cuda:*", "cuda:TYPE")
 """How a device may be written; TYPE is an accelerator type as Ray names it (H200, A100, ...)."""
@@ -103,18 +106,28 @@ def _within_limits(name: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _dimensions_of(value: object) -> object:
-    if isinstance(value, dict):
+def _model(value: object) -> object:
+    """Return a mapping of dimensions, to be validated, or the Fields of the user's own model."""
+    if isinstance(value, dict) and not {"call", "hf"} & set(value):
         return value
     if isinstance(value, str) and value in SIZES:
         return asdict(SIZES[value])
-    raise ValueError(is_not(value, "model", SIZES) + ", or a mapping of its dimensions")
+    return read_code("model", value)
 
 
-def _size(value: BaseModel) -> ModelSize:
-    size = ModelSize(**value.model_dump())
-    TrialConfig(**asdict(size))
-    return size
+def _size_or_code(value: Any, size: ValidatorFunctionWrapHandler) -> Fields:
+    found = _model(value)
+    if isinstance(found, Fields):
+        return found
+    dimensions = size(found).model_dump()
+    TrialConfig(**dimensions)
+    return Fields(values={"model": None, "model_code": None} | dimensions)
+
+
+def _reference(value: object) -> object:
+    if isinstance(value, str) and is_reference(value):
+        return canonical(value)
+    raise ValueError(f"{shown(value)} is not a reference; write package.module:name or ./file.py:name")
 
 
 _dimension_types: dict[str, Any] = {name: (Annotated[int, _within_limits(name)], ...) for name in DIMENSIONS}
@@ -123,7 +136,11 @@ _Dimensions = create_model("_Dimensions", __config__=_STRICT, **_dimension_types
 
 def _type_of(name: str) -> Any:
     if name == "model":
-        return Annotated[_Dimensions, BeforeValidator(_dimensions_of), AfterValidator(_size)]
+        return Annotated[_Dimensions, WrapValidator(_size_or_code)]
+    if name in WORDS:
+        return Annotated[Any, BeforeValidator(partial(read_code, name))]
+    if name == "step":
+        return Annotated[str, BeforeValidator(_reference)]
     if name == "device":
         return Annotated[str, AfterValidator(_device)]
     if name in AUTO_FIELDS:
@@ -131,14 +148,33 @@ def _type_of(name: str) -> Any:
     return Annotated[_HINTS[name], _within_limits(name)]
 
 
-_row_types: dict[str, Any] = {name: (_type_of(name), None) for name in CONFIG_FIELDS}
+class _WithArguments(BaseModel):
+    """Fields, and arguments of the user's own code under keys such as `model_args.theta`."""
+
+    model_config = _STRICT
+    _arguments: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _take_arguments(cls, data: Any, fields: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(data, dict):
+            return fields(data)
+        found = fields({name: value for name, value in data.items() if not argument_of(str(name))})
+        found._arguments = {name: value for name, value in data.items() if argument_of(str(name))}
+        return found
+
+
+_FIELDS = [name for name in CONFIG_FIELDS if name not in ("model_code", *ARGUMENTS.values())]
+"""The fields that a sweep file gives directly. The others are parts of a model, an attention, ..."""
+
+_row_types: dict[str, Any] = {name: (_type_of(name), None) for name in _FIELDS}
 _axis_types: dict[str, Any] = {
     name: (Annotated[list[_type_of(name)], Field(min_length=1)], None)  # type: ignore[misc]
-    for name in CONFIG_FIELDS
+    for name in _FIELDS
 }
-Row = create_model("Row", __config__=_STRICT, **_row_types)
+Row = create_model("Row", __base__=_WithArguments, **_row_types)
 """Fields with one value each; read it with `given`."""
-Axes = create_model("Axes", __config__=_STRICT, **_axis_types)
+Axes = create_model("Axes", __base__=_WithArguments, **_axis_types)
 """Fields with a list of values each; read it with `given`."""
 
 
@@ -161,12 +197,16 @@ class SweepFile(BaseModel):
     name: Annotated[str, AfterValidator(_one_line)]
     description: str = ""
     budget: Annotated[str, AfterValidator(_duration)] = None  # type: ignore[assignment]
+    code: str = None  # type: ignore[assignment]
     grids: Annotated[list[Any], Field(min_length=1)]
 
 
 def given(row: BaseModel | None, written: dict[str, Any] | None) -> dict[str, Any]:
     """Return the fields that were given, with their validated values, in the order of the file."""
-    return {name: getattr(row, name) for name in written or {}}
+    return {
+        name: row._arguments[name] if isinstance(row, _WithArguments) and name in row._arguments else getattr(row, name)
+        for name in written or {}
+    }
 
 
 Validated = TypeVar("Validated", bound=BaseModel)
@@ -206,7 +246,7 @@ def _legal_keys(path: KeyPath) -> tuple[str, Iterable[str]]:
         return "key", GridFile.model_fields
     if names[-1] == "model":
         return "dimension", DIMENSIONS
-    return ("axis" if names[-1] in VARYING else "field"), CONFIG_FIELDS
+    return ("axis" if names[-1] in VARYING else "field"), _FIELDS
 
 
 def _is_of_a_grid(key: object) -> bool:

@@ -12,10 +12,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from lmsweep.orchestrator.sweep.expansion import Block, by_dimensions, expand, on_top
+from lmsweep.orchestrator.sweep.expansion import Block, expand, on_top, spread
 from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, Scalar, parse, refusal
+from lmsweep.orchestrator.sweep.own_code import DIMENSIONS, with_code
 from lmsweep.orchestrator.sweep.ranges import written_out
-from lmsweep.orchestrator.sweep.schema import DIMENSIONS, SKELETON, VARYING, Axes, GridFile, SweepFile, given, validate
+from lmsweep.orchestrator.sweep.schema import SKELETON, VARYING, Axes, GridFile, SweepFile, given, validate
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.suggestions import nearest
 from lmsweep.trials.spec.workloads import workloads
@@ -79,19 +80,31 @@ def parse_overrides(texts: Iterable[str], option: str = "--set") -> dict[str, li
     return found
 
 
-def load_sweep(name_or_path: str, overrides: Mapping[str, Sequence[object]] | None = None) -> Sweep:
+def load_sweep(
+    name_or_path: str,
+    overrides: Mapping[str, Sequence[object]] | None = None,
+    *,
+    code: str | None = None,
+    trusted: Sequence[str] = (),
+) -> Sweep:
     """Return the packaged sweep of this name, or the sweep in this file, expanded.
 
-    `overrides` maps fields to values that replace those of the file in every grid; `exclude` still applies. Raises
-    RequestError with one line per error: `FILE:LINE: key path: what is wrong; what was probably meant`.
+    `overrides` maps fields to values that replace those of the file in every grid; `exclude` still applies. `code` is
+    the folder with the user's own code; without it, the file's key `code` or the current folder. References may also
+    lead to the packages in `trusted`. Raises RequestError with one line per error: `FILE:LINE: key path: what is wrong;
+    what was probably meant`.
     """
     workloads()  # raises where an installed package offers a broken record, which is no mistake in the sweep
     source, text = _text(name_or_path)
-    return _read(text, source, _overrides(overrides or {}))
+    sweep, written = _read(text, source, _overrides(overrides or {}))
+    folder = code or (str(Path(source).parent / written) if written else None)
+    return replace(sweep, trials=with_code(sweep.trials, folder, trusted))
 
 
-def single_trial(settings: Iterable[str]) -> Trial:
+def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: Sequence[str] = ()) -> Trial:
     """Return the trial described by `field=value` arguments. `workloads` is a field, too; its default is timing.
+
+    `code` and `trusted` are as in `load_sweep`.
 
     Raises RequestError as `load_sweep` does, and if a field has several values.
     """
@@ -112,11 +125,12 @@ def single_trial(settings: Iterable[str]) -> Trial:
             replace(problem, line=None, path=problem.path[problem.path[:1] == ("fixed",) :]) for problem in problems
         ]
         raise refusal("trial", said)
-    (trial,) = _trials(wanted, "trial")
+    (trial,) = with_code(_trials(wanted, "trial"), code, trusted)
     return trial
 
 
-def _read(text: str, source: str, forced: dict[str, list[object]]) -> Sweep:
+def _read(text: str, source: str, forced: dict[str, list[object]]) -> tuple[Sweep, str | None]:
+    """Return the sweep, and what the file has under `code`."""
     document = _document(text, source)
     if document.data is None:
         raise RequestError(
@@ -144,7 +158,7 @@ def _read(text: str, source: str, forced: dict[str, list[object]]) -> Sweep:
         _say_idle(place, forced, document, source)
     assert sweep is not None, "without problems, it is valid"
     trials = _trials(expansion.wanted, sweep.name)
-    return Sweep(name=sweep.name, description=sweep.description, budget=sweep.budget, trials=trials)
+    return Sweep(name=sweep.name, description=sweep.description, budget=sweep.budget, trials=trials), sweep.code
 
 
 def _document(text: str, source: str) -> Document:
@@ -273,7 +287,7 @@ def _blocks(grid: GridFile, written: dict[str, Any], path: KeyPath, document: Do
     rows = [given(row, written["include"][index]) for index, row in enumerate(grid.include)]
     blocks = []
     if grid.axes is not None or grid.zip is not None or not rows:
-        exclude = [by_dimensions(given(row, written["exclude"][index])) for index, row in enumerate(grid.exclude)]
+        exclude = [spread(given(row, written["exclude"][index])) for index, row in enumerate(grid.exclude)]
         values = fixed | given(grid.axes, written.get("axes"))
         columns = given(grid.zip, written.get("zip"))
         together = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=False)]

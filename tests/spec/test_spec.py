@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import COMBINATION_FIELDS, RequestError, TrialConfig
+from lmsweep.trials.spec.config import ARGUMENTS, COMBINATION_FIELDS, RequestError, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.workloads import BUILT_IN
@@ -60,7 +60,8 @@ def test_the_protocol_is_part_of_the_measurement_but_not_of_the_trial():
 def test_every_field_of_the_combination_tells_trials_apart(name):
     words = {"precision": "bf16", "compile": "block", "attention": "sdpa", "optimizer": "adamw_loop"}
     words |= {"compile_mode": "max-autotune", "checkpointing": "block", "causal": False}
-    words |= {"ddp": "flat", "bucket_bytes": 10**6}
+    words |= {"ddp": "flat", "bucket_bytes": 10**6, "loss": "cross_entropy", "model_code": "m:f", "step": "m:f"}
+    words |= {"blocks": "layers"} | dict.fromkeys(ARGUMENTS.values(), '{"a":1}')
     value = words[name] if name in words else getattr(TINY, name) * (4 if name == "world_size" else 2)
     ranks = replace(TINY, world_size=2)
     assert trial_id(replace(ranks, **{name: value})) != trial_id(ranks)

@@ -42,7 +42,7 @@ def config_of(row: Row) -> TrialConfig:
 
 def fingerprint_of(row: Row) -> Fingerprint:
     """The environment of a stored row."""
-    return Fingerprint(**{name: row[name] for name in ENVIRONMENT_FIELDS})
+    return Fingerprint(**{name: row[name] for name in ENVIRONMENT_FIELDS if name in row})
 
 
 def test_the_store_is_older_than_the_schema(stored: list[Row]) -> None:

@@ -23,16 +23,22 @@ from lmsweep.orchestrator.sweep.sweep import (
     parse_overrides,
     single_trial,
 )
-from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, TrialConfig
+from lmsweep.trials.spec.config import ARGUMENTS, CONFIG_FIELDS, RequestError, TrialConfig
+from lmsweep.trials.spec.config import WORDS as WORDS_OF
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.workloads import BUILT_IN
 
 PRECISIONS = "(one of: fp32, tf32, bf16, fp16, bf16_pure)"
-ATTENTIONS = "(one of: naive, naive_softmax, sdpa, sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn, flex)"
+OR_OTHER = "or a mapping of its dimensions, or your own as package.module:name"
+ATTENTIONS = (
+    "(one of: naive, naive_softmax, sdpa, sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn, flex), "
+    "or your own as package.module:name"
+)
 MODELS = "tiny, small, medium, large, xl, 2.7b, xl-2026, 10b-2026"
 WORKLOADS = f"(one of: {', '.join(BUILT_IN)})"
-FIELDS = f"(one of: {', '.join(CONFIG_FIELDS)})"
+PARTS_OF_OTHERS = ("model_code", "model_args", "attention_args", "optimizer_args", "ddp_args")
+FIELDS = f"(one of: {', '.join(name for name in CONFIG_FIELDS if name not in PARTS_OF_OTHERS)})"
 
 
 @pytest.fixture
@@ -99,7 +105,8 @@ def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
         mode: forward, warmup_steps: 0, measure_steps: 1, max_seconds: 0.5, cold_l2: true, profiler: nsys,
         timeout_seconds: 2.5"""
     other = yaml.safe_load(f"{{{row}}}")
-    assert list(other) == list(CONFIG_FIELDS)
+    of_own_code = {"model_code", "model_args", "blocks", "step", "attention_args", "optimizer_args", "loss", "ddp_args"}
+    assert list(other) == [name for name in CONFIG_FIELDS if name not in of_own_code]
     for name, value in other.items():
         expected = "small" if name == "model" else value
         model = "" if name == "model" else "model: tiny, world_size: 2" if name == "nodes" else "model: tiny"
@@ -277,7 +284,8 @@ def test_ten_times_the_combinations_take_at_most_thirty_times_as_long(grid_of):
     def seconds(contexts: int) -> float:
         text = (
             f"axes: {{model: [tiny, small, medium, large], context_length: {list(range(1, contexts + 1))}, "
-            f"batch_size: {list(range(1, 51))}, precision: [fp32, tf32, bf16, fp16, bf16_pure], compile: [none, block]}}\n"
+            f"batch_size: {list(range(1, 51))}, precision: [fp32, tf32, bf16, fp16, bf16_pure], "
+            "compile: [none, block]}\n"
             "exclude: [{model: small, precision: fp16, compile: block, batch_size: 50}]"
         )
         began = time.process_time()
@@ -501,16 +509,16 @@ GRID_ERRORS = {
     "unknown model": (
         "axes:\n  model:\n    - tiny\n    - meduim",
         f"s.yaml:7: grids[0].axes.model: 'meduim' is not a model; did you mean medium? (one of: {MODELS}),"
-        " or a mapping of its dimensions",
+        f" {OR_OTHER}",
     ),
     "a number for a model": (
         "fixed: {model: 2.7}",
         f"s.yaml:4: grids[0].fixed.model: 2.7 is not a model; did you mean 2.7b? (one of: {MODELS}),"
-        " or a mapping of its dimensions",
+        f" {OR_OTHER}",
     ),
     "null for a model": (
         "fixed: {model: }",
-        f"s.yaml:4: grids[0].fixed.model: null is not a model (one of: {MODELS}), or a mapping of its dimensions",
+        f"s.yaml:4: grids[0].fixed.model: null is not a model (one of: {MODELS}), {OR_OTHER}",
     ),
     "unknown and missing dimension": (
         "fixed: {model: {d_model: 8, d_f: 8, num_layers: 1, num_heads: 2}}",
@@ -670,12 +678,12 @@ GRID_ERRORS = {
     "no model": (
         "axes: {precision: [fp32, bf16]}",
         "s.yaml:3: grids[0]: the workload timing needs a model, and d_model, d_ff, num_layers, num_heads are not given;"
-        f" give model (one of: {MODELS}, or a mapping of its dimensions)",
+        f" give model (one of: {MODELS}, {OR_OTHER})",
     ),
     "half a model": (
         "fixed: {model: tiny}\ninclude: [{}, {d_ff: null}]",
         "s.yaml:5: grids[0].include[1]: the workload timing needs a model, and d_ff is not given;"
-        f" give model (one of: {MODELS}, or a mapping of its dimensions)",
+        f" give model (one of: {MODELS}, {OR_OTHER})",
     ),
     "combinations that cannot be": (
         "axes: {model: [tiny, small], num_heads: [7, 128], precision: [fp32, bf16]}",
@@ -747,10 +755,13 @@ def test_the_axes_of_another_tool_are_told_ours(grid_of):
 
 VALID = "name: s\ngrids:\n  - workloads: [timing]\n    fixed: {model: tiny}\n"
 FILE_ERRORS = {
-    "empty": ("", "s.yaml:1: the file is empty; the keys of a sweep are name, description, budget, grids\n" + AS_IN),
+    "empty": (
+        "",
+        "s.yaml:1: the file is empty; the keys of a sweep are name, description, budget, code, grids\n" + AS_IN,
+    ),
     "comments only": (
         "# x\n",
-        "s.yaml:1: the file is empty; the keys of a sweep are name, description, budget, grids\n" + AS_IN,
+        "s.yaml:1: the file is empty; the keys of a sweep are name, description, budget, code, grids\n" + AS_IN,
     ),
     "a list": ("- 1\n", "s.yaml:1: a list is not a mapping of keys to values\n" + AS_IN),
     "a word": ("\n\nquick\n", "s.yaml:3: 'quick' is not a mapping of keys to values\n" + AS_IN),
@@ -793,11 +804,11 @@ FILE_ERRORS = {
     "a workload that needs a width": (
         "name: s\ngrids:\n  - workloads: [noop]",
         "s.yaml:3: grids[0]: the workload noop needs d_model or a model, and d_model is not given;"
-        f" give d_model or model (one of: {MODELS}, or a mapping of its dimensions)",
+        f" give d_model or model (one of: {MODELS}, {OR_OTHER})",
     ),
     "unknown key": (
         VALID + "grid: 1",
-        "s.yaml:5: grid: unknown key; did you mean grids? (one of: name, description, budget, grids)",
+        "s.yaml:5: grid: unknown key; did you mean grids? (one of: name, description, budget, code, grids)",
     ),
     "a number for the name": (VALID.replace("name: s", "name: 2025"), "s.yaml:1: name: 2025 is not text"),
     "a blank name": (VALID.replace("name: s", "name: ' '"), "s.yaml:1: name: ' ' is not a name; give one line of text"),
@@ -828,7 +839,7 @@ FILE_ERRORS = {
     "an unknown alias": ("name: *n", "s.yaml:1: not valid YAML: found undefined alias 'n'"),
     "a merge key": (
         VALID + "<<: {name: x}",
-        "s.yaml:5: '<<': unknown key (one of: name, description, budget, grids)",
+        "s.yaml:5: '<<': unknown key (one of: name, description, budget, code, grids)",
     ),
 }  # fmt: skip
 
@@ -940,9 +951,11 @@ DATA = st.recursive(
     max_leaves=20,
 )
 # Mostly legal, so that whole sweeps come out of it too.
-LITERALS = ("precision", "compile", "attention", "optimizer", "zero_grad", "mode")
+LITERALS = ("precision", "compile", "zero_grad", "mode")
 VALUES = {
     **dict.fromkeys(CONFIG_FIELDS, st.sampled_from([1, 2, 4])),
+    "attention": st.sampled_from(WORDS_OF["attention"]),
+    "optimizer": st.sampled_from(WORDS_OF["optimizer"]),
     "model": st.sampled_from(["tiny", "small", "xl-2026"]),
     **{name: st.sampled_from(get_args(hint)) for name, hint in get_type_hints(TrialConfig).items() if name in LITERALS},
     "device": st.sampled_from(["cpu", "mps", "cuda", "cuda:H200", "cuda:*"]),
@@ -1030,8 +1043,11 @@ def test_the_page_about_sweep_files_lists_every_field_with_its_values_and_defaul
     rows = {row[1].strip().strip("`"): row for row in (line.split("|") for line in page.splitlines()) if len(row) == 6}
     hints = get_type_hints(TrialConfig)
     for name, field in CONFIG_FIELDS.items():
+        if name in ("model_code", *ARGUMENTS.values()):
+            continue  # parts of a model, an attention, ...
         assert name in rows, f"docs/sweeps.md has no row for {name}"
-        words = [*SIZES] if name == "model" else [word for word in get_args(hints[name]) if isinstance(word, str)]
+        words = WORDS_OF.get(name) or (word for word in get_args(hints[name]) if isinstance(word, str))
+        words = [*SIZES] if name == "model" else [*words]
         assert [word for word in words if f"`{word}`" not in rows[name][2]] == []
         if field.default not in (None, 0):
             written = str(field.default).lower() if isinstance(field.default, bool) else field.default

@@ -74,6 +74,8 @@ def cublas_workspace(device_name: str) -> int:
 
 def subject_of(trial: Trial) -> Subject | None:
     """Return the larger subject that the trial's workloads hold in memory, or None if none of them is predicted."""
+    if trial.config.references:
+        return None
     subjects = {workloads()[name].holds for name in trial.workloads}
     return "model" if "model" in subjects else "attention" if "attention" in subjects else None
 

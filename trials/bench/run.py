@@ -12,6 +12,7 @@ import torch
 from lmsweep.trials.bench.fingerprint import fingerprint, present_devices
 from lmsweep.trials.bench.watchdog import Show, Watchdog
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.code.traceback_text import user_line
 from lmsweep.trials.distributed.process_group import leave
 from lmsweep.trials.distributed.ranks import Emit, Part, Rank, RankDiedError, Start, has_failed, parts_of, run_ranks
 from lmsweep.trials.machine.cpu_affinity import usable_cores
@@ -20,7 +21,8 @@ from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement, Yielded
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
-from lmsweep.trials.spec.config import Trial, UnsupportedError
+from lmsweep.trials.spec.config import RequestError, Trial, UnsupportedError
+from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.workloads import ranked_workloads, workloads
 
 
@@ -69,11 +71,12 @@ def run_trial(
                     return False  # a process that has touched the device must not fork; a new one runs the rest
                 rows = _rows_of_ranks(attempt, workload, fallback, part, requested_at=requested_at, start=start)
             else:
-                bench = bench or Workbench(attempt.trial.config, requested_at=requested_at, rank=rank)
+                trial = attempt.trial
+                bench = bench or Workbench(trial.config, requested_at=requested_at, rank=rank, code=trial.code)
                 met = bench.fingerprint(workload)
                 rows = attempt.rows(workload, list(run_workload(bench, workload)), met)
         except Exception as error:  # noqa: BLE001 - a trial may fail in any way, and each way is a row
-            emit([attempt.failure(workload, status_of(error), describe(error), met)])
+            emit([attempt.failure(workload, status_of(error), describe(error, attempt.trial.code), met)])
             return False
         emit(rows)
         if has_failed(rows):
@@ -162,13 +165,15 @@ def status_of(error: Exception) -> Status:
     return Status.ERROR
 
 
-def describe(error: Exception) -> str:
+def describe(error: Exception, code: Code | None = None) -> str:
     """Return the error text of a row: one line for an expected failure, the allocator's whole message for running out
-    of memory, and the traceback for anything else.
+    of memory, and the traceback for anything else. A line of the user's own code comes first.
     """
     status = status_of(error)
     if status == Status.ERROR:
-        return "".join(traceback.format_exception(error))[-8000:]
+        own = user_line(error, code) if code else None
+        first = [own] if own else [str(error)] if isinstance(error, RequestError) else []
+        return "\n".join([*first, "".join(traceback.format_exception(error))[-8000:]])
     if status == Status.OOM and str(error).strip():
         return str(error).strip()[:8000]
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -10,6 +10,8 @@ from functools import cached_property
 import torch
 
 from lmsweep.trials.bench.fingerprint import fingerprint, present_devices
+from lmsweep.trials.code.digest import code_digest
+from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.distributed.process_group import collective_library, join
 from lmsweep.trials.distributed.ranks import Rank
 from lmsweep.trials.machine.cpu_affinity import usable_cores
@@ -20,6 +22,7 @@ from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.workloads import workloads
 from lmsweep.trials.timing.clock import synchronize
 
@@ -27,13 +30,19 @@ from lmsweep.trials.timing.clock import synchronize
 class Workbench:
     """What the workloads of one trial share."""
 
-    def __init__(self, config: TrialConfig, *, requested_at: float, rank: Rank | None = None) -> None:
+    def __init__(
+        self, config: TrialConfig, *, requested_at: float, rank: Rank | None = None, code: Code | None = None
+    ) -> None:
         """Prepare the device. Raises UnsupportedError if this machine lacks the device or its arithmetic.
 
         `requested_at` is the time.monotonic() from which the set-up time counts. `rank` is the rank of this process in
-        a trial with several.
+        a trial with several. `code` is where the references of the configuration lead.
         """
         self.config = config
+        self._code = code
+        self._code_digest = code_digest(config, code)
+        if code:
+            use_code(code)
         self.rank = rank
         self.seconds = {"setup": 0.0, "compile": 0.0, "warmup": 0.0, "measured": 0.0}
         self._since = requested_at
@@ -63,6 +72,9 @@ class Workbench:
             autocast_dtype=str(mode.autocast_dtype).removeprefix("torch.") if mode.autocast_dtype else None,
             parameter_dtype=str(mode.parameter_dtype).removeprefix("torch."),
             collective_library=collective_library(),
+            code_digest=self._code_digest,
+            code_revision=self._code.revision if self._code else None,
+            code_dirty=self._code.dirty if self._code else None,
         )
 
     @contextmanager

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -19,7 +19,6 @@ from lmsweep.trials.distributed.sharded_optimizer import own_optimizer, sharded_
 from lmsweep.trials.machine.telemetry import Watch, doubts
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.model.transformer import Transformer
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.timing.clock import Iteration, Phase, clock_for, synchronize, time_iteration
@@ -90,7 +89,7 @@ class DataParallelStep:
         self.synchronizer = SYNCHRONIZERS[config.ddp](model, config.bucket_bytes)
         if config.ddp == "zero1":
             self.training.optimizer = sharded_optimizer(model, config)
-        self.training.model = cast(Transformer, self.synchronizer.model)
+        self.training.model = self.synchronizer.model
 
     def gradient_error(self) -> float:
         """Largest relative error, over parameters, of synchronized gradients.

@@ -15,7 +15,6 @@ from torch.nn.utils import parameters_to_vector
 
 from lmsweep.trials.distributed.gradient_buckets import Bucket, fill_buckets, gradient_of, split_like
 from lmsweep.trials.distributed.process_group import Mean
-from lmsweep.trials.spec.config import Ddp
 
 DEFAULT_BUCKET_BYTES = 25 * 2**20
 """The default of DistributedDataParallel."""
@@ -151,7 +150,7 @@ class TorchDdp:
         pass
 
 
-SYNCHRONIZERS: dict[Ddp, Callable[[nn.Module, int | None], Synchronizer]] = {
+SYNCHRONIZERS: dict[str, Callable[[nn.Module, int | None], Synchronizer]] = {
     "naive": lambda model, _: Naive(model),
     "flat": lambda model, _: Flat(model),
     "overlap": lambda model, _: Overlap(model),

@@ -1,14 +1,14 @@
 """AdamW with its state sharded over the ranks (ZeRO stage 1)."""
 
 import torch
+from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
-from lmsweep.trials.model.training_step import LEARNING_RATE
-from lmsweep.trials.model.transformer import Transformer
+from lmsweep.trials.model.optimizer import LEARNING_RATE
 from lmsweep.trials.spec.config import TrialConfig
 
 
-def sharded_optimizer(model: Transformer, config: TrialConfig) -> ZeroRedundancyOptimizer:
+def sharded_optimizer(model: nn.Module, config: TrialConfig) -> ZeroRedundancyOptimizer:
     """AdamW of which each rank updates its share of the weights and broadcasts them as one tensor."""
     return ZeroRedundancyOptimizer(
         model.parameters(),

@@ -198,6 +198,8 @@ def may_share_a_process(trial: Trial) -> bool:
     cleared, earlier trials change neither times nor the bytes of tensors. They do change the memory that the allocator
     has reserved, so only workloads that `may_follow` share a process.
     """
+    if trial.code:
+        return False  # modules of the user's that were imported for an earlier trial may have changed since
     return trial.config.compiles and all(workloads()[name].may_follow for name in trial.workloads)
 
 

@@ -52,7 +52,7 @@ def activations_noted(step: TrainingStep, key: Key) -> Iterator[dict[int, Label]
             kept[name] = Label(category="activations", bytes=tensor.untyped_storage().nbytes(), block=block)
         return tensor.detach()  # saving the tensor itself would create a reference cycle with its graph
 
-    blocks: list[Any] = [] if step.config.compile == "model" else list(step.model.blocks)
+    blocks: list[Any] = [] if step.config.compile == "model" else list(step.blocks)
     calls = [block._compiled_call_impl for block in blocks]
 
     def numbered(number: int, call: Callable[..., Any]) -> Callable[..., Any]:

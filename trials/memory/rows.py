@@ -113,7 +113,9 @@ def _block_rows(config: TrialConfig, kept: Mapping[int, Label], why: str | None)
         why = why or "checkpointing saves only the inputs of groups of blocks, outside of the blocks"
     elif config.compile == "model":
         why = why or "compile: model compiles all blocks into one graph"
-    blocks: list[int | None] = [*range(config.num_layers or 0), None]
+    seen = (label.block for label in kept.values() if label.block is not None)
+    count = config.num_layers or 1 + max(seen, default=-1)
+    blocks: list[int | None] = [*range(count), None]
     for block in blocks:
         held = sum(label.bytes for label in kept.values() if label.block == block)
         name = "outside_blocks" if block is None else f"block{block}"

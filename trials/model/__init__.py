@@ -2,6 +2,7 @@
 
 transformer.py         the model
 attention.py           implementations of attention, by name
+own_attention.py       the user's own implementation
 flex_attention.py      the implementation with FlexAttention
 attention_support.py   which implementations run on a device
 precision.py           number formats of weights, autocast, gradient scaling and float32 products
@@ -9,6 +10,10 @@ emulated_autocast.py   autocast for tensors on other devices, such as the meta d
 compiler.py            torch.compile, and the check that it compiled
 annotations.py         named ranges that profilers see
 training_step.py       model, optimizer and batch, and the phases of one iteration
-captured_step.py      the phases of a training step as CUDA graphs
+own_model.py           the user's own model, and its repeated layers
+hugging_face.py        a model from a Hugging Face configuration
+loss.py                the loss, by name
+optimizer.py           the optimizer, by name
+captured_step.py       the phases of a training step as CUDA graphs
 attention_step.py      attention alone, and the phases of one iteration
 """

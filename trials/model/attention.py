@@ -17,7 +17,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.flex_attention import Backend, causal_block_mask, flex
+from lmsweep.trials.model.own_attention import own_attention
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.reference import is_reference
 
 AttentionFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Attention of queries, keys and values, each (..., tokens, d_head), to a tensor of that shape."""
@@ -143,12 +145,14 @@ def kernel_chosen(name: str) -> AbstractContextManager[object]:
 
 
 def attention_for(
-    config: TrialConfig, *, device: torch.device | str, backend: str | Backend = "inductor"
+    config: TrialConfig, *, device: torch.device | str, dtype: torch.dtype, backend: str | Backend = "inductor"
 ) -> AttentionFunction:
     """The configuration's attention, with everything that it needs besides q, k and v built once on the device.
 
-    `backend` is that of torch.compile, for FlexAttention.
+    `dtype` is that of q, k and v; `backend` is that of torch.compile, for FlexAttention.
     """
+    if is_reference(config.attention):
+        return own_attention(config, device=device, dtype=dtype)
     options: dict[str, Any] = {"causal": config.causal}
     if config.attention == "flex":
         options["backend"] = backend

@@ -26,7 +26,7 @@ class AttentionStep:
             raise UnsupportedError("attention alone has no weights; with precision: bf16 its tensors are bfloat16")
         if config.compiles:
             ready_compiler(config.device_type)
-        self.attend = attention_for(config, device=config.device_type, backend=backend)
+        self.attend = attention_for(config, device=config.device_type, dtype=math_mode.operand_dtype, backend=backend)
         if config.compile == "model":
             self.attend = torch.compile(
                 self.attend, backend=backend, mode=config.compile_mode, dynamic=False, fullgraph=True

@@ -3,16 +3,17 @@
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 import torch._functorch.config
+from torch import nn
 from torch._dynamo.utils import counters
 
 from lmsweep.trials.model.flex_attention import Backend
-from lmsweep.trials.model.transformer import Transformer
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.spec.config import Compile, CompileMode, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 
 CXX = "clang++" if sys.platform == "darwin" else "g++"
 """The C++ compiler that Inductor calls unless the environment variable CXX names another."""
@@ -33,15 +34,23 @@ class CompileCounts:
 
 
 def compile_model(
-    model: Transformer, scope: Compile, mode: CompileMode = "default", backend: str | Backend = "inductor"
+    model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig, backend: str | Backend = "inductor"
 ) -> None:
-    """Compile in place and lazily: nothing, the block that all layers share, or the whole model, as `scope` says."""
-    if scope == "block":
+    """Compile in place and lazily, as `config.compile` says: nothing, the repeated layers, or the whole model.
+
+    Raises UnsupportedError if the layers are to be compiled and there are none.
+    """
+    if config.compile == "block":
+        if not blocks:
+            raise UnsupportedError(
+                f"compile: block needs repeated layers, and {config.model_code} has no list of equal layers; name "
+                "it by blocks, or use compile: model"
+            )
         # All blocks share one code object, and dynamo takes weights as inputs: the graph of the first serves all.
-        for block in model.blocks:
-            block.compile(backend=backend, mode=mode, dynamic=False)
-    elif scope == "model":
-        model.compile(backend=backend, mode=mode, dynamic=False)
+        for block in blocks:
+            block.compile(backend=backend, mode=config.compile_mode, dynamic=False)
+    elif config.compile == "model":
+        model.compile(backend=backend, mode=config.compile_mode, dynamic=False)
 
 
 def check_compile_mode(config: TrialConfig) -> None:

@@ -1,17 +1,19 @@
 """The work that is measured: a model, its optimizer, a batch, and the phases of one training iteration."""
 
 import torch
+from torch import nn
 
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.attention import attention_for
 from lmsweep.trials.model.compiler import check_compile_mode, compile_model, ready_compiler, uses_cuda_graphs
 from lmsweep.trials.model.flex_attention import Backend
+from lmsweep.trials.model.loss import loss_for
+from lmsweep.trials.model.optimizer import make_optimizer
+from lmsweep.trials.model.own_model import blocks_of, build_own_model, check_devices, logits_of
 from lmsweep.trials.model.precision import MathMode
-from lmsweep.trials.model.transformer import Transformer, cross_entropy
-from lmsweep.trials.spec.config import Mode, Optimizer, TrialConfig, UnsupportedError
+from lmsweep.trials.model.transformer import Transformer
+from lmsweep.trials.spec.config import Mode, TrialConfig, UnsupportedError
 from lmsweep.trials.timing.clock import Phase
-
-LEARNING_RATE = 1e-4
 
 PHASES: dict[Mode, tuple[str, ...]] = {
     "forward": ("forward",),
@@ -35,20 +37,14 @@ class TrainingStep:
         self.math_mode = math_mode
         if config.compiles:
             ready_compiler(device)
-        self.model = Transformer(
-            config.size,
-            vocab_size=config.vocab_size,
-            context_length=config.context_length,
-            attention=attention_for(config, device=device, backend=backend),
-            device=device,
-            dtype=math_mode.parameter_dtype,
-            checkpointing=config.checkpointing,
-        )
-        compile_model(self.model, config.compile, config.compile_mode, backend)
+        self.model, self.blocks = self._build(backend)
+        compile_model(self.model, self.blocks, config, backend)
+        self._compute_loss = loss_for(config)
+        self._first = config.model_code is not None
         self.uses_cuda_graphs = uses_cuda_graphs(config)
         capturable = config.capture == "step"
         self.optimizer = (
-            make_optimizer(self.model, config.optimizer, capturable=capturable) if config.mode == "train_step" else None
+            make_optimizer(self.model, config, capturable=capturable) if config.mode == "train_step" else None
         )
         self.scaler = torch.amp.GradScaler(device, enabled=math_mode.scales_gradients)
         shape = (config.batch_size, config.context_length)  # (batch, tokens)
@@ -57,6 +53,32 @@ class TrainingStep:
         # Kept alive from forward to the end of the iteration, like the variables of a training loop.
         self.logits: torch.Tensor | None = None
         self.loss: torch.Tensor | None = None
+
+    def _build(self, backend: str | Backend) -> tuple[nn.Module, list[nn.Module]]:
+        """Build the model on the device; return it and its repeated layers."""
+        config, device = self.config, self.config.device_type
+        if config.model_code is not None:
+            own = build_own_model(config, device=device, dtype=self.math_mode.parameter_dtype)
+            return own, blocks_of(own, config.blocks)
+        model = Transformer(
+            config.size,
+            vocab_size=config.vocab_size,
+            context_length=config.context_length,
+            attention=attention_for(config, device=device, dtype=self.math_mode.operand_dtype, backend=backend),
+            device=device,
+            dtype=self.math_mode.parameter_dtype,
+            checkpointing=config.checkpointing,
+        )
+        return model, list(model.blocks)
+
+    def _logits_in(self, output: object) -> torch.Tensor:
+        """Return the logits in what the user's model returned; check that and its devices once."""
+        shape = (self.config.batch_size, self.config.context_length)
+        logits = logits_of(output, shape, str(self.config.model_code))
+        if self._first:
+            check_devices(self.model, self.inputs.device.type)
+            self._first = False
+        return logits
 
     def phases(self) -> tuple[Phase, ...]:
         """The phases of one iteration in the configuration's mode, in order."""
@@ -73,9 +95,10 @@ class TrainingStep:
             torch.compiler.cudagraph_mark_step_begin()  # outputs of the last iteration's graphs may be overwritten
         with torch.inference_mode(self.config.mode == "forward"), self.math_mode.autocast(self.config.device_type):
             with Range("forward"):
-                self.logits = self.model(self.inputs)
+                output = self.model(self.inputs)
+                self.logits = output if self.config.model_code is None else self._logits_in(output)
             with Range("loss"):
-                self.loss = cross_entropy(self.logits, self.targets)
+                self.loss = self._compute_loss(self.logits, self.targets)
 
     def backward(self) -> None:
         """Compute the gradients of all weights."""
@@ -101,17 +124,3 @@ class TrainingStep:
         self.logits = self.loss = None
         if self.optimizer is None and self.config.zero_grad == "after_step":
             self.model.zero_grad(set_to_none=True)
-
-
-def make_optimizer(model: Transformer, kind: Optimizer, *, capturable: bool = False) -> torch.optim.Optimizer:
-    """AdamW over all weights, in one of PyTorch's three implementations (fused, foreach, for-loop).
-
-    capturable: whether CUDA graphs can record it; its step counts are then on the device.
-    """
-    return torch.optim.AdamW(
-        model.parameters(),
-        lr=LEARNING_RATE,
-        fused=kind == "adamw_fused",
-        foreach=kind == "adamw_foreach",
-        capturable=capturable,
-    )

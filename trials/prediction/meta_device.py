@@ -1,19 +1,18 @@
 """What the meta device lacks: the casts of autocast, the fused kernels of attention, and the state of fused AdamW."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from lmsweep.trials.model.emulated_autocast import EmulatedCpuAutocast, EmulatedCudaAutocast
 from lmsweep.trials.model.precision import MATH_MODES, MathMode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.model.transformer import Transformer
 from lmsweep.trials.spec.config import TrialConfig
 
 FUSED_ATTENTION = ("sdpa", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex")
@@ -92,9 +91,9 @@ def fused_attention(config: TrialConfig) -> AbstractContextManager[object]:
     return FusedAttention(config) if config.attention in FUSED_ATTENTION else nullcontext()
 
 
-def autocast_again(model: Transformer, math_mode: MetaMathMode) -> None:
+def autocast_again(blocks: Iterable[nn.Module], math_mode: MetaMathMode) -> None:
     """Make checkpointed blocks cast again when backward recomputes them; autocast does so, its emulation does not."""
-    for block in model.blocks:
+    for block in blocks:
         forward = block.forward
 
         def cast_too(x: Tensor, forward: Callable[[Tensor], Tensor] = forward) -> Tensor:

@@ -83,10 +83,10 @@ def _recorded(config: TrialConfig) -> Trace:
         step = TrainingStep(eager_on(config, "meta"), math_mode)
         mask = _block_mask(config)
         if memory:
-            for part in step.model.blocks if config.compile == "block" else [step.model]:
+            for part in step.blocks if config.compile == "block" else [step.model]:
                 install(part, memory, [*part.parameters(), *part.buffers()], recorder)
         elif config.checkpointing != "none":
-            autocast_again(step.model, math_mode)
+            autocast_again(step.blocks, math_mode)
         for _ in range(ITERATIONS if leaves_something(config) else 1):
             for phase in step.phases():
                 if phase.name == "optimizer":

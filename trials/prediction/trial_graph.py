@@ -67,13 +67,13 @@ def _captured_attention(config: TrialConfig) -> Captured:
 def _captured_model(config: TrialConfig) -> Captured:
     math_mode = meta_math_mode(config)
     with FakeTensorMode():
-        model = TrainingStep(eager_on(config, "cpu"), math_mode).model
+        step = TrainingStep(eager_on(config, "cpu"), math_mode)
         shape = (config.batch_size, config.context_length)
         if config.compile == "block":
-            part: torch.nn.Module = model.blocks[0]
+            part: torch.nn.Module = step.blocks[0]
             x = torch.empty(*shape, config.d_model, dtype=math_mode.parameter_dtype, requires_grad=True)
         else:
-            part = model
+            part = step.model
             x = torch.empty(shape, dtype=torch.int64)
         constants = dict([*part.named_parameters(), *part.named_buffers()])
 

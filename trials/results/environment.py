@@ -34,6 +34,8 @@ class Fingerprint:
     """Major and minor version of Python."""
     measuring_version: int = _environment(MEASURING_VERSION)
     """MEASURING_VERSION of the code that measured."""
+    code_digest: str | None = _environment()
+    """Digest of the user's source files that the trial used; None if it used none."""
     accelerator_type: str | None = None
     """Ray's name for the type of the accelerator: H200, A100, ..."""
     host_name: str | None = None
@@ -60,6 +62,10 @@ class Fingerprint:
     """Communication library of a trial with several ranks: gloo, or nccl with its version."""
     lmsweep_version: str | None = None
     """Version of lmsweep."""
+    code_revision: str | None = None
+    """Git commit of the folder with the user's code."""
+    code_dirty: bool | None = None
+    """Whether that folder had changes that were not committed."""
     lmsweep_commit: str | None = None
     """Git commit of lmsweep, if it runs from a checkout or LMSWEEP_COMMIT is set."""
 
@@ -82,5 +88,7 @@ ENVIRONMENT_FIELDS: tuple[str, ...] = tuple(
 
 def environment_id(fingerprint: Fingerprint) -> str:
     """Return 16 hexadecimal digits that identify the environment fields of a result."""
-    content = [getattr(fingerprint, name) for name in ENVIRONMENT_FIELDS]
+    content = [getattr(fingerprint, name) for name in ENVIRONMENT_FIELDS if name != "code_digest"]
+    if fingerprint.code_digest is not None:  # left out otherwise, so that older identifiers stay
+        content.append(fingerprint.code_digest)
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

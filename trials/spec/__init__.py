@@ -4,6 +4,7 @@ config.py        TrialConfig: every field of a configuration, with its default a
 workloads.py     one record per workload: all that planning, tables and the store ask about it
 identity.py      trial_id and measurement_id: hashes of what was asked for
 model_sizes.py   the named model sizes
+reference.py     references to the user's own code
 quantities.py    amounts of memory, read and written
 suggestions.py   "did you mean ...?" for misspelt words
 """

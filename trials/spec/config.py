@@ -10,6 +10,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal, get_args, get_type_hints
 
 from lmsweep.trials.spec.model_sizes import ModelSize
+from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference
 
 Mode = Literal["forward", "train_forward", "forward_backward", "train_step"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "bf16_pure"]
@@ -21,6 +22,7 @@ CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 Capture = Literal["none", "step"]
 Checkpointing = Literal["none", "block", "sqrt"]
 Ddp = Literal["none", "naive", "flat", "overlap", "bucketed", "torch", "zero1"]
+Loss = Literal["eager", "cross_entropy"]
 Profiler = Literal["torch", "nsys"]
 Auto = Literal["auto"]
 """The number of steps is decided during the measurement: see `lmsweep.trials.timing.stopping`."""
@@ -48,8 +50,18 @@ class TrialConfig:
 
     model: str | None = field(default=None, metadata={"part": "label"})
     """Name of the model size. Identifiers hash the dimensions, not the name."""
+    model_code: str | None = _combination(None)
+    """Reference to the user's model (`package.module:name` or `file.py:name`), or hf: and a Hugging Face configuration;
+    None for lmsweep's own transformer."""
+    model_args: str | None = _combination(None)
+    """Arguments of the user's model, or changes to the Hugging Face configuration, as a JSON mapping."""
+    blocks: str | None = _combination(None)
+    """Where the user's model has the list of its repeated layers, such as `model.layers`; None: the longest list of
+    equal layers."""
+    step: str | None = _combination(None)
+    """Reference to a function that returns the user's own training step; None for lmsweep's."""
     d_model: int = _combination(0)
-    """Width of the residual stream."""
+    """Width of the residual stream; 0 if only the user's own model knows it."""
     d_ff: int | None = _combination(None)
     """Width of the feed-forward layer; None if no whole model is built."""
     num_layers: int | None = _combination(None)
@@ -73,14 +85,22 @@ class TrialConfig:
     what the device could do. The batch is then the same in each iteration."""
     checkpointing: Checkpointing = _combination("none")
     """Activation checkpointing: none, of each block, or of each group of about sqrt(L) of the L blocks."""
-    attention: Attention = _combination("naive")
+    attention: str = _combination("naive")
     """Attention implementation: naive (written out), naive_softmax (naive with PyTorch's softmax), sdpa (PyTorch's
     scaled_dot_product_attention with the kernel that PyTorch chooses), sdpa_* (with the named kernel), flex
-    (FlexAttention, always compiled)."""
+    (FlexAttention, always compiled), or a reference to the user's function."""
+    attention_args: str | None = _combination(None)
+    """Arguments of the user's attention, as a JSON mapping."""
     causal: bool = _combination(True)
     """Whether each position attends only to itself and earlier positions, or to all."""
-    optimizer: Optimizer = _combination("adamw_fused")
-    """AdamW as one fused kernel, over lists of tensors (foreach), or as a loop over parameters."""
+    optimizer: str = _combination("adamw_fused")
+    """AdamW as one fused kernel, over lists of tensors (foreach), or as a loop over parameters; or a reference to the
+    user's class."""
+    optimizer_args: str | None = _combination(None)
+    """Arguments of the user's optimizer, as a JSON mapping."""
+    loss: str = _combination("eager")
+    """The loss: eager (a log-sum-exp of separate operations), cross_entropy (PyTorch's), or a reference to the user's
+    function of logits and targets."""
     zero_grad: ZeroGrad = _combination("after_step")
     """When gradients are freed: right after the optimizer step, or just before the next backward. With the latter, as
     in the published reports, the next forward runs with the gradients still in memory."""
@@ -88,10 +108,13 @@ class TrialConfig:
     """Number of data-parallel processes (ranks). Each has a GPU, or a share of the cores, of its own."""
     nodes: int = _combination(1)
     """Number of machines, each with the same number of ranks."""
-    ddp: Ddp = _combination("none")
+    ddp: str = _combination("none")
     """How ranks all-reduce gradients: naive (one call per parameter after backward), flat (one call for all after
     backward), overlap (one call per parameter during backward), bucketed (one call per bucket during backward), torch
-    (DistributedDataParallel), zero1 (bucketed, with the optimizer state sharded over the ranks)."""
+    (DistributedDataParallel), zero1 (bucketed, with the optimizer state sharded over the ranks), or a reference to the
+    user's class that wraps the model."""
+    ddp_args: str | None = _combination(None)
+    """Arguments of the user's wrapper, as a JSON mapping."""
     bucket_bytes: int | None = _combination(None)
     """Bytes of gradients per bucket for bucketed, torch and zero1; None is 25 MiB, as in DistributedDataParallel."""
     device: str = _combination("cpu")
@@ -116,6 +139,8 @@ class TrialConfig:
         sizes = ("d_model", "d_ff", "num_layers", "num_heads", "vocab_size", "context_length", "batch_size")
         for name in (*sizes, "world_size", "nodes", "bucket_bytes"):
             value = getattr(self, name)
+            if name == "d_model" and value == 0 and (self.model_code or self.step):
+                continue  # the user's own model has what width it has
             if value is not None and value < 1:
                 raise RequestError(f"{name} is {value}; it must be at least 1")
         if self.world_size % self.nodes:
@@ -136,6 +161,22 @@ class TrialConfig:
                     f"d_model {self.d_model} / num_heads {self.num_heads} is odd; "
                     "rotary embeddings need an even head dimension"
                 )
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The references to code that is not lmsweep's, among the values of its fields."""
+        values = (self.model_code, self.step, self.attention, self.optimizer, self.loss, self.ddp)
+        return tuple(value for value in values if value is not None and is_reference(value))
+
+    @property
+    def builds_a_model(self) -> bool:
+        """Whether it describes a whole model, lmsweep's or the user's, rather than attention alone."""
+        return self.num_layers is not None or self.model_code is not None or self.step is not None
+
+    @property
+    def is_hugging_face(self) -> bool:
+        """Whether the model is built from a Hugging Face configuration."""
+        return self.model_code is not None and self.model_code.startswith(HUGGING_FACE)
 
     @property
     def device_type(self) -> str:
@@ -172,6 +213,23 @@ COMBINATION_FIELDS: tuple[str, ...] = tuple(
 )
 """The fields of the combination, which `trial_id` hashes."""
 
+WORDS: dict[str, tuple[str, ...]] = {
+    "attention": get_args(Attention),
+    "optimizer": get_args(Optimizer),
+    "loss": get_args(Loss),
+    "ddp": get_args(Ddp),
+}
+"""The words of the fields that also accept a reference."""
+
+ARGUMENTS: dict[str, str] = {
+    "model": "model_args",
+    "attention": "attention_args",
+    "optimizer": "optimizer_args",
+    "ddp": "ddp_args",
+}
+"""The fields whose references take arguments, and the field that holds those. In a sweep file, `model_args.theta` is an
+argument by itself."""
+
 AUTO_FIELDS: tuple[str, ...] = tuple(
     name for name, hint in get_type_hints(TrialConfig).items() if Auto in get_args(hint)
 )
@@ -188,3 +246,5 @@ class Trial:
     """Names of workloads, in the order of `lmsweep.trials.spec.workloads.workloads()`."""
     sweep: str
     """Name of the sweep that asked for this trial."""
+    code: Code | None = None
+    """Where its references lead; None if it has none."""

@@ -28,6 +28,8 @@ def flags_of_times(
 
 def exceeds_peak(config: TrialConfig, phase: str, seconds: float, device: Device | None) -> bool:
     """Return whether the phase's minimum FLOPs in this time exceed the datasheet's peak; False if either is unknown."""
+    if config.model_code is not None or config.step is not None:
+        return False
     peak = peak_flops(device, config.precision) if device else None
     passes = PASSES[config.mode] if phase == "step" else PHASE_PASSES.get(phase)
     return bool(peak and passes and passes * least_forward_flops(config) > peak * seconds)

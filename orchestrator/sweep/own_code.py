@@ -1,0 +1,154 @@
+"""Reads the places of a sweep file that may lead to the user's own code: models, attention, optimizers, wrappers.
+
+    model: cs336_basics.model:TransformerLM
+    model: {name: mine, call: "mine.model:Model", size: small, args: {theta: 10000}, blocks: layers}
+    model: hf:./config.json        or {hf: Qwen/Qwen3-0.6B, override: {num_hidden_layers: 8}}
+    attention: ./flash.py:Flash    or {call: "./flash.py:Flash", args: {block: 64}}
+
+What they lead to is found in the files of the code folder here; nothing of it runs.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import entry_points
+from typing import Any
+
+from lmsweep.orchestrator.sweep.located_yaml import shown
+from lmsweep.trials.code.digest import code_folder
+from lmsweep.trials.code.source import check_reference
+from lmsweep.trials.spec.config import ARGUMENTS, WORDS, RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
+from lmsweep.trials.spec.reference import HUGGING_FACE, canonical, is_reference, short_name
+from lmsweep.trials.spec.suggestions import choices
+
+GROUPS = {"model": "lmsweep.models", "attention": "lmsweep.attention", "optimizer": "lmsweep.optimizers"}
+"""The entry point groups through which an installed package adds words to a field."""
+
+DIMENSIONS: tuple[str, ...] = tuple(ModelSize.__dataclass_fields__)
+"""The configuration fields that a model's name stands for."""
+
+_KEYS = {
+    "model": ("name", "call", "args", "blocks", "size", "hf", "override", *DIMENSIONS),
+    **dict.fromkeys(("attention", "optimizer", "ddp"), ("call", "args")),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fields:
+    """A value that stands for several fields, such as a model: fields and their values."""
+
+    values: dict[str, Any]
+
+
+def argument_of(name: str) -> str | None:
+    """Return `model_args` for the key `model_args.theta`; None if the key is not one of an argument."""
+    field, dot, argument = name.partition(".")
+    return field if dot and argument.isidentifier() and field in ARGUMENTS.values() else None
+
+
+def read_code(field: str, value: object) -> object:
+    """Return the word itself, or the Fields that a reference or mapping stands for. Raises ValueError for others."""
+    if isinstance(value, dict) and {"call", "hf"} & set(value):
+        return _read_mapping(field, value)
+    if isinstance(value, str):
+        if value in WORDS.get(field, ()):
+            return value
+        if value in (offered := registered(field)):
+            return Fields(values=_fields(field, canonical(offered[value]), name=value))
+        if field == "model" and value.startswith(HUGGING_FACE):
+            return Fields(values=_fields(field, value))
+        if is_reference(value):
+            return Fields(values=_fields(field, canonical(value)))
+    words = [*(SIZES if field == "model" else WORDS.get(field, ())), *registered(field)]
+    article = "an" if field[0] in "aeiou" else "a"
+    either = ", or a mapping of its dimensions" if field == "model" else ""
+    raise ValueError(
+        f"{shown(value)} is not {article} {field}{choices(value, words)}{either}, or your own as package.module:name"
+    )
+
+
+def registered(field: str) -> dict[str, str]:
+    """Return the words that installed packages add to a field, each with its reference."""
+    return {one.name: one.value for one in entry_points(group=GROUPS[field])} if field in GROUPS else {}
+
+
+def in_json(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a configuration with those like `model_args.theta` collected as JSON in `model_args`."""
+    found = {name: value for name, value in arguments.items() if "." not in name}
+    for field in ARGUMENTS.values():
+        own = {name.partition(".")[2]: value for name, value in arguments.items() if argument_of(name) == field}
+        if own:
+            found[field] = json.dumps(own, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return found
+
+
+def with_code(trials: Iterable[Trial], folder: str | None, trusted: Iterable[str] = ()) -> tuple[Trial, ...]:
+    """Return the trials with the code folder in those that have references. Runs nothing that they lead to.
+
+    Raises RequestError, with all of them, if references lead to nothing that may be called.
+    """
+    listed = tuple(trials)
+    if not any(trial.config.references or trial.config.is_hugging_face for trial in listed):
+        return listed
+    code = code_folder(folder or ".", trusted)
+    problems: dict[str, None] = {}
+    for text in dict.fromkeys(text for trial in listed for text in trial.config.references):
+        try:
+            if not text.startswith(HUGGING_FACE):
+                check_reference(text, code)
+        except (RequestError, ValueError) as error:
+            problems[str(error)] = None
+    if problems:
+        raise RequestError("\n".join(problems))
+    return tuple(replace(trial, code=code) if _uses_code(trial.config) else trial for trial in listed)
+
+
+def _uses_code(config: TrialConfig) -> bool:
+    return bool(config.references)
+
+
+def _fields(field: str, text: str, *, name: str | None = None) -> dict[str, Any]:
+    if field != "model":
+        return {field: text}
+    return {"model": name or short_name(text), "model_code": text, **dict.fromkeys(DIMENSIONS), "d_model": 0}
+
+
+def _read_mapping(field: str, written: Mapping[str, Any]) -> Fields:
+    legal = _KEYS.get(field)
+    if legal is None:
+        raise ValueError(f"{shown(dict(written))} is a mapping; write a word or a reference")
+    for key in written:
+        if key not in legal:
+            raise ValueError(f"{shown(key)} is not a key of {field}{choices(key, legal)}")
+    if field == "model" and "hf" in written:
+        path = written["hf"]
+        if not isinstance(path, str) or "call" in written:
+            raise ValueError("hf takes the name or path of a Hugging Face configuration, without call")
+        values = _fields(field, HUGGING_FACE + path, name=written.get("name"))
+        arguments = written.get("override") or {}
+    else:
+        call = written.get("call")
+        if not isinstance(call, str) or not is_reference(call):
+            raise ValueError(f"call is {shown(call)}; write package.module:name or ./file.py:name")
+        values = _fields(field, canonical(call), name=written.get("name"))
+        arguments = written.get("args") or {}
+    if not isinstance(arguments, dict):
+        raise ValueError(f"args is {shown(arguments)}; write a mapping of names to values")
+    if "blocks" in written:
+        values["blocks"] = written["blocks"]
+    if "size" in written:
+        if written["size"] not in SIZES:
+            raise ValueError(f"size {shown(written['size'])} is not a size{choices(written['size'], SIZES)}")
+        values |= asdict(SIZES[written["size"]])
+        if "name" not in written:
+            values["model"] = f"{values['model']}-{written['size']}"
+    for dimension in DIMENSIONS:
+        if dimension in written:
+            if not isinstance(written[dimension], int) or written[dimension] < 1:
+                raise ValueError(f"{dimension} is {shown(written[dimension])}; it must be a whole number from 1")
+            values[dimension] = written[dimension]
+    for name in ("name", "blocks"):
+        if name in written and not isinstance(written[name], str):
+            raise ValueError(f"{name} is {shown(written[name])}; write text")
+    return Fields(values=values | {f"{ARGUMENTS[field]}.{name}": value for name, value in arguments.items()})

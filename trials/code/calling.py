@@ -1,0 +1,42 @@
+"""Calls the user's functions and classes with the fields of the configuration that their signatures have."""
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+
+from lmsweep.trials.spec.config import RequestError
+
+
+def arguments_of(text: str | None) -> dict[str, object]:
+    """Return the arguments that a field such as `model_args` holds as JSON."""
+    return dict(json.loads(text)) if text else {}
+
+
+def call(
+    function: Callable[..., object], offered: Mapping[str, object], own: Mapping[str, object], text: str
+) -> object:
+    """Call a function with `own` arguments, and with those `offered` ones that its signature names.
+
+    text: the reference, for messages. Raises RequestError if an own argument or a required one does not fit.
+    """
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # a class of an extension module has none
+        return function(**own)
+    parameters = signature.parameters
+    takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    unknown = [name for name in own if name not in parameters and not takes_any]
+    if unknown:
+        raise RequestError(f"{text}{signature} has no parameter {unknown[0]}")
+    given = {name: value for name, value in offered.items() if name in parameters and name not in own} | dict(own)
+    missing = [
+        name
+        for name, one in parameters.items()
+        if one.default is one.empty and name not in given and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+    ]
+    if missing:
+        raise RequestError(
+            f"{text}{signature} needs {', '.join(missing)}; give {'it' if len(missing) == 1 else 'them'} under "
+            f"args, or as a field that is offered ({', '.join(offered)})"
+        )
+    return function(**given)

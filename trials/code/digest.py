@@ -1,0 +1,123 @@
+"""The state of the user's code: a digest over its source files, and the git revision of its folder."""
+
+import ast
+import hashlib
+import importlib.metadata
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+from lmsweep.trials.code.source import find_source, imported_names, is_reserved, roots, trusted_packages
+from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference, parse_reference
+
+SUFFIXES = frozenset((".py", ".pyx", ".cu", ".cuh", ".cpp", ".cc", ".c", ".h", ".hpp", ".metal"))
+"""Files of these kinds are source code."""
+
+
+def code_digest(config: TrialConfig, code: Code | None) -> str | None:
+    """Return 16 hexadecimal digits that change with the code that a trial uses; None if it uses none of the user's.
+
+    They cover every source file of the top-level packages that its references name, and of those in the code folder
+    that these import. Of an installed package they cover the version. Raises RequestError if a reference leads nowhere.
+    """
+    references = config.references
+    if not references or code is None:
+        return None
+    digest = hashlib.sha256()
+    for line in sorted({line for text in references for line in _state_of(text, code)}):
+        digest.update(line.encode() + b"\n")
+    return digest.hexdigest()[:16]
+
+
+def code_folder(folder: str | Path, trusted: Iterable[str] = ()) -> Code:
+    """Return the folder as code, with its git revision. Raises RequestError if there is no such folder."""
+    path = Path(folder).expanduser().resolve()
+    if not path.is_dir():
+        raise RequestError(f"--code {folder}: there is no such folder")
+    revision = _git(path, "rev-parse", "HEAD")
+    changes = _git(path, "status", "--porcelain", "--", ".") if revision else None
+    return Code(
+        folder=str(path),
+        trusted=tuple(sorted(trusted)),
+        revision=revision,
+        dirty=None if changes is None else bool(changes),
+    )
+
+
+def _state_of(text: str, code: Code) -> list[str]:
+    """Return one line for each source file, or installed package, that a reference leads to."""
+    if text.startswith(HUGGING_FACE):
+        path = Path(code.folder, text.removeprefix(HUGGING_FACE))
+        content = [_line(file, code) for file in (path, path / "config.json") if file.is_file()]
+        return [f"transformers {_version('transformers')}", *content]
+    if not is_reference(text):
+        return []
+    reference = parse_reference(text)
+    path_of_source = find_source(reference, code)
+    if path_of_source is None:
+        top = reference.where.partition(".")[0]
+        return [f"{top} {_version(top)}"]
+    return [_line(file, code) for file in sorted(_files(path_of_source, code))]
+
+
+def _files(path: Path, code: Code) -> set[Path]:
+    """Return the source files of the package that a file belongs to, and of those in the folder that it imports."""
+    found: set[Path] = set()
+    waiting = [_top_level(path, code)]
+    while waiting:
+        top = waiting.pop()
+        files = {file for file in top.rglob("*") if file.suffix in SUFFIXES} if top.is_dir() else {top}
+        for file in files - found:
+            for name in _imports(file):
+                if not is_reserved(name) and name not in trusted_packages(code):
+                    waiting += [
+                        place
+                        for root in (*roots(code), file.parent)
+                        for place in (root / name, root / f"{name}.py")
+                        if place.exists() and place not in found and place != top
+                    ]
+        if top.is_dir():
+            found.add(top)
+        found |= files
+    return {file for file in found if file.is_file()}
+
+
+def _top_level(path: Path, code: Code) -> Path:
+    """Return the folder of the top-level package that a file belongs to; the file itself if it belongs to none."""
+    top = path
+    while (top.parent / "__init__.py").exists() and top.parent not in roots(code):
+        top = top.parent
+    return top
+
+
+def _imports(file: Path) -> list[str]:
+    if file.suffix != ".py":
+        return []
+    try:
+        return sorted(set(imported_names(ast.parse(file.read_bytes()))))
+    except (SyntaxError, ValueError):
+        return []
+
+
+def _line(file: Path, code: Code) -> str:
+    shown = file.relative_to(code.folder) if file.is_relative_to(code.folder) else file
+    return f"{shown} {hashlib.sha256(file.read_bytes()).hexdigest()}"
+
+
+def _version(package: str) -> str:
+    try:
+        names = importlib.metadata.packages_distributions().get(package, [package])
+        return " ".join(importlib.metadata.version(name) for name in names)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=30
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()

@@ -1,0 +1,127 @@
+"""Imports what references lead to, in the process of a trial.
+
+The code folder comes before installed packages, as with `python script.py`. But lmsweep and torch import some modules
+late, so a file of the folder that has the name of one of those, or of a module of Python, stays out of their way.
+"""
+
+import inspect
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+from lmsweep.trials.code.source import check_reference, find_source, is_reserved, is_users_file, roots, trusted_packages
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.reference import Code, Reference, parse_reference
+
+
+class _CodeFinder(MetaPathFinder):
+    """Finds the top-level modules of one code folder."""
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self.folders = [str(root) for root in roots(code)]
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if "." in fullname or is_reserved(fullname):
+            return None
+        found = PathFinder.find_spec(fullname, self.folders)
+        if found is not None and found.origin is None:  # a folder without __init__.py gives way to a real package
+            installed = PathFinder.find_spec(fullname)
+            return found if installed is None or installed.origin is None else None
+        return found
+
+
+def use_code(code: Code) -> None:
+    """Make the folder's modules importable in this process. A process has one code folder."""
+    present = [finder for finder in sys.meta_path if isinstance(finder, _CodeFinder)]
+    if present:
+        assert present[0].code.folder == code.folder, "a process that has imported code is not used for another's"
+        return
+    sys.meta_path.insert(0, _CodeFinder(code))
+
+
+def load(text: str) -> object:
+    """Return what a reference leads to, importing its module. `use_code` has named the folder.
+
+    Raises RequestError if it leads to nothing that the user's code defines, and what the import raises.
+    """
+    code = code_in_use()
+    check_reference(text, code)
+    reference = parse_reference(text)
+    try:
+        module = _import(reference, code)
+    except SystemExit as error:
+        raise RuntimeError(f"importing {reference.where} ended in sys.exit({error.code!r})") from error
+    found: object = module
+    for name in reference.attribute.split("."):
+        if not hasattr(found, name):
+            raise RequestError(f"{text}: {reference.where} has no {reference.attribute}")
+        found = getattr(found, name)
+    if not is_defined_by_user(found, code):
+        defined = getattr(found, "__module__", None) or type(found).__name__
+        raise RequestError(
+            f"{text}: it is defined in {defined}, not in the code folder {code.folder} (write a function around it, or "
+            f"add --trust {str(defined).partition('.')[0]})"
+        )
+    return found
+
+
+def code_in_use() -> Code:
+    """Return the code folder of this process. Raises RequestError if there is none."""
+    for finder in sys.meta_path:
+        if isinstance(finder, _CodeFinder):
+            return finder.code
+    raise RequestError("a reference to your own code needs the folder that it is in; give it by --code")
+
+
+def is_defined_by_user(found: object, code: Code) -> bool:
+    """Return whether a function or class is defined in the code folder or in a trusted package."""
+    if not callable(found):
+        return False
+    if not (inspect.isfunction(found) or inspect.isclass(found)) and not _file_of(type(found), code):
+        # An object that is called, such as a partial or a compiled function, is judged by what it wraps.
+        found = getattr(found, "__wrapped__", getattr(found, "fn", getattr(found, "func", found)))
+    module = getattr(found, "__module__", None) or ""
+    return module.partition(".")[0] in trusted_packages(code) or _file_of(found, code)
+
+
+def _file_of(found: object, code: Code) -> bool:
+    module = sys.modules.get(getattr(found, "__module__", None) or "")
+    file = getattr(module, "__file__", None)
+    return bool(file) and is_users_file(str(file), code)
+
+
+def _import(reference: Reference, code: Code) -> ModuleType:
+    if reference.module is not None:
+        return import_module(reference.module)
+    path = find_source(reference, code)
+    assert path is not None, "a file is in the code folder"
+    parts = path.relative_to(code.folder).with_suffix("").parts
+    if all(part.isidentifier() for part in parts) and not is_reserved(parts[0]):
+        if not (path.parent / "__init__.py").exists():
+            _look_in(path.parent)  # a script imports its neighbours by their bare names
+        return import_module(".".join(parts))
+    name = "lmsweep_code_" + "_".join("".join(c if c.isalnum() else "_" for c in part) for part in parts)
+    if name not in sys.modules:
+        spec = spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None, "a Python file has a loader"
+        sys.modules[name] = module_from_spec(spec)
+        try:
+            spec.loader.exec_module(sys.modules[name])
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]
+
+
+def _look_in(folder: Path) -> None:
+    finder = next(finder for finder in sys.meta_path if isinstance(finder, _CodeFinder))
+    if str(folder) not in finder.folders:
+        finder.folders.append(str(folder))

@@ -1,0 +1,189 @@
+"""Finds the source file of a reference without importing anything, and refuses what is not the user's own code.
+
+A sweep file may come from a stranger. What it names is called only if it is defined in the code folder, or in an
+installed package that registers it by an entry point or that the user trusts by name.
+"""
+
+import ast
+import sys
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.reference import Code, Reference, parse_reference
+from lmsweep.trials.spec.suggestions import nearest
+
+ENTRY_POINTS = ("lmsweep.models", "lmsweep.attention", "lmsweep.optimizers", "lmsweep.workloads")
+"""The groups in which an installed package registers what references may lead to."""
+
+OURS = frozenset(
+    (
+        *("lmsweep", "torch", "torchgen", "functorch", "triton", "numpy", "scipy", "pandas", "pyarrow", "ray"),
+        *("pydantic", "pydantic_core", "typer", "click", "rich", "yaml", "nvtx", "psutil", "pynvml", "packaging"),
+        *("sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "filelock", "typing_extensions"),
+        *("nvidia", "cuda", "transformers", "tokenizers", "safetensors", "huggingface_hub", "torchao", "setuptools"),
+        *("pkg_resources", "attr", "msgpack", "requests", "certifi", "cffi", "optuna", "plotly", "jsonschema"),
+    )
+)
+"""Packages that lmsweep and torch import, some of them late. A folder's file of such a name is never imported."""
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether a top-level module of this name in the code folder would hide one that others need."""
+    return name in OURS or name in sys.stdlib_module_names
+
+
+def roots(code: Code) -> list[Path]:
+    """Return the folders in which top-level modules of the user's code are looked for: the folder, and its `src`."""
+    folder = Path(code.folder)
+    return [folder, *([folder / "src"] if (folder / "src").is_dir() else [])]
+
+
+def check_reference(text: str, code: Code) -> None:
+    """Raise RequestError unless the reference leads to something that the user's code defines. Runs none of it.
+
+    What can only be known by importing is checked again by `importing.load`.
+    """
+    reference = parse_reference(text)
+    path = find_source(reference, code)
+    if path is not None:
+        _check_attribute(reference, path, code)
+
+
+def find_source(reference: Reference, code: Code) -> Path | None:
+    """Return the source file of a reference; None if it is in a trusted package.
+
+    Raises RequestError if it is in neither the code folder nor a trusted package.
+    """
+    if reference.file is not None:
+        return _inside(Path(code.folder) / reference.file, reference, code)
+    assert reference.module is not None, "a reference names a file or a module"
+    top, *rest = reference.module.split(".")
+    if top in trusted_packages(code):
+        if find_spec(top) is None:
+            raise RequestError(f"{reference.where}: the trusted package {top} is not installed")
+        return None
+    if is_reserved(top):
+        kind = "part of Python" if top in sys.stdlib_module_names else "an installed package"
+        hidden = [root for root in roots(code) if (root / f"{top}.py").exists() or (root / top).is_dir()]
+        advice = (
+            f"rename {hidden[0] / top}, or write it as ./file.py:name"
+            if hidden
+            else f"a reference leads to your own code in {code.folder}, or to a package named by --trust"
+        )
+        raise RequestError(f"{reference.where}:{reference.attribute}: {top} is {kind}; {advice}")
+    for root in roots(code):
+        path = root.joinpath(top, *rest)
+        for candidate in (path / "__init__.py", path.with_name(f"{path.name}.py")):
+            if candidate.exists():
+                return _inside(candidate, reference, code)
+    names = [file.stem for root in roots(code) for file in root.glob("*.py")]
+    near = nearest(reference.module, [*names, *_packages(code)])
+    raise RequestError(
+        f"{reference.where}:{reference.attribute}: there is no module {reference.module} in {code.folder}"
+        f"{f'; did you mean {near}?' if near else ''} (--code names the folder with your code)"
+    )
+
+
+@cache
+def registered_packages() -> frozenset[str]:
+    """Return the top-level packages that installed distributions register by entry points."""
+    return frozenset(
+        offered.module.partition(".")[0] for group in ENTRY_POINTS for offered in entry_points(group=group)
+    )
+
+
+def trusted_packages(code: Code) -> set[str]:
+    """Return the installed packages, by import name, that references may lead to."""
+    return {*code.trusted, *registered_packages()}
+
+
+def imported_names(tree: ast.AST) -> Iterator[str]:
+    """Yield the top-level name of every absolute import in a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def is_own(name: str, code: Code) -> bool:
+    """Return whether the code folder has a top-level module or package of this name."""
+    return any((root / f"{name}.py").exists() or (root / name).is_dir() for root in roots(code))
+
+
+def is_users_file(path: Path | str, code: Code) -> bool:
+    """Return whether a file is in the code folder, links followed, and in no virtual environment there."""
+    resolved, folder = Path(path).resolve(), Path(code.folder).resolve()
+    if not resolved.is_relative_to(folder):
+        return False
+    return not {"site-packages", "dist-packages"} & set(resolved.relative_to(folder).parts)
+
+
+def _packages(code: Code) -> list[str]:
+    return [folder.name for root in roots(code) for folder in root.iterdir() if (folder / "__init__.py").exists()]
+
+
+def _inside(path: Path, reference: Reference, code: Code) -> Path:
+    written = f"{reference.where}:{reference.attribute}"
+    if not path.exists():
+        near = nearest(path.name, [other.name for other in path.parent.glob("*.py")]) if path.parent.is_dir() else None
+        raise RequestError(f"{written}: there is no file {path}{f'; did you mean {near}?' if near else ''}")
+    if not is_users_file(path, code):
+        raise RequestError(f"{written}: {path} leads out of the code folder {code.folder}")
+    return path
+
+
+def _check_attribute(reference: Reference, path: Path, code: Code) -> None:
+    try:
+        tree = ast.parse(path.read_bytes(), filename=str(path))
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or 1
+        raise RequestError(f"{path}:{line}: {type(error).__name__}: {getattr(error, 'msg', error)}") from None
+    first = reference.attribute.partition(".")[0]
+    origins = _origins(tree)
+    if first not in origins:
+        if "*" in origins or "__getattr__" in origins:
+            return
+        near = nearest(first, origins)
+        raise RequestError(f"{path}:1: defines no {first}{f'; did you mean {near}?' if near else ''}")
+    origin = origins[first]
+    if (origin is not None and not (is_own(origin, code) or origin in trusted_packages(code))) or origin in OURS:
+        raise RequestError(
+            f"{path}:1: {first} is imported from {origin}; a reference must lead to what your own code defines "
+            f"(write a function around it, or add --trust {origin})"
+        )
+
+
+def _origins(tree: ast.Module) -> dict[str, str | None]:
+    """Return the names that a module defines, each with the top-level package that it is imported from, if it is."""
+    found: dict[str, str | None] = {}
+    for node in _statements(tree.body):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found[node.name] = None
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {name.id: None for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+        elif isinstance(node, ast.Import):
+            found |= {
+                alias.asname or alias.name.partition(".")[0]: alias.name.partition(".")[0] for alias in node.names
+            }
+        elif isinstance(node, ast.ImportFrom):
+            origin = None if node.level else (node.module or "").partition(".")[0]
+            found |= {alias.asname or alias.name: origin for alias in node.names}
+    return found
+
+
+def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements at the top of a module, those in `if`, `try` and `with` too."""
+    for node in body:
+        yield node
+        for name in ("body", "orelse", "finalbody"):
+            if isinstance(node, ast.If | ast.Try | ast.With):
+                yield from _statements(getattr(node, name, ()))
+        if isinstance(node, ast.Try):
+            for handler in node.handlers:
+                yield from _statements(handler.body)

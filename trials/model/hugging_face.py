@@ -1,0 +1,70 @@
+"""A model from a Hugging Face configuration: random weights, no code but that of the installed transformers."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from lmsweep.trials.code.importing import code_in_use
+from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.reference import HUGGING_FACE
+
+ATTENTION = {
+    "naive": "eager",
+    "naive_softmax": "eager",
+    "sdpa": "sdpa",
+    "sdpa_math": "sdpa",
+    "sdpa_flash": "sdpa",
+    "sdpa_efficient": "sdpa",
+    "sdpa_cudnn": "sdpa",
+    "flex": "flex_attention",
+}
+"""The field `attention` -> transformers' `attn_implementation`. The kernel of sdpa_* is chosen around the step."""
+
+
+def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype: torch.dtype) -> nn.Module:
+    """Build the causal language model of a configuration, with `changes` to it, and random weights of type `dtype`.
+
+    The configuration is a file, a folder with config.json, or a name on the hub. Code that it names is never run.
+    Raises UnsupportedError if transformers is not installed, RequestError if there is no such configuration or field.
+    """
+    if find_spec("transformers") is None:
+        raise UnsupportedError("hf: needs the package transformers; pip install 'lmsweep[hf]'")
+    from transformers import AutoModelForCausalLM  # type: ignore[import-not-found]
+
+    if config.attention not in ATTENTION:
+        raise UnsupportedError(
+            f"{config.model_code} has its own attention layers; attention is a reference, {config.attention}"
+        )
+    described = _read_configuration(str(config.model_code).removeprefix(HUGGING_FACE))
+    for name, value in changes.items():
+        if name.startswith("_") or name in ("auto_map", "attn_implementation") or not hasattr(described, name):
+            raise RequestError(f"{config.model_code}: its configuration has no {name} to override")
+        setattr(described, name, value)
+    described.use_cache = False
+    model: nn.Module = AutoModelForCausalLM.from_config(
+        described, attn_implementation=ATTENTION[config.attention], dtype=dtype, trust_remote_code=False
+    )
+    return model
+
+
+def _read_configuration(name: str) -> Any:
+    """Return transformers' configuration object for a path in the code folder, or for a name on the hub.
+
+    Raises RequestError if there is none, or if it names code of its own to run.
+    """
+    from transformers import AutoConfig
+
+    path = Path(code_in_use().folder, name)
+    place = str(path) if path.exists() else name
+    if not path.exists() and (name.startswith((".", "/")) or name.endswith(".json")):
+        raise RequestError(f"hf:{name}: there is no file {path}")
+    try:
+        found = AutoConfig.from_pretrained(place, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise RequestError(f"hf:{name}: {str(error).strip().splitlines()[0]}") from error
+    if getattr(found, "auto_map", None):
+        raise RequestError(f"hf:{name}: it needs code of its own (auto_map), which lmsweep never runs")
+    return found

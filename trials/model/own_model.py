@@ -1,0 +1,117 @@
+"""The user's own model: built from a reference or a Hugging Face configuration, and adapted to the training step."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+from lmsweep.trials.code.calling import arguments_of, call
+from lmsweep.trials.code.importing import load
+from lmsweep.trials.model.hugging_face import from_hugging_face
+from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+
+OFFERED = ("vocab_size", "context_length", "d_model", "d_ff", "num_layers", "num_heads")
+"""The fields that a model is called with, if its signature has them, in addition to `device` and `dtype`."""
+
+
+def build_own_model(config: TrialConfig, *, device: str, dtype: torch.dtype) -> nn.Module:
+    """Build the model that the configuration refers to, on the device, with its weights in `dtype`.
+
+    Raises RequestError if the reference is none or its signature does not fit, UnsupportedError if a field of the
+    configuration cannot apply to it, TypeError if it is not a module, and what the user's code raises.
+    """
+    assert config.model_code is not None, "the configuration refers to a model"
+    arguments = arguments_of(config.model_args)
+    model: object
+    with torch.device(device):
+        if config.is_hugging_face:
+            model = from_hugging_face(config, arguments, dtype=dtype)
+        else:
+            function = cast(Callable[..., Any], load(config.model_code))
+            values = {name: getattr(config, name) for name in OFFERED}
+            offered = {name: value for name, value in values.items() if value} | {"device": device, "dtype": dtype}
+            model = call(function, offered, arguments, config.model_code)
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"{config.model_code} returned a {type(model).__name__}; a model is a torch.nn.Module")
+    if any(parameter.is_floating_point() and parameter.dtype != dtype for parameter in model.parameters()):
+        model = model.to(dtype)
+    model = model.to(device)
+    model.train(config.mode != "forward")
+    if config.checkpointing != "none":
+        _checkpoint(model, config)
+    return model
+
+
+def blocks_of(model: nn.Module, path: str | None) -> list[nn.Module]:
+    """Return the repeated layers of a model: those at `path`, else its longest list of layers of one class.
+
+    Empty if it has no such list. Raises RequestError if there is nothing at `path`.
+    """
+    if path is not None:
+        try:
+            found = model.get_submodule(path)
+        except AttributeError as error:
+            raise RequestError(f"blocks {path}: {error}") from None
+        return list(found.children())
+    lists = [
+        list(module)
+        for module in model.modules()
+        if isinstance(module, nn.ModuleList | nn.Sequential) and _are_alike(list(module))
+    ]
+    return max(lists, key=len, default=[])
+
+
+def logits_of(output: object, expected: tuple[int, int], where: str) -> Tensor:
+    """Return the logits in what a model returned: a tensor, an object with `.logits`, or a tuple that begins with them.
+
+    expected: (batch, tokens). Raises ValueError if they are not (batch, tokens, vocabulary), and TypeError if there
+    are none.
+    """
+    logits = getattr(output, "logits", output)
+    if isinstance(logits, tuple | list) and logits:
+        logits = logits[0]
+    if not isinstance(logits, Tensor):
+        raise TypeError(f"{where} returned a {type(output).__name__}; it must return logits, or have `.logits`")
+    if logits.dim() != 3 or tuple(logits.shape[:2]) != expected:
+        batch, tokens = expected
+        raise ValueError(
+            f"{where} returned logits of shape {tuple(logits.shape)}; for tokens of shape ({batch}, {tokens}) they "
+            f"must be ({batch}, {tokens}, vocabulary)"
+        )
+    return logits
+
+
+def check_devices(model: nn.Module, device_type: str) -> None:
+    """Raise ValueError if a weight or a buffer is on another device after the first forward pass."""
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    for name, tensor in tensors:
+        if tensor.device.type != device_type:
+            raise ValueError(f"{name} is on {tensor.device}, but the trial runs on {device_type}")
+
+
+def _are_alike(layers: list[nn.Module]) -> bool:
+    """Whether these are at least two layers of one class with the same parameters."""
+    shapes = Counter(
+        (type(layer), tuple((name, tuple(one.shape)) for name, one in layer.named_parameters())) for layer in layers
+    )
+    return len(layers) > 1 and len(shapes) == 1 and any(True for _ in layers[0].parameters())
+
+
+def _checkpoint(model: nn.Module, config: TrialConfig) -> None:
+    """Replace each repeated layer by one that saves only its inputs and recomputes the rest in backward."""
+    if config.checkpointing == "sqrt":
+        raise UnsupportedError("checkpointing sqrt groups layers, which only lmsweep's own model can; use block")
+    blocks = blocks_of(model, config.blocks)
+    if not blocks:
+        raise UnsupportedError(
+            f"checkpointing needs repeated layers, and {config.model_code} has no list of equal layers; name it by "
+            "blocks"
+        )
+    wanted = {id(block) for block in blocks}
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if id(child) in wanted:
+                setattr(parent, name, checkpoint_wrapper(child))

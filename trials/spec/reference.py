@@ -1,0 +1,74 @@
+"""References to code that a user wrote: `package.module:attribute` or `./file.py:attribute`."""
+
+import re
+from dataclasses import dataclass
+
+HUGGING_FACE = "hf:"
+"""What a reference to a Hugging Face configuration begins with; a name on the hub or a path follows."""
+
+_NAME = r"[^\W\d]\w*"
+_MODULE = re.compile(rf"(?P<module>{_NAME}(\.{_NAME})*):(?P<attribute>{_NAME}(\.{_NAME})*)")
+_FILE = re.compile(rf"(\./)?(?P<file>[^:\0]+\.py):(?P<attribute>{_NAME}(\.{_NAME})*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """Where a function or class is defined."""
+
+    module: str | None = None
+    """Dotted name of its module; None if a file is named instead."""
+    file: str | None = None
+    """Path of its file, relative to the code folder."""
+    attribute: str
+    """Its name in the module; dotted for a class in a class."""
+
+    @property
+    def where(self) -> str:
+        """The module or file as it was written."""
+        return self.module or self.file or ""
+
+    @property
+    def name(self) -> str:
+        """The last part of the attribute: what tables show."""
+        return self.attribute.rpartition(".")[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """The folder with the user's code, and what else references may lead to."""
+
+    folder: str
+    """Absolute path."""
+    trusted: tuple[str, ...] = ()
+    """Installed packages, by import name, that references may lead to."""
+    revision: str | None = None
+    """Git commit of the folder."""
+    dirty: bool | None = None
+    """Whether the folder has changes that are not committed; None if it is not under git."""
+
+
+def is_reference(value: object) -> bool:
+    """Return whether a value is written as a reference. A word such as `sdpa` is not."""
+    return isinstance(value, str) and ":" in value
+
+
+def parse_reference(text: str) -> Reference:
+    """Return the parts of a reference. Raises ValueError if the text is not one."""
+    if found := _FILE.fullmatch(text):
+        return Reference(file=found["file"], attribute=found["attribute"])
+    if found := _MODULE.fullmatch(text):
+        return Reference(module=found["module"], attribute=found["attribute"])
+    raise ValueError(f"{text!r} is not a reference; write package.module:name or ./file.py:name")
+
+
+def canonical(text: str) -> str:
+    """Return the one way to write a reference, which identifiers hash: without `./`. Raises ValueError as parsing."""
+    found = parse_reference(text)
+    return f"{found.where}:{found.attribute}"
+
+
+def short_name(text: str) -> str:
+    """Return what tables show for a value that may be a reference: the attribute's name, or the word itself."""
+    if text.startswith(HUGGING_FACE):
+        return text.removeprefix(HUGGING_FACE).rpartition("/")[2].removesuffix(".json")
+    return parse_reference(text).name if is_reference(text) else text
