@@ -9,12 +9,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lmsweep.analysis.comparison.noise import Floors
+from lmsweep.analysis.comparison.pairing import SIDES
 from lmsweep.analysis.comparison.tests import direction, holm, p_values, ratio_of_medians
 from lmsweep.analysis.data.processes import pool_statistics
 from lmsweep.analysis.tables.listing import HIGH, LOW
 from lmsweep.trials.analytic.median_interval import Floats
-
-SIDES = ("baseline", "contrast")
 
 
 def judge(

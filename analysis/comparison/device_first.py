@@ -84,19 +84,19 @@ def summary(frame: pd.DataFrame) -> str:
     count = f"{len(frame)} cell{'s' if len(frame) > 1 else ''}"
     if "clock" not in frame:
         limited = int((frame["verdict"] == HOST_LIMITED).sum())
-        ratio = _mean_ratio(frame["ratio"].dropna())
+        ratio = mean_ratio(frame["ratio"].dropna())
         words = [f"{count}: time {ratio}"] if ratio else [count]
         return "; ".join([*words, *([f"{limited} {HOST_LIMITED}"] if limited else [])])
     known = frame[frame["clock"] == "device"]
     wall, device = (np.exp(np.log(known[name]).mean()) for name in ("wall_ratio", "ratio"))
     limited = int((frame["verdict"] == HOST_LIMITED).sum())
     return (
-        f"{count}: device time {_mean_ratio(known['ratio'])}, wall time {wall:.3g}x, of which the host explains "
+        f"{count}: device time {mean_ratio(known['ratio'])}, wall time {wall:.3g}x, of which the host explains "
         f"{wall / device:.3g}x; {limited} {HOST_LIMITED}"
     )
 
 
-def _mean_ratio(ratios: Sequence[float] | pd.Series) -> str:
+def mean_ratio(ratios: Sequence[float] | pd.Series) -> str:
     """Return the geometric mean; for three or more ratios also the 95 % Student t interval on their logarithms."""
     logs = np.log(np.asarray(ratios, dtype=float))
     if not len(logs):

@@ -44,8 +44,8 @@ def roofline(frame: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.Da
         peak = rate / step["mfu"].to_numpy()
         intensity = step["flops"].to_numpy(dtype=np.float64) / least_bytes(step)
     ceilings = frame if ceilings is None else ceilings
-    ceiling = _measured(step, ceilings, "flops_rate")
-    bandwidth = _measured(step, ceilings, "bandwidth")
+    ceiling = measured_ceiling(step, ceilings, "flops_rate")
+    bandwidth = measured_ceiling(step, ceilings, "bandwidth")
     bandwidth = np.where(np.isnan(bandwidth), _datasheet_bandwidth(step), bandwidth)
     roof = np.minimum(np.where(np.isnan(ceiling), peak, ceiling), intensity * bandwidth)
     return step.assign(
@@ -81,8 +81,11 @@ def least_bytes(step: pd.DataFrame) -> Floats:
     return np.where(plain, weights + kept, np.nan)
 
 
-def _measured(step: pd.DataFrame, ceilings: pd.DataFrame, metric: str) -> Floats:
-    """The highest value that the workload `ceiling` measured for the device and the precision of each row."""
+def measured_ceiling(step: pd.DataFrame, ceilings: pd.DataFrame, metric: str) -> Floats:
+    """Return the highest value that the workload `ceiling` measured for the device and the precision of each row.
+
+    metric: `flops_rate` (FLOP/s) or `bandwidth` (B/s). NaN if there is none.
+    """
     rows = ceilings[ceilings["workload"].eq("ceiling") & ceilings["metric"].eq(metric) & ceilings["median"].notna()]
     found = rows.groupby(["device_name", "precision"])["median"].max().to_dict()
     # The products of bf16_pure run on the same matrix units as those of bf16.

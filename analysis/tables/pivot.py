@@ -8,6 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, NO_VALUE, check_key, label, natural_ranks
+from lmsweep.analysis.data.flop_rates import how_counted, is_flop_rate
 from lmsweep.analysis.data.selection import cells_of, first_values, select, unit_of
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, RequestError
@@ -89,6 +90,8 @@ class Table:
     """What the table shows; empty for a table without a name."""
     notes: tuple[str, ...] = ()
     """Sentences below the table."""
+    counted: str = ""
+    """How FLOPs are counted; empty if no value is a rate of FLOPs."""
 
 
 class Layout(NamedTuple):
@@ -141,6 +144,7 @@ def arrange(cells: pd.DataFrame, *, rows: list[str], cols: list[str], values: li
         conditions=common_conditions(cells, [*rows, *cols]),
         differing={name: _few(_readings(cells, name)) for name in _distinguishing(cells, [*rows, *cols])},
         notes=process_notes(cells),
+        counted=how_counted(cells) if any(map(is_flop_rate, values)) else "",
     )
 
 

@@ -29,8 +29,13 @@ SHAPES = {
     "gelu experts": {"num_experts": 4, "feed_forward": "gelu"},
     "tied": {"tied_head": True},
     "all": {
-        **{"num_kv_heads": 2, "d_head": 16, "qk_norm": True, "feed_forward": "gelu"},
-        **{"num_experts": 4, "active_experts": 2, "tied_head": True},
+        "num_kv_heads": 2,
+        "d_head": 16,
+        "qk_norm": True,
+        "feed_forward": "gelu",
+        "num_experts": 4,
+        "active_experts": 2,
+        "tied_head": True,
     },
 }
 
