@@ -99,7 +99,8 @@ def _within_limits(name: str) -> AfterValidator:
             raise ValueError(f"{name} is {value}; it must be less than 2**63")
         width = 2 * max(1, value or 1) if name == "num_heads" else 2
         ranks = max(1, value or 1) if name == "nodes" else 1
-        TrialConfig(**{"d_model": width, "world_size": ranks, name: value})
+        experts = value if name == "active_experts" else None
+        TrialConfig(**{"d_model": width, "world_size": ranks, "num_experts": experts, name: value})
         return value
 
     return AfterValidator(check)
@@ -119,8 +120,8 @@ def _size_or_code(value: Any, size: ValidatorFunctionWrapHandler) -> Fields:
     if isinstance(found, Fields):
         return found
     assert isinstance(found, dict)
-    vocabulary = {"vocab_size": found["vocab_size"]} if isinstance(value, str) else {}
-    dimensions = size({name: one for name, one in found.items() if name not in vocabulary}).model_dump() | vocabulary
+    of_name = {"vocab_size": found.pop("vocab_size")} if isinstance(value, str) and "vocab_size" in found else {}
+    dimensions = size(found).model_dump() | of_name
     TrialConfig(**dimensions)
     return Fields(values={"model": None, "model_code": None} | dimensions)
 
