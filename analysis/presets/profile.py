@@ -87,7 +87,7 @@ def softmax_against_matmul(results: Results) -> Listing:
         )
     trials = profiles.trials.loc[found.index]
     shape = {name: trials[name] for name in ("context_length", "batch_size")}
-    width = pd.Series(size_terms(trials)["query_width"], index=trials.index)
+    width = pd.Series(size_terms(trials)["query_width"], index=trials.index).astype("Int64")
     flops = {
         "softmax_flops": trials["num_layers"] * softmax_flops(num_heads=trials["num_heads"], **shape),
         "matmul_flops": trials["num_layers"] * attention_flops(phase="forward", d_model=width, **shape),

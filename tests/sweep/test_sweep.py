@@ -26,7 +26,7 @@ from lmsweep.orchestrator.sweep.sweep import (
 from lmsweep.trials.spec.config import ARGUMENTS, CONFIG_FIELDS, RequestError, TrialConfig
 from lmsweep.trials.spec.config import WORDS as WORDS_OF
 from lmsweep.trials.spec.identity import measurement_id
-from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
 from lmsweep.trials.spec.workloads import BUILT_IN
 
 PRECISIONS = "(one of: fp32, tf32, bf16, fp16, bf16_pure)"
@@ -111,7 +111,8 @@ def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
     assert list(other) == [name for name in CONFIG_FIELDS if name not in of_own_code]
     for name, value in other.items():
         expected = "small" if name == "model" else value
-        model = "" if name == "model" else "model: tiny, world_size: 2" if name == "nodes" else "model: tiny"
+        beside = {"model": "", "nodes": "model: tiny, world_size: 2", "active_experts": "model: tiny, num_experts: 2"}
+        model = beside.get(name, "model: tiny")
         assert values(grid_of(f"axes: {{{name}: [{value}]}}\nfixed: {{{model}}}"), name) == [(expected,)]
         assert values(grid_of(f"fixed: {{{name}: {value}, {model}}}"), name) == [(expected,)]
 
@@ -526,7 +527,7 @@ GRID_ERRORS = {
         "fixed: {model: {d_model: 8, d_f: 8, num_layers: 1, num_heads: 2}}",
         "s.yaml:4: grids[0].fixed.model: d_ff is missing\n"
         "s.yaml:4: grids[0].fixed.model.d_f: unknown dimension; did you mean d_ff?"
-        " (one of: d_model, d_ff, num_layers, num_heads)",
+        f" (one of: {', '.join(('d_model', 'd_ff', 'num_layers', 'num_heads', *SHAPE_FIELDS))})",
     ),
     "a dimension of a wrong type in a list of models": (
         "axes: {model: [tiny, {d_model: 8, d_ff: 8.5, num_layers: '1', num_heads: 0}]}",
