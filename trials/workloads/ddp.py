@@ -36,6 +36,7 @@ from lmsweep.trials.distributed.process_group import bus_factor
 from lmsweep.trials.distributed.step_pairs import Pair, in_pairs
 from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import check_compiled, uses_cuda_graphs
+from lmsweep.trials.model.optimizer import ADAMW
 from lmsweep.trials.profiling.device_time import device_row, is_host_bound
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
@@ -87,6 +88,8 @@ def check_configuration(config: TrialConfig) -> None:
         raise UnsupportedError(f"mode {config.mode} computes no gradients; ddp needs forward_backward or train_step")
     if config.ddp == "zero1" and config.mode != "train_step":
         raise UnsupportedError("ddp zero1 shards the optimizer's state; it needs mode train_step")
+    if config.ddp == "zero1" and config.optimizer not in ADAMW:
+        raise UnsupportedError(f"ddp zero1 shards AdamW's state, not that of {config.optimizer}")
     if config.ddp == "torch" and config.compile == "model" and (config.bucket_bytes or 2**20) < 2**20:
         raise UnsupportedError(
             "torch.compile splits the model at the boundaries of buckets; bucket_bytes must be 1 MiB or more"
