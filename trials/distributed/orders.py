@@ -18,10 +18,11 @@ class TimeAllReduce:
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """Build the model, the batch and the synchronizer."""
+    """Build the model, the batch and the synchronizer; answer: the number of elements of all gradients."""
 
-    def carry_out(self, member: DataParallelStep) -> None:
+    def carry_out(self, member: DataParallelStep) -> int:
         member.build()
+        return sum(parameter.numel() for parameter in member.parameters())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,14 @@ class CheckGradients:
 
     def carry_out(self, member: DataParallelStep) -> float:
         return member.gradient_error()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckWeights:
+    """Compare the weights that the user's code leaves with those of one process; answer: largest relative error."""
+
+    def carry_out(self, member: DataParallelStep) -> float:
+        return member.weights_error()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,6 +96,11 @@ class Flag(StrEnum):
         "More than 1 % of the profiled time belongs to no known range, so the ranges' times are too short by that "
         "much. The trace beside the result shows what launched it.",
     )
+    DISAGREES = (
+        "disagrees",
+        "Your own code computes something else than the reference: the rows of phase `error` say by how much. Repair "
+        "it before you compare its time.",
+    )
     COLD_CACHE = (
         "cold_cache",
         "The compiler's cache did not contain this graph, so its compile time is that of a first run on this machine.",
