@@ -29,7 +29,6 @@ from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, 
 from lmsweep.orchestrator.sweep.own_code import DIMENSIONS, Fields, argument_of, read_code
 from lmsweep.trials.spec.config import ARGUMENTS, AUTO_FIELDS, CONFIG_FIELDS, WORDS, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
-from lmsweep.trials.spec.reference import canonical, is_reference
 from lmsweep.trials.spec.suggestions import choices, known_elsewhere
 from lmsweep.trials.spec.workloads import RETIRED, workloads
 
@@ -124,12 +123,6 @@ def _size_or_code(value: Any, size: ValidatorFunctionWrapHandler) -> Fields:
     return Fields(values={"model": None, "model_code": None} | dimensions)
 
 
-def _reference(value: object) -> object:
-    if isinstance(value, str) and is_reference(value):
-        return canonical(value)
-    raise ValueError(f"{shown(value)} is not a reference; write package.module:name or ./file.py:name")
-
-
 _dimension_types: dict[str, Any] = {name: (Annotated[int, _within_limits(name)], ...) for name in DIMENSIONS}
 _Dimensions = create_model("_Dimensions", __config__=_STRICT, **_dimension_types)
 
@@ -137,10 +130,8 @@ _Dimensions = create_model("_Dimensions", __config__=_STRICT, **_dimension_types
 def _type_of(name: str) -> Any:
     if name == "model":
         return Annotated[_Dimensions, WrapValidator(_size_or_code)]
-    if name in WORDS:
+    if name in WORDS or name == "step":
         return Annotated[Any, BeforeValidator(partial(read_code, name))]
-    if name == "step":
-        return Annotated[str, BeforeValidator(_reference)]
     if name == "device":
         return Annotated[str, AfterValidator(_device)]
     if name in AUTO_FIELDS:
