@@ -85,6 +85,44 @@ def function(module):
     return DDPIndividualParameters(module)
 
 
+class FSDP(nn.Module):
+    """Each rank keeps a part of every weight, and gathers all of them before forward."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.hidden, self.rank, self.size = [module], dist.get_rank(), dist.get_world_size()
+        self.shapes = {name: p.shape for name, p in module.named_parameters()}
+        self.names = list(self.shapes)
+        self.shards = nn.ParameterList(nn.Parameter(self.part(p.detach()).clone()) for p in module.parameters())
+
+    def part(self, tensor):
+        flat = tensor.flatten()
+        return torch.cat([flat, flat.new_zeros(-len(flat) % self.size)]).chunk(self.size)[self.rank]
+
+    def gather_full_params(self):
+        full = {}
+        for name, shard in zip(self.names, self.shards):
+            parts = [torch.empty_like(shard) for _ in range(self.size)]
+            dist.all_gather(parts, shard.detach().contiguous())
+            full[name] = torch.cat(parts)[: self.shapes[name].numel()].view(self.shapes[name])
+        return full
+
+    def forward(self, tokens):
+        self.full = {name: weight.requires_grad_() for name, weight in self.gather_full_params().items()}
+        return torch.func.functional_call(self.hidden[0], self.full, (tokens,))
+
+    def finish_gradient_synchronization(self):
+        for name, shard in zip(self.names, self.shards):
+            gradient = self.full[name].grad
+            dist.all_reduce(gradient)
+            shard.grad = self.part(gradient / self.size).clone()
+        del self.full
+
+
+class HiddenFSDP(FSDP):
+    gather_full_params = property()
+
+
 def number(module):
     return 3
 
@@ -281,6 +319,19 @@ def test_any_optimizer_and_model_of_ones_own_work_in_ranks(student: Student) -> 
     assert value(rows["error.weights"]) < 1e-5, "dropout is the same in both"
     assert value(rows["gradients.size"]) == 4 * (2 * 50 * 16 + 50)
     assert value(student.measured(**own, ddp="bucketed")["gradients.relative_error"]) < 1e-6
+
+
+def test_a_wrapper_that_shards_the_weights_is_compared_by_the_whole_weights_that_it_gathers(student: Student) -> None:
+    rows = student.measured(ddp="mine:FSDP")
+    assert value(rows["error.weights"]) < 1e-6
+    assert rows["gradients.relative_error"].samples is None
+    whole = student.measured(ddp="naive")
+    for name in ("gradients.size", "rank0.optimizer_state"):
+        part = 2 if name.endswith("state") else 1
+        assert value(rows[name]) == pytest.approx(value(whole[name]) / part, rel=0.05)
+    refused = student.failed(ddp="mine:HiddenFSDP")
+    assert refused.status == Status.UNSUPPORTED
+    assert "has no gather_full_params()" in (refused.error or "")
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from lmsweep.trials.distributed.process_group import Mean
 from lmsweep.trials.distributed.sharded_optimizer import own_optimizer, sharded_optimizer, state_bytes
 from lmsweep.trials.distributed.users_optimizer import shards_state, users_sharded_optimizer, whole_optimizer
 from lmsweep.trials.machine.telemetry import Watch, doubts
+from lmsweep.trials.model.optimizer import make_optimizer
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.outcome import Flag
@@ -74,9 +75,8 @@ class DataParallelStep:
     def time_all_reduce(self) -> float:
         """Seconds of an isolated all-reduce of as many elements as the model has gradients."""
         if self._vector is None:
-            count = sum(parameter.numel() for parameter in self.parameters())
             kind = self.math_mode.parameter_dtype
-            self._vector = torch.randn(count, device=self.config.device_type, dtype=kind)
+            self._vector = torch.randn(self.gradient_count(), device=self.config.device_type, dtype=kind)
         mean, vector = Mean(), self._vector
         self._align()
         phase = Phase(name="all_reduce", run=lambda: mean.start(vector).wait())
@@ -102,24 +102,35 @@ class DataParallelStep:
         model = self.training.model
         own = is_reference(config.ddp)
         self.synchronizer = OwnWrapper(model, config) if own else SYNCHRONIZERS[config.ddp](model, config.bucket_bytes)
+        self.training.model = self.synchronizer.model
+        if config.mode != "train_step":
+            return
         if config.ddp == "zero1":
             self.training.optimizer = sharded_optimizer(model, config)
-        elif sharded and self.alone and config.mode == "train_step":
-            self.training.optimizer = users_sharded_optimizer(model, config)
+        elif sharded and self.alone:
+            self.training.optimizer = users_sharded_optimizer(self.training.model, config)
             self.alone.optimizer = whole_optimizer(self.alone.model, config)
-        self.training.model = self.synchronizer.model
+        elif own:  # the wrapper may have other parameters than the module
+            self.training.optimizer = make_optimizer(self.training.model, config)
 
     def parameters(self) -> list[Tensor]:
         """The weights that are trained."""
         return [parameter for parameter in self.training.model.parameters() if parameter.requires_grad]
 
-    def gradient_error(self) -> float:
-        """Largest relative error, over parameters, of synchronized gradients.
+    def gradient_count(self) -> int:
+        """Elements of all gradients of the whole model."""
+        model = (self.alone or self.training).model
+        return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+    def gradient_error(self) -> float | None:
+        """Largest relative error, over parameters, of synchronized gradients; None if a rank has only shards of them.
 
         The reference is `gradients_alone`: one process that goes through the whole batch. Relative error: norm of the
         difference / norm of the reference.
         """
         self._vector = None
+        if isinstance(self.synchronizer, OwnWrapper) and self.synchronizer.is_sharded:
+            return None
         expected = self.gradients_alone()
         self._synchronized_backward()
         found = [gradient_of(parameter) for parameter in self.parameters()]
@@ -132,19 +143,25 @@ class DataParallelStep:
         The reference is one process that goes through the whole batch, without the user's wrapper and with an optimizer
         that holds all of its state. Relative error: norm of the difference / norm of what the reference adds.
         """
-        before = [parameter.detach().clone() for parameter in self.parameters()]
+        before = [weight.clone() for weight in self._weights()]
         for _ in range(CHECKED_STEPS):
             gradients = self.gradients_alone()
             with self._local():
                 for parameter, gradient in zip(self.parameters(), gradients, strict=True):
                     parameter.grad = gradient
                 self._update()
-                expected = [parameter.detach() for parameter in self.parameters()]
+                expected = self._weights()
             self._synchronized_backward()
             self._update()
-        found = [parameter.detach() for parameter in self.parameters()]
+        found = self._weights()
         changes = ([new - old for new, old in zip(weights, before, strict=True)] for weights in (found, expected))
         return largest_error(*changes)
+
+    def _weights(self) -> list[Tensor]:
+        """The weights that are trained, each in its whole shape."""
+        if isinstance(self.synchronizer, OwnWrapper):
+            return self.synchronizer.whole_weights()
+        return [parameter.detach() for parameter in self.parameters()]
 
     def gradients_alone(self) -> list[Tensor]:
         """Each parameter's gradient, averaged over the whole batch by this process without communication.

@@ -22,14 +22,14 @@ class Build:
 
     def carry_out(self, member: DataParallelStep) -> int:
         member.build()
-        return sum(parameter.numel() for parameter in member.parameters())
+        return member.gradient_count()
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckGradients:
-    """Compare synchronized gradients with those of a single process; answer: largest relative error."""
+    """Compare synchronized gradients with those of a single process; answer: largest relative error, if known."""
 
-    def carry_out(self, member: DataParallelStep) -> float:
+    def carry_out(self, member: DataParallelStep) -> float | None:
         return member.gradient_error()
 
 
