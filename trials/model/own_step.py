@@ -9,6 +9,7 @@ from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.spec.config import ARGUMENTS, COMBINATION_FIELDS, CONFIG_FIELDS, Mode, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 from lmsweep.trials.timing.clock import Phase
 
 METHODS = {"forward": "forward", "backward": "backward", "optimize": "optimizer"}
@@ -25,7 +26,7 @@ OF_MODE: dict[Mode, tuple[str, ...]] = {
 WHOLE = "step"
 """The only phase of a step that is a plain function."""
 
-_DIMENSIONS = {"d_model", "d_ff", "num_layers", "num_heads"}
+_DIMENSIONS = {"d_model", "d_ff", "num_layers", "num_heads", *SHAPE_FIELDS}
 _REFERENCES = {"model_code", "step", "blocks", *ARGUMENTS.values()}
 _LMSWEEPS = ("compile", "compile_mode", "capture", "world_size", "nodes", "ddp", "ddp_args", "bucket_bytes")
 """Fields that only lmsweep's own step can have."""
