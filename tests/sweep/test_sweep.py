@@ -100,7 +100,8 @@ def test_a_fixed_configuration_is_one_trial_with_the_defaults_elsewhere(grid_of)
 def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
     row = """model: small, d_model: 64, d_ff: 32, num_layers: 3, num_heads: 2,
         num_kv_heads: 1, d_head: 6, qk_norm: true, feed_forward: gelu, num_experts: 4, active_experts: 2,
-        tied_head: true, vocab_size: 11, context_length: 7,
+        tied_head: true,
+        vocab_size: 11, context_length: 7,
         batch_size: 3, precision: tf32, compile: model, compile_mode: max-autotune, capture: step, checkpointing: sqrt,
         attention: sdpa, causal: false, optimizer: adamw_loop, zero_grad: before_backward, world_size: 2, nodes: 2,
         ddp: flat, bucket_bytes: 1000, device: cuda:H200,
