@@ -3,6 +3,7 @@
     model: cs336_basics.model:TransformerLM
     model: {name: mine, call: "mine.model:Model", size: small, args: {theta: 10000}, blocks: layers}
     model: hf:./config.json        or {hf: Qwen/Qwen3-0.6B, override: {num_hidden_layers: 8}}
+    step: mine.step:make           or {call: mine.step:make, args: {accumulate: 4}}
     attention: ./flash.py:Flash    or {call: "./flash.py:Flash", args: {block: 64}}
 
 What they lead to is found in the files of the code folder here; nothing of it runs.
@@ -33,7 +34,7 @@ DIMENSIONS: tuple[str, ...] = tuple(name for name in ALL_DIMENSIONS if name not 
 
 _KEYS = {
     "model": ("name", "call", "args", "blocks", "size", "hf", "override", *DIMENSIONS),
-    **dict.fromkeys(("attention", "optimizer", "ddp"), ("call", "args")),
+    **dict.fromkeys(("attention", "optimizer", "ddp", "step"), ("call", "args")),
 }
 
 

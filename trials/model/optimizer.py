@@ -1,5 +1,6 @@
 """The optimizer of the training step, by name or from a reference."""
 
+import inspect
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
@@ -20,6 +21,9 @@ ADAMW = ("adamw_fused", "adamw_foreach", "adamw_loop")
 
 _OF_TORCHAO = {"adamw_8bit": "AdamW8bit", "adamw_4bit": "AdamW4bit"}
 
+CLASS_PARAMETERS = ("optimizer_cls", "optimizer_class")
+"""Names of the parameter by which a sharded optimizer takes the class of optimizer whose state it shards."""
+
 
 class Muon(torch.optim.Optimizer):
     """Muon for the matrices of the blocks, fused AdamW for all other weights, as its author advises (Jordan 2024)."""
@@ -39,10 +43,13 @@ def make_optimizer(model: nn.Module, config: TrialConfig, *, capturable: bool = 
     """Return the configuration's optimizer over all weights, by name or the user's class.
 
     capturable: whether CUDA graphs can record it; its step counts are then on the device. Raises UnsupportedError if a
-    package is missing or a weight has no such optimizer, and TypeError if what the user's class returns cannot step.
+    package is missing, a weight has no such optimizer or the user's class shards its state over ranks, and TypeError if
+    what the user's class returns cannot step.
     """
     if is_reference(config.optimizer):
         own = cast(Callable[..., object], load(config.optimizer))
+        if class_parameter(own):
+            raise UnsupportedError(f"{config.optimizer} shards its state over ranks; the workload ddp measures it")
         weights = list(model.parameters())
         made = call(partial(own, weights), {"lr": LEARNING_RATE}, arguments_of(config.optimizer_args), config.optimizer)
         if not (hasattr(made, "step") and hasattr(made, "zero_grad")):
@@ -81,3 +88,12 @@ def _of_torchao(config: TrialConfig, model: nn.Module) -> torch.optim.Optimizer:
     except ImportError as error:
         raise UnsupportedError(f"optimizer {config.optimizer} needs the package torchao ({error})") from None
     return cast(torch.optim.Optimizer, getattr(low_bit, _OF_TORCHAO[config.optimizer])(model.parameters()))
+
+
+def class_parameter(own: object) -> str | None:
+    """Return the name of the parameter by which a user's optimizer takes another's class; None if it takes none."""
+    try:
+        parameters = inspect.signature(cast(Callable[..., object], own)).parameters
+    except ValueError:  # a class of an extension module has no signature
+        return None
+    return next((name for name in CLASS_PARAMETERS if name in parameters), None)

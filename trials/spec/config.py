@@ -64,6 +64,8 @@ class TrialConfig:
     equal layers."""
     step: str | None = _combination(None)
     """Reference to a function that returns the user's own training step; None for lmsweep's."""
+    step_args: str | None = _combination(None)
+    """Arguments of that function, as a JSON mapping."""
     d_model: int = _combination(0)
     """Width of the residual stream; 0 if only the user's own model knows it."""
     d_ff: int | None = _combination(None)
@@ -279,6 +281,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 
 ARGUMENTS: dict[str, str] = {
     "model": "model_args",
+    "step": "step_args",
     "attention": "attention_args",
     "optimizer": "optimizer_args",
     "ddp": "ddp_args",
