@@ -30,6 +30,8 @@ OURS = frozenset(
 )
 """Packages that lmsweep and torch import, some of them late. A folder's file of such a name is never imported."""
 
+_DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
 
 def is_reserved(name: str) -> bool:
     """Return whether a top-level module of this name in the code folder would hide one that others need."""
@@ -86,6 +88,24 @@ def find_source(reference: Reference, code: Code) -> Path | None:
         f"{reference.where}:{reference.attribute}: there is no module {reference.module} in {code.folder}"
         f"{f'; did you mean {near}?' if near else ''} (--code names the folder with your code)"
     )
+
+
+def defined_at(text: str, code: Code) -> str | None:
+    """Return `mine/model.py:12`, the line of the class or function that a reference names; None if the files do not say.
+
+    Raises RequestError if the reference leads to nothing that may be called.
+    """
+    reference = parse_reference(text)
+    path = find_source(reference, code)
+    if path is None:
+        return None
+    body: list[ast.stmt] = ast.parse(path.read_bytes()).body
+    for name in reference.attribute.split("."):
+        found = [node for node in _statements(body) if isinstance(node, _DEFINITION) and node.name == name]
+        if not found:
+            return None
+        body = found[-1].body
+    return f"{path.resolve().relative_to(Path(code.folder).resolve())}:{found[-1].lineno}"
 
 
 @cache
