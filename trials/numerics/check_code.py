@@ -152,7 +152,7 @@ def _check_model(question: Question) -> Iterator[Finding]:
     else:
         flops = counter.get_total_flops()
         yield Finding(what="logits", found=f"{tuple(logits.shape)}")
-        yield Finding(what="FLOPs of forward", found=f"{flops:.4g} (torch.utils.flop_counter)")
+        yield Finding(what="FLOPs of forward", found=f"{flops / 1e9:.4g} GFLOP, by torch.utils.flop_counter")
     if count <= SMALL_PARAMETERS:
         yield _forward_here(question)
     else:
