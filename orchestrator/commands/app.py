@@ -34,9 +34,10 @@ def common(
 
 
 for verb in (
+    sweep_files.init,
+    sweep_files.check,
     sweep_files.sweeps,
     sweep_files.show,
-    sweep_files.check,
     measure.plan,
     measure.run,
     measure.trial,

@@ -1,5 +1,6 @@
 """The verbs about sweep files: sweeps, show, init, check. They measure nothing."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -56,3 +57,35 @@ def check(
     say(f"{count}, {wrong} with errors" if wrong else f"{count}, no errors")
     if wrong:
         raise typer.Exit(2)
+
+
+def init(code: Annotated[str, typer.Option(help="Folder with your own code. Default: this one.")] = ".") -> None:
+    """Write lmsweep.yaml: a first sweep of the models, attention and optimizers that this folder's code defines."""
+    from lmsweep.orchestrator.cluster.nodes import this_machine
+    from lmsweep.orchestrator.sweep.first_sweep import ADAPTER, first_sweep
+    from lmsweep.orchestrator.sweep.sweep import load_sweep
+    from lmsweep.trials.code.digest import code_folder
+    from lmsweep.trials.code.discovery import discover
+
+    file = Path("lmsweep.yaml")
+    if file.exists():
+        raise RequestError(f"{file} exists; delete or rename it, and lmsweep init writes a new one")
+    folder = code_folder(code)
+    found = discover(folder)
+    here = this_machine()
+    device = next(name for name in ("cuda", "mps", "cpu") if name in here.environments)
+    sweep = first_sweep(Path(folder.folder).name, found, device=device, gpus=here.gpus, code=code)
+    adapter = Path(folder.folder, ADAPTER)
+    if sweep.adapter and not adapter.exists():
+        adapter.write_text(sweep.adapter, "utf-8")
+        say(f"wrote {adapter}, which builds your model from its settings")
+    file.write_text(sweep.text, "utf-8")
+    trials = load_sweep(str(file)).trials
+    say(f"wrote {file}: {len(trials)} trials on {device}; read {found.files} files and found")
+    for one in found.candidates:
+        say(f"  {one.kind:<9}  {one.reference}  ({one.place})")
+    if not found.candidates:
+        say("  no code of your own to measure: the sweep is of lmsweep's model")
+    else:
+        say(f"\nnext: lmsweep check {file}  tries your code and measures nothing")
+    say(f"then: lmsweep run {file}")

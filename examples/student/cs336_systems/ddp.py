@@ -57,7 +57,7 @@ class DDPBucketed(nn.Module):
         self.left[index] -= 1
         if not self.left[index]:
             gradients = [p.grad for p in self.buckets[index]]
-            flat = torch._utils._flatten_dense_tensors(gradients).div_(dist.get_world_size())
+            flat = torch.cat([gradient.flatten() for gradient in gradients]).div_(dist.get_world_size())
             self.pending.append((dist.all_reduce(flat, async_op=True), flat, gradients))
 
     def forward(self, *inputs, **named):
@@ -66,7 +66,7 @@ class DDPBucketed(nn.Module):
     def finish_gradient_synchronization(self) -> None:
         for handle, flat, gradients in self.pending:
             handle.wait()
-            for gradient, reduced in zip(gradients, torch._utils._unflatten_dense_tensors(flat, gradients)):
-                gradient.copy_(reduced)
+            for gradient, reduced in zip(gradients, flat.split([p.numel() for p in gradients]), strict=True):
+                gradient.copy_(reduced.view_as(gradient))
         self.pending.clear()
         self.left = [len(bucket) for bucket in self.buckets]
