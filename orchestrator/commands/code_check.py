@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from lmsweep.trials.code.finding import Finding, Question
-from lmsweep.trials.code.source import defined_at
+from lmsweep.trials.code.source import line_of
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.machine.processes import kill_group
 from lmsweep.trials.machine.scratch import temporary_folder
@@ -89,7 +89,7 @@ def as_text(answer: Answer, code: Code) -> str:
     """Return one block: the reference and where it is defined, then a line for each finding, errors first."""
     question = answer.question
     field = "model" if question.field == "model_code" else question.field
-    place = None if question.reference.startswith(HUGGING_FACE) else defined_at(question.reference, code)
+    place = None if question.reference.startswith(HUGGING_FACE) else line_of(question.reference, code)
     args = getattr(question.config, f"{field}_args", None)
     size = f" {question.config.model}" if field == "model" else ""
     heading = f"{field}{size}: {question.reference}{f' {args}' if args else ''}{f'  ({place})' if place else ''}"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.trials.code.finding import Finding, Question
-from lmsweep.trials.code.source import defined_at
+from lmsweep.trials.code.source import line_of
 from lmsweep.trials.numerics.check_code import answer
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import Code
@@ -113,7 +113,7 @@ def test_of_a_model_it_counts_parameters_and_flops_and_names_the_layers(code: Co
     ("field", "name", "words"),
     [
         ("model_code", "NaN", "its logits are not finite"),
-        ("model_code", "Pooled", "they must be (1, 16, vocabulary)"),
+        ("model_code", "Pooled", "they must be (4, 16, vocabulary)"),
         ("model_code", "Elsewhere", "cache is on meta"),
         ("model_code", "Needs", "needs kernel"),
         ("model_code", "leaves", "the process ended with exit code 3"),
@@ -150,8 +150,8 @@ def test_an_import_that_hangs_ends_at_its_time_limit_with_the_line(code: Code) -
 
 
 def test_the_line_of_a_definition_is_found_without_importing(code: Code) -> None:
-    assert defined_at("mine:Good", code) == "mine.py:5"
-    assert defined_at("mine:Good.forward", code) == "mine.py:12"
+    assert line_of("mine:Good", code) == "mine.py:5"
+    assert line_of("mine:Good.forward", code) == "mine.py:12"
 
 
 def test_the_command_prints_a_block_for_each_reference_and_errors_begin_with_the_users_line(tmp_path: Path) -> None:

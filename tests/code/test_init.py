@@ -107,9 +107,10 @@ def test_a_model_with_a_parameter_that_nobody_can_guess_is_named_and_not_measure
 def test_a_model_that_takes_an_object_with_settings_gets_a_function_that_builds_it(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text((EXAMPLES / "nanogpt_like" / "model.py").read_text())
     assert trials_of(tmp_path)[0].config.model_code == "lmsweep_model:build"
-    assert "GPT(GPTConfig(vocab_size=vocab_size, block_size=context_length, **changes))" in (
-        tmp_path / "lmsweep_model.py"
-    ).read_text()
+    assert (
+        "GPT(GPTConfig(vocab_size=vocab_size, block_size=context_length, **changes))"
+        in (tmp_path / "lmsweep_model.py").read_text()
+    )
 
 
 def test_an_empty_folder_gets_a_sweep_of_our_model(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def find_source(reference: Reference, code: Code) -> Path | None:
     )
 
 
-def defined_at(text: str, code: Code) -> str | None:
+def line_of(text: str, code: Code) -> str | None:
     """Return `mine/model.py:12`, the line that defines what a reference names; None if the files do not say.
 
     Raises RequestError if the reference leads to nothing that may be called.

@@ -7,6 +7,7 @@ answer. The program exits when its parent, the process PID, does.
 """
 
 import faulthandler
+import inspect
 import json
 import multiprocessing
 import os
@@ -18,8 +19,9 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from multiprocessing.connection import Connection
-from typing import IO
+from typing import IO, cast
 
 import torch
 import torch.distributed
@@ -30,12 +32,12 @@ from lmsweep.trials.analytic.memory_prediction import subject_of
 from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.finding import Finding, Question
 from lmsweep.trials.code.importing import code_in_use, load, use_code
-from lmsweep.trials.code.source import defined_at, is_users_file
+from lmsweep.trials.code.source import is_users_file, line_of
 from lmsweep.trials.code.traceback_text import user_line
 from lmsweep.trials.machine.processes import die_with_parent, kill_group, lead_own_group
 from lmsweep.trials.model.attention import naive
 from lmsweep.trials.model.loss import loss_for
-from lmsweep.trials.model.optimizer import make_optimizer
+from lmsweep.trials.model.optimizer import LEARNING_RATE, make_optimizer
 from lmsweep.trials.model.own_attention import own_attention
 from lmsweep.trials.model.own_model import blocks_of, build_own_model, check_devices, logits_of
 from lmsweep.trials.numerics.reference_pass import relative_error
@@ -56,6 +58,9 @@ SMALL_PARAMETERS = 50_000_000
 
 TOLERANCE = 1e-3
 """Largest relative error of an attention in float32 against float64 that counts as rounding."""
+
+SHARDED = ("optimizer_cls", "optimizer_class")
+"""A parameter of such a name makes an optimizer one whose state is sharded over the ranks."""
 
 
 def main() -> None:
@@ -245,9 +250,19 @@ def _attention_errors(question: Question, attend: Callable[..., Tensor]) -> dict
 
 
 def _check_optimizer(question: Question) -> Iterator[Finding]:
-    model = nn.Linear(8, 8)
+    config, model = question.config, nn.Linear(8, 8)
     before = model.weight.detach().clone()
-    optimizer = make_optimizer(model, question.config)
+    function = cast(Callable[..., torch.optim.Optimizer], load(config.optimizer))
+    if inner := next((name for name in inspect.signature(function).parameters if name in SHARDED), None):
+        _join_group_of_one()
+        offered = {inner: torch.optim.AdamW, "lr": LEARNING_RATE}
+        own = call(
+            partial(function, model.parameters()), offered, arguments_of(config.optimizer_args), config.optimizer
+        )
+        optimizer = cast(torch.optim.Optimizer, own)
+        yield Finding(what="sharded", found=f"it takes {inner}; with one rank it holds all of the state")
+    else:
+        optimizer = make_optimizer(model, config)
     model(torch.ones(2, 8)).sum().backward()
     optimizer.step()
     if torch.equal(before, model.weight):
@@ -267,20 +282,21 @@ def _check_loss(question: Question) -> Iterator[Finding]:
     yield Finding(what="value", found=f"{loss.item():.3g} for random logits of {vocabulary} tokens, with a gradient")
 
 
-def _check_wrapper(question: Question) -> Iterator[Finding]:
+def _join_group_of_one() -> None:
+    """Make this process the only rank of a group, which ends with the process."""
     store = torch.distributed.HashStore()  # type: ignore[attr-defined]
     torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=store)
-    config, inside = question.config, nn.Linear(8, 8)
 
-    def wrap(*arguments: object, **named: object) -> object:
-        return load(config.ddp)(inside, *arguments, **named)  # type: ignore[operator]
 
-    wrapped = call(wrap, {}, arguments_of(config.ddp_args), config.ddp)
-    wrapped(torch.ones(2, 8)).sum().backward()  # type: ignore[operator]
+def _check_wrapper(question: Question) -> Iterator[Finding]:
+    _join_group_of_one()
+    config, function = question.config, cast(Callable[..., nn.Module], load(question.config.ddp))
+    wrap = partial(function, nn.Linear(8, 8))
+    wrapped = cast(nn.Module, call(wrap, {"bucket_size_mb": 25.0}, arguments_of(config.ddp_args), config.ddp))
+    wrapped(torch.ones(2, 8)).sum().backward()
     finish = getattr(wrapped, "finish_gradient_synchronization", None)
     if finish is not None:
         finish()
-    torch.distributed.destroy_process_group()
     yield Finding(what="one rank", found="forward and backward of a linear layer, wrapped")
     words = "is called after backward" if finish else "it has none: gradients must be equal when backward ends"
     yield Finding(what="finish_gradient_synchronization", found=words)
@@ -307,18 +323,20 @@ def _cannot(what: str, error: Exception, question: Question) -> Finding:
 
 def _words(error: BaseException, question: Question, code: Code) -> str:
     """Return the error with the user's file and line first: where it was raised, else what the reference names."""
+    said = str(error).strip() or "no message"
+    if re.match(r"[^\s:]+\.py:\d+: ", said):
+        return said
     cause: BaseException | None = error
     while cause is not None:
         if line := user_line(cause, code):
             return line
         cause = cause.__cause__
-    said = str(error).strip() or "no message"
     kind = "" if isinstance(error, RequestError | UnsupportedError) else f"{type(error).__name__}: "
     if question.reference.startswith(HUGGING_FACE):
         return f"{kind}{said}"
-    if kind:
+    if kind and not isinstance(error, ValueError | TypeError):
         traceback.print_exception(error)
-    place = defined_at(question.reference, code)
+    place = line_of(question.reference, code)
     return f"{place}: {kind}{said}" if place else f"{kind}{said}"
 
 
