@@ -129,3 +129,13 @@ def test_the_command_says_what_it_found_and_what_comes_next_and_never_overwrites
     again = lmsweep("init")
     assert again.returncode == 2
     assert "lmsweep.yaml exists" in again.stderr
+
+
+def test_a_project_in_the_folder_with_a_pyproject_of_its_own_is_named_as_it_imports_itself(tmp_path: Path) -> None:
+    package = tmp_path / "cs336-basics" / "cs336_basics"
+    package.mkdir(parents=True)
+    (tmp_path / "cs336-basics" / "pyproject.toml").touch()
+    (package / "__init__.py").touch()
+    (package / "model.py").write_text(MODEL)
+    (trial, *_) = trials_of(tmp_path)
+    assert trial.config.model_code == "cs336_basics.model:LM"

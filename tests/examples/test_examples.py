@@ -1,4 +1,4 @@
-"""The examples work: `lmsweep check` finds no error, `lmsweep init` finds their code, and a trial of each is measured."""
+"""The examples work: `check` finds no error in them, `init` finds their code, and their trials are measured."""
 
 import importlib.util
 from pathlib import Path

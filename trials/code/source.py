@@ -39,9 +39,14 @@ def is_reserved(name: str) -> bool:
 
 
 def roots(code: Code) -> list[Path]:
-    """Return the folders in which top-level modules of the user's code are looked for: the folder, and its `src`."""
+    """Return the folders in which top-level modules of the user's code are looked for.
+
+    They are the folder, the projects directly in it (with a pyproject.toml of their own, as cs336-basics), and `src` of
+    each.
+    """
     folder = Path(code.folder)
-    return [folder, *([folder / "src"] if (folder / "src").is_dir() else [])]
+    projects = sorted(file.parent for file in folder.glob("[!.]*/pyproject.toml"))
+    return [place for root in (folder, *projects) for place in (root, root / "src") if place.is_dir()]
 
 
 def check_reference(text: str, code: Code) -> None:

@@ -64,7 +64,7 @@ if triton:
             at = (offset + columns)[:, None] * D + features[None, :]
             k = tl.load(k_ptr + at, mask=columns[:, None] < tokens, other=0.0)
             v = tl.load(v_ptr + at, mask=columns[:, None] < tokens, other=0.0)
-            scores = tl.dot(q, tl.trans(k)) * scale
+            scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
             seen = columns[None, :] < tokens
             if CAUSAL:
                 seen = seen & (columns[None, :] <= rows[:, None])
@@ -73,7 +73,7 @@ if triton:
             weights = tl.exp(scores - new_highest[:, None])
             shrink = tl.exp(highest - new_highest)
             total = shrink * total + tl.sum(weights, 1)
-            output = output * shrink[:, None] + tl.dot(weights.to(v.dtype), v)
+            output = output * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
             highest = new_highest
         tl.store(o_ptr + q_at, (output / total[:, None]).to(q.dtype), mask=rows[:, None] < tokens)
         tl.store(l_ptr + offset + rows, highest + tl.log(total), mask=rows < tokens)
