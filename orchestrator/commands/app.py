@@ -40,6 +40,7 @@ for verb in (
     sweep_files.show,
     measure.plan,
     measure.run,
+    measure.noise,
     measure.trial,
     read.status,
     read.table,
