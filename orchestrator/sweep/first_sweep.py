@@ -206,7 +206,8 @@ def _optimizer_grid(found: Discovery, model: str, device: str) -> list[str]:
 
 def _ddp_grid(found: Discovery, device: str, gpus: int) -> list[str]:
     own = [one for one in found.of("ddp") if not _needs(one.parameters)][:MOST]
-    if not own:
+    sharded = [one.reference for one in found.of("optimizer") if _is_sharded(one)][:MOST]
+    if not own and not sharded:
         return []
     lines = [
         "",
@@ -216,6 +217,8 @@ def _ddp_grid(found: Discovery, device: str, gpus: int) -> list[str]:
         "      ddp:",
         "        - naive",
         *(f"        - {_wrapper(one)}" for one in own),
+        *(["    include:  # optimizers whose state is sharded over the ranks"] if sharded else []),
+        *(f"      - {{ddp: torch, optimizer: {_quoted(reference)}}}" for reference in sharded),
         "    fixed:",
         f"      model: {'small' if device == 'cuda' else 'tiny'}",
         "      context_length: 128",
@@ -226,6 +229,11 @@ def _ddp_grid(found: Discovery, device: str, gpus: int) -> list[str]:
     if device == "cuda" and gpus < 2:
         return [lines[0], "  # This machine has one GPU; with two:", *(f"  # {line[2:]}" for line in lines[1:])]
     return lines
+
+
+def _is_sharded(one: Candidate) -> bool:
+    """Whether an optimizer is constructed with the class of another, whose state it shards."""
+    return any(p.name in ("optimizer_cls", "optimizer_class") for p in one.parameters)
 
 
 def _wrapper(one: Candidate) -> str:

@@ -113,6 +113,13 @@ def test_a_model_that_takes_an_object_with_settings_gets_a_function_that_builds_
     )
 
 
+def test_a_sharded_optimizer_is_measured_with_two_ranks(tmp_path: Path) -> None:
+    sharded = "\n\nclass Sharded(torch.optim.Optimizer):\n    def __init__(self, params, optimizer_cls, **more): ...\n"
+    (tmp_path / "mine.py").write_text(f"{MODEL}{sharded}    def step(self): ...\n")
+    (config,) = [one.config for one in trials_of(tmp_path) if one.config.optimizer == "mine:Sharded"]
+    assert (config.world_size, config.ddp) == (2, "torch")
+
+
 def test_an_empty_folder_gets_a_sweep_of_our_model(tmp_path: Path) -> None:
     assert {trial.config.model for trial in trials_of(tmp_path)} == {"tiny"}
 
