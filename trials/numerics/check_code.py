@@ -273,8 +273,13 @@ def _check_optimizer(question: Question) -> Iterator[Finding]:
 
 def _check_loss(question: Question) -> Iterator[Finding]:
     vocabulary = question.config.vocab_size
-    logits = torch.randn(2, 8, vocabulary, requires_grad=True)
-    loss = loss_for(question.config)(logits, torch.randint(vocabulary, (2, 8)))
+    targets = torch.randint(vocabulary, (2, 8))
+    chosen = loss_for(question.config)
+    if chosen.takes_hidden:
+        hidden, weight = torch.randn(2, 8, 16, requires_grad=True), torch.randn(vocabulary, 16)
+        loss = chosen.function(hidden, weight, targets)
+    else:
+        loss = chosen.function(torch.randn(2, 8, vocabulary, requires_grad=True), targets)
     if not isinstance(loss, Tensor) or loss.dim() or not loss.isfinite():
         yield Finding(what="value", found=f"{loss}; a loss is a finite scalar tensor", kind="wrong")
         return
