@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from lmsweep.trials.code.source import check_reference, find_source, is_reserved, is_users_file, roots, trusted_packages
+from lmsweep.trials.code.traceback_text import CodeError, user_line
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import Code, Reference, parse_reference
 
@@ -58,7 +59,7 @@ def load(text: str) -> object:
     try:
         module = _import(reference, code)
     except SystemExit as error:
-        raise RuntimeError(f"importing {reference.where} ended in sys.exit({error.code!r})") from error
+        raise CodeError(f"{user_line(error, code)}: importing {reference.where} ended in sys.exit") from error
     found: object = module
     for name in reference.attribute.split("."):
         if not hasattr(found, name):

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from lmsweep.trials.code.calling import arguments_of
-from lmsweep.trials.code.importing import load
+from lmsweep.trials.code.importing import code_in_use, load
+from lmsweep.trials.code.traceback_text import CodeError, defined_at
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 
 PROBE_TOKENS = 128
@@ -18,29 +19,29 @@ PROBE_TOKENS = 128
 def own_attention(config: TrialConfig, *, device: torch.device | str, dtype: torch.dtype) -> Callable[..., Tensor]:
     """Return the user's attention as a function of q, k and v, each (..., tokens, d_head), to the same shape.
 
-    A function that takes only (batch, tokens, d_head) is given the heads as part of the batch; one call on a small
-    input finds that out. Raises RequestError if its signature does not fit, UnsupportedError if it has no causal mask
-    and one is asked for, and what it raises itself.
+    A function that takes only (batch, tokens, d_head) is given the heads as part of the batch, and one that takes only
+    (batch, heads, tokens, d_head) is given one head if the trial has none; calls on a small input find that out. Raises
+    RequestError if its signature does not fit, UnsupportedError if it has no causal mask and one is asked for,
+    CodeError if it returns something else than attention, and what it raises itself.
     """
-    attend = _with_mask(config)
-    if not config.num_heads:
-        return attend
-    shape = (1, 1, min(config.context_length, PROBE_TOKENS), config.d_model // config.num_heads)
+    found = load(config.attention)
+    attend = _with_mask(config, found)
+    shape = (1, 1, min(config.context_length, PROBE_TOKENS), config.d_model // (config.num_heads or 1))
     q = torch.zeros(shape, device=device, dtype=dtype)
+    as_in_trial, other = (q, q[0]) if config.num_heads else (q[0], q)
     try:
-        _check_shape(attend(q, q, q), q, config.attention)
+        _check_output(attend(as_in_trial, as_in_trial, as_in_trial), as_in_trial, found)
     except Exception as error:  # noqa: BLE001 - whatever it raises, it does not take this shape
         try:
-            _check_shape(attend(q[0], q[0], q[0]), q[0], config.attention)
+            _check_output(attend(other, other, other), other, found)
         except Exception:  # noqa: BLE001 - it takes neither shape, and the first failure is told
             raise error from None
-        return _heads_in_batch(attend)
+        return _heads_in_batch(attend) if config.num_heads else _one_head(attend)
     return attend
 
 
-def _with_mask(config: TrialConfig) -> Callable[..., Tensor]:
+def _with_mask(config: TrialConfig, found: object) -> Callable[..., Tensor]:
     """Return the function of q, k and v, with the mask and its own arguments already given."""
-    found = load(config.attention)
     arguments = arguments_of(config.attention_args)
     is_autograd = inspect.isclass(found) and issubclass(found, torch.autograd.Function)
     if inspect.isclass(found) and not is_autograd:
@@ -61,10 +62,18 @@ def _with_mask(config: TrialConfig) -> Callable[..., Tensor]:
     return lambda q, k, v: function(q, k, v, **arguments)
 
 
-def _check_shape(output: object, q: Tensor, where: str) -> None:
-    if not isinstance(output, Tensor) or output.shape != q.shape:
-        found = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise ValueError(f"{where} returned {found} for queries of shape {tuple(q.shape)}; attention keeps the shape")
+def _check_output(output: object, q: Tensor, found: object) -> None:
+    wanted = (tuple(q.shape), q.dtype, q.device)
+    if not isinstance(output, Tensor):
+        words = f"a {type(output).__name__}"
+    elif (returned := (tuple(output.shape), output.dtype, output.device)) != wanted:
+        words = " ".join(map(str, returned))
+    else:
+        return
+    raise CodeError(
+        f"{defined_at(found, code_in_use())}: {getattr(found, '__name__', 'attention')} returned {words} for queries of "
+        f"{' '.join(map(str, wanted))}; attention keeps shape, type and device"
+    )
 
 
 def _heads_in_batch(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -77,3 +86,10 @@ def _heads_in_batch(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return with_them
 
     return with_heads
+
+
+def _one_head(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def with_one_head(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attend(*(x.unsqueeze(1) for x in (q, k, v))).squeeze(1)
+
+    return with_one_head

@@ -100,3 +100,10 @@ class Flag(StrEnum):
         "cold_cache",
         "The compiler's cache did not contain this graph, so its compile time is that of a first run on this machine.",
     )
+    DISAGREES = (
+        "disagrees",
+        "Your attention computes something else than attention in float64, by more than its precision explains (the rows "
+        "error.output and error.gradient), so its time is not that of attention. Check the mask, the scale 1 / sqrt(d) "
+        'and the gradients; in fp32, a Triton kernel needs input_precision="ieee" in tl.dot, or the trial '
+        "precision: tf32.",
+    )

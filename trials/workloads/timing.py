@@ -10,6 +10,7 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.telemetry import Watch, doubts, gauge_rows
 from lmsweep.trials.model.captured_step import capture_phases, check_capture
 from lmsweep.trials.model.compiler import check_compiled, compile_counts
+from lmsweep.trials.numerics.attention_error import disagrees, own_attention_errors
 from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, is_host_bound, trace_device
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
@@ -21,7 +22,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     """Time each phase of `measure_steps` iterations in seconds, after `warmup_steps` identical iterations.
 
     The first iteration of a compiled model, in which the compiler runs, is timed separately and is not part of the
-    warm-up. The GPU's clocks, power and temperature are sampled throughout. On CUDA, further iterations are traced to
+    warm-up. The user's own attention is compared with float64 first. The GPU's clocks, power and temperature are sampled throughout. On CUDA, further iterations are traced to
     find how long the device is busy in each phase.
 
     Raises UnsupportedError if this host cannot run the configuration, and RuntimeError if a model that should be
@@ -29,6 +30,8 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     """
     config = bench.config
     check_capture(config)
+    errors = own_attention_errors(bench, gradients=config.mode != "forward")
+    yield from errors
     with Watch(config.device_type) as watch, bench.quiet():
         phases = bench.step.phases()
 
@@ -58,6 +61,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         [one.step for one in device], [one.step for one in series.measured]
     )
     common = (
+        *disagrees(errors),
         *((Flag.HOST_BOUND,) if host_bound else ()),
         *series.flags,
         *doubts(watch, since=series.since, until=series.until),
