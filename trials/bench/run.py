@@ -1,5 +1,6 @@
 """Runs a trial in this process: its workloads in turn, each turned into rows."""
 
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import torch
 from lmsweep.trials.bench.fingerprint import fingerprint, present_devices
 from lmsweep.trials.bench.watchdog import Show, Watchdog
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.code.traceback_text import CodeError, user_line
+from lmsweep.trials.code.traceback_text import CodeError, running_line, user_line
 from lmsweep.trials.distributed.process_group import leave
 from lmsweep.trials.distributed.ranks import Emit, Part, Rank, RankDiedError, Start, has_failed, parts_of, run_ranks
 from lmsweep.trials.machine.cpu_affinity import usable_cores
@@ -129,6 +130,8 @@ def run_watched(trial: Trial, tell: Callable[[list[Row]], None], show: Show) -> 
     def end(status: Status, reason: str) -> None:
         if status == Status.TIMEOUT:
             reason = f"{reason}: timeout_seconds is {trial.config.timeout_seconds:g}"
+            place = running_line(threading.main_thread().ident or 0, trial.code) if trial.code else None
+            reason = f"{place}: {reason}" if place else reason
         told = list(rows)
         records = [row for row in told if isinstance(row, Record)]
         waiting = [name for name in trial.workloads if name not in {record.workload for record in records}]

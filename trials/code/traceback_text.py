@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import sys
 import traceback
 from pathlib import Path
 
@@ -41,11 +42,19 @@ def hung_line(stacks: str, code: Code) -> str | None:
     return None
 
 
+def running_line(thread: int, code: Code) -> str | None:
+    """Return `mine/model.py:12` for the innermost line of the user's that a thread of this process is at."""
+    for frame in reversed(traceback.extract_stack(sys._current_frames().get(thread))):
+        if is_users_file(frame.filename, code):
+            return _place(frame.filename, frame.lineno or 1, code)
+    return None
+
+
 def defined_at(found: object, code: Code) -> str:
     """Return `mine/model.py:12`, where a function or class of the user's is defined; the folder if that is unknown."""
     try:
-        wrapped = inspect.unwrap(found)  # type: ignore[arg-type]  # what is no function has nothing to unwrap
-        file, (_, line) = inspect.getsourcefile(wrapped), inspect.getsourcelines(wrapped)  # type: ignore[arg-type]
+        wrapped = inspect.unwrap(found)  # type: ignore[arg-type]
+        file, (_, line) = inspect.getsourcefile(wrapped), inspect.getsourcelines(wrapped)
     except (TypeError, OSError):
         return code.folder
     return _place(file, line, code) if file and is_users_file(file, code) else code.folder

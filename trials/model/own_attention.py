@@ -9,8 +9,8 @@ from torch import Tensor
 
 from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.importing import code_in_use, load
-from lmsweep.trials.code.traceback_text import CodeError, defined_at
-from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.code.traceback_text import CodeError, defined_at, user_line
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 
 PROBE_TOKENS = 128
 """Most tokens of the call that finds out which shapes a function takes: one tile of most kernels."""
@@ -21,8 +21,8 @@ def own_attention(config: TrialConfig, *, device: torch.device | str, dtype: tor
 
     A function that takes only (batch, tokens, d_head) is given the heads as part of the batch, and one that takes only
     (batch, heads, tokens, d_head) is given one head if the trial has none; calls on a small input find that out. Raises
-    RequestError if its signature does not fit, UnsupportedError if it has no causal mask and one is asked for,
-    CodeError if it returns something else than attention, and what it raises itself.
+    CodeError if its signature does not fit or it returns something else than attention, UnsupportedError if it has no
+    causal mask and one is asked for, and what it raises itself.
     """
     found = load(config.attention)
     attend = _with_mask(config, found)
@@ -35,7 +35,7 @@ def own_attention(config: TrialConfig, *, device: torch.device | str, dtype: tor
         try:
             _check_output(attend(other, other, other), other, found)
         except Exception:  # noqa: BLE001 - it takes neither shape, and the first failure is told
-            raise error from None
+            raise placed(error, found) from error
         return _heads_in_batch(attend) if config.num_heads else _one_head(attend)
     return attend
 
@@ -45,17 +45,20 @@ def _with_mask(config: TrialConfig, found: object) -> Callable[..., Tensor]:
     arguments = arguments_of(config.attention_args)
     is_autograd = inspect.isclass(found) and issubclass(found, torch.autograd.Function)
     if inspect.isclass(found) and not is_autograd:
-        raise RequestError(f"{config.attention} is a class; attention is a function of q, k, v and is_causal")
-    function = cast(Callable[..., Tensor], found.apply if is_autograd else found)  # type: ignore[attr-defined]
+        raise _misfit(found, "is a class; attention is a function of q, k, v and is_causal")
     if is_autograd and arguments:
-        raise RequestError(f"{config.attention} is an autograd.Function, whose apply takes no arguments by name")
+        raise _misfit(found, "is an autograd.Function, whose apply takes no arguments by name")
+    function = cast(Callable[..., Tensor], found.apply if is_autograd else found)  # type: ignore[attr-defined]
     parameters = list(inspect.signature(found.forward if is_autograd else function).parameters.values())  # type: ignore[attr-defined]
+    takes = len(parameters) - is_autograd
+    takes_any = any(one.kind is one.VAR_POSITIONAL for one in parameters)
+    if takes < 3 and not takes_any:
+        raise _misfit(found, f"takes {takes} arguments; attention is a function of q, k, v and is_causal")
     named = {one.name for one in parameters}
     if mask := next((name for name in ("is_causal", "causal") if name in named and not is_autograd), None):
         by_name = {mask: config.causal, **arguments}
         return lambda q, k, v: function(q, k, v, **by_name)
-    takes = len(parameters) - is_autograd
-    if takes > 3 or any(one.kind is one.VAR_POSITIONAL for one in parameters):
+    if takes > 3 or takes_any:
         return lambda q, k, v: function(q, k, v, config.causal, **arguments)
     if config.causal:
         raise UnsupportedError(f"{config.attention} takes no is_causal, so it has no causal mask; use causal: false")
@@ -70,10 +73,21 @@ def _check_output(output: object, q: Tensor, found: object) -> None:
         words = " ".join(map(str, returned))
     else:
         return
-    raise CodeError(
-        f"{defined_at(found, code_in_use())}: {getattr(found, '__name__', 'attention')} returned {words} for queries of "
-        f"{' '.join(map(str, wanted))}; attention keeps shape, type and device"
-    )
+    asked = " ".join(map(str, wanted))
+    raise _misfit(found, f"returned {words} for queries of {asked}; attention keeps shape, type and device")
+
+
+def placed(error: Exception, found: object) -> Exception:
+    """Return the error itself if a line of the user's raised it, else one that says where the attention is defined."""
+    if isinstance(error, CodeError) or user_line(error, code_in_use()) is not None:
+        return error
+    return CodeError(f"{defined_at(found, code_in_use())}: {type(error).__name__}: {error}")
+
+
+def _misfit(found: object, words: str) -> CodeError:
+    """Return the error for an attention that is not one, with the place where it is defined."""
+    name = getattr(found, "__name__", type(found).__name__)
+    return CodeError(f"{defined_at(found, code_in_use())}: {name} {words}")
 
 
 def _heads_in_batch(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.code.importing import load
 from lmsweep.trials.model.attention import attention_for, naive, sdpa
+from lmsweep.trials.model.own_attention import placed
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
@@ -58,7 +60,11 @@ def _compare(config: TrialConfig, dtype: torch.dtype, gradients: bool) -> Iterat
     exact_device = "cpu" if config.device_type == "mps" else config.device_type  # MPS has no float64
     exact_inputs = [one.to(device=exact_device, dtype=torch.float64) for one in inputs]
     exact = _run(partial(naive, causal=config.causal), exact_inputs, gradients)
-    found = _errors(_run(attention_for(config, device=config.device_type, dtype=dtype), inputs, gradients), exact)
+    attend = attention_for(config, device=config.device_type, dtype=dtype)
+    try:
+        found = _errors(_run(attend, inputs, gradients), exact)
+    except Exception as error:
+        raise placed(error, load(config.attention)) from error  # backward fails outside of the user's lines
     usual = [_errors(_run(partial(one, causal=config.causal), inputs, gradients), exact) for one in (naive, sdpa)]
     for i, metric in enumerate(("output", "gradient")[: len(found)]):
         yield _measurement(metric, found[i], tolerance([one[i] for one in usual], dtype))
@@ -104,7 +110,9 @@ def _run(attend: Attention, inputs: Sequence[Tensor], gradients: bool) -> Attent
     output = attend(q, k, v)
     if not gradients:
         return AttentionResult(output=output.detach(), gradients=())
-    return AttentionResult(output=output.detach(), gradients=torch.autograd.grad(output, (q, k, v), inputs[3]))
+    # An input that the output does not depend on has a gradient of zeros.
+    gradients_of = torch.autograd.grad(output, (q, k, v), inputs[3], allow_unused=True, materialize_grads=True)
+    return AttentionResult(output=output.detach(), gradients=gradients_of)
 
 
 def _errors(found: AttentionResult, exact: AttentionResult) -> list[float]:

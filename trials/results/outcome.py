@@ -1,6 +1,9 @@
 """The status words of a workload, and the flags that question a measurement."""
 
+import re
 from enum import StrEnum
+
+_BEGINS_WITH_PLACE = re.compile(r"[^\s:]+:\d+: ")
 
 
 class Status(StrEnum):
@@ -102,8 +105,18 @@ class Flag(StrEnum):
     )
     DISAGREES = (
         "disagrees",
-        "Your attention computes something else than attention in float64, by more than its precision explains (the rows "
-        "error.output and error.gradient), so its time is not that of attention. Check the mask, the scale 1 / sqrt(d) "
-        'and the gradients; in fp32, a Triton kernel needs input_precision="ieee" in tl.dot, or the trial '
+        "Your attention computes something else than attention in float64 does, by more than its precision explains "
+        "(rows error.output and error.gradient), so this is not the time of attention. Check the mask, the scale "
+        '1 / sqrt(d) and the gradients. In fp32, tl.dot of Triton needs input_precision="ieee", or the trial '
         "precision: tf32.",
     )
+
+
+def error_line(error: str) -> str:
+    """Return the line of a row's error that says what went wrong: the first if it names a place, else the last.
+
+    `mine/flash.py:12: ValueError: ...` comes before its traceback; a bare traceback ends with the exception. Empty if
+    there is no text.
+    """
+    lines = error.strip().splitlines() or [""]
+    return lines[0] if _BEGINS_WITH_PLACE.match(lines[0]) else lines[-1]

@@ -40,8 +40,8 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
     On CUDA, forward and backward are queued behind work that keeps the GPU busy, so neither waits for the host
     (`lmsweep.trials.timing.queued_timer`). The `latency` of each is its time from an idle GPU. With `cold_l2`, the
-    GPU's L2 cache is overwritten before each. The user's own attention is compared with float64 first. The first iteration of compiled attention, in which the compiler runs,
-    is timed separately and is not part of the warm-up.
+    GPU's L2 cache is overwritten before each. The first iteration of compiled attention, in which the compiler runs,
+    is timed separately and is not part of the warm-up. The user's own attention is first compared with float64.
 
     Raises UnsupportedError if the device lacks the kernel, and RuntimeError if a compiled trial compiled nothing.
     """

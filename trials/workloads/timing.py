@@ -22,8 +22,8 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     """Time each phase of `measure_steps` iterations in seconds, after `warmup_steps` identical iterations.
 
     The first iteration of a compiled model, in which the compiler runs, is timed separately and is not part of the
-    warm-up. The user's own attention is compared with float64 first. The GPU's clocks, power and temperature are sampled throughout. On CUDA, further iterations are traced to
-    find how long the device is busy in each phase.
+    warm-up. The GPU's clocks, power and temperature are sampled throughout. On CUDA, further iterations are traced to
+    find how long the device is busy in each phase. The user's own attention is first compared with float64.
 
     Raises UnsupportedError if this host cannot run the configuration, and RuntimeError if a model that should be
     compiled ran without a compiled graph.
