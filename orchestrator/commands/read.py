@@ -2,12 +2,15 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.spec.config import RequestError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 StoreArgument = Annotated[str, typer.Argument(help="Where results are stored: a folder or a URI.")]
 
@@ -38,6 +41,7 @@ def table(
 ) -> None:
     """Print a pivot table of the results. Without options, it shows everything that varies."""
     from lmsweep.analysis import default_layout, load, pivot, render
+    from lmsweep.analysis.data.code_states import latest_code
     from lmsweep.analysis.data.load import of_present_devices
     from lmsweep.analysis.data.selection import select, workloads_beside
     from lmsweep.analysis.presets import PRESETS, make_preset
@@ -61,6 +65,7 @@ def table(
         raise RequestError(f"{store} holds no results; measure some with: lmsweep run quick --store {store}")
     conditions = _pairs(where, "--where")
     frame = of_present_devices(frame, conditions)
+    frame = latest_code(frame, [*conditions, *(_names(rows) or ()), *(_names(cols) or ())])
     row_names, col_names, values = default_layout(
         frame,
         rows=_names(rows),
@@ -97,6 +102,7 @@ def compare(
     from lmsweep.analysis import load, render
     from lmsweep.analysis.comparison.compare import VERDICTS, select_sides
     from lmsweep.analysis.comparison.compare import compare as compare_sides
+    from lmsweep.analysis.data.code_states import latest_code
     from lmsweep.analysis.data.selection import select
 
     for word in fail_on:
@@ -117,12 +123,17 @@ def compare(
         raise RequestError(
             "nothing to compare; give --baseline FIELD=VALUE and --contrast FIELD=VALUE, or a second store"
         )
-    frame = select(load(store, pooled=False), conditions)
+    named = [*conditions, *first, *second, *(_names(across) or ())]
+
+    def read(location: str) -> "pd.DataFrame":
+        return select(latest_code(load(location, pooled=False), named), conditions)
+
+    frame = read(store)
     if other is None:
         one, two, between = select_sides(frame, first, second)
     else:
         one = select(frame, first, option="--baseline")
-        two = select(select(load(other, pooled=False), conditions), second, option="--contrast")
+        two = select(read(other), second, option="--contrast")
         between = {name: (first.get(name, "any"), second.get(name, "any")) for name in {**first, **second}}
     found = compare_sides(
         one,
