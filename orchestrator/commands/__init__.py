@@ -4,6 +4,7 @@ app.py            the verbs
 measure.py        plan, run, trial, doctor
 read.py           status, table, compare, report
 plan_request.py   makes the plan that `plan` and `run` ask for
+watch.py          `run --watch`: measures again at every save
 plan_text.py      a plan as text and as JSON
 run_summary.py    what `run` and `trial` print at their end
 one_trial.py      `trial`: whether it fits here, and its live line
