@@ -10,6 +10,7 @@ from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.outcome import error_line
 from lmsweep.trials.results.record import Record, records_of
+from tests.support.command import lmsweep
 
 ATTEND = """
 import torch
@@ -127,3 +128,34 @@ def test_folders_of_research_code_are_measured_as_they_are(
     rows = measure(runner, folder, reference)
     assert {row.status for row in rows} == {"ok"}, rows[0].error
     assert not any("disagrees" in row.flags for row in rows)
+
+
+def test_plan_imports_nothing_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text("open('imported', 'w')\ndef attend(q, k, v, is_causal): ...")
+    (tmp_path / "s.yaml").write_text(
+        "name: s\ngrids: [{workloads: [attention], fixed: {attention: './mine.py:attend', d_model: 16}}]"
+    )
+    monkeypatch.chdir(tmp_path)
+    done = lmsweep("plan", "s.yaml", "--code", ".")
+    assert done.returncode == 0 and "1 to run" in done.stdout, done.stderr
+    assert not (tmp_path / "imported").exists()
+
+
+@pytest.mark.slow
+def test_run_and_trial_say_the_users_line_in_a_folder_full_of_such_names(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    references = ", ".join(f"{name}:attend" for name in ("raises.py", "hangs.py", "dtype.py", "research.py"))
+    (folder / "bad.yaml").write_text(
+        f"name: bad\ngrids:\n  - workloads: [attention]\n    axes: {{attention: [{references}]}}\n"
+        "    fixed: {d_model: 16, context_length: 16, batch_size: 1, measure_steps: 2, timeout_seconds: 5}\n"
+    )
+    monkeypatch.chdir(folder)
+    done = lmsweep("run", "bad.yaml", "--store", str(tmp_path / "results"))
+    assert done.returncode == 1
+    assert "raises.py:2: ValueError: no GPU here" in done.stdout
+    assert "timeout after 5.0 s at hangs.py:" in done.stdout
+    assert "dtype.py:1: attend returned" in done.stdout
+    assert "workloads by status: 3 error" not in done.stdout and "1 ok" in done.stdout
+    trial = lmsweep("trial", "workloads=attention", "attention=hangs.py:attend", "d_model=16", "timeout_seconds=3")
+    assert trial.returncode == 1 and "hangs.py:" in trial.stdout.partition("ended when")[0], trial.stdout
