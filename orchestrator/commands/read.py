@@ -2,15 +2,13 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from lmsweep.orchestrator.terminal import say
+from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 StoreArgument = Annotated[str, typer.Argument(help="Where results are stored: a folder or a URI.")]
 
@@ -37,11 +35,16 @@ def table(
     price: Annotated[
         list[str], typer.Option(help="H200=3.5: price in dollars per hour, for --preset cost; repeatable.")
     ] = [],  # noqa: B006
+    flops: Annotated[
+        FlopConvention | None,
+        typer.Option(help="How attention's FLOPs are counted: model (in full), or hardware (causal as half)."),
+    ] = None,
     list_presets: Annotated[bool, typer.Option("--list-presets", help="List the predefined tables.")] = False,
 ) -> None:
     """Print a pivot table of the results. Without options, it shows everything that varies."""
     from lmsweep.analysis import default_layout, load, pivot, render
     from lmsweep.analysis.data.code_states import latest_code
+    from lmsweep.analysis.data.flop_rates import is_flop_rate
     from lmsweep.analysis.data.load import of_present_devices
     from lmsweep.analysis.data.selection import select, workloads_beside
     from lmsweep.analysis.presets import PRESETS, make_preset
@@ -58,9 +61,13 @@ def table(
         from lmsweep.trials.analytic.prices import parse_prices
 
         conditions = _pairs(where, "--where")
-        say(render(make_preset(preset, store, where=conditions, prices=parse_prices(price)), format))
+        say(render(make_preset(preset, store, where=conditions, prices=parse_prices(price), flops=flops), format))
         return
-    frame = load(store)
+    if flops and not any(map(is_flop_rate, value)):
+        raise RequestError(
+            f"--flops {flops} is for rates of FLOPs: add --value step.tflops, --value step.mfu or --preset roofline"
+        )
+    frame = load(store, flops=flops or "model")
     if frame.empty:
         raise RequestError(f"{store} holds no results; measure some with: lmsweep run quick --store {store}")
     conditions = _pairs(where, "--where")
@@ -102,6 +109,7 @@ def compare(
     from lmsweep.analysis import load, render
     from lmsweep.analysis.comparison.compare import VERDICTS, select_sides
     from lmsweep.analysis.comparison.compare import compare as compare_sides
+    from lmsweep.analysis.comparison.noise import machines
     from lmsweep.analysis.data.code_states import latest_code
     from lmsweep.analysis.data.selection import select
 
@@ -124,16 +132,13 @@ def compare(
             "nothing to compare; give --baseline FIELD=VALUE and --contrast FIELD=VALUE, or a second store"
         )
     named = [*conditions, *first, *second, *(_names(across) or ())]
-
-    def read(location: str) -> "pd.DataFrame":
-        return select(latest_code(load(location, pooled=False), named), conditions)
-
-    frame = read(store)
+    stores = [latest_code(load(location, pooled=False), named) for location in (store, other) if location]
+    frame = select(stores[0], conditions)
     if other is None:
         one, two, between = select_sides(frame, first, second)
     else:
         one = select(frame, first, option="--baseline")
-        two = select(read(other), second, option="--contrast")
+        two = select(select(stores[1], conditions), second, option="--contrast")
         between = {name: (first.get(name, "any"), second.get(name, "any")) for name in {**first, **second}}
     found = compare_sides(
         one,
@@ -143,6 +148,7 @@ def compare(
         across=tuple(_names(across) or ()),
         values=value or None,
         least=_share(min_effect) if min_effect else None,
+        machines=machines(*stores),
     )
     say(render(found.listing(), format))
     # A cell that fails on one side is a regression, too.

@@ -121,6 +121,7 @@ def _compare(sweep: Sweep, store: str, *, before: set[str], now: set[str]) -> se
     """
     from lmsweep.analysis import load, render
     from lmsweep.analysis.comparison.compare import compare, select_sides
+    from lmsweep.analysis.comparison.noise import machines
     from lmsweep.trials.results.outcome import Status
 
     if not Store(store).exists():
@@ -137,7 +138,7 @@ def _compare(sweep: Sweep, store: str, *, before: set[str], now: set[str]) -> se
             sides = select_sides(frame, {"code": ",".join(sorted(old))}, {"code": ",".join(sorted(new))})
         else:
             return before
-        found = compare(sides.baseline, sides.contrast, between=sides.between)
+        found = compare(sides.baseline, sides.contrast, between=sides.between, machines=machines([frame]))
     except RequestError as error:
         if before:  # in the first round there may be nothing to compare with
             say(f"not compared with the state before: {error}", error=True)

@@ -26,7 +26,7 @@ def own_attention(config: TrialConfig, *, device: torch.device | str, dtype: tor
     """
     found = load(config.attention)
     attend = _with_mask(config, found)
-    shape = (1, 1, min(config.context_length, PROBE_TOKENS), config.d_model // (config.num_heads or 1))
+    shape = (1, 1, min(config.context_length, PROBE_TOKENS), config.head_width)
     q = torch.zeros(shape, device=device, dtype=dtype)
     as_in_trial, other = (q, q[0]) if config.num_heads else (q[0], q)
     try:

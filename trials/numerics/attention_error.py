@@ -94,7 +94,7 @@ def _measurement(metric: str, error: float, largest: float) -> Measurement:
 
 def _shape(config: TrialConfig) -> tuple[int, ...]:
     heads = (min(config.num_heads, MOST_HEADS),) if config.num_heads else ()
-    return (1, *heads, min(config.context_length, MOST_TOKENS), config.d_model // (config.num_heads or 1))
+    return (1, *heads, min(config.context_length, MOST_TOKENS), config.head_width)
 
 
 def _random(shape: tuple[int, ...], config: TrialConfig, dtype: torch.dtype, *, count: int) -> list[Tensor]:
