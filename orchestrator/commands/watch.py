@@ -127,8 +127,8 @@ def _compare(sweep: Sweep, store: str, *, before: set[str], now: set[str]) -> se
     if not Store(store).exists():
         return before
     wanted = {measurement_id(trial.config, name) for trial in sweep.trials for name in trial.workloads}
-    frame = load(store, pooled=False)
-    frame = frame[frame["measurement_id"].isin(wanted)]
+    stored = load(store, pooled=False)
+    frame = stored[stored["measurement_id"].isin(wanted)]
     succeeded = set(frame.loc[frame["status"] == Status.OK, "code_digest"].dropna())
     old, new = before - now, now - before
     try:
@@ -138,7 +138,7 @@ def _compare(sweep: Sweep, store: str, *, before: set[str], now: set[str]) -> se
             sides = select_sides(frame, {"code": ",".join(sorted(old))}, {"code": ",".join(sorted(new))})
         else:
             return before
-        found = compare(sides.baseline, sides.contrast, between=sides.between, machines=machines([frame]))
+        found = compare(sides.baseline, sides.contrast, between=sides.between, machines=machines(stored))
     except RequestError as error:
         if before:  # in the first round there may be nothing to compare with
             say(f"not compared with the state before: {error}", error=True)
