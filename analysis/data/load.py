@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lmsweep.analysis.data.code_states import with_code_states
 from lmsweep.analysis.data.columns import size_terms
 from lmsweep.analysis.data.processes import as_lists, pool
 from lmsweep.analysis.data.sample_stats import describe
@@ -52,6 +53,7 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
       the median: `tokens_per_second`; `flops`, the FLOPs of the phase in one iteration, counting matrix products only;
       `tflops`, in TFLOP/s; `mfu`, the share of the datasheet's peak, NaN if the peak of the device or of the arithmetic
       is unknown. `flops_convention` is how attention is counted.
+    - `code`: the state of the user's code, latest, previous or an older one (`lmsweep.analysis.data.code_states`).
     - On rows of the metric `energy`: `energy_per_token`, in joules.
 
     flops: how attention's FLOPs are counted (`lmsweep.trials.analytic.flop_conventions`).
@@ -85,6 +87,7 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
     lengths = pc.fill_null(pc.list_value_length(table["samples"]), 0).to_numpy()
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     values = pc.list_flatten(table["samples"]).to_numpy()
+    frame = with_code_states(frame)
     frame = pd.concat([frame, describe(values, offsets)], axis=1)
     frame = frame.assign(processes=(frame["n"] > 0).astype(np.int64), spread=np.nan, process_lengths=as_lists(lengths))
     return _with_speed(pool(frame) if pooled else frame, flops)

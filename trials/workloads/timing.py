@@ -10,7 +10,11 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.telemetry import Watch, doubts, gauge_rows
 from lmsweep.trials.model.captured_step import capture_phases, check_capture
 from lmsweep.trials.model.compiler import check_compiled, compile_counts
+<<<<<<< HEAD
 from lmsweep.trials.model.own_step import WHOLE
+=======
+from lmsweep.trials.numerics.attention_error import disagrees, own_attention_errors
+>>>>>>> ownattention
 from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, is_host_bound, trace_device
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
@@ -23,13 +27,15 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
     The first iteration of a compiled model, in which the compiler runs, is timed separately and is not part of the
     warm-up. The GPU's clocks, power and temperature are sampled throughout. On CUDA, further iterations are traced to
-    find how long the device is busy in each phase.
+    find how long the device is busy in each phase. The user's own attention is first compared with float64.
 
     Raises UnsupportedError if this host cannot run the configuration, and RuntimeError if a model that should be
     compiled ran without a compiled graph.
     """
     config = bench.config
     check_capture(config)
+    errors = own_attention_errors(bench, gradients=config.mode != "forward")
+    yield from errors
     with Watch(config.device_type) as watch, bench.quiet():
         phases = bench.iteration.phases()
 
@@ -59,6 +65,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         [one.step for one in device], [one.step for one in series.measured]
     )
     common = (
+        *disagrees(errors),
         *((Flag.HOST_BOUND,) if host_bound else ()),
         *series.flags,
         *doubts(watch, since=series.since, until=series.until),
