@@ -18,6 +18,10 @@ OFFERED = ("vocab_size", "context_length", "d_model", "d_ff", "num_layers", "num
 """The fields that a model is called with, if its signature has them, in addition to `device` and `dtype`."""
 
 
+CHECKPOINTED = "_checkpoint_wrapped_module."
+"""What PyTorch's checkpoint wrapper adds to the path of a weight or module."""
+
+
 def build_own_model(config: TrialConfig, *, device: str, dtype: torch.dtype) -> nn.Module:
     """Build the model that the configuration refers to, on the device, with its weights in `dtype`.
 
@@ -84,6 +88,14 @@ def logits_of(output: object, expected: tuple[int, int], where: str) -> Tensor:
             f"must be ({batch}, {tokens}, vocabulary)"
         )
     return logits
+
+
+def vocabulary_of(model: nn.Module, config: TrialConfig) -> int:
+    """Return the number of tokens: of a Hugging Face model, that of its own configuration."""
+    if config.is_hugging_face:
+        described: Any = model.config
+        return int(described.get_text_config().vocab_size)
+    return config.vocab_size
 
 
 def check_devices(model: nn.Module, device_type: str) -> None:

@@ -5,9 +5,11 @@ of kernels work without storage. For CUDA, autocast and fused attention are emul
 whole model runs at its full depth.
 """
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
+from importlib.util import find_spec
 
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
@@ -28,6 +30,7 @@ from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 
+
 @lru_cache(maxsize=4)
 def own_trace(config: TrialConfig, iterations: int) -> Trace:
     """The allocations and frees of the trial: `init`, then for each iteration the phases of its mode and `dropped`.
@@ -38,8 +41,9 @@ def own_trace(config: TrialConfig, iterations: int) -> Trace:
         raise UnpredictableError("the memory of a compiled model of your own is not predicted")
     on_cuda = config.device_type == "cuda"
     math_mode = _math_mode(config)
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
-    with StorageTracker("cpu", block=CUDA_BLOCK if on_cuda else 1) as tracker, _kernels(config), GroupedProducts():
+    fake = Fakes(allow_non_fake_inputs=True)
+    block = CUDA_BLOCK if on_cuda else 1
+    with StorageTracker("cpu", block=block) as tracker, _kernels(config), GroupedProducts(), unpacked_batches(config):
         recorder = Recorder(tracker, scratch_bytes if on_cuda else None)
         recorder.begin("init")
         try:
@@ -64,6 +68,29 @@ def own_trace(config: TrialConfig, iterations: int) -> Trace:
             raise UnpredictableError(f"the step depends on values, not only on shapes: {error.func}") from error
         recorder.end()
     return recorder.trace
+
+
+class Fakes(FakeTensorMode):
+    """A mode that a copy of a layer shares with the layer."""
+
+    def __deepcopy__(self, memo: object) -> "Fakes":
+        return self
+
+
+@contextmanager
+def unpacked_batches(config: TrialConfig) -> Iterator[None]:
+    """A context in which transformers' models need not look at values to see that each row is one sequence."""
+    if not config.is_hugging_face or find_spec("transformers") is None:
+        yield
+        return
+    from transformers import masking_utils
+
+    look = masking_utils.find_packed_sequence_indices
+    masking_utils.find_packed_sequence_indices = lambda position_ids: None
+    try:
+        yield
+    finally:
+        masking_utils.find_packed_sequence_indices = look
 
 
 def _math_mode(config: TrialConfig) -> MathMode:

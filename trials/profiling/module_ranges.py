@@ -7,11 +7,9 @@ from typing import Any
 from torch import nn
 
 from lmsweep.trials.model.annotations import Range
+from lmsweep.trials.model.own_model import CHECKPOINTED
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import Compile
-
-_WRAPPED = "_checkpoint_wrapped_module."
-"""What PyTorch's checkpoint wrapper adds to the path of a module."""
 
 
 @contextmanager
@@ -58,7 +56,7 @@ def ranged_modules(model: nn.Module, blocks: list[nn.Module], compiled: Compile)
             inner = getattr(module, "_checkpoint_wrapped_module", module)
             found[name] = module
             found |= {f"{name}.{child}": part for child, part in inner.named_children() if _runs(part)}
-    return {name.replace(_WRAPPED, ""): module for name, module in found.items()}
+    return {name.replace(CHECKPOINTED, ""): module for name, module in found.items()}
 
 
 def _runs(module: nn.Module) -> bool:

@@ -77,7 +77,7 @@ class TensorDtype:
     """Detail row: the dtype of a tensor of a training step."""
 
     subject: str
-    """The model: transformer, the trial's own; or toy, two linear layers and a LayerNorm."""
+    """The model: transformer, lmsweep's; own, the user's; or toy, two linear layers and a LayerNorm."""
     kind: str
     """weight, output (of a layer), logits, loss or gradient (of a weight)."""
     name: str

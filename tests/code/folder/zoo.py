@@ -45,7 +45,12 @@ class NanoGPT(nn.Module):
     """Tied embeddings, dropout, and (logits, loss) in training, as in nanoGPT."""
 
     def __init__(
-        self, vocab_size: int, context_length: int, d_model: int = 64, num_layers: int = 4, num_heads: int = 4,
+        self,
+        vocab_size: int,
+        context_length: int,
+        d_model: int = 64,
+        num_layers: int = 4,
+        num_heads: int = 4,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
