@@ -44,7 +44,8 @@ def load(store: str | Store, *, pooled: bool = True) -> pd.DataFrame:
       median, and how many of `samples` each process contributed.
     - On rows of the metric `time` (forward, backward and step of a whole model; forward and backward of attention
       alone), computed from the median: `tokens_per_second`; `flops`, the FLOPs of the phase in one iteration, counting
-      matrix products only and all s² scores even with a causal mask; `tflops`, in TFLOP/s; `mfu`, the share of the
+      matrix products only and all s² scores even with a causal mask (of a model of the user's own, those that its trial
+      counted); `tflops`, in TFLOP/s; `mfu`, the share of the
       datasheet's peak, NaN if the peak of the device or of the arithmetic is unknown.
     - On rows of the metric `energy`: `energy_per_token`, in joules.
 
@@ -114,8 +115,10 @@ def _with_speed(frame: pd.DataFrame) -> pd.DataFrame:
     batch = {name: _numbers(frame[name]) for name in ("context_length", "batch_size")}
     size = {name: _numbers(frame[name]) for name in ("d_model", "d_ff", "num_layers", "vocab_size")}
     once = attention_flops(phase="forward", d_model=size["d_model"], **batch)
-    flops = passes * np.where(alone, once, forward_flops(**size, **batch))
-    tokens = np.where(np.isnan(flops), np.nan, tokens_per_step(**batch))
+    own = frame["model_code"].notna() & ~alone
+    flops = np.where(own, _counted_flops(frame), passes * np.where(alone, once, forward_flops(**size, **batch)))
+    timed_whole = np.isnan(passes) | (np.isnan(flops) & ~own)
+    tokens = np.where(timed_whole, np.nan, tokens_per_step(**batch))
     seconds_or_joules = frame["median"].to_numpy()
     flops_per_second = flops / seconds_or_joules
     return frame.assign(
@@ -125,6 +128,16 @@ def _with_speed(frame: pd.DataFrame) -> pd.DataFrame:
         mfu=flops_per_second / _peaks(frame),
         energy_per_token=np.where(frame["metric"] == "energy", seconds_or_joules / tokens_per_step(**batch), np.nan),
     )
+
+
+def _counted_flops(frame: pd.DataFrame) -> NDArray[np.float64]:
+    """FLOPs that the trial counted for the phase of each row that has a time; NaN where it counted none."""
+    keys = ["measurement_id", "environment_id", "phase"]
+    counted = frame[frame["metric"] == "flops"].drop_duplicates(keys, keep="last").set_index(keys)["median"]
+    if counted.empty:
+        return np.full(len(frame), np.nan)
+    found = counted.reindex(pd.MultiIndex.from_frame(frame[keys])).to_numpy(dtype=np.float64)
+    return np.where(frame["metric"] == "time", found, np.nan)
 
 
 def _peaks(frame: pd.DataFrame) -> NDArray[np.float64]:

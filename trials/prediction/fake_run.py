@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
+from lmsweep.trials.model.emulated_autocast import CompleteCudaAutocast
 from lmsweep.trials.model.precision import MATH_MODES, MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.allocation_trace import Recorder, Trace
@@ -95,7 +96,7 @@ def unpacked_batches(config: TrialConfig) -> Iterator[None]:
 
 def _math_mode(config: TrialConfig) -> MathMode:
     if config.device_type == "cuda":
-        return meta_math_mode(config)
+        return replace(meta_math_mode(config), emulated=CompleteCudaAutocast)
     # The gradient scaler reads values, which fake tensors lack; its own memory is negligible.
     return replace(MATH_MODES[config.precision], scales_gradients=False)
 

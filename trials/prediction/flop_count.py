@@ -40,7 +40,7 @@ class UncountedError(Exception):
 
 
 def count_flops(config: TrialConfig) -> StepFlops:
-    """Count the FLOPs of the configuration's model. Raises UncountedError if its code needs values, or custom kernels."""
+    """Count the FLOPs of the configuration's model. Raises UncountedError if its code needs values or custom kernels."""
     has_backward = config.mode in ("forward_backward", "train_step")
     mode: Any = "forward_backward" if has_backward else config.mode
     counted = replace(
@@ -58,14 +58,14 @@ def count_flops(config: TrialConfig) -> StepFlops:
     )
     kernels = _CustomKernels()
     try:
-        with unpacked_batches(config), sdpa_kernel(SDPBackend.MATH), GroupedProducts(), kernels:
-            with Fakes(allow_non_fake_inputs=True):
-                step = TrainingStep(counted, MathMode())
-                counts = []
-                for phase in step.phases():
-                    with FlopCounterMode(display=False, custom_mapping=_MORE) as counter:
-                        phase.run()
-                    counts.append(counter.get_total_flops())
+        fakes = Fakes(allow_non_fake_inputs=True)
+        with unpacked_batches(config), sdpa_kernel(SDPBackend.MATH), GroupedProducts(), kernels, fakes:
+            step = TrainingStep(counted, MathMode())
+            counts = []
+            for phase in step.phases():
+                with FlopCounterMode(display=False, custom_mapping=_MORE) as counter:
+                    phase.run()
+                counts.append(counter.get_total_flops())
     except UnsupportedError as error:
         raise UncountedError(str(error)) from error
     except Exception as error:

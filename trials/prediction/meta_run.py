@@ -47,11 +47,14 @@ def model_trace(config: TrialConfig, run: Mode | None = None) -> Trace:
     this mode's is taken, so that one run serves several modes. Raises UnpredictableError, and UnsupportedError where
     the trial would.
     """
-    if config.references:
-        return own_trace(config, ITERATIONS if leaves_something(config) else 1)
+    if config.references and leaves_something(config):
+        return own_trace(config, ITERATIONS)
     if leaves_something(config):
         return _recorded(_as_run(config))
-    init, *stretches = _recorded(_as_run(config if run is None else replace(config, mode=run)))
+    if config.references:
+        init, *stretches = own_trace(config, 1)
+    else:
+        init, *stretches = _recorded(_as_run(config if run is None else replace(config, mode=run)))
     iteration = stretches[: len(PHASES[config.mode])]
     return [init, *iteration, everything_freed(iteration)]
 

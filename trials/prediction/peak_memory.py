@@ -77,8 +77,6 @@ def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Tr
         trace = attention_trace(config)
     elif config.references:
         trace = model_trace(config)
-        if not leaves_something(config):
-            trace = [*trace, everything_freed(trace[1:])]
     elif config.num_layers is None:
         raise UnpredictableError("the configuration has no whole model")
     else:

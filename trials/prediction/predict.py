@@ -18,8 +18,8 @@ from lmsweep.trials.analytic.memory_prediction import Dimension, Prediction
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.prediction.largest_fit import largest_that_fits
-from lmsweep.trials.prediction.peak_memory import fits, predict
 from lmsweep.trials.prediction.own_code_jobs import answer_with_code
+from lmsweep.trials.prediction.peak_memory import fits, predict
 from lmsweep.trials.prediction.process_pool import Batch, Question, answer_by_run, answer_jobs
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.spec.config import Mode, TrialConfig, UnsupportedError

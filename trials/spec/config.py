@@ -69,7 +69,7 @@ class TrialConfig:
     num_heads: int | None = _combination(None)
     """Attention heads per block. Divides d_model."""
     vocab_size: int = _combination(10_000)
-    """Rows of the token embedding and of the output head."""
+    """Rows of the token embedding and of the output head; 0 if only a Hugging Face configuration knows it."""
     context_length: int = _combination(256)
     """Tokens per sequence."""
     batch_size: int = _combination(4)
@@ -139,8 +139,8 @@ class TrialConfig:
         sizes = ("d_model", "d_ff", "num_layers", "num_heads", "vocab_size", "context_length", "batch_size")
         for name in (*sizes, "world_size", "nodes", "bucket_bytes"):
             value = getattr(self, name)
-            if name == "d_model" and value == 0 and (self.model_code or self.step):
-                continue  # the user's own model has what width it has
+            if name in ("d_model", "vocab_size") and value == 0 and (self.model_code or self.step):
+                continue  # only the user's own model knows it
             if value is not None and value < 1:
                 raise RequestError(f"{name} is {value}; it must be at least 1")
         if self.world_size % self.nodes:
@@ -153,7 +153,7 @@ class TrialConfig:
             raise RequestError(f"max_seconds is {self.max_seconds}; it must be more than 0")
         if self.timeout_seconds <= 0:
             raise RequestError(f"timeout_seconds is {self.timeout_seconds}; it must be more than 0")
-        if self.num_heads is not None:
+        if self.num_heads is not None and self.model_code is None:
             if self.d_model % self.num_heads:
                 raise RequestError(f"num_heads {self.num_heads} does not divide d_model {self.d_model}")
             if (self.d_model // self.num_heads) % 2:

@@ -17,7 +17,8 @@ def flags_of_times(
 ) -> tuple[Flag, ...]:
     """Return the flags of one phase of a whole model.
 
-    `seconds` are its samples. `flops` are those counted for a model of the user's own. Without a datasheet (`device` is None) `physics_violation` is never set.
+    `seconds` are its samples. `flops` are those counted for a model of the user's own. Without a datasheet (`device` is
+    None) `physics_violation` is never set.
     """
     found = {
         Flag.OUTLIERS: count_outliers(np.array([seconds]))[0] > 0,

@@ -132,7 +132,7 @@ class ScanBlock(nn.Module):
         decay, value, gate = self.project(self.norm(x)).chunk(3, dim=-1)
         log_decay = F.logsigmoid(decay.float())
         outputs, state = [], None
-        for a, b in zip(log_decay.split(self.chunk, 1), value.float().split(self.chunk, 1)):
+        for a, b in zip(log_decay.split(self.chunk, 1), value.float().split(self.chunk, 1), strict=True):
             total = a.cumsum(1)
             inner = total.exp() * (b * (-total).exp()).cumsum(1)
             here = inner if state is None else inner + total.exp() * state[:, None]
