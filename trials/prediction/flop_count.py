@@ -40,7 +40,7 @@ class UncountedError(Exception):
 
 
 def count_flops(config: TrialConfig) -> StepFlops:
-    """Count the FLOPs of the configuration's model. Raises UncountedError if its code needs values or custom kernels."""
+    """Count the FLOPs of the configuration's model. Raises UncountedError if that needs values or custom kernels."""
     has_backward = config.mode in ("forward_backward", "train_step")
     mode: Any = "forward_backward" if has_backward else config.mode
     counted = replace(

@@ -72,7 +72,9 @@ class NanoGPT(nn.Module):
         x = self.transformer.drop(self.transformer.wte(idx) + self.transformer.wpe(pos))
         for block in self.transformer.h:
             x = block(x)
-        return self.lm_head(self.transformer.ln_f(x)), None
+        with torch.profiler.record_function("my_range"):
+            x = self.transformer.ln_f(x).tanh()
+        return self.lm_head(x), None
 
 
 class Encoder(nn.Module):
@@ -174,3 +176,27 @@ class Linear(nn.Module):
 
     def forward(self, tokens):
         return Output(self.head(self.embedding(tokens)))
+
+
+class Looking(Linear):
+    """A model whose work depends on values."""
+
+    def forward(self, tokens):
+        if tokens.sum().item() < 0:
+            return super().forward(tokens * 0)
+        return super().forward(tokens)
+
+
+def Ours(vocab_size, context_length, d_model, d_ff, num_layers, num_heads):  # noqa: N802 - named like a class
+    """Return lmsweep's own transformer, as a model of somebody else's."""
+    from functools import partial
+
+    from lmsweep.trials.model.attention import naive
+    from lmsweep.trials.model.transformer import Transformer
+    from lmsweep.trials.spec.model_sizes import ModelSize
+
+    size = ModelSize(d_model=d_model, d_ff=d_ff, num_layers=num_layers, num_heads=num_heads)
+    return Transformer(
+        size, vocab_size=vocab_size, context_length=context_length, attention=partial(naive, causal=True),
+        device=torch.get_default_device(), dtype=torch.float32,
+    )
