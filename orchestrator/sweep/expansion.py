@@ -115,7 +115,7 @@ def _combinations(block: Block, matched: list[bool]) -> Iterator[dict[str, Any]]
         if excluded:
             continue
         for name in _OFFERED:  # an argument of the user's model that lmsweep has a field for
-            if f"model_args.{name}" in arguments:
+            if f"model_args.{name}" in arguments and not _is_hugging_face(arguments):
                 arguments[name] = arguments[f"model_args.{name}"]
         dimensions = [arguments.get(name) for name in DIMENSIONS]
         if None not in dimensions and arguments.get("model_code") is None:
@@ -158,9 +158,13 @@ def _label(d_model: int, d_ff: int, num_layers: int, num_heads: int) -> str:
     return size_name(ModelSize(d_model=d_model, d_ff=d_ff, num_layers=num_layers, num_heads=num_heads))
 
 
+def _is_hugging_face(arguments: dict[str, Any]) -> bool:
+    return str(arguments.get("model_code")).startswith(HUGGING_FACE)
+
+
 def _lacking(names: list[str], arguments: dict[str, Any]) -> str | None:
     """Return what is wrong if a workload needs a dimension that is not given, or if the model gives it, else None."""
-    if str(arguments.get("model_code")).startswith(HUGGING_FACE):
+    if _is_hugging_face(arguments):
         given = [name for name in ("vocab_size", *DIMENSIONS) if arguments.get(name)]
         if given:
             return (

@@ -62,7 +62,7 @@ class Sources:
         trials/model/transformer.py:44.
         """
         path = Path(frame.file)
-        roots = [ROOT, *([Path(self.code.folder)] if self.code else []), *(Path(one).parent for one in self.packages)]
+        roots = [*([Path(self.code.folder)] if self.code else []), ROOT, *(Path(one).parent for one in self.packages)]
         shown = next((path.relative_to(root) for root in roots if path.is_relative_to(root)), path)
         return f"{shown.as_posix()}:{frame.line}"
 
