@@ -54,7 +54,7 @@ def _json_of(name: str, code: Code) -> Path | None:
             return file
     if name.startswith((".", "/")) or name.endswith(".json"):
         raise RequestError(f"hf:{name}: there is no file {path}")
-    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+    home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
     hub = Path(os.environ.get("HF_HUB_CACHE") or Path(home, "hub")).expanduser()
     kept = hub / f"models--{name.replace('/', '--')}"
     revision = kept / "refs" / "main"

@@ -26,7 +26,7 @@ from lmsweep.trials.prediction.own_code_jobs import answer_with_code
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.predict import PeakQuestion
 from lmsweep.trials.results.measurement import Kernel
-from lmsweep.trials.results.record import Record
+from lmsweep.trials.results.record import DetailRow, Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 
 FOLDER = Path(__file__).parent / "folder"
@@ -54,7 +54,7 @@ def measured(workload: str, one: TrialConfig) -> list[Any]:
     rows = run_here(Trial(config=one, workloads=(workload,), sweep="s", code=CODE))
     failures = [row.error for row in rows if isinstance(row, Record) and row.status != "ok"]
     assert not failures, failures[0]
-    return rows
+    return [row.detail if isinstance(row, DetailRow) else row for row in rows]
 
 
 def sample(rows: list[Any], phase: str, metric: str) -> float:
@@ -168,7 +168,9 @@ def test_models_compile_as_blocks_and_whole(name: str, compiled: str) -> None:
 
 @pytest.mark.parametrize("text", ["while True: pass", "import os; os._exit(3)", "print('noise' * 9999)"])
 def test_an_import_that_hangs_exits_or_prints_does_not_disturb_the_plan(tmp_path: Path, text: str) -> None:
-    (tmp_path / "odd.py").write_text(f"import torch\n{text}\ndef make(vocab_size): return torch.nn.Embedding(512, 512)\n")
+    (tmp_path / "odd.py").write_text(
+        f"import torch\n{text}\ndef make(vocab_size): return torch.nn.Embedding(512, 512)\n"
+    )
     one = replace(config("NanoGPT"), model_code="odd.py:make")
     _forget_code()
     began = time.monotonic()

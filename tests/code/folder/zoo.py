@@ -197,6 +197,10 @@ def Ours(vocab_size, context_length, d_model, d_ff, num_layers, num_heads):  # n
 
     size = ModelSize(d_model=d_model, d_ff=d_ff, num_layers=num_layers, num_heads=num_heads)
     return Transformer(
-        size, vocab_size=vocab_size, context_length=context_length, attention=partial(naive, causal=True),
-        device=torch.get_default_device(), dtype=torch.float32,
+        size,
+        vocab_size=vocab_size,
+        context_length=context_length,
+        attention=partial(naive, causal=True),
+        device=torch.get_default_device(),
+        dtype=torch.float32,
     )
