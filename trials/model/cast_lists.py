@@ -1,8 +1,6 @@
 """The functions that CUDA's autocast casts, as PyTorch's documentation lists them ("CUDA Ops that can autocast")."""
 
 from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -24,7 +22,7 @@ WIDE = (
 """Functions whose arguments become float32."""
 
 
-def functions_named(names: tuple[str, ...]) -> frozenset[Callable[..., Any]]:
+def functions_named(names: tuple[str, ...]) -> frozenset[Callable[..., object]]:
     """Return what these names are in PyTorch's functions and in the methods of tensors."""
     places = (torch, functional, Tensor)
     return frozenset(getattr(place, name) for name in names for place in places if hasattr(place, name))

@@ -52,8 +52,8 @@ class EmulatedCudaAutocast(TorchFunctionMode):
     and the transformer's weights reach their products transposed.
     """
 
-    narrow: frozenset[Callable[..., Any]] = frozenset(_NARROW)
-    wide = _WIDE
+    narrow: frozenset[Callable[..., object]] = frozenset(_NARROW)
+    wide: frozenset[Callable[..., object]] = _WIDE
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
