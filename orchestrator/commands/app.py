@@ -36,6 +36,7 @@ def common(
 for verb in (
     measure.plan,
     measure.run,
+    measure.noise,
     measure.trial,
     read.status,
     read.table,

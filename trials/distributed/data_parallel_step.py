@@ -211,10 +211,7 @@ class DataParallelStep:
 
 def gradient_count(config: TrialConfig) -> int:
     """Elements of all gradients of the model."""
-    size = config.size
-    return int(
-        parameter_count(d_model=size.d_model, d_ff=size.d_ff, num_layers=size.num_layers, vocab_size=config.vocab_size)
-    )
+    return int(parameter_count(**config.size.terms, vocab_size=config.vocab_size))
 
 
 def relative_error(tensor: Tensor, expected: Tensor) -> Tensor:

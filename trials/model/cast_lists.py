@@ -1,6 +1,7 @@
 """The functions that CUDA's autocast casts, as PyTorch's documentation lists them ("CUDA Ops that can autocast")."""
 
 from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn import functional

@@ -29,8 +29,8 @@ def loss_for(config: TrialConfig) -> LossFunction:
     if not is_reference(config.loss):
         return LOSS[config.loss]
     function = cast(LossFunction, load(config.loss))
-    try:
-        inspect.signature(function).bind(None, None)
-    except TypeError as error:
-        raise RequestError(f"{config.loss}: {error}; a loss takes logits and targets") from None
+    parameters = inspect.signature(function).parameters.values()
+    takes = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    if len(takes) < 2 or sum(one.default is one.empty for one in takes) > 2:
+        raise RequestError(f"{config.loss}{inspect.signature(function)}: a loss takes logits and targets")
     return function
