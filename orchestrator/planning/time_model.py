@@ -64,8 +64,8 @@ def graph_seconds(config: TrialConfig) -> float:
 
 
 def _step_seconds(config: TrialConfig, device: Device) -> float:
-    if not (config.d_ff and config.num_layers and config.num_heads):
-        return 0.0
+    if config.model_code or not (config.d_ff and config.num_layers and config.num_heads):
+        return 0.0  # the work of the user's own model is not known
     terms = config.size.terms
     size = {"d_model": terms["d_model"], "d_ff": config.d_ff * terms["active_experts"], "num_layers": config.num_layers}
     shape = {"context_length": config.context_length, "batch_size": config.batch_size}
