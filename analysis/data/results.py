@@ -5,9 +5,11 @@ from functools import cached_property
 
 import pandas as pd
 
+from lmsweep.analysis.data.code_states import latest_code, with_code_states
 from lmsweep.analysis.data.load import load, of_present_devices
 from lmsweep.analysis.data.processes import newest_rows
 from lmsweep.analysis.data.selection import select
+from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
@@ -17,19 +19,26 @@ from lmsweep.trials.store.store import Store
 class Results:
     """The results of a store that meet the conditions."""
 
-    def __init__(self, store: str | Store, where: dict[str, str] | None = None, prices: Sequence[Price] = ()) -> None:
-        """where: keys and the values they must have, as for `lmsweep.analysis.pivot`."""
+    def __init__(
+        self,
+        store: str | Store,
+        where: dict[str, str] | None = None,
+        prices: Sequence[Price] = (),
+        flops: FlopConvention = "model",
+    ) -> None:
+        """where: keys and the values they must have, as for `lmsweep.analysis.pivot`; flops: as for `load`."""
         self.store = Store(store) if isinstance(store, str) else store
         self.where = where or {}
         self.prices = prices
+        self.flops = flops
 
     @cached_property
     def everything(self) -> pd.DataFrame:
         """Rows of `lmsweep.load`, regardless of the conditions. Raises RequestError if the store is empty."""
-        frame = load(self.store)
+        frame = load(self.store, flops=self.flops)
         if frame.empty:
             raise RequestError(f"{self.store.location} holds no results; `lmsweep run` adds some")
-        return of_present_devices(frame, self.where)
+        return latest_code(of_present_devices(frame, self.where), self.where)
 
     @cached_property
     def measurements(self) -> pd.DataFrame:
@@ -52,7 +61,8 @@ class Results:
         if frame.empty:
             raise nothing(workload)
         # Only successful attempts store details.
-        found = select(newest_rows(frame.assign(status=Status.OK)), self.where)
+        states = with_code_states(newest_rows(frame.assign(status=Status.OK)))
+        found = select(latest_code(states, self.where), self.where)
         if found.empty:
             raise nothing(workload)
         return found

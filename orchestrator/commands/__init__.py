@@ -3,7 +3,10 @@
 app.py            the verbs
 measure.py        plan, run, trial, doctor
 read.py           status, table, compare, report
+sweep_files.py    sweeps, show, init, check
+code_check.py     asks whether the user's code works, and lays out the answers
 plan_request.py   makes the plan that `plan` and `run` ask for
+watch.py          `run --watch`: measures again at every save
 plan_text.py      a plan as text and as JSON
 doctor_text.py    what the doctor found
 show_table.py     prints a table: fitted to a terminal, or in another format

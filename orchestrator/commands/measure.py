@@ -1,6 +1,7 @@
-"""The verbs that measure, or show what would be measured: plan, run, trial, doctor."""
+"""The verbs that measure, or show what would be measured: plan, run, noise, trial, doctor."""
 
 import json
+import shlex
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -141,6 +142,7 @@ def run(
     until: Annotated[str | None, typer.Option(help="Run only what ends before 17:30, or 2026-11-22T17:30.")] = None,
     grace: Annotated[str | None, typer.Option(help="Let running trials finish for 30s, 2m, ... after SIGTERM.")] = None,
     shard: ShardOption = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Measure again at every save in the code folder.")] = False,
 ) -> None:
     """Run the trials of a sweep that are not in the store yet. Ctrl-C stops it; re-running resumes.
 
@@ -149,13 +151,12 @@ def run(
       lmsweep run quick
     """
     began = time.monotonic()
-    from rich.console import Console
-
     from lmsweep.orchestrator.commands.plan_request import PlanRequest
+    from lmsweep.orchestrator.commands.run_summary import left_out, show_summary
     from lmsweep.orchestrator.sweep.duration import seconds_of
-    from lmsweep.trials.machine.live_phase import watched_phases
 
-    grace_seconds = seconds_of(grace, "--grace") if grace else 0.0
+    if grace:
+        seconds_of(grace, "--grace")
     request = PlanRequest(
         sweep=sweep,
         store=store,
@@ -173,44 +174,77 @@ def run(
         shard=shard,
         until=until,
     )
+    if watch:
+        from lmsweep.orchestrator.commands.watch import watch as run_at_every_save
+
+        if fresh or retry:
+            raise RequestError("--watch measures what you edit; it cannot be combined with --fresh or --retry")
+        words = shlex.split(request.resume_command(grace))[1:]
+        words += ["--budget", budget] if budget else []
+        run_at_every_save(request.load, words, sweep_file=sweep, store=store)
+    ready = _carry_out(request, began, grace)
+    show_summary(ready.planned.plan, ready.planned.store, ready.account)
+    if ready.gate.kept_out:
+        left = left_out(ready.gate.kept_out, ready.planned.plan)
+        limit = _limit(ready.planned.budget, until)
+        say(f"{left} did not fit {limit}. To resume: {request.resume_command(grace)}")
+    _exit_if_failed(ready)
+
+
+def noise(
+    store: Annotated[str, typer.Argument(help="Where results are stored: a folder or a URI.")] = "results",
+    fresh: Fresh = False,
+) -> None:
+    """Measure how far several processes of the same cell differ: the smallest difference that means anything here."""
+    began = time.monotonic()
+    from lmsweep.analysis import load, render
+    from lmsweep.analysis.comparison.noise import noise_table
+    from lmsweep.orchestrator.commands.plan_request import PlanRequest
+    from lmsweep.trials.machine.cpu_affinity import find_gpus
+
+    request = PlanRequest(sweep="noise" if find_gpus() else "noise-cpu", store=store, fresh=fresh, will_run=True)
+    ready = _carry_out(request, began, grace=None)
+    say(render(noise_table(load(store, pooled=False)), "text"))
+    _exit_if_failed(ready)
+
+
+def _carry_out(request: "PlanRequest", began: float, grace: str | None) -> "Run":
+    """Plan what is requested, say so, and run it. On a terminal, trials on this machine tell their phases."""
+    from rich.console import Console
+
+    from lmsweep.trials.machine.live_phase import watched_phases
+
     console = Console()
     with ExitStack() as stack:
-        watched = console.is_terminal and address is None
-        _plan_and_run(
-            request,
-            console,
-            phases=stack.enter_context(watched_phases()) if watched else None,
-            began=began,
-            grace=grace_seconds,
-            resume=f"To resume: {request.resume_command(grace)}",
-        )
+        watched = console.is_terminal and request.address is None
+        phases = stack.enter_context(watched_phases()) if watched else None
+        return _plan_and_run(request, console, phases=phases, began=began, grace=grace)
 
 
 def _plan_and_run(
-    request: "PlanRequest", console: "Console", *, phases: Path | None, began: float, grace: float, resume: str
-) -> None:
+    request: "PlanRequest", console: "Console", *, phases: Path | None, began: float, grace: str | None
+) -> "Run":
     from lmsweep.orchestrator.commands.plan_text import summary
-    from lmsweep.orchestrator.commands.run_summary import left_out, show_summary
     from lmsweep.orchestrator.running.other_runs import other_runs, warning_about
     from lmsweep.orchestrator.running.run import prepare
+    from lmsweep.orchestrator.sweep.duration import seconds_of
 
     planned = request.make()
     if planned.predictions:
         planned.predictions.close()
     for damage in planned.store.set_aside_damage():
-        say(
-            f"moved {request.store}/{damage.path}, which cannot be read ({damage.error}), to {request.store}/damaged/",
-            error=True,
-        )
+        at = request.store
+        say(f"moved {at}/{damage.path}, which cannot be read ({damage.error}), to {at}/damaged/", error=True)
     ready = prepare(planned, console, began=began, budget=planned.seconds_for_run, phases=phases)
     say(summary(planned.plan, ready.estimate))
     if ready.to_run and not request.address and (others := other_runs()):
         say(warning_about(others), error=True)
-    _run_or_exit(ready, request.address, grace, resume)
-    show_summary(planned.plan, planned.store, ready.account)
-    if ready.gate.kept_out:
-        limit = _limit(planned.budget, request.until)
-        say(f"{left_out(ready.gate.kept_out, planned.plan)} did not fit {limit}. {resume}")
+    resume = f"To resume: {request.resume_command(grace)}"
+    _run_or_exit(ready, request.address, seconds_of(grace) if grace else 0.0, resume)
+    return ready
+
+
+def _exit_if_failed(ready: "Run") -> None:
     if any(not Status(status).is_final for status in ready.account.statuses):
         raise typer.Exit(1)
 

@@ -66,7 +66,7 @@ class PlanRequest:
         if self.budget:
             seconds_of(self.budget, "--budget")
         ends_in = seconds_until(self.until, "--until", now=datetime.now()) if self.until else None
-        sweep = self._load()
+        sweep = self.load()
         store = Store(self.store)
         if self.will_run:
             store.check_writable()
@@ -103,7 +103,7 @@ class PlanRequest:
         given = [word for option, values in options.items() for value in values if value for word in (option, value)]
         return shlex.join(["lmsweep", "run", self.sweep, *given, *(flag for flag, wanted in flags.items() if wanted)])
 
-    def _load(self) -> Sweep:
+    def load(self) -> Sweep:
         """Return the sweep, checked against the options about its devices and profiler."""
         overrides = [*self.overrides, "profiler=nsys"] if self.nsys else self.overrides
         sweep = load_sweep(self.sweep, parse_overrides(overrides), code=self.code, trusted=self.trusted)

@@ -53,6 +53,7 @@ def as_json(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None 
                 "workloads": list(planned.trial.workloads),
                 "action": planned.action,
                 "reason": planned.reason,
+                "process": planned.process if planned.action == "run" else None,
                 "device_name": planned.environment.device_name,
                 **_predicted(planned, estimate, predictions),
             }
@@ -130,22 +131,30 @@ def say_plan(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None
 def _trials(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None, *, all: bool) -> pd.DataFrame:
     """Return one row of texts per trial."""
     names = varying_fields(planned.trial.config for planned in plan.trials)
+    repeated = ["process"] if any(planned.trial.config.processes > 1 for planned in plan.trials) else []
     rows = [
         [
             planned.trial_id,
             *(label(getattr(planned.trial.config, name)) for name in names),
+            *(_process_text(planned) for _ in repeated),
             _peak_text(planned, predictions),
             _seconds_text(planned, estimate),
             planned.action,
         ]
         for planned in (plan.trials if all else plan.trials[:MOST_ROWS])
     ]
-    return pd.DataFrame(rows, columns=["trial", *names, "peak memory", "time", "action"], dtype=object)
+    return pd.DataFrame(rows, columns=["trial", *names, *repeated, "peak memory", "time", "action"], dtype=object)
 
 
 def _cut(plan: Plan, *, all: bool) -> str:
     left = 0 if all else len(plan.trials) - MOST_ROWS
     return f"... and {left} more; --all lists them, --format json tells more" if left > 0 else ""
+
+
+def _process_text(planned: PlannedTrial) -> str:
+    if planned.action == "run":
+        return f"{planned.process} of {planned.trial.config.processes}"
+    return str(planned.trial.config.processes) if planned.action == "stored" else "-"
 
 
 def _unknown(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None) -> str:
@@ -165,13 +174,21 @@ def summary(plan: Plan, estimate: PlanEstimate) -> str:
     """Return how many trials will run, how long they will take, and why the others will not run."""
     not_run = ((plan.count("stored"), "stored"), (plan.count("predicted_oom"), "will not fit"))
     others = "".join(f"; {count} {words}" for count, words in not_run if count)
-    lines = [f"{plan.sweep}: {count_trials(len(plan.trials))}, {plan.count('run')} to run{_in_all(estimate)}{others}"]
+    to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate)}{others}"
+    lines = [f"{plan.sweep}: {count_trials(len(plan.trials))}, {to_run}"]
     skipped = Counter((planned.action, planned.reason) for planned in plan.trials if planned.action != "run")
     told = skipped.most_common(MOST_SKIPPED)
     lines += [f"  {count} {action}: {reason}" for (action, reason), count in told]
     if rest := skipped.total() - sum(count for _, count in told):
         lines.append(f"  {rest} more for other reasons; lmsweep plan --format json lists all")
     return "\n".join(lines)
+
+
+def _of_these(plan: Plan) -> str:
+    """Return how many of the trials to run are different ones, if several processes measure any."""
+    most = max((planned.trial.config.processes for planned in plan.to_run), default=1)
+    different = len({planned.trial_id for planned in plan.to_run})
+    return f" ({different} different, each in up to {most} processes)" if most > 1 else ""
 
 
 def _in_all(estimate: PlanEstimate) -> str:

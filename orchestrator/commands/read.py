@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from lmsweep.orchestrator.terminal import on_terminal, say
+from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
 
 Format = Annotated[str, typer.Option(help="text, markdown, latex, typst, csv, html or json.")]
@@ -50,6 +51,10 @@ def table(
     price: Annotated[
         list[str], typer.Option(help="H200=3.5: price in dollars per hour, for --preset cost; repeatable.")
     ] = [],  # noqa: B006
+    flops: Annotated[
+        FlopConvention | None,
+        typer.Option(help="How attention's FLOPs are counted: model (in full), or hardware (causal as half)."),
+    ] = None,
     list_presets: Annotated[bool, typer.Option("--list-presets", help="List the predefined tables.")] = False,
 ) -> None:
     """Print a pivot table of the results. Without options, it shows everything that varies.
@@ -59,6 +64,8 @@ def table(
       lmsweep table results --rows context_length --cols precision
     """
     from lmsweep.analysis import default_layout, load, pivot
+    from lmsweep.analysis.data.code_states import latest_code
+    from lmsweep.analysis.data.flop_rates import is_flop_rate
     from lmsweep.analysis.data.load import of_present_devices
     from lmsweep.analysis.data.selection import select, workloads_beside
     from lmsweep.analysis.presets import PRESETS, make_preset
@@ -76,13 +83,18 @@ def table(
         from lmsweep.trials.analytic.prices import parse_prices
 
         conditions = _pairs(where, "--where")
-        show_table(make_preset(preset, store, where=conditions, prices=parse_prices(price)), format)
+        show_table(make_preset(preset, store, where=conditions, prices=parse_prices(price), flops=flops), format)
         return
-    frame = load(store)
+    if flops and not any(map(is_flop_rate, value)):
+        raise RequestError(
+            f"--flops {flops} is for rates of FLOPs: add --value step.tflops, --value step.mfu or --preset roofline"
+        )
+    frame = load(store, flops=flops or "model")
     if frame.empty:
         raise RequestError(f"{store} holds no results; measure some with: lmsweep run quick --store {store}")
     conditions = _pairs(where, "--where")
     frame = of_present_devices(frame, conditions)
+    frame = latest_code(frame, [*conditions, *(_names(rows) or ()), *(_names(cols) or ())])
     row_names, col_names, values = default_layout(
         frame,
         rows=_names(rows),
@@ -124,6 +136,8 @@ def compare(
     from lmsweep.analysis import load
     from lmsweep.analysis.comparison.compare import VERDICTS, select_sides
     from lmsweep.analysis.comparison.compare import compare as compare_sides
+    from lmsweep.analysis.comparison.noise import machines
+    from lmsweep.analysis.data.code_states import latest_code
     from lmsweep.analysis.data.selection import select
     from lmsweep.orchestrator.commands.show_table import show_table
 
@@ -145,12 +159,14 @@ def compare(
         raise RequestError(
             "nothing to compare; give --baseline FIELD=VALUE and --contrast FIELD=VALUE, or a second store"
         )
-    frame = select(load(store, pooled=False), conditions)
+    named = [*conditions, *first, *second, *(_names(across) or ())]
+    stores = [latest_code(load(location, pooled=False), named) for location in (store, other) if location]
+    frame = select(stores[0], conditions)
     if other is None:
         one, two, between = select_sides(frame, first, second)
     else:
         one = select(frame, first, option="--baseline")
-        two = select(select(load(other, pooled=False), conditions), second, option="--contrast")
+        two = select(select(stores[1], conditions), second, option="--contrast")
         between = {name: (first.get(name, "any"), second.get(name, "any")) for name in {**first, **second}}
     found = compare_sides(
         one,
@@ -160,6 +176,7 @@ def compare(
         across=tuple(_names(across) or ()),
         values=value or None,
         least=_share(min_effect) if min_effect else None,
+        machines=machines(*stores),
     )
     show_table(found.listing(), format)
     # A cell that fails on one side is a regression, too.

@@ -25,16 +25,19 @@ MAX_FAILURES = 2
 """How often a trial whose worker or node died runs again."""
 
 
-def launch(trials: Sequence[PlannedTrial], *, gate: Gate, on_start: OnStart, on_rows: OnRows) -> None:
+def launch(
+    trials: Sequence[PlannedTrial], *, gate: Gate, on_start: OnStart, on_rows: OnRows, code: bytes | None = None
+) -> None:
     """Run the trials that the gate admits, until all have ended. Ray must be running.
 
     `on_rows` receives the rows of each trial as it ends. A trial whose node died has rows too, with status `lost`.
+    `code` is the packed folder with the user's code if it must travel to the nodes.
     """
     collector = ResultCollector(trials, on_start=on_start, on_rows=on_rows)
     slots = sum(placement.slots for placement in {planned.required_placement for planned in trials})
     with scratch_folder() as scratch, ray_private.registry_asked_once():
         tuner = tune.Tuner(
-            tune.with_resources(tune.with_parameters(Supervisor, trials=trials), resources),
+            tune.with_resources(tune.with_parameters(Supervisor, trials=trials, code=code), resources),
             tune_config=tune.TuneConfig(
                 search_alg=ConcurrencyLimiter(PlanSearcher(trials, gate=gate), max_concurrent=TRIALS_PER_SLOT * slots),
                 scheduler=PlanScheduler(trials, gate=gate, on_lost=collector.lose),

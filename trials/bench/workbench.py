@@ -19,6 +19,7 @@ from lmsweep.trials.machine.live_phase import tell_phase
 from lmsweep.trials.model.attention import kernel_chosen
 from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import reset_compiler
+from lmsweep.trials.model.own_step import OwnStep
 from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.environment import Fingerprint
@@ -41,7 +42,8 @@ class Workbench:
         a trial with several. `code` is where the references of the configuration lead.
         """
         self.config = config
-        self._code = code
+        self.code = code
+        """Where the references lead; None if there are none."""
         self._code_digest = code_digest(config, code)
         if code:
             use_code(code)
@@ -66,6 +68,11 @@ class Workbench:
         check_attention(self.config, self.math_mode.operand_dtype, gradients=self.config.mode != "forward")
         return TrainingStep(self.config, self.math_mode)
 
+    @cached_property
+    def iteration(self) -> TrainingStep | OwnStep:
+        """What is timed: `step`, or the user's own training step."""
+        return OwnStep(self.config, self.math_mode) if self.config.step else self.step
+
     def fingerprint(self, workload: str) -> Fingerprint:
         """Return the trial's environment, with the arithmetic that is in force in this workload."""
         mode = self.math_mode if workloads()[workload].autocasts else self.math_mode.without_autocast()
@@ -75,8 +82,8 @@ class Workbench:
             parameter_dtype=str(mode.parameter_dtype).removeprefix("torch."),
             collective_library=collective_library(),
             code_digest=self._code_digest,
-            code_revision=self._code.revision if self._code else None,
-            code_dirty=self._code.dirty if self._code else None,
+            code_revision=self.code.revision if self.code else None,
+            code_dirty=self.code.dirty if self.code else None,
         )
 
     @contextmanager
@@ -109,7 +116,8 @@ class Workbench:
 
     def clear(self) -> bool:
         """Free the device and forget compiled code. Return whether the allocator holds nothing any more."""
-        self.__dict__.pop("step", None)
+        for name in ("step", "iteration"):
+            self.__dict__.pop(name, None)
         reset_compiler()
         gc.collect()
         if self.config.device_type != "cuda":
