@@ -195,16 +195,22 @@ def noise(
     store: Annotated[str, typer.Argument(help="Where results are stored: a folder or a URI.")] = "results",
     fresh: Fresh = False,
 ) -> None:
-    """Measure how far several processes of the same cell differ: the smallest difference that means anything here."""
+    """Measure how far several processes of the same cell differ: the smallest difference that means anything here.
+
+    \b
+    Example:
+      lmsweep noise results
+    """
     began = time.monotonic()
-    from lmsweep.analysis import load, render
+    from lmsweep.analysis import load
     from lmsweep.analysis.comparison.noise import noise_table
     from lmsweep.orchestrator.commands.plan_request import PlanRequest
+    from lmsweep.orchestrator.commands.show_table import show_table
     from lmsweep.trials.machine.cpu_affinity import find_gpus
 
     request = PlanRequest(sweep="noise" if find_gpus() else "noise-cpu", store=store, fresh=fresh, will_run=True)
     ready = _carry_out(request, began, grace=None)
-    say(render(noise_table(load(store, pooled=False)), "text"))
+    show_table(noise_table(load(store, pooled=False)))
     _exit_if_failed(ready)
 
 

@@ -11,7 +11,12 @@ from lmsweep.trials.spec.config import RequestError
 
 
 def sweeps() -> None:
-    """List the packaged sweeps: name, number of trials, what they measure."""
+    """List the packaged sweeps: name, number of trials, what they measure.
+
+    \b
+    Example:
+      lmsweep sweeps
+    """
     from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
 
     found = [load_sweep(name) for name in packaged_sweeps()]
@@ -21,7 +26,12 @@ def sweeps() -> None:
 
 
 def show(sweep: Sweep) -> None:
-    """Print a packaged sweep, to copy and change: lmsweep show quick > mine.yaml"""
+    """Print a packaged sweep, to copy and change: lmsweep show quick > mine.yaml
+
+    \b
+    Example:
+      lmsweep show quick
+    """
     from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
     from lmsweep.trials.spec.suggestions import choices
 
@@ -37,7 +47,12 @@ def check(
     trust: Trust = [],  # noqa: B006 - typer takes the option's name and a fresh list from here
     timeout: Annotated[str, typer.Option(help="Time limit for each reference: 60s, 5m, ...")] = "60s",
 ) -> None:
-    """Try the sweep's references to your own code on this CPU, without measuring: imports, shapes, correctness."""
+    """Try the sweep's references to your own code on this CPU, without measuring: imports, shapes, correctness.
+
+    \b
+    Example:
+      lmsweep check quick
+    """
     from lmsweep.orchestrator.commands.code_check import answers, as_text, questions
     from lmsweep.orchestrator.sweep.duration import seconds_of
     from lmsweep.orchestrator.sweep.sweep import load_sweep
@@ -60,7 +75,12 @@ def check(
 
 
 def init(code: Annotated[str, typer.Option(help="Folder with your own code. Default: this one.")] = ".") -> None:
-    """Write lmsweep.yaml: a first sweep of the models, attention and optimizers that this folder's code defines."""
+    """Write lmsweep.yaml: a first sweep of the models, attention and optimizers that this folder's code defines.
+
+    \b
+    Example:
+      lmsweep init
+    """
     from lmsweep.orchestrator.cluster.nodes import this_machine
     from lmsweep.orchestrator.sweep.first_sweep import ADAPTER, first_sweep
     from lmsweep.orchestrator.sweep.sweep import load_sweep

@@ -14,6 +14,7 @@ from lmsweep.orchestrator.commands.app import app
 from tests.support.command import ROOT, lmsweep
 
 VERBS = {name: verb.help or "" for name, verb in typer.main.get_command(app).commands.items()}  # type: ignore[attr-defined]
+MEASURING = ("run", "noise", "trial")
 
 
 def examples(verb: str) -> list[str]:
@@ -28,7 +29,7 @@ def test_every_verb_has_an_example_of_itself_that_help_prints_on_one_line(verb: 
         assert words.startswith(verb) and f"    lmsweep {words}\n" in said
 
 
-@pytest.mark.parametrize("words", [words for verb in VERBS if verb not in ("run", "trial") for words in examples(verb)])
+@pytest.mark.parametrize("words", [words for verb in VERBS if verb not in MEASURING for words in examples(verb)])
 def test_the_examples_of_help_work(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("results", "other-results"):
         shutil.copytree(ROOT / "tests/support/stores/cpu", tmp_path / name)
@@ -38,7 +39,7 @@ def test_the_examples_of_help_work(words: str, tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [words for verb in ("run", "trial") for words in examples(verb)])
+@pytest.mark.parametrize("words", [words for verb in MEASURING for words in examples(verb)])
 def test_the_examples_of_help_that_measure_work(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = lmsweep(*shlex.split(words))
