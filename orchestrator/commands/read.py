@@ -61,7 +61,7 @@ def table(
 
     \b
     Example:
-      lmsweep table results --rows context_length --cols precision
+      lmsweep table results --preset end-to-end
     """
     from lmsweep.analysis import default_layout, load, pivot
     from lmsweep.analysis.data.code_states import latest_code
