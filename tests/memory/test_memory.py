@@ -84,7 +84,8 @@ def measured(config: TrialConfig) -> Found:
 
 def dimensions(config: TrialConfig) -> dict[str, int]:
     batch = {name: getattr(config, name) for name in ("vocab_size", "context_length", "batch_size")}
-    return asdict(config.size) | batch
+    plain = {name: value for name, value in asdict(config.size).items() if name not in SHAPE_FIELDS}
+    return plain | batch
 
 
 def parameters(config: TrialConfig) -> int:
