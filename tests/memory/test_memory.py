@@ -30,6 +30,7 @@ from lmsweep.trials.memory.usage import MOST_POINTS, Usage
 from lmsweep.trials.results.measurement import Allocation, Artifact, Measurement, Timeline, Yielded
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 from lmsweep.trials.store.store import Store
 from lmsweep.trials.workloads.memory import measure
 from tests.support.command import lmsweep_here
