@@ -21,7 +21,7 @@ DEVICE = "device"
 """The axis of a cell's device; its value is the device's full name."""
 
 NOT_AXES = ("model", "device", "warmup_steps", "measure_steps", "max_seconds", "timeout_seconds", "profiler")
-"""Fields that make no difference to what trains: names, the protocol, and the device, which its full name stands for."""
+"""Fields that change nothing in what runs: names, the protocol, and the device, for which its full name stands."""
 
 JOB = (
     *("model_code", "model_args", "blocks", "step", "d_model", "d_ff", "num_layers", "num_heads", "vocab_size"),
@@ -145,9 +145,7 @@ def _compare(winner: Cell, other: Cell, aim: Aim) -> Beaten:
     )
 
 
-def _effects(
-    known: Sequence[Cell], aim: Aim, names: Sequence[str], grid: Sequence[Cell | TrialConfig]
-) -> list[Effect]:
+def _effects(known: Sequence[Cell], aim: Aim, names: Sequence[str], grid: Sequence[Cell | TrialConfig]) -> list[Effect]:
     """Return the effects, estimated from the measured cells and averaged over the grid."""
     if len(known) < FEWEST or not names:
         return []

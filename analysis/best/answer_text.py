@@ -43,11 +43,11 @@ def winner_words(found: Answer) -> str:
     cost = winner.cost(found.aim)
     assert cost is not None, "the winner has a cost"
     shown = [found.aim.goal.shown(one) for one in cost]
-    ends = f" [{_number(min(shown), found.aim.goal)}, {_number(max(shown), found.aim.goal)}]"
+    ends = " to ".join(_number(one, found.aim.goal) for one in sorted(shown[1:]))
     processes = f"{winner.processes} process{'es' if winner.processes > 1 else ''}"
     words = [f"Best for {found.aim.words}: {cell_words(winner, names)}"]
     where = "" if DEVICE in names else f" on {winner.environment.device_name}"
-    words.append(f"{_number(shown[0], found.aim.goal)}{ends}{where}, {processes}")
+    words.append(f"{_number(shown[0], found.aim.goal)} (95 % interval {ends}){where}, {processes}")
     if not found.beaten:
         return "\n".join([*words, "nothing else was measured that meets the limit"])
     second = found.beaten[0]

@@ -44,7 +44,10 @@ def pytorch_snippet(config: TrialConfig) -> str:
     before, around = _preparation(config), _contexts(config)
     lines = [*_imports(config), "", *_facts(config), "", *before, "", "", "def step(inputs, targets):"]
     body = ["torch.compiler.cudagraph_mark_step_begin()"] if _records_cuda_graphs(config) else []
-    forward = ["logits = model(inputs)", "loss = functional.cross_entropy(logits.flatten(0, -2).float(), targets.flatten())"]
+    forward = [
+        "logits = model(inputs)",
+        "loss = functional.cross_entropy(logits.flatten(0, -2).float(), targets.flatten())",
+    ]
     body += [f"with {', '.join(around)}:", *(f"    {line}" for line in forward)] if around else forward
     body += _after_forward(config)
     lines += [f"    {line}" for line in [*body, "return loss.detach()"]]

@@ -115,7 +115,13 @@ class Surrogate:
         self._parts = [alike[np.ix_(codes[:, place], codes[:, place])] for place, alike in enumerate(self._likeness)]
         first = self._centre if start is None else start
         found = minimize(
-            self._loss, first, args=(values,), jac=True, method="L-BFGS-B", bounds=[WITHIN] * len(centres), options={"maxiter": 30}
+            self._loss,
+            first,
+            args=(values,),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[WITHIN] * len(centres),
+            options={"maxiter": 30},
         )
         self.parameters: Floats = found.x
         """Logarithms of the standard deviations: one per axis, the interaction's, the rest's."""

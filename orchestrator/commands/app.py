@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from lmsweep.orchestrator.commands import measure, read
+from lmsweep.orchestrator.commands.best import best
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials import __version__
 
@@ -37,6 +38,7 @@ for verb in (
     measure.plan,
     measure.run,
     measure.trial,
+    best,
     read.status,
     read.table,
     read.compare,

@@ -13,6 +13,7 @@ from lmsweep.trials.spec.config import RequestError
 if TYPE_CHECKING:
     from lmsweep.orchestrator.planning.plan import Planned
     from lmsweep.orchestrator.running.run import Run
+    from lmsweep.orchestrator.searching.plan_search import PlanSearch
 
 Sweep = Annotated[str, typer.Argument(help="A sweep file, or the name of a packaged sweep.")]
 StoreOption = Annotated[str, typer.Option("--store", help="Where results are stored: a folder or a URI.")]
@@ -160,7 +161,7 @@ def run(
     say(summary(planned.plan, ready.estimate))
     if ready.to_run and not address and (others := other_runs()):
         say(warning_about(others), error=True)
-    _run_or_exit(ready, address, grace_seconds, resume)
+    run_or_exit(ready, address, grace_seconds, resume)
     say(run_summary(planned.plan, planned.store, ready.account))
     if ready.gate.kept_out:
         say(f"{left_out(ready.gate.kept_out, planned.plan)} did not fit into {planned.budget}. {resume}")
@@ -168,7 +169,9 @@ def run(
         raise typer.Exit(1)
 
 
-def _run_or_exit(ready: "Run", address: str | None, grace: float, resume: str) -> None:
+def run_or_exit(
+    ready: "Run", address: str | None, grace: float, resume: str, *, search: "PlanSearch | None" = None
+) -> None:
     """Run the plan. If that is interrupted or the store fails, say how to resume, and exit."""
     from lmsweep.orchestrator.interrupt import cause, exit_code
     from lmsweep.orchestrator.running.run import run_plan
@@ -177,7 +180,7 @@ def _run_or_exit(ready: "Run", address: str | None, grace: float, resume: str) -
     location = ready.planned.store.location
     try:
         with ready.progress:
-            run_plan(ready, address, grace=grace)
+            run_plan(ready, address, grace=grace, search=search)
     except KeyboardInterrupt:
         say(f"\n{cause()}; results of finished trials are in {location}. {resume}", error=True)
         raise typer.Exit(exit_code()) from None

@@ -53,13 +53,13 @@ def table(
             raise RequestError(f"--preset {preset} fixes the rows, columns and values; use --where to select results")
         from lmsweep.trials.analytic.prices import parse_prices
 
-        conditions = _pairs(where, "--where")
+        conditions = pairs(where, "--where")
         say(render(make_preset(preset, store, where=conditions, prices=parse_prices(price)), format))
         return
     frame = load(store)
     if frame.empty:
         raise RequestError(f"{store} holds no results; measure some with: lmsweep run quick --store {store}")
-    conditions = _pairs(where, "--where")
+    conditions = pairs(where, "--where")
     frame = of_present_devices(frame, conditions)
     row_names, col_names, values = default_layout(
         frame,
@@ -102,8 +102,8 @@ def compare(
     for word in fail_on:
         if word not in VERDICTS:
             raise RequestError(f"--fail-on {word}: no such verdict; there are: {', '.join(VERDICTS)}")
-    conditions = _pairs(where, "--where")
-    first, second = _pairs(baseline, "--baseline"), _pairs(contrast, "--contrast")
+    conditions = pairs(where, "--where")
+    first, second = pairs(baseline, "--baseline"), pairs(contrast, "--contrast")
     if beside:
         if other or first or second or fail_on or across or value or min_effect:
             raise RequestError(
@@ -191,7 +191,8 @@ def _names(options: list[str]) -> list[str] | None:
     return ",".join(options).split(",") if any(options) else None
 
 
-def _pairs(texts: list[str], option: str) -> dict[str, str]:
+def pairs(texts: list[str], option: str) -> dict[str, str]:
+    """Return the values by field of a repeatable option. Raises RequestError for another form and for a repeated field."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))

@@ -27,9 +27,9 @@ BLAME_SECONDS = 5.0
 class Crew:
     """The workers of one placement group, reused while successive trials need the same resources."""
 
-    def __init__(self, trials: Sequence[PlannedTrial]) -> None:
+    def __init__(self, trials: Sequence[PlannedTrial], *, compiles_ahead: bool = True) -> None:
         self._trials = trials
-        self._leader = worker_here(trials)
+        self._leader = worker_here(trials, compiles_ahead=compiles_ahead)
         self._members: dict[int, Any] = {}
         """The actor of each other node, by the index of its bundle. Ray's actor handles are untyped."""
 
@@ -134,7 +134,7 @@ class _Member:
         return self._worker.run(position, part=part)
 
 
-def worker_here(trials: Sequence[PlannedTrial]) -> Worker:
+def worker_here(trials: Sequence[PlannedTrial], *, compiles_ahead: bool = True) -> Worker:
     """Return a worker with the GPUs that Ray assigned to this actor."""
     import ray
 
@@ -144,6 +144,7 @@ def worker_here(trials: Sequence[PlannedTrial]) -> Worker:
         trials,
         gpu_ids=context.get_accelerator_ids().get("GPU", []),
         gpus_on_node=int(here.resources.get("GPU", 0)),
+        compiles_ahead=compiles_ahead,
     )
 
 

@@ -28,7 +28,9 @@ NOTABLE_RATIO = 1.3
 class RunProgress:
     """Shows how many trials are running, done, failed and left, and the estimated time left."""
 
-    def __init__(self, trials: Sequence[PlannedTrial], eta: Eta, console: Console) -> None:
+    def __init__(self, trials: Sequence[PlannedTrial], eta: Eta, console: Console, *, is_search: bool = False) -> None:
+        """`is_search`: not all trials will run, so nobody knows how long the run takes."""
+        self._is_search = is_search
         self._names = varying_fields(planned.trial.config for planned in trials)
         self._total = len(trials)
         self._done = 0
@@ -77,7 +79,7 @@ class RunProgress:
 
     def _compare_with_estimate(self) -> None:
         """Say once if trials take notably longer, or less time, than estimated."""
-        if self._told or self._done < FIRST_TRIALS:
+        if self._told or self._is_search or self._done < FIRST_TRIALS:
             return
         left = self._eta.seconds_left()
         whole = time.monotonic() - self._began + left
@@ -99,7 +101,7 @@ class RunProgress:
             return
         device = self._eta.devices[device_name]
         detail = f"{len(device.running)} running, {device.failed} failed, {device.left} to start"
-        if self._done:
+        if self._done and not self._is_search:
             detail += f", about {format_seconds(self._eta.seconds_left())} left"
         self._live.update(self._tasks[device_name], completed=device.done + device.failed, detail=detail)
 

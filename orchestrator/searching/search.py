@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
+from lmsweep.analysis.best.cells import BETWEEN_PROCESSES
 from lmsweep.analysis.best.surrogate import Indices, Space, Surrogate
 from lmsweep.trials.analytic.median_interval import Floats
 
@@ -39,16 +40,13 @@ class Forecast(NamedTuple):
 class Search:
     """The state of a search. Values are natural logarithms of what is to be small."""
 
-    def __init__(self, space: Space, *, prior: Floats, seconds: Floats, error: float = 0.01) -> None:
-        """prior: the expected value of each cell. seconds: the expected duration of each cell's trial.
-
-        error: the standard error of a measured value that stands for the variation between processes.
-        """
+    def __init__(self, space: Space, *, prior: Floats, seconds: Floats) -> None:
+        """prior: the expected value of each cell. seconds: the expected duration of each cell's trial."""
         self._space = space
         self._prior = prior
         self._seconds = seconds
-        self._error = error
         self._values: dict[int, float] = {}
+        self._errors: dict[int, float] = {}
         self._failed: set[int] = set()
         self._running: set[int] = set()
         self._parameters: Floats | None = None
@@ -60,14 +58,19 @@ class Search:
         """The best of the measured cells; None if none has a value yet."""
         return min(self._values, key=self._values.__getitem__, default=None)
 
-    def learn(self, cell: int, value: float | None) -> None:
-        """Learn the value of a cell; None if it failed or does not meet the limits."""
+    def learn(self, cell: int, value: float | None, error: float = BETWEEN_PROCESSES) -> None:
+        """Learn the value of a cell and its standard error; None if it failed or does not meet the limits."""
         self._running.discard(cell)
         self._surrogate = None
         if value is None:
             self._failed.add(cell)
         else:
             self._values[cell] = value
+            self._errors[cell] = error
+
+    def withdraw(self, cell: int) -> None:
+        """Forget that the cell is running: it did not begin."""
+        self._running.discard(cell)
 
     def choose(self, left: Collection[int]) -> int | None:
         """Return which of these cells to measure next, or None if none of them is likely to be better.
@@ -96,7 +99,9 @@ class Search:
 
     def doubt_in(self, forecast: Forecast) -> float:
         """Return the same for cells whose forecast is known."""
-        better = ndtr((self._goal_to_beat() - forecast.mean) / forecast.deviation)
+        assert self.leader is not None, "a search without a value has no leader"
+        deviation = np.hypot(forecast.deviation, self._errors[self.leader])
+        better = ndtr((self._goal_to_beat() - forecast.mean) / deviation)
         return float(1 - np.prod(1 - forecast.runs * better))
 
     def forecast(self, cells: Indices) -> Forecast:
@@ -106,7 +111,7 @@ class Search:
         return Forecast(cells, mean + self._prior[cells], deviation, self._chance_to_run(cells))
 
     def _goal_to_beat(self) -> float:
-        assert self.leader is not None
+        assert self.leader is not None, "a search without a value has no leader"
         return self._values[self.leader] - MARGIN
 
     def _improvement(self, forecast: Forecast) -> Floats:
@@ -155,5 +160,5 @@ class Search:
     def _surrogate_of(self, cells: Sequence[int], values: Sequence[float]) -> Surrogate:
         measured = np.array(cells, dtype=np.int64)
         rest = np.array(values, dtype=np.float64) - self._prior[measured]
-        errors = np.full(len(cells), self._error)
+        errors = np.array([self._errors.get(cell, BETWEEN_PROCESSES) for cell in cells])
         return Surrogate(self._space, self._space.codes[measured], rest, errors, start=self._parameters)
