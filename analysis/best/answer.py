@@ -120,9 +120,9 @@ def pareto_front(cells: Sequence[Cell], aim: Aim) -> list[Cell]:
         return [seconds, *(np.inf if one is None else one for one in (cell.peak, cell.dollars(aim)))]
 
     points = np.array([coordinates(one) for one in cells])
-    no_worse = (points[:, None] <= points).all(axis=2)
-    better = (points[:, None] < points).any(axis=2)
-    dominated = (no_worse & better).any(axis=0)
+    no_worse = np.all(points[:, None] <= points, axis=2)
+    better = np.any(points[:, None] < points, axis=2)
+    dominated = np.any(no_worse & better, axis=0)
     order = np.lexsort(points.T[::-1])
     return [cells[index] for index in order if not dominated[index]]
 
@@ -151,7 +151,8 @@ def _effects(known: Sequence[Cell], aim: Aim, names: Sequence[str], grid: Sequen
         return []
     measured = {one.config for one in known}
     rest = [one for one in grid if isinstance(one, TrialConfig) and one not in measured] if DEVICE not in names else []
-    points: list[list[object]] = [[value_of(one, name) for name in names] for one in [*known, *rest]]
+    everything: list[Cell | TrialConfig] = [*known, *rest]
+    points = [[value_of(one, name) for name in names] for one in everything]
     space = Space.of(names, points)
     costs = np.log([_cost(one, aim) for one in known])
     errors = np.array([one.error(aim) for one in known])

@@ -90,7 +90,6 @@ def _beaten_table(found: Answer) -> str:
         frame=pd.DataFrame(rows),
         keys=list(found.names),
         units={"ratio": "1", "sure": "share"},
-        decimals={"ratio": 3},
         notes=["the interval holds the variation between processes; sure: the probability that it is better at all"],
     )
     return render(listing, "text").rstrip()

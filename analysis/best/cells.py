@@ -111,12 +111,13 @@ def with_predicted_peaks(cells: list[Cell], peaks: Mapping[TrialConfig, float]) 
 def _cell(rows: pd.DataFrame) -> Cell:
     values: dict[str, Value] = {}
     processes = 0
-    for row in rows.itertuples():
-        if row.status == Status.OK and not pd.isna(row.median) and row.phase == "step":
-            low, high = (row.median if pd.isna(end) else end for end in (row.low, row.high))
-            values[f"{row.phase}.{row.metric}"] = Value(float(row.median), float(low), float(high))
-            if row.metric in ("time", "energy"):
-                processes = int(row.processes)
+    of_steps = rows[(rows["status"] == Status.OK) & rows["median"].notna() & (rows["phase"] == "step")]
+    columns = [of_steps[name].to_list() for name in ("metric", "median", "low", "high", "processes")]
+    for metric, median, low, high, count in zip(*columns, strict=True):
+        ends = (median if np.isnan(end) else end for end in (low, high))
+        values[f"step.{metric}"] = Value(median, *ends)
+        if metric in ("time", "energy"):
+            processes = count
     last = rows.iloc[-1]
     failed = rows[rows["status"] != Status.OK]
     end = failed.iloc[-1] if len(failed) and not values else None

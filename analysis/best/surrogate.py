@@ -66,7 +66,8 @@ class Axis:
         if not self.is_scale:
             return np.eye(len(self.values))
         doublings = np.log2(np.array(self.values, dtype=np.float64))
-        return np.exp(-np.abs(doublings[:, None] - doublings) / REACH)
+        alike: Floats = np.exp(-np.abs(doublings[:, None] - doublings) / REACH)
+        return alike
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from lmsweep.orchestrator.sweep.duration import seconds_of
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.prices import hourly_dollars
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.spec.config import RequestError
 
 
 def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float) -> None:
@@ -90,19 +90,12 @@ def _check(plan: Plan, aim: Aim) -> None:
                 f"--set {which}=..."
             )
     workload = aim.goal.workload
-    if any(
-        one.action == "run" and workload not in one.trial.workloads and not _has(plan, workload) for one in plan.trials
-    ):
+    if not any(workload in one.trial.workloads for one in plan.trials):
         raise RequestError(f"--goal {aim.goal.value} needs the workload {workload}; add it to the sweep's workloads")
     devices = [(one.environment.device_name, one.environment.accelerator_type) for one in plan.trials]
     priced = hourly_dollars(aim.prices, devices)
     if aim.goal is Goal.MONEY and (missing := [name for name, kind in devices if (name, kind) not in priced]):
         raise RequestError(f"--goal $/Mtoken needs the price of every device; {missing[0]} has none")
-
-
-def _has(plan: Plan, workload: str) -> bool:
-    """Return whether any trial of the plan has the workload. One that is stored is not among those left to a trial."""
-    return any(workload in one.trial.workloads for one in plan.trials)
 
 
 def _stored_cells(planned: Planned, peaks: dict[int, float]) -> list[Cell]:
@@ -111,9 +104,7 @@ def _stored_cells(planned: Planned, peaks: dict[int, float]) -> list[Cell]:
         return []
     frame = load(planned.store)
     frame = frame[frame["measurement_id"].isin(measurements_of(planned.plan))]
-    predicted: dict[TrialConfig, float] = {
-        one.trial.config: peaks[one.index] for one in planned.plan.trials if one.index in peaks
-    }
+    predicted = {one.trial.config: peaks[one.index] for one in planned.plan.trials if one.index in peaks}
     return with_predicted_peaks(cells_of(frame), predicted)
 
 
@@ -138,7 +129,7 @@ def _account(plan: Plan, candidates: Candidates, search: PlanSearch, *, failed: 
     words = [f"{first}, {search.ran} ran{f' ({failed} failed)' if failed else ''}"]
     if search.left:
         chance = search.doubt()
-        sure = f"the surrogate gives it {_share(chance)} that any of them is more than {MARGIN:.0%} better"
+        sure = f"the surrogate gives it {_share(chance)} that any of them is more than {100 * MARGIN:.0f} % better"
         why = "were ruled out" if search.is_settled else "did not run in time"
         words.append(f"{len(search.left)} {why}: {sure}")
     return "; ".join(words)

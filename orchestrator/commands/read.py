@@ -192,7 +192,7 @@ def _names(options: list[str]) -> list[str] | None:
 
 
 def pairs(texts: list[str], option: str) -> dict[str, str]:
-    """Return the values by field of a repeatable option. Raises RequestError for another form and for a repeated field."""
+    """Return the values by field of a repeatable option. Raises RequestError for other texts and repeated fields."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))

@@ -95,7 +95,7 @@ class PlanSearch:
         self._to_run = to_run
         self._positions = {one.index: position for position, one in enumerate(to_run)}
         configs = [*(one.trial.config for one in to_run), *(cell.config for cell in known)]
-        devices = [one.environment for one in [*to_run, *known]]
+        devices = [*(one.environment for one in to_run), *(cell.environment for cell in known)]
         names = [DEVICE, *(name for name in axes_of(configs) if name != DEVICE)]
         points = [
             [device.device_name, *(getattr(config, name) for name in names[1:])]
