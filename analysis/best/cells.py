@@ -9,6 +9,7 @@ import pandas as pd
 from scipy.special import ndtri
 
 from lmsweep.analysis.best.goal import MILLION, PEAKS, Aim
+from lmsweep.analysis.data.processes import student
 from lmsweep.trials.analytic.median_interval import CONFIDENCE
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Status
@@ -90,7 +91,11 @@ class Cell:
         """Return the standard error of the logarithm of its cost, the variation between processes included."""
         cost = self.cost(aim)
         assert cost is not None, "a cell without a cost has no error"
-        return float(np.hypot(cost.error, BETWEEN_PROCESSES if self.processes < 2 else 0.0))
+        if self.processes < 2:
+            return float(np.hypot(cost.error, BETWEEN_PROCESSES))
+        # The interval of several processes is Student's, much wider than a normal one if they are few.
+        measured = cost.error * WITHIN / student(self.processes - 1)
+        return max(measured, BETWEEN_PROCESSES / self.processes**0.5)
 
 
 def cells_of(frame: pd.DataFrame) -> list[Cell]:

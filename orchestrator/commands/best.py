@@ -40,7 +40,7 @@ def best(
     if _is_store(what):
         if budget or set:
             raise RequestError(f"{what} is a store, in which nothing runs; --budget and --set are for a sweep")
-        _best_of_store(what, where, aim)
+        _best_of_store(what, where, aim, predict=not no_predict)
         return
     if where:
         raise RequestError("--where selects results of a store; --set changes a sweep")
@@ -69,15 +69,16 @@ def _is_store(what: str) -> bool:
     return what not in packaged_sweeps() and not Path(what).is_file() and Store(what).exists()
 
 
-def _best_of_store(location: str, where: list[str], aim: "Aim") -> None:
+def _best_of_store(location: str, where: list[str], aim: "Aim", *, predict: bool) -> None:
     from lmsweep.analysis import load
     from lmsweep.analysis.best.answer import JOB, NoAnswer, answer, value_of
     from lmsweep.analysis.best.answer_text import answer_text
-    from lmsweep.analysis.best.cells import cells_of
+    from lmsweep.analysis.best.cells import cells_of, with_predicted_peaks
     from lmsweep.analysis.data.load import of_present_devices
     from lmsweep.analysis.data.selection import select
     from lmsweep.orchestrator.commands.best_sweep import largest_batch_words
     from lmsweep.orchestrator.commands.read import pairs
+    from lmsweep.orchestrator.searching.plan_search import predicted_peaks_of
     from lmsweep.trials.analytic.prices import hourly_dollars
 
     conditions = pairs(where, "--where")
@@ -85,6 +86,8 @@ def _best_of_store(location: str, where: list[str], aim: "Aim") -> None:
     if frame.empty:
         raise RequestError(f"{location} holds no results; measure some with: lmsweep run quick --store {location}")
     cells = cells_of(select(of_present_devices(frame, conditions), conditions))
+    if predict:
+        cells = with_predicted_peaks(cells, predicted_peaks_of(cells))
     hourly_dollars(aim.prices, [(one.environment.device_name, one.environment.accelerator_type) for one in cells])
     jobs: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:

@@ -21,7 +21,7 @@ from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.results.environment import environment_id
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id, trial_id
 
 
@@ -70,6 +70,18 @@ def predicted_peaks(trials: Sequence[PlannedTrial], predictions: Predictions | N
         return {}
     found = ((one.index, predictions.of(one.trial, one.environment.device_name)) for one in trials)
     return {index: float(one.peak) for index, one in found if isinstance(one, Prediction)}
+
+
+def predicted_peaks_of(cells: Sequence[Cell]) -> dict[TrialConfig, float]:
+    """Return the predicted peak bytes of measured cells, by their configuration."""
+    trials = {cell.config: Trial(config=cell.config, workloads=("timing",), sweep="") for cell in cells}
+    predictions = Predictions(trials.values())
+    found = {
+        cell.config: predictions.of(trials[cell.config], cell.environment.device_name)
+        for cell in cells
+        if not cell.config.references
+    }
+    return {config: float(one.peak) for config, one in found.items() if isinstance(one, Prediction)}
 
 
 def measurements_of(plan: Plan) -> set[str]:
