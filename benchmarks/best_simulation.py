@@ -193,7 +193,7 @@ Way = Callable[[Grid, Floats, np.random.Generator, float], Outcome]
 def race(
     seed: int, *, others: tuple[Way, ...] = (), draw: Callable[[np.random.Generator], Grid] = made_up
 ) -> list[Outcome]:
-    """Return the outcome of the search, then of each other way with as much device time, and with SHARE of the grid's."""
+    """Return the outcome of the search, then of each other way with its device time and with SHARE of the grid's."""
     rng = np.random.default_rng(seed)
     grid = draw(rng)
     seen = grid.cost + rng.normal(0, BETWEEN_PROCESSES, len(grid.cost))
