@@ -69,8 +69,11 @@ class Outcome:
     """How much worse the answer is than the best cell, as a share."""
 
 
-def made_up(rng: np.random.Generator) -> Grid:
-    """Draw a grid."""
+def made_up(rng: np.random.Generator, *, harder: float = 1.0, has_prior: bool = True) -> Grid:
+    """Draw a grid.
+
+    harder: factor of INTERACTION and REST. has_prior: whether the search has a time model.
+    """
 
     def between(low: float, high: float) -> float:
         return float(np.exp(rng.uniform(np.log(low), np.log(high))))
@@ -88,7 +91,8 @@ def made_up(rng: np.random.Generator) -> Grid:
     optimizer["adamw_foreach"] = optimizer["adamw_fused"] * between(1, 1.6)
     tf32, recomputing, room = between(1.8, 3.2), between(1.15, 1.35), between(8, 200)
     pairs = {
-        (a, b): rng.normal(0, INTERACTION, (len(AXES[a]), len(AXES[b]))) for a, b in itertools.combinations(AXES, 2)
+        (a, b): harder * rng.normal(0, INTERACTION, (len(AXES[a]), len(AXES[b])))
+        for a, b in itertools.combinations(AXES, 2)
     }
     names, cells, cost, prior, seconds = list(AXES), [], [], [], []
     for cell in itertools.product(*AXES.values()):
@@ -101,7 +105,7 @@ def made_up(rng: np.random.Generator) -> Grid:
         launching = host[str(compiled)] * again
         step = max(device, launching) + 0.05 * min(device, launching)
         places = {name: AXES[name].index(value) for name, value in zip(names, cell, strict=True)}
-        noise = sum(table[places[a], places[b]] for (a, b), table in pairs.items()) + rng.normal(0, REST)
+        noise = sum(table[places[a], places[b]] for (a, b), table in pairs.items()) + harder * rng.normal(0, REST)
         kept = {"naive": 4.0, "naive_softmax": 3.0}.get(str(attention), 1.2) * (0.6 if narrow else 1)
         if batch * kept * (1 if checkpointing == "none" else 0.3) > room:
             continue
@@ -110,7 +114,7 @@ def made_up(rng: np.random.Generator) -> Grid:
         expected = max(batch * ((1 if narrow else 2.5) + written_out + moved), 4 if compiled == "none" else 2)
         cells.append(cell)
         cost.append(np.log(step / batch) + noise)
-        prior.append(np.log(expected / batch))
+        prior.append(np.log(expected / batch) if has_prior else 0.0)
         seconds.append(SETUP_SECONDS + COMPILE_SECONDS[str(compiled)] + ITERATIONS * 0.03 * step * np.exp(noise))
     return Grid(space=Space.of(names, cells), cost=np.array(cost), prior=np.array(prior), seconds=np.array(seconds))
 
@@ -267,9 +271,12 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--optuna", action="store_true", help="also Optuna's TPE, which must be installed")
     parser.add_argument("--store", help="draw from the largest grid in this store")
+    parser.add_argument("--harder", type=float, default=1.0, help="factor of the interactions and the rests")
+    parser.add_argument("--no-prior", action="store_true", help="search without a time model")
     given = parser.parse_args()
     others: tuple[Way, ...] = (at_random, micro_batch_first, *((tpe,) if given.optuna else ()))
-    draw = stored(given.store) if given.store else made_up
+    simulated = partial(made_up, harder=given.harder, has_prior=not given.no_prior)
+    draw = stored(given.store) if given.store else simulated
     for line in rows(given.draws, others, draw):
         print(line, flush=True)
 
