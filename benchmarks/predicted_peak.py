@@ -19,7 +19,7 @@ from tabulate import tabulate
 from lmsweep.analysis import load
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
-from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
+from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, TrialConfig
 from lmsweep.trials.spec.workloads import Subject
 
 MOST = 0.02
@@ -80,7 +80,7 @@ def compare(rows: pd.DataFrame) -> Compared | NotPredicted:
 
 def config_of(row: "pd.Series[Any]") -> TrialConfig:
     """The configuration of a stored row."""
-    given = {name: row[name] for name in CONFIG_FIELDS if name in row and not pd.isna(row[name])}
+    given = {name: row[name] for name in STORED_FIELDS if name in row and not pd.isna(row[name])}
     return TrialConfig(**{name: value.item() if hasattr(value, "item") else value for name, value in given.items()})
 
 

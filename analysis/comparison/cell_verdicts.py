@@ -8,22 +8,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lmsweep.analysis.comparison.noise import Floors
+from lmsweep.analysis.comparison.pairing import SIDES
 from lmsweep.analysis.comparison.tests import direction, holm, p_values, ratio_of_medians
 from lmsweep.analysis.data.processes import pool_statistics
 from lmsweep.analysis.tables.listing import HIGH, LOW
 from lmsweep.trials.analytic.median_interval import Floats
 
-SIDES = ("baseline", "contrast")
-
 
 def judge(
-    cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Floats, *, by_ranks: bool = True
+    cells: pd.DataFrame, order: NDArray[np.int64], unit: str, floors: Floors, *, by_ranks: bool = True
 ) -> pd.DataFrame:
     """Return the columns of `Comparison.frame` other than the keys, one row per cell in the given order.
 
+    Adds `least`, the smallest difference that counts as a share, and `source`, as in `Floors`.
+
     cells: rows of `cells_of_sides` with the columns `cell` and `side`; order: the values of `cell`; unit: of the
-    medians; least: the smallest difference that counts for each cell, as a share; by_ranks: whether a difference must
-    also be significant by ranks, for which there must be some ten samples.
+    medians; floors: of each cell; by_ranks: whether a difference must also be significant by ranks, for which there
+    must be some ten samples.
     """
     count = len(order)
     place = pd.Series(np.arange(count), index=order)
@@ -47,7 +49,7 @@ def judge(
         have[of_side["place"][of_side["median"].notna()], side] = True
     numbers["p"] = holm(numbers["p"])
     p = numbers["p"] if by_ranks else np.zeros(count)
-    found = direction(numbers["ratio"], numbers["ratio_low"], numbers["ratio_high"], p, least)
+    found = direction(numbers["ratio"], numbers["ratio_low"], numbers["ratio_high"], p, floors.usual, floors.noise)
     # Zeros have no ratio.
     ends = [medians[f"{name}{end}"] for name in SIDES for end in ("", LOW, HIGH)]
     found[np.isnan(found) & (np.ptp(ends, axis=0) == 0)] = 0
@@ -57,7 +59,7 @@ def judge(
         ["no result", "failed", "fixed", larger, smaller, "same"],
         "ambiguous",
     )
-    columns = {}
+    columns: dict[str, object] = {"least": floors.least, "source": floors.source}
     if processes.max(initial=0) > 1:
         columns["processes"] = [_processes_text(*each) for each in zip(*processes, *spreads, strict=True)]
     flags = row.groupby("place")["flags"].agg(_together)

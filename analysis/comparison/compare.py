@@ -9,6 +9,7 @@ import pandas as pd
 
 from lmsweep.analysis.comparison.cell_verdicts import judge
 from lmsweep.analysis.comparison.device_first import HOST_LIMITED, device_value, judge_by_device, summary
+from lmsweep.analysis.comparison.noise import DEVICE, WALL, Machines, floors, percent, unknown_machines
 from lmsweep.analysis.comparison.pairing import cells_of_sides, check_equal, check_one_result, may_differ
 from lmsweep.analysis.comparison.tests import SIGNIFICANCE, least_p
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, check_key, natural_ranks
@@ -18,7 +19,8 @@ from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.trials.spec.config import RequestError
 
 LEAST_ON_GPU, LEAST_ELSEWHERE = 0.02, 0.05
-"""Smallest differences that count by default, as fractions. Two runs of the same program often differ by this much."""
+"""Smallest differences that count by default, as fractions, unless two processes differ by more
+(`lmsweep.analysis.comparison.noise`)."""
 
 VERDICTS = ("slower", "faster", "more", "less", "same", HOST_LIMITED, "ambiguous", "failed", "fixed", "no result")
 """slower, faster (times) and more, less (other units): the contrast differs by at least the smallest difference that
@@ -50,6 +52,8 @@ class Comparison:
     """Number of cells that only the baseline has, and that only the contrast has."""
     least: tuple[float, ...]
     """Smallest differences that count, as fractions."""
+    floors: tuple[str, ...]
+    """Sentences about those that were measured: which, and from what."""
     warnings: tuple[str, ...]
     """Sentences about what limits the comparison, such as too few processes or samples."""
 
@@ -58,12 +62,13 @@ class Comparison:
         units = {"baseline": self.unit, "contrast": self.unit, "ratio": "1", "wall_ratio": "1", "p": "1"}
         counts = Counter(self.frame["verdict"])
         found = ", ".join(f"{counts[word]} {word}" for word in VERDICTS if counts[word])
-        counted = " or ".join(f"{100 * least:g} %" for least in self.least)
+        ends = self.least if len(self.least) < 3 else (self.least[0], self.least[-1])
+        counted = (" or " if len(self.least) < 3 else " to ").join(map(percent, ends))
         cells = f"{len(self.frame)} cell{'s' if len(self.frame) > 1 else ''}"
         notes = [f"{cells}: {found}. The smallest difference that counts is {counted}."]
         if any(self.unpaired):
             notes.append(f"Unpaired cells: {self.unpaired[0]} in the baseline, {self.unpaired[1]} in the contrast.")
-        notes += self.warnings
+        notes += [*self.floors, *self.warnings]
         return Listing(
             title=f"{self.title}\n{self.summary}" if self.summary else self.title,
             frame=self.frame,
@@ -85,13 +90,16 @@ def compare(
     across: tuple[str, ...] = (),
     values: list[str] | None = None,
     least: float | None = None,
+    machines: Machines | None = None,
 ) -> Comparison:
     """Compare two selections of rows of `lmsweep.load(..., pooled=False)`; each successful attempt is one process.
 
     between: the keys that distinguish the sides, each with its value in the baseline and in the contrast. Only these
     keys, the keys they determine, and `across` may differ. stores: if there are two stores, their names for the title.
     values: `phase.metric`, all in one unit; smaller is better. least: the smallest difference that counts, as a
-    fraction; None means 2 % on GPUs and 5 % elsewhere.
+    fraction; None means 2 % on GPUs and 5 % elsewhere. machines: the noise of machines, from
+    `lmsweep.analysis.comparison.noise.machines`. A cell's smallest difference is at least that noise, and at least how
+    far the processes of either of its sides differ.
 
     Raises RequestError if the sides differ in any other key, if one side has several results for one cell, or if no
     cells can be paired.
@@ -127,17 +135,21 @@ def compare(
     frame = first[keys].reset_index(drop=True)
     unit = units[0] if len(units) else "s"
     usual = np.where(first["device"] == "cpu", LEAST_ELSEWHERE, LEAST_ON_GPU)
-    floors = usual if least is None else np.full(len(first), least)
-    judged = judge(cells, first["cell"].to_numpy(), unit, floors)
+    usual = usual if least is None else np.full(len(first), least)
+    known, cell_order = machines or {}, first["cell"].to_numpy()
+    by_device_alone = all(value.endswith(".device_time") for value in cells["value"])
+    counting = floors(cells, cell_order, usual, known, DEVICE if by_device_alone else WALL)
+    judged = judge(cells, cell_order, unit, counting)
     summary_of_all = ""
     if values is None and unit == "s":
-        judged = judge_by_device(judged, whole, cells, first["cell"].to_numpy(), floors)
+        judged = judge_by_device(judged, whole, cells, cell_order, usual, known)
         summary_of_all = summary(judged)
         if "clock" in judged:
             by_device = judged["clock"].to_numpy() == "device"
             frame["value"] = frame["value"].mask(by_device, frame["value"].map(device_value))
             judged = judged.drop(columns="clock")
-    frame = frame.join(judged)
+    counted = judged[["least", "source"]]
+    frame = frame.join(judged.drop(columns=["least", "source"]))
     sides_named = [f"{stores[1]} against {stores[0]}"] if stores else []
     sides_named += [f"{name} {after} against {before}" for name, (before, after) in between.items()]
     return Comparison(
@@ -148,7 +160,8 @@ def compare(
         title=f"{'; '.join(sides_named) or 'contrast against baseline'}: ratio of medians and 95 % interval",
         summary=summary_of_all,
         unpaired=unpaired,
-        least=tuple(sorted(set(floors.tolist()))),
+        least=tuple(sorted(set(counted["least"]))),
+        floors=(*_floor_words(counted), *_unknown_noise(cells, known)),
         warnings=_warnings(cells, len(first)),
     )
 
@@ -172,6 +185,23 @@ def select_sides(frame: pd.DataFrame, baseline: dict[str, str], contrast: dict[s
         contrast=select(frame, contrast, option="--contrast"),
         between=between,
     )
+
+
+def _floor_words(counted: pd.DataFrame) -> list[str]:
+    """Return a sentence for each source of smallest differences that were measured."""
+    found = []
+    for source, of_source in counted[counted["source"] != ""].groupby("source", sort=False)["least"]:
+        ends = dict.fromkeys(map(percent, (of_source.min(), of_source.max())))
+        cells = f"{len(of_source)} cell{'s' if len(of_source) > 1 else ''}"
+        found.append(f"Floor {' to '.join(ends)}: {source} ({cells}).")
+    return found
+
+
+def _unknown_noise(cells: pd.DataFrame, known: Machines) -> list[str]:
+    """Return the sentence that says on which devices nothing is known about the difference between processes."""
+    if not (unknown := unknown_machines(cells, known)):
+        return []
+    return [f"How far two processes differ on {' and '.join(unknown)} is not known: `lmsweep noise` measures it."]
 
 
 def _warnings(cells: pd.DataFrame, count: int) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from lmsweep.analysis.comparison.cell_verdicts import judge
+from lmsweep.analysis.comparison.noise import DEVICE, Machines, floors
 from lmsweep.analysis.comparison.pairing import cells_of_sides
 from lmsweep.analysis.data.selection import values_in
 from lmsweep.analysis.tables.listing import HIGH, LOW
@@ -32,24 +33,31 @@ def device_value(value: str) -> str:
 
 
 def judge_by_device(
-    wall: pd.DataFrame, whole: pd.DataFrame, cells: pd.DataFrame, order: NDArray[np.int64], least: Floats
+    wall: pd.DataFrame,
+    whole: pd.DataFrame,
+    cells: pd.DataFrame,
+    order: NDArray[np.int64],
+    usual: Floats,
+    machines: Machines,
 ) -> pd.DataFrame:
     """Return the verdicts of `judge` on wall times, replaced by those on device times where both sides have them.
 
-    wall: what `judge` returned; whole: the rows of both sides; cells: their wall times by cell, from `cells_of_sides`.
-    Adds `clock`, device or wall, and `wall_ratio` with its interval, if any cell has device times.
+    wall: what `judge` returned; whole: the rows of both sides; cells: their wall times by cell, from `cells_of_sides`;
+    usual: the smallest differences that count if processes differ by less. Adds `clock`, device or wall, and
+    `wall_ratio` with its interval, if any cell has device times.
     """
     limited = np.array([bool({Flag.HOST_BOUND, Flag.BUSY_HOST} & set(flags)) for flags in wall["flags"]])
     differs = wall["verdict"].isin(["slower", "faster"]).to_numpy()
     device = _device_cells(whole, cells)
     if device is None:
         return wall.assign(verdict=wall["verdict"].mask(limited & differs, HOST_LIMITED))
-    judged = judge(device, order, "s", least, by_ranks=False)
+    counting = floors(device, order, usual, machines, DEVICE)
+    judged = judge(device, order, "s", counting, by_ranks=False)
     known = judged["ratio"].notna().to_numpy()
     verdict = judged["verdict"].where(known, wall["verdict"])
     agree = np.where(known, judged["verdict"] == "same", limited)
     found = wall.assign(
-        **{name: judged[name].where(known, wall[name]) for name in _BY_DEVICE},
+        **{name: judged[name].where(known, wall[name]) for name in (*_BY_DEVICE, "least", "source")},
         **{name: judged[name].where(known, wall[name]) for name in ("processes",) if name in judged and name in wall},
         **{f"wall_ratio{end}": wall[f"ratio{end}"] for end in _ENDS},
         p=wall["p"].mask(known),
@@ -76,19 +84,19 @@ def summary(frame: pd.DataFrame) -> str:
     count = f"{len(frame)} cell{'s' if len(frame) > 1 else ''}"
     if "clock" not in frame:
         limited = int((frame["verdict"] == HOST_LIMITED).sum())
-        ratio = _mean_ratio(frame["ratio"].dropna())
+        ratio = mean_ratio(frame["ratio"].dropna())
         words = [f"{count}: time {ratio}"] if ratio else [count]
         return "; ".join([*words, *([f"{limited} {HOST_LIMITED}"] if limited else [])])
     known = frame[frame["clock"] == "device"]
     wall, device = (np.exp(np.log(known[name]).mean()) for name in ("wall_ratio", "ratio"))
     limited = int((frame["verdict"] == HOST_LIMITED).sum())
     return (
-        f"{count}: device time {_mean_ratio(known['ratio'])}, wall time {wall:.3g}x, of which the host explains "
+        f"{count}: device time {mean_ratio(known['ratio'])}, wall time {wall:.3g}x, of which the host explains "
         f"{wall / device:.3g}x; {limited} {HOST_LIMITED}"
     )
 
 
-def _mean_ratio(ratios: Sequence[float] | pd.Series) -> str:
+def mean_ratio(ratios: Sequence[float] | pd.Series) -> str:
     """Return the geometric mean; for three or more ratios also the 95 % Student t interval on their logarithms."""
     logs = np.log(np.asarray(ratios, dtype=float))
     if not len(logs):

@@ -1,5 +1,6 @@
 """Pairs the results of two selections, and refuses pairs that differ in more than was asked for."""
 
+import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, label
@@ -8,6 +9,11 @@ from lmsweep.analysis.data.processes import rows_that_count
 from lmsweep.analysis.data.selection import cells_of, usual_values
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import RequestError
+
+SIDES = ("baseline", "contrast")
+
+MOST = 300
+"""Cells of a side that are looked at to find what keeps two sides apart."""
 
 # Key -> keys that may differ wherever it does.
 _FOLLOWS: dict[str, tuple[str, ...]] = {
@@ -44,7 +50,7 @@ def may_differ(cells: pd.DataFrame, names: tuple[str, ...]) -> set[str]:
 
 def check_one_result(cells: pd.DataFrame) -> None:
     """Raise RequestError if the processes of one cell and side belong to different measurements."""
-    for side, name in enumerate(("baseline", "contrast")):
+    for side, name in enumerate(SIDES):
         of_side = cells[cells["side"] == side]
         groups = of_side.groupby("cell")
         several = groups[["measurement_id", "environment_id"]].nunique().max(axis=1) > 1
@@ -58,9 +64,10 @@ def check_one_result(cells: pd.DataFrame) -> None:
 
 
 def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> None:
-    """Raise RequestError if a configuration is on both sides, but never in the same environment, or if none is.
+    """Raise RequestError if a configuration is on both sides, but never in the same environment, or if no cell is.
 
-    identity: the columns that must be equal within a pair; paired: the cells that both sides have.
+    identity: the columns that must be equal within a pair; paired: the cells that both sides have. The error names the
+    option that would allow the difference.
     """
     settings = [name for name in identity if name not in ENVIRONMENT_FIELDS]
     configuration = cells.groupby(settings, dropna=False).ngroup()
@@ -68,16 +75,54 @@ def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> N
     both = cells.groupby(configuration)["side"].nunique()
     strangers = cells[configuration.isin(both.index[both > 1]) & ~configuration.isin(matched)]
     if len(strangers):
-        names = [name for name in identity if name in ENVIRONMENT_FIELDS and _differ(strangers, name)]
+        names = _obstacles(strangers, identity)
         raise RequestError(
             f"the sides differ in more than was asked for: {_by_side(strangers, names)}. Pick one value with --where, "
             f"compare them with --baseline {names[0]}=... --contrast {names[0]}=..., or allow the difference with "
             f"--across {','.join(names)}"
         )
-    if not paired:
-        names = [name for name in settings if name != "value" and _differ(cells, name)]
-        why = f"they differ in {_by_side(cells, names)}" if names else "they have no configuration in common"
-        raise RequestError(f"the two sides cannot be compared: {why}")
+    if paired:
+        return
+    values = [set(cells["value"][cells["side"] == side]) for side in (0, 1)]
+    if all(values) and not values[0] & values[1]:
+        has = [", ".join(sorted(of_side)) for of_side in values]
+        raise RequestError(
+            f"the two sides cannot be compared: the baseline has {has[0]}, the contrast {has[1]}; choose with --value "
+            "a value that both have"
+        )
+    if not all(values):
+        raise RequestError(f"the two sides cannot be compared: the {SIDES[values.index(set())]} has none of the values")
+    names = _obstacles(cells, identity)
+    raise RequestError(
+        f"the two sides cannot be compared: they differ in {_by_side(cells, names)}. Measure one side again with the "
+        f"other's values, or allow the difference with --across {','.join(names)}"
+    )
+
+
+def _obstacles(cells: pd.DataFrame, identity: list[str]) -> list[str]:
+    """Return the keys that keep cells of both sides from being paired, without those that others determine.
+
+    They are the keys that have no value on both sides. If other keys differ as well, they are those of the two cells
+    that differ in the fewest.
+    """
+    keys = [name for name in identity if name != "value"]
+    apart = [name for name in keys if _differ(cells, name)]
+    rest = [name for name in identity if name not in apart]
+    sides_of_rest = cells.groupby(rest, dropna=False)["side"].nunique()
+    if not apart or sides_of_rest.max() < 2:
+        apart = _nearest(cells, keys)
+    return [name for name in apart if not any(name in _FOLLOWS.get(leader, ()) for leader in apart)]
+
+
+def _nearest(cells: pd.DataFrame, keys: list[str]) -> list[str]:
+    """Return the keys in which the two most similar cells of the two sides differ; of each side, MOST are looked at."""
+    codes = np.column_stack([pd.factorize(cells[name], use_na_sentinel=False)[0] for name in keys])
+    of_side = cells["side"].to_numpy()
+    one, other = (np.unique(codes[of_side == side], axis=0)[:MOST] for side in (0, 1))
+    differs = one[:, None] != other[None]
+    counts = differs.sum(axis=2)
+    closest = differs[np.unravel_index(counts.argmin(), counts.shape)]
+    return [name for name, apart in zip(keys, closest, strict=True) if apart]
 
 
 def _differ(cells: pd.DataFrame, name: str) -> bool:

@@ -3,15 +3,21 @@
 Each line names every condition under which its two numbers were measured differently.
 """
 
+from typing import Any
+
+import numpy as np
 import pandas as pd
 
+from lmsweep.analysis.comparison.device_first import mean_ratio
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, label
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.presets.layout import in_order, ok_rows
 from lmsweep.analysis.presets.timing import parts_of_step
 from lmsweep.analysis.reference import CAVEATS, published, stores
-from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
+from lmsweep.analysis.tables.ratios import ratio_interval
+from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.store.store import Store
@@ -30,6 +36,13 @@ _OTHER_KERNELS = (
     "weight gradient is copied once more"
 )
 
+_OF_PHASE = ["measurement_id", "environment_id", "workload", "phase"]
+_DEVICE = {"median": "device_median", "low": "device_low", "high": "device_high"}
+_THERE = (("median", ""), ("low", LOW), ("high", HIGH))
+
+WALL_FLAGS = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST, Flag.OUTLIERS, Flag.UNSTEADY, Flag.NOT_CONVERGED})
+"""Flags that follow from the samples of wall time and from the host, and say nothing about device time."""
+
 _LEFT_OUT = ("repeated", "derived")
 """Rows with these caveats are left out."""
 
@@ -40,18 +53,26 @@ def reference_names() -> list[str]:
 
 
 def beside(frame: pd.DataFrame, name: str) -> Listing:
-    """Return the times of the parts of a training step, and of attention alone, that have a counterpart elsewhere.
+    """Return the times of a training step, of its parts, and of attention alone, that have a counterpart elsewhere.
 
     frame: rows of `lmsweep.load`. name: one of `reference_names`, or the location of a store. There is a line for each
-    pair with the same part of the same model, or the same attention, at the same context length. Columns: the keys of
-    this store; `mine` (seconds); `source` and `hardware` of the other result; `theirs` (seconds); `ratio`, theirs /
-    mine; `differs`, every other condition that differs or that the other source does not state; `caveats`, words of
-    `lmsweep.analysis.reference.CAVEATS`.
+    pair with the same part of the same model, or the same attention, at the same context length. Beside a store that
+    has steps, only steps and attention are shown. Columns:
+
+    - the keys of this store, and `time`: device, if both sides know how long the device was busy, else wall;
+    - `mine`, `theirs` (seconds) and `ratio`, theirs / mine, each with the ends of its 95 % interval if it is known;
+    - `wall_ratio`, the ratio of wall times, if a line is about device time;
+    - `mine_flags` and `theirs_flags`: flags, and caveats of published numbers (`lmsweep.analysis.reference.CAVEATS`);
+      `wall_flags`: those of either wall time, if a line is about device time;
+    - `source` and `hardware` of the other result; `differs`, every other condition that differs or that it does not
+      state; `note`, both in one sentence. There is no ratio if the batch sizes differ.
 
     Raises RequestError if there is no such store, and if no result has a counterpart.
     """
     mine = _times(frame)
-    theirs = _published() if name == PUBLISHED else _of_store(name)
+    is_published = name == PUBLISHED
+    theirs = _published() if is_published else _of_store(name)
+    mine, theirs = (rows.assign(line=range(len(rows))) for rows in (mine, theirs))
     pairs = mine.merge(theirs, on=["workload", "part", "place"], suffixes=("", "_there"))
     pairs = pairs[_compatible(pairs)]
     if pairs.empty:
@@ -59,35 +80,141 @@ def beside(frame: pd.DataFrame, name: str) -> Listing:
             f"{name} has no time with the model, context length, precision, compilation and attention of a time in the "
             f"store, which has {', '.join(sorted(mine['place'].str.replace('/', ' at ').unique()))}"
         )
-    pairs["differs"] = [_differences(line, published=name == PUBLISHED) for _, line in pairs.iterrows()]
-    pairs["ratio"] = pairs["theirs"] / pairs["median"]
-    keys = varying_keys(pairs, ["model" if pairs["model"].notna().any() else "d_model", "context_length", "part"], [])
+    if not is_published and (pairs["part"] == "step").any():
+        pairs, mine, theirs = (rows[_whole(rows)] for rows in (pairs, mine, theirs))
+    alone = [len(mine) - pairs["line"].nunique(), len(theirs) - pairs["line_there"].nunique()]
+    differs = [_differences(line, published=is_published) for _, line in pairs.iterrows()]
+    note = [f"{source}: {words}" for source, words in zip(pairs["source"], differs, strict=True)]
+    pairs = _with_ratios(pairs.assign(differs=differs, note=note if is_published else differs))
+    size = "model" if pairs["model"].notna().any() else "d_model"
+    keys = [*varying_keys(pairs, [size, "context_length"], ["part", "time"]), "part", "time"]
+    keys = [key for key in keys if pairs[key].nunique(dropna=False) > 1] or [size]
     pairs = in_order(pairs, [*keys, "source"])
-    pairs = pairs.rename(columns={"median": "mine", "low": "mine_low", "high": "mine_high"})
-    shown = ["mine", "mine_low", "mine_high", "source", "hardware", "theirs", "theirs_low", "theirs_high", "ratio"]
-    notes = [f"{word}: {text}" for word, text in CAVEATS.items() if pairs["caveats"].str.contains(word).any()]
-    if name == PUBLISHED and (pairs["workload"] == "timing").any():
-        notes.append(_OTHER_KERNELS)
+    hardware = pairs["hardware"].nunique() > 1
+    shown = [f"{column}{end}" for column in ("mine", "theirs", "ratio") for end in ("", LOW, HIGH)]
+    if pairs["wall_ratio"].notna().any():
+        shown.append("wall_ratio")
     return Listing(
-        title=f"Times side by side with {name}; ratio: theirs / mine",
-        frame=pairs[[*keys, *shown, "differs", "caveats"]],
+        title="\n".join(filter(None, [_title(pairs, name, keys), _summary(pairs, alone, name)])),
+        frame=pairs[
+            [*keys, "source", "hardware", *shown, "mine_flags", "theirs_flags", "wall_flags", "note", "differs"]
+        ],
         keys=keys,
-        units={"mine": "s", "theirs": "s", "ratio": "1"},
+        units={"mine": "s", "theirs": "s", "ratio": "1", **({"wall_ratio": "1"} if "wall_ratio" in shown else {})},
         together=("mine", "theirs"),
+        footnotes={"mine": ("mine_flags",), "theirs": ("theirs_flags", "note")}
+        | ({"wall_ratio": ("wall_flags",)} if "wall_ratio" in shown else {}),
+        advice={_caveat(word): text for word, text in CAVEATS.items()} if is_published else {},
+        only_in_csv=("source", "differs", "wall_flags") + (() if hardware else ("hardware",)),
         conditions=common_conditions(pairs, keys),
-        notes=notes,
+        notes=_notes(pairs, published=is_published),
     )
 
 
+def _whole(rows: pd.DataFrame) -> pd.Series:
+    return (rows["part"] == "step") | (rows["workload"] == "attention")
+
+
+def _with_ratios(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Device time where both sides know it, else wall time, and the ratios of both."""
+    wall = ratio_interval(*(pairs[name].to_numpy(float) for name in _ends("theirs", "median")))
+    by_device = pairs["device_median"].notna() & pairs["device_theirs"].notna()
+    for name in _ends("theirs", "median"):
+        pairs = pairs.assign(**{name: pairs[f"device_{name}"].where(by_device, pairs[name])})
+    ratio = ratio_interval(*(pairs[name].to_numpy(float) for name in _ends("theirs", "median")))
+    # Other work takes other time.
+    there = pairs["batch_size_there"]
+    comparable = (there.isna() | (there == pairs["batch_size"]).fillna(False)).to_numpy(bool)
+    flags = zip(pairs["mine_flags"].to_list(), pairs["theirs_flags"].to_list(), by_device, strict=True)
+    names = ("mine_flags", "theirs_flags", "wall_flags")
+    divided = [_flags_by_time(mine, theirs, device) for mine, theirs, device in flags]
+    columns: dict[str, Any] = {name: [of_line[name] for of_line in divided] for name in names}
+    return pairs.assign(
+        ratio=np.where(comparable, ratio.ratio, np.nan),
+        ratio_low=ratio.low,
+        ratio_high=ratio.high,
+        wall_ratio=np.where(by_device & comparable, wall.ratio, np.nan),
+        **columns,
+        time=np.where(by_device, "device", "wall"),
+    ).rename(columns={"median": "mine", "low": "mine_low", "high": "mine_high"})
+
+
+def _flags_by_time(mine: tuple[str, ...], theirs: tuple[str, ...], by_device: bool) -> dict[str, tuple[str, ...]]:
+    """The flags of each number of a line: a slow host casts doubt on wall times alone."""
+    if not by_device:
+        return {"mine_flags": mine, "theirs_flags": theirs, "wall_flags": ()}
+    kept = {
+        name: tuple(word for word in words if word not in WALL_FLAGS)
+        for name, words in (("mine_flags", mine), ("theirs_flags", theirs))
+    }
+    return kept | {"wall_flags": tuple(word for word in dict.fromkeys(mine + theirs) if word in WALL_FLAGS)}
+
+
+def _ends(theirs: str, mine: str) -> list[str]:
+    return [theirs, f"{theirs}{LOW}", f"{theirs}{HIGH}", mine, "low", "high"]
+
+
+def _title(pairs: pd.DataFrame, name: str, keys: list[str]) -> str:
+    mine = ", ".join(pairs["device_name"].unique())
+    theirs = f" ({pairs['hardware'].iloc[0]})" if pairs["hardware"].nunique() == 1 else ""
+    what = " ".join(
+        [*(pairs[key].iloc[0] for key in ("part", "time") if key not in keys), *["time"] * ("time" not in keys)]
+    )
+    return f"mine ({mine}) beside {name}{theirs}{', ' if what else ''}{what}; ratio: theirs / mine"
+
+
+def _summary(pairs: pd.DataFrame, alone: list[int], name: str) -> str:
+    """How far the sides are apart in all lines, and how many times only one of them has."""
+    by_device = pairs[pairs["time"] == "device"]
+    count = f"{len(pairs)} line{'s' if len(pairs) > 1 else ''}"
+    words = [count]
+    if name != PUBLISHED and len(by_device):
+        wall, device = (np.exp(np.log(by_device[column]).mean()) for column in ("wall_ratio", "ratio"))
+        words = [
+            f"{count}: device time {mean_ratio(by_device['ratio'])}, wall time {wall:.3g}x, of which the hosts explain "
+            f"{wall / device:.3g}x"
+        ]
+    return f"{words[0]}. Without a counterpart: {alone[0]} of mine, {alone[1]} of {name}."
+
+
+def _notes(pairs: pd.DataFrame, *, published: bool) -> list[str]:
+    notes = []
+    if published and (pairs["workload"] == "timing").any():
+        notes.append(_OTHER_KERNELS)
+    if not published and _whole(pairs).all() and (pairs["part"] == "step").any():
+        notes.append("Parts of a step: lmsweep compare MINE THEIRS --value forward.time --value backward.time")
+    if pairs["wall_ratio"].notna().any():
+        notes.append(
+            "wall_ratio: of the wall times, which include waiting for the host; it has the flags of both of them"
+        )
+    if pairs["ratio"].isna().any():
+        notes.append("-: no ratio, since the batch sizes differ")
+    if pairs["theirs_low"].isna().any():
+        notes.append("A number without an interval is as the other source states it.")
+    return notes
+
+
+def _caveat(word: str) -> str:
+    """The word that marks a caveat; a flag of a measured time may have the same name."""
+    return f"published_{word}" if word in set(Flag) else word
+
+
 def _times(frame: pd.DataFrame) -> pd.DataFrame:
-    """Successful times of the parts of steps and of attention alone; `place` is the model and the context length."""
+    """Successful times of the parts of steps and of attention alone; `place` is the model and the context length.
+
+    `device_median`, `device_low` and `device_high` are the device times of the same phase, NaN if unknown.
+    """
     alone = frame[(frame["workload"] == "attention") & (frame["metric"] == "time")]
     parts = parts_of_step(frame).drop_duplicates([*DISTINGUISHING_COLUMNS, "phase"], keep="last")
     both = ok_rows(pd.concat([parts, alone], ignore_index=True))
     both = both[both["median"].notna()]
     if both.empty:
         raise RequestError("the store has no times of the workloads timing or attention")
-    return both.assign(part=both["phase"], place=_place(both))
+    busy = frame[(frame["metric"] == "device_time") & (frame["workload"] == "timing")]
+    busy = busy[[*_OF_PHASE, "median", "low", "high"]].rename(columns=lambda name: _DEVICE.get(name, name))
+    both = both.merge(busy.drop_duplicates(_OF_PHASE), on=_OF_PHASE, how="left")
+    flags = [() if words is pd.NA else tuple(words) for words in both["flags"].to_list()]
+    return both.assign(part=both["phase"], place=_place(both), mine_flags=pd.Series(flags, both.index, dtype=object))
 
 
 def _place(rows: pd.DataFrame) -> pd.Series:
@@ -102,8 +229,8 @@ def _of_store(name: str) -> pd.DataFrame:
             f"--with {name}: there is neither a store nor a reference of this name{choices(name, reference_names())}"
         )
     rows = _times(load(location))
-    rows = rows.assign(source=name, hardware=rows["device_name"], caveats="")
-    return rows.rename(columns={"median": "theirs", "low": "theirs_low", "high": "theirs_high"})
+    rows = rows.assign(source=name, hardware=rows["device_name"]).rename(columns={"mine_flags": "theirs_flags"})
+    return rows.rename(columns={f"{of}{here}": f"{of}theirs{end}" for of in ("", "device_") for here, end in _THERE})
 
 
 def _published() -> pd.DataFrame:
@@ -112,12 +239,13 @@ def _published() -> pd.DataFrame:
     rows = rows[~rows[list(_LEFT_OUT)].any(axis="columns") & rows["workload"].isin(["timing", "attention"])]
     rows = rows[~rows["table"].str.endswith("prose")]  # totals of all iterations, times of some kernels, and the like
     rows = rows.assign(part=rows["phase"], place=_place(rows), theirs=rows["value"])
-    rows = rows.assign(theirs_low=float("nan"), theirs_high=float("nan"))
-    words = [", ".join(word for word in CAVEATS if getattr(row, word)) for row in rows.itertuples()]
+    unknown = ["theirs_low", "theirs_high", "device_theirs", "device_theirs_low", "device_theirs_high"]
+    rows = rows.assign(**dict.fromkeys(unknown, float("nan")))
+    words = [tuple(_caveat(word) for word in CAVEATS if getattr(row, word)) for row in rows.itertuples()]
     return rows.assign(
         source=rows["source"] + " " + rows["table"],
         hardware=rows["hardware"].fillna("not stated") + (", " + rows["device"]).fillna(""),
-        caveats=words,
+        theirs_flags=pd.Series(words, rows.index, dtype=object),
         attention=rows["workload"].map({"timing": "naive", "attention": "naive_softmax"}),
     )
 
@@ -145,7 +273,7 @@ def _differences(line: pd.Series, *, published: bool) -> str:
     words = [f"{name} {label(there[name])}" for name in names if name not in silent and _differs(line, name)]
     if silent:
         words.append(f"not stated: {', '.join(silent)}")
-    return "; ".join(words) or ("nothing" if line["hardware"] == line["device_name"] else "only the device")
+    return "; ".join(words)
 
 
 def _differs(line: pd.Series, name: str) -> bool:

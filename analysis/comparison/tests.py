@@ -1,10 +1,11 @@
 """Tests whether two measurements differ: interval of the ratio of medians, and a rank test corrected by Holm's method.
 
 A measurement is a (processes, samples) matrix; the functions take many pairs of one shape at once. Two measurements
-are called different if three conditions hold. The medians differ by at least the smallest difference that counts. The
-Mann-Whitney test, which assumes nothing about the distribution of the noise, is significant after Holm's correction for
-the number of pairs. The interval of the ratio excludes 1. Only the interval accounts for correlation between
-neighbouring samples and within processes, so it is what keeps false positives rare.
+are called different if three conditions hold. The medians differ by at least the smallest difference that counts, and
+by at least the noise of the machine, if it is known. The Mann-Whitney test, which assumes nothing about the
+distribution of the noise, is significant after Holm's correction for the number of pairs. The interval of the ratio
+excludes 1. Only the interval accounts for correlation between neighbouring samples and within processes, so it is what
+keeps false positives rare if several processes were measured; with one process on each side it is the noise.
 tests/comparison/test_compare.py simulates the error rates.
 """
 
@@ -95,18 +96,21 @@ def holm(p: Floats) -> Floats:
     return adjusted
 
 
-def direction(ratio: Floats, low: Floats, high: Floats, p: Floats, least: Floats) -> NDArray[np.float64]:
+def direction(
+    ratio: Floats, low: Floats, high: Floats, p: Floats, least: Floats, noise: Floats | float = 0.0
+) -> NDArray[np.float64]:
     """Return the direction of each difference: 1, -1, 0 or NaN.
 
-    1: the contrast is larger by at least `least`, a share. -1: it is smaller by at least as much. 0: the whole interval
-    is closer to 1. NaN: the samples do not decide. p: adjusted by `holm`. Smaller by 2 % means 1 / 1.02, so that
-    exchanging the sides exchanges the verdicts.
+    1: the contrast is larger by at least `least` and `noise`, which are shares. -1: it is smaller by at least as much.
+    0: the whole interval is closer to 1 than `least`. NaN: the samples do not decide. p: adjusted by `holm`; noise: how
+    far two processes of the same cell differ. Smaller by 2 % means 1 / 1.02, so that exchanging the sides exchanges the
+    verdicts.
     """
     found = np.full(len(ratio), np.nan)
     found[(low > 1 / (1 + least)) & (high < 1 + least)] = 0
-    sure = p < SIGNIFICANCE
-    found[sure & (ratio >= 1 + least) & (low > 1)] = 1
-    found[sure & (ratio <= 1 / (1 + least)) & (high < 1)] = -1
+    sure, counts = p < SIGNIFICANCE, np.maximum(least, noise)
+    found[sure & (ratio >= 1 + counts) & (low > 1)] = 1
+    found[sure & (ratio <= 1 / (1 + counts)) & (high < 1)] = -1
     return found
 
 

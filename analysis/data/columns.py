@@ -12,7 +12,7 @@ from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.results.arrow_schema import schema_of
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import CONFIG_FIELDS, WORDS, RequestError, TrialConfig
+from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, WORDS, RequestError, TrialConfig
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.spec.workloads import BUILT_IN
 
@@ -22,7 +22,7 @@ KEY_COLUMNS: tuple[str, ...] = tuple(name for name in schema_of(Record).names if
 """Columns that can be rows, columns or conditions of a table."""
 
 DISTINGUISHING_COLUMNS: tuple[str, ...] = (
-    *(name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] != "limit"),
+    *(name for name in STORED_FIELDS if CONFIG_FIELDS[name].metadata["part"] != "limit"),
     *ENVIRONMENT_FIELDS,
     "workload",
 )
@@ -96,8 +96,37 @@ def _text_key(text: str) -> list[tuple[int, Any]]:
     return [(0, int(piece)) if piece.isdecimal() else (1, piece) for piece in pieces]
 
 
+def size_terms(frame: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
+    """Return the arguments of `lmsweep.trials.analytic.formulas` for each row; NaN where a row has no whole model.
+
+    frame: rows with the columns of a model's dimensions. Null, as in older stores, is a field's default.
+    """
+
+    def numbers(name: str, default: float = np.nan) -> NDArray[np.float64]:
+        return frame[name].to_numpy(dtype=np.float64, na_value=default)
+
+    d_model, heads = numbers("d_model"), numbers("num_heads", 1)
+    width = np.where(np.isnan(given := numbers("d_head")), d_model / heads, given)
+    kv_heads = np.where(np.isnan(given := numbers("num_kv_heads")), heads, given)
+    experts = numbers("num_experts")
+    return {
+        "d_model": d_model,
+        "d_ff": numbers("d_ff"),
+        "num_layers": numbers("num_layers"),
+        "vocab_size": numbers("vocab_size"),
+        "query_width": heads * width,
+        "key_width": kv_heads * width,
+        "norm_width": 2 * width * frame["qk_norm"].eq(True).to_numpy(dtype=np.float64),
+        "matrices": np.where(frame["feed_forward"].eq("gelu"), 2.0, 3.0),
+        "experts": np.nan_to_num(experts, nan=1.0),
+        "active_experts": np.where(np.isnan(experts), 1.0, numbers("active_experts", 1)),
+        "router": (~np.isnan(experts)).astype(np.float64),
+        "heads": 2.0 - frame["tied_head"].eq(True).to_numpy(dtype=np.float64),
+    }
+
+
 def _parameters_of_models(frame: pd.DataFrame) -> dict[Hashable, int]:
-    dimensions = ["d_model", "d_ff", "num_layers", "vocab_size"]
-    models = frame[["model", *dimensions]].dropna().drop_duplicates("model")
-    counts = parameter_count(**{name: models[name] for name in dimensions})
+    plain = ["d_model", "d_ff", "num_layers", "vocab_size"]
+    models = frame.dropna(subset=["model", *plain]).drop_duplicates("model")
+    counts = parameter_count(**size_terms(models))
     return dict(zip(models["model"], counts, strict=True))

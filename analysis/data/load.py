@@ -10,12 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lmsweep.analysis.data.columns import size_terms
 from lmsweep.analysis.data.processes import as_lists, pool
 from lmsweep.analysis.data.sample_stats import describe
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
-from lmsweep.trials.analytic.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops, tokens_per_step
+from lmsweep.trials.analytic.flop_conventions import FlopConvention, counted_flops
+from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, tokens_per_step
 from lmsweep.trials.results.environment import is_absent
-from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, Precision, RequestError
+from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, STORED_FIELDS, Precision, RequestError
 from lmsweep.trials.store.store import Store
 
 SPEED_UNITS = {"tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "mfu": "share"}
@@ -28,12 +30,16 @@ DERIVED_FROM = dict.fromkeys(SPEED_UNITS, "time") | {"energy_per_token": "energy
 _PRECISION_OF_TYPE: dict[str | None, Precision] = {"bfloat16": "bf16", "float16": "fp16"}
 _PRECISION_OF_FLOAT32: dict[str | None, Precision] = {"ieee": "fp32", "tf32": "tf32", "bf16": "bf16"}
 
-_DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items() if f.default is not None and name not in AUTO_FIELDS}
+_DEFAULTS = {
+    name: CONFIG_FIELDS[name].default
+    for name in STORED_FIELDS
+    if CONFIG_FIELDS[name].default is not None and name not in AUTO_FIELDS
+}
 """The value of a field in rows stored before the field existed. Identifiers leave out fields at their default, so these
 rows keep theirs."""
 
 
-def load(store: str | Store, *, pooled: bool = True) -> pd.DataFrame:
+def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "model") -> pd.DataFrame:
     """Return the measurements of a store, one row for each value, with statistics and derived columns.
 
     The stored columns have the names of `lmsweep.trials.results.record.Record`. Added columns:
@@ -42,11 +48,13 @@ def load(store: str | Store, *, pooled: bool = True) -> pd.DataFrame:
       low..high is the 95 % interval of the median (see `lmsweep.analysis.data.sample_stats`).
     - `processes`, `spread`, `process_lengths`: the number of processes, the range of their medians as a share of the
       median, and how many of `samples` each process contributed.
-    - On rows of the metric `time` (forward, backward and step of a whole model; forward and backward of attention
-      alone), computed from the median: `tokens_per_second`; `flops`, the FLOPs of the phase in one iteration, counting
-      matrix products only and all s² scores even with a causal mask; `tflops`, in TFLOP/s; `mfu`, the share of the
-      datasheet's peak, NaN if the peak of the device or of the arithmetic is unknown.
+    - On rows of the metric `time` (forward, backward and step, of a whole model or of attention alone), computed from
+      the median: `tokens_per_second`; `flops`, the FLOPs of the phase in one iteration, counting matrix products only;
+      `tflops`, in TFLOP/s; `mfu`, the share of the datasheet's peak, NaN if the peak of the device or of the arithmetic
+      is unknown. `flops_convention` is how attention is counted.
     - On rows of the metric `energy`: `energy_per_token`, in joules.
+
+    flops: how attention's FLOPs are counted (`lmsweep.trials.analytic.flop_conventions`).
 
     pooled: combine the processes that measured the same configuration into one row
     (`lmsweep.analysis.data.processes.pool`). False keeps the rows of every attempt, superseded failures included.
@@ -79,7 +87,7 @@ def load(store: str | Store, *, pooled: bool = True) -> pd.DataFrame:
     values = pc.list_flatten(table["samples"]).to_numpy()
     frame = pd.concat([frame, describe(values, offsets)], axis=1)
     frame = frame.assign(processes=(frame["n"] > 0).astype(np.int64), spread=np.nan, process_lengths=as_lists(lengths))
-    return _with_speed(pool(frame) if pooled else frame)
+    return _with_speed(pool(frame) if pooled else frame, flops)
 
 
 def of_present_devices(frame: pd.DataFrame, where: Collection[str] = ()) -> pd.DataFrame:
@@ -106,21 +114,33 @@ def _column_type(column: pa.DataType) -> pd.api.extensions.ExtensionDtype | None
     return pd.Int64Dtype() if pa.types.is_integer(column) else None
 
 
-def _with_speed(frame: pd.DataFrame) -> pd.DataFrame:
-    whole_step = frame["mode"].map(PASSES).where(frame["phase"] == "step")
+def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame:
     timed, alone = frame["metric"] == "time", frame["workload"] == "attention"
     counted = timed & (alone | (frame["workload"] == "timing"))
-    passes = frame["phase"].map(PHASE_PASSES).fillna(whole_step).where(counted).to_numpy(dtype=np.float64)
+    # A step of attention alone is forward and backward in any mode.
+    with_backward = alone | (frame["mode"].map(PASSES) > 1)
+    phase = frame["phase"].where(counted)
+    forward = phase.map({"forward": 1, "backward": 0, "step": 1}).to_numpy(dtype=np.float64)
+    backward = phase.map({"forward": 0, "backward": 1}).mask(phase == "step", with_backward.astype(np.float64))
     batch = {name: _numbers(frame[name]) for name in ("context_length", "batch_size")}
-    size = {name: _numbers(frame[name]) for name in ("d_model", "d_ff", "num_layers", "vocab_size")}
-    once = attention_flops(phase="forward", d_model=size["d_model"], **batch)
-    flops = passes * np.where(alone, once, forward_flops(**size, **batch))
+    terms = size_terms(frame)
+    once = attention_flops(phase="forward", d_model=terms["query_width"], **batch)
+    attention = np.where(alone, once, terms["num_layers"] * once)
+    flops = counted_flops(
+        convention,
+        other=np.where(alone, 0, forward_flops(**terms, **batch) - attention),
+        attention=attention,
+        forward=forward,
+        backward=backward.to_numpy(dtype=np.float64),
+        causal=frame["causal"].to_numpy(dtype=np.float64),
+    )
     tokens = np.where(np.isnan(flops), np.nan, tokens_per_step(**batch))
     seconds_or_joules = frame["median"].to_numpy()
     flops_per_second = flops / seconds_or_joules
     return frame.assign(
         tokens_per_second=tokens / seconds_or_joules,
         flops=flops,
+        flops_convention=convention,
         tflops=flops_per_second / 1e12,
         mfu=flops_per_second / _peaks(frame),
         energy_per_token=np.where(frame["metric"] == "energy", seconds_or_joules / tokens_per_step(**batch), np.nan),

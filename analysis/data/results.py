@@ -8,6 +8,7 @@ import pandas as pd
 from lmsweep.analysis.data.load import load, of_present_devices
 from lmsweep.analysis.data.processes import newest_rows
 from lmsweep.analysis.data.selection import select
+from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
@@ -17,16 +18,23 @@ from lmsweep.trials.store.store import Store
 class Results:
     """The results of a store that meet the conditions."""
 
-    def __init__(self, store: str | Store, where: dict[str, str] | None = None, prices: Sequence[Price] = ()) -> None:
-        """where: keys and the values they must have, as for `lmsweep.analysis.pivot`."""
+    def __init__(
+        self,
+        store: str | Store,
+        where: dict[str, str] | None = None,
+        prices: Sequence[Price] = (),
+        flops: FlopConvention = "model",
+    ) -> None:
+        """where: keys and the values they must have, as for `lmsweep.analysis.pivot`; flops: as for `load`."""
         self.store = Store(store) if isinstance(store, str) else store
         self.where = where or {}
         self.prices = prices
+        self.flops = flops
 
     @cached_property
     def everything(self) -> pd.DataFrame:
         """Rows of `lmsweep.load`, regardless of the conditions. Raises RequestError if the store is empty."""
-        frame = load(self.store)
+        frame = load(self.store, flops=self.flops)
         if frame.empty:
             raise RequestError(f"{self.store.location} holds no results; `lmsweep run` adds some")
         return of_present_devices(frame, self.where)

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.columns import check_key, label
+from lmsweep.analysis.data.flop_rates import is_flop_rate, with_above_peak
 from lmsweep.analysis.data.load import DERIVED_FROM, SPEED_UNITS
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.results.outcome import Status
@@ -111,7 +112,10 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
         numbers = {name: share * number for name, number in numbers.items()}
     unknown = np.isnan(numbers["median"]) & (cells["status"] == Status.OK)
     flags = [() if words is pd.NA else tuple(words) for words in cells["flags"].to_list()]
-    return cells.assign(value=value, flags=pd.Series(flags, cells.index), reason=reason.where(unknown, ""), **numbers)
+    marks = pd.Series(flags, cells.index, dtype=object)
+    if is_flop_rate(value):
+        marks = with_above_peak(marks, cells["mfu"])
+    return cells.assign(value=value, flags=marks, reason=reason.where(unknown, ""), **numbers)
 
 
 def unit_of(cells: pd.DataFrame, value: str) -> str | None:

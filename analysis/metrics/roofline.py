@@ -4,10 +4,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lmsweep.analysis.data.columns import size_terms
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.formulas import parameter_count, saved_bytes
 from lmsweep.trials.analytic.median_interval import Floats
 from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.config import CONFIG_FIELDS
+from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 
 # Minimum traffic of a step in bytes per parameter: float32 weights are read in forward and in backward, gradients are
 # written, and AdamW reads weights, gradients and both moments and writes all of them but the gradients.
@@ -41,8 +44,8 @@ def roofline(frame: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.Da
         peak = rate / step["mfu"].to_numpy()
         intensity = step["flops"].to_numpy(dtype=np.float64) / least_bytes(step)
     ceilings = frame if ceilings is None else ceilings
-    ceiling = _measured(step, ceilings, "flops_rate")
-    bandwidth = _measured(step, ceilings, "bandwidth")
+    ceiling = measured_ceiling(step, ceilings, "flops_rate")
+    bandwidth = measured_ceiling(step, ceilings, "bandwidth")
     bandwidth = np.where(np.isnan(bandwidth), _datasheet_bandwidth(step), bandwidth)
     roof = np.minimum(np.where(np.isnan(ceiling), peak, ceiling), intensity * bandwidth)
     return step.assign(
@@ -66,17 +69,23 @@ def least_bytes(step: pd.DataFrame) -> Floats:
     """
     plain = (step["attention"] == "naive") & (step["compile"] == "none") & (step["checkpointing"] == "none")
     plain &= step["precision"] != "bf16_pure"
+    for name in SHAPE_FIELDS:
+        default = CONFIG_FIELDS[name].default
+        plain &= step[name].isna() | (step[name] == default)
     names = ["d_model", "d_ff", "num_layers", "num_heads", "vocab_size", "context_length", "batch_size"]
     size = {name: step[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in names}
     autocast = step["precision"].isin(["bf16", "fp16"]).to_numpy().astype(float)
-    count = parameter_count(**{name: size[name] for name in ("d_model", "d_ff", "num_layers", "vocab_size")})
+    count = parameter_count(**size_terms(step))
     weights = step["mode"].map(_WEIGHT_TRAFFIC).to_numpy(dtype=np.float64) * count
     kept = step["mode"].map(_SAVED_TRAFFIC).to_numpy(dtype=np.float64) * saved_bytes(autocast=autocast, **size)
     return np.where(plain, weights + kept, np.nan)
 
 
-def _measured(step: pd.DataFrame, ceilings: pd.DataFrame, metric: str) -> Floats:
-    """The highest value that the workload `ceiling` measured for the device and the precision of each row."""
+def measured_ceiling(step: pd.DataFrame, ceilings: pd.DataFrame, metric: str) -> Floats:
+    """Return the highest value that the workload `ceiling` measured for the device and the precision of each row.
+
+    metric: `flops_rate` (FLOP/s) or `bandwidth` (B/s). NaN if there is none.
+    """
     rows = ceilings[ceilings["workload"].eq("ceiling") & ceilings["metric"].eq(metric) & ceilings["median"].notna()]
     found = rows.groupby(["device_name", "precision"])["median"].max().to_dict()
     # The products of bf16_pure run on the same matrix units as those of bf16.

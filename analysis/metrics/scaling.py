@@ -4,20 +4,19 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from lmsweep.analysis.tables.pivot import varying_keys
+from lmsweep.analysis.data.columns import size_terms
+from lmsweep.analysis.tables.pivot import DIMENSIONS, varying_keys
 from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.results.outcome import Status
 
 ALONG = ("context_length", "parameters")
 
-_DIMENSIONS = ["model", "d_model", "d_ff", "num_layers", "num_heads"]
+_DIMENSIONS = ["model", *DIMENSIONS]
 
 
 def with_parameters(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with `parameters`, the number of their model's parameters; NaN without a whole model."""
-    names = ("d_model", "d_ff", "num_layers", "vocab_size")
-    sizes = {name: frame[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in names}
-    return frame.assign(parameters=parameter_count(**sizes))
+    return frame.assign(parameters=parameter_count(**size_terms(frame)))
 
 
 def scaling(times: pd.DataFrame) -> pd.DataFrame:

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets import ddp, numbers, operators, profile
-from lmsweep.analysis.presets.attention import attention_compiled, attention_grid
+from lmsweep.analysis.presets.attention import attention_compiled, attention_grid, attention_rates
 from lmsweep.analysis.presets.limits import cost_table, frontier_table, roofline_table, scaling_table
 from lmsweep.analysis.presets.memory import allocations, parts, peaks
 from lmsweep.analysis.presets.timing import compiled, end_to_end, precisions, warm_up, warm_up_series
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table
+from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.suggestions import choices
@@ -38,6 +39,8 @@ class Preset:
     """Makes the table. Raises RequestError if the store lacks the results that it needs."""
     question: str
     """The question that the table answers, in one line."""
+    counts_flops: bool = False
+    """Whether its numbers depend on how attention's FLOPs are counted."""
 
 
 PRESETS: dict[str, Preset] = {
@@ -49,6 +52,9 @@ PRESETS: dict[str, Preset] = {
     "precision-speed": Preset(make=precisions, question="By how many per cent does reduced precision change the time?"),
     "compile-speed": Preset(make=compiled, question="How much faster are a compiled step and each of its parts?"),
     "attention": Preset(make=attention_grid, question="How much time and memory does attention alone need?"),
+    "attention-rates": Preset(
+        make=attention_rates, question="How many FLOP/s does attention alone reach?", counts_flops=True
+    ),
     "attention-compile": Preset(make=attention_compiled, question="How much faster is attention alone when compiled?"),
     "memory": Preset(make=peaks, question="How much memory does an iteration need in each mode?"),
     "memory-parts": Preset(make=parts, question="What makes up peak memory?"),
@@ -93,8 +99,16 @@ PRESETS: dict[str, Preset] = {
     "ddp-variants": Preset(make=ddp.variants, question="Which gradient synchronisation is fastest for each model?"),
     "ddp-links": Preset(make=ddp.links, question="How fast is an all-reduce of all gradients in isolation?"),
     "ddp-memory": Preset(make=ddp.memory, question="How much memory does each rank use, and what does ZeRO-1 save?"),
-    "roofline": Preset(make=roofline_table, question="How close does a step come to the limits of its device?"),
-    "scaling": Preset(make=scaling_table, question="How does the time of a step grow with context length and model?"),
+    "roofline": Preset(
+        make=roofline_table,
+        question="How close does a step come to the limits of its device?",
+        counts_flops=True,
+    ),
+    "scaling": Preset(
+        make=scaling_table,
+        question="How does the time of a step grow with context length and model?",
+        counts_flops=True,
+    ),
     "frontier": Preset(
         make=frontier_table, question="What is the largest context length and batch size that fits in memory?"
     ),
@@ -108,12 +122,17 @@ def make_preset(
     *,
     where: dict[str, str] | None = None,
     prices: Sequence[Price] = (),
+    flops: FlopConvention | None = None,
 ) -> Table | Listing:
     """Return the preset table of this name for a store, for `lmsweep.analysis.render`.
 
-    where: keys and the values they must have, as for `lmsweep.analysis.pivot`. Raises RequestError for an unknown name,
-    and if the store lacks the results that the table needs.
+    where: keys and the values they must have, as for `lmsweep.analysis.pivot`. flops: how attention's FLOPs are
+    counted; None is `model`. Raises RequestError for an unknown name, for a convention that changes nothing in this
+    table, and if the store lacks the results that the table needs.
     """
     if name not in PRESETS:
         raise RequestError(f"--preset {name}: no such table{choices(name, PRESETS)}")
-    return PRESETS[name].make(Results(store, where, prices))
+    if flops and not PRESETS[name].counts_flops:
+        counting = ", ".join(each for each, preset in PRESETS.items() if preset.counts_flops)
+        raise RequestError(f"--flops {flops}: the table {name} shows no rate of FLOPs; these do: {counting}")
+    return PRESETS[name].make(Results(store, where, prices, flops or "model"))

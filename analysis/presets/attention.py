@@ -1,10 +1,13 @@
-"""Presets of attention alone: times, memory held before backward, and peak memory."""
+"""Presets of attention alone: times, rates, memory held before backward, and peak memory."""
 
 import pandas as pd
 
+from lmsweep.analysis.data.flop_rates import how_counted
 from lmsweep.analysis.data.results import Results, nothing
-from lmsweep.analysis.presets.layout import arrange_against, devices, layout
-from lmsweep.analysis.tables.pivot import Table
+from lmsweep.analysis.metrics.roofline import measured_ceiling
+from lmsweep.analysis.presets.layout import arrange_against, devices, in_order, layout, ok_rows, with_peak_flags
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.pivot import Table, common_conditions, varying_keys
 
 _VALUES = (
     *("forward.time", "backward.time"),
@@ -33,6 +36,37 @@ def attention_compiled(results: Results) -> Table:
         kind="speed_up",
         values=[value for value in _VALUES[:2] if _stored(frame, value)],
         title="Attention alone, eager vs compiled",
+    )
+
+
+def attention_rates(results: Results) -> Listing:
+    """FLOP/s of attention alone, as shares of the datasheet's peak and of the measured ceiling."""
+    timed = ok_rows(results.of("attention"))
+    timed = timed[(timed["metric"] == "time") & timed["phase"].isin(["forward", "backward", "step"])]
+    timed = timed[timed["flops"].notna() & timed["median"].notna()]
+    if timed.empty:
+        raise nothing("attention")
+    rate = 1e12 * timed["tflops"]
+    rows = timed.assign(
+        part=timed["phase"],
+        rate=rate,
+        rate_low=rate * timed["median"] / timed["high"],
+        rate_high=rate * timed["median"] / timed["low"],
+        of_ceiling=rate / measured_ceiling(timed, results.everything, "flops_rate"),
+    )
+    keys = [*varying_keys(rows, ["d_model", "context_length"], ["part"]), "part"]
+    rows = in_order(rows, keys)
+    columns = ["rate", "rate_low", "rate_high", "mfu", "of_ceiling"]
+    return Listing(
+        title=f"Rate of attention alone; {how_counted(rows)}",
+        frame=with_peak_flags(rows[[*keys, *columns]], rows),
+        keys=keys,
+        units={"rate": "FLOP/s", "mfu": "share", "of_ceiling": "share"},
+        conditions=common_conditions(rows, keys),
+        notes=[
+            "mfu: share of the datasheet's dense peak; of_ceiling: share of the rate of a large matrix product, "
+            "measured on this device by `lmsweep run ceiling` (- if it is not in the store)",
+        ],
     )
 
 

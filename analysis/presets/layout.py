@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.columns import natural_ranks
+from lmsweep.analysis.data.flop_rates import with_above_peak
 from lmsweep.analysis.data.selection import cells_of
 from lmsweep.analysis.tables.pivot import Table, arrange, default_layout, pivot, varying_keys
 from lmsweep.analysis.tables.ratios import Kind, with_ratios
@@ -68,3 +69,9 @@ def with_flags(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     flags = [() if words is pd.NA else tuple(words) for words in rows["flags"].to_list()]
     reason = rows["reason"].astype(object).where(rows["reason"].notna(), "")
     return frame.assign(status=rows["status"], flags=pd.Series(flags, rows.index), reason=reason)
+
+
+def with_peak_flags(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return `with_flags`, with rates above the peak marked too; rows: with the column `mfu`."""
+    lines = with_flags(frame, rows)
+    return lines.assign(flags=with_above_peak(lines["flags"], rows["mfu"]))

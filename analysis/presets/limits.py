@@ -2,11 +2,12 @@
 
 import pandas as pd
 
+from lmsweep.analysis.data.flop_rates import how_counted
 from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.metrics.cost import cost
 from lmsweep.analysis.metrics.roofline import roofline
 from lmsweep.analysis.metrics.scaling import frontier, scaling
-from lmsweep.analysis.presets.layout import in_order, with_flags
+from lmsweep.analysis.presets.layout import in_order, with_flags, with_peak_flags
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.trials.spec.config import RequestError
@@ -17,8 +18,8 @@ def roofline_table(results: Results) -> Listing:
     rows, keys = _steps(roofline(results.of("timing"), results.everything))
     columns = ["rate", "mfu", "of_ceiling", "intensity", "roof", "of_roof"]
     return Listing(
-        title="Matrix-product rate of a step against the limits of its device",
-        frame=with_flags(rows[[*keys, *columns]], rows),
+        title=f"Matrix-product rate of a step against the limits of its device; {how_counted(rows)}",
+        frame=with_peak_flags(rows[[*keys, *columns]], rows),
         keys=keys,
         units={"rate": "FLOP/s", "mfu": "share", "of_ceiling": "share", "intensity": "FLOP/B", "roof": "FLOP/s"}
         | {"of_roof": "share"},
@@ -73,7 +74,9 @@ def scaling_table(results: Results) -> Listing:
         keys=keys,
         units={"least": "1", "most": "1", "points": "1", "exponent": "1", "flops_exponent": "1"},
         conditions=common_conditions(times, keys),
-        notes=["flops_exponent: the exponent of the FLOPs of matrix products over the same points"],
+        notes=[
+            f"flops_exponent: the exponent of the FLOPs of matrix products over the same points; {how_counted(times)}"
+        ],
     )
 
 

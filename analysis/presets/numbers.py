@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from lmsweep.analysis.data.columns import natural_ranks
+from lmsweep.analysis.data.columns import natural_ranks, size_terms
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.precision import accumulation_table, dtype_table, error_table, reciprocal_rms_table
 from lmsweep.analysis.tables.listing import Listing
@@ -60,13 +60,15 @@ def _dtypes(results: Results, subject: str, words: str) -> Listing:
 def parameters(results: Results) -> Listing:
     """Parameters and forward FLOPs of every model in the store, from closed formulas."""
     frame = results.measurements
-    models = frame[["model", "num_heads", *_DIMENSIONS]].dropna().drop_duplicates(["model", *_DIMENSIONS])
+    models = frame.dropna(subset=["model", "num_heads", *_DIMENSIONS]).drop_duplicates(["model", *_DIMENSIONS])
     if models.empty:
         raise RequestError("the store has no results of a whole model")
     models = models.iloc[natural_ranks(models, "model").argsort()].reset_index(drop=True)
     sizes = {name: models[name].astype("int64") for name in _DIMENSIONS}
-    count = parameter_count(**sizes)
-    per_token = forward_flops(**sizes, context_length=1, batch_size=1) - 4 * sizes["num_layers"] * sizes["d_model"]
+    terms = size_terms(models)
+    count = pd.Series(parameter_count(**terms)).astype("int64")
+    of_scores = 4 * terms["num_layers"] * terms["query_width"]
+    per_token = pd.Series(forward_flops(**terms, context_length=1, batch_size=1) - of_scores).astype("int64")
     lines = pd.DataFrame({"model": models["model"], **sizes, "num_heads": models["num_heads"]})
     lines = lines.assign(
         parameters=count,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from lmsweep.analysis.data.columns import natural_ranks
+from lmsweep.analysis.data.columns import natural_ranks, size_terms
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.kernels import KINDS, STEP_PHASES, classified, short_name
 from lmsweep.analysis.presets.layout import ok_rows
@@ -87,9 +87,10 @@ def softmax_against_matmul(results: Results) -> Listing:
         )
     trials = profiles.trials.loc[found.index]
     shape = {name: trials[name] for name in ("context_length", "batch_size")}
+    width = pd.Series(size_terms(trials)["query_width"], index=trials.index).astype("Int64")
     flops = {
         "softmax_flops": trials["num_layers"] * softmax_flops(num_heads=trials["num_heads"], **shape),
-        "matmul_flops": trials["num_layers"] * attention_flops(phase="forward", d_model=trials["d_model"], **shape),
+        "matmul_flops": trials["num_layers"] * attention_flops(phase="forward", d_model=width, **shape),
     }
     found = found.assign(
         time_ratio=found["softmax"] / found["matmul"],

@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, KEY_COLUMNS, is_null, label, natural_ranks
+from lmsweep.analysis.data.flop_rates import ADVICE, FLOP_RATES, how_counted
 from lmsweep.analysis.data.load import SPEED_UNITS
 from lmsweep.analysis.data.selection import cells_of, unit_of, values_in
 from lmsweep.analysis.tables.number_format import UNITS
@@ -75,7 +76,9 @@ def page_data(frame: pd.DataFrame) -> JsonObject:
         "values": values,
         "flags": list(flags),
         "reasons": list(reasons),
-        "advice": {flag.value: flag.advice for flag in Flag},
+        "advice": {flag.value: flag.advice for flag in Flag} | ADVICE,
+        "counted": how_counted(frame),
+        "flop_rates": list(FLOP_RATES),
         "layout": {"rows": rows, "cols": cols, "values": shown},
         "distinguishing": list(DISTINGUISHING_COLUMNS),
         "conditions": list(CONDITIONS),

@@ -1,12 +1,15 @@
 """The sections of the page below the results, each present only if the store has its data."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from lmsweep.analysis.comparison.compare import compare, select_sides
 from lmsweep.analysis.comparison.side_by_side import beside
+from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets import PRESETS
+from lmsweep.analysis.presets.layout import in_order
 from lmsweep.analysis.report import charts
 from lmsweep.analysis.report.charts import Figure
 from lmsweep.analysis.tables.listing import Listing
@@ -19,6 +22,9 @@ T = TypeVar("T")
 
 MOST_LINES = 300
 """Preset tables with more lines are left out of the page; `lmsweep table` prints them."""
+
+MOST_DEVICES = 4
+"""A store with more devices has no section that compares them; `lmsweep compare` does."""
 
 MOST_RESULTS = 3000
 """The page of a store with more attempts has no preset tables: nearly all would be too long."""
@@ -40,6 +46,8 @@ class NamedTable:
     """The table as an HTML fragment."""
     csv: str
     """The table as CSV, for download."""
+    open: bool = False
+    """Whether the table is shown before the reader opens it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +73,7 @@ def sections_of(results: Results, others: Sequence[str] = ()) -> list[Section]:
     RequestError for an unknown name, and for one without a counterpart.
     """
     found = [
+        _across_devices(results),
         Section(
             id="memory",
             title="Memory",
@@ -88,7 +97,8 @@ def sections_of(results: Results, others: Sequence[str] = ()) -> list[Section]:
             id="beside",
             title="Side by side",
             words="Times of the same part of the same model, or of the same attention, at the same context length. "
-            "The column differs lists every other condition that differs or is not stated.",
+            "Device time comes first if both sides have it. Footnotes name every other condition that differs or is "
+            "not stated, and the caveats of published numbers.",
             tables=[
                 _named(
                     beside(results.measurements, name),
@@ -106,6 +116,38 @@ def sections_of(results: Results, others: Sequence[str] = ()) -> list[Section]:
         ),
     ]
     return [section for section in found if section.figures or section.tables]
+
+
+def _across_devices(results: Results) -> Section:
+    """Each device of the store against the first, by device time; without tables if no cell ran on both."""
+    devices = list(in_order(results.measurements.drop_duplicates("device_name"), ["device_name"])["device_name"])
+    tables, sentences = [], []
+    if 1 < len(devices) <= MOST_DEVICES and results.measurements["attempt_id"].nunique() <= MOST_RESULTS:
+        processes = load(results.store, pooled=False)
+        for device in devices[1:]:
+            sides = select_sides(processes, {"device_name": devices[0]}, {"device_name": device})
+            try:
+                found = compare(sides.baseline, sides.contrast, between=sides.between, across=("driver_version",))
+            except RequestError:  # no configuration ran on both devices with the same software
+                continue
+            against = f"{device} against {devices[0]}"
+            sentences.append(f"{against}, {found.summary or f'{len(found.frame)} cells'}.")
+            if len(found.frame) <= MOST_LINES:
+                question = "Ratio and verdict of each cell, as printed by lmsweep compare."
+                tables.append(replace(_named(_narrowed(found.listing()), against, question), open=True))
+    return Section(id="devices", title="Across devices", words=" ".join(sentences), tables=tables)
+
+
+def _narrowed(listing: Listing) -> Listing:
+    """A comparison without what the section says above it, so that the verdicts fit beside the ratios."""
+    frame = listing.frame.drop(columns=["processes", "p"], errors="ignore")
+    units = {name: unit for name, unit in listing.units.items() if name in frame}
+    title = listing.title.partition("\n")[0]
+    values = frame["value"].unique()
+    if len(values) > 1 or len(listing.keys) == 1:
+        return replace(listing, title=title, frame=frame, units=units)
+    keys = [key for key in listing.keys if key != "value"]
+    return replace(listing, title=f"{values[0]}, {title}", frame=frame.drop(columns="value"), keys=keys, units=units)
 
 
 def _figures(draw: Callable[[T], Iterator[Figure]], source: T) -> list[Figure]:

@@ -25,6 +25,13 @@ class Listing:
     """Columns that are compared with each other, and so printed in the same unit."""
     marked: str = ""
     """Column whose cells carry the marks of flags and reasons; "" is the first column that is not a key."""
+    footnotes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Column -> columns that hold its footnotes: tuples of words, or sentences ("" is none). Letters in its cells refer
+    to them. They are columns of their own only in CSV."""
+    advice: dict[str, str] = field(default_factory=dict)
+    """What words in footnotes mean, if they are not flags."""
+    only_in_csv: tuple[str, ...] = ()
+    """Columns that the other formats leave out."""
     conditions: dict[str, str] = field(default_factory=dict)
     """Keys that have the same value in all lines, and the value."""
     decimals: dict[str, int] = field(default_factory=dict)

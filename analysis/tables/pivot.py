@@ -8,9 +8,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, NO_VALUE, check_key, label, natural_ranks
+from lmsweep.analysis.data.flop_rates import how_counted, is_flop_rate
 from lmsweep.analysis.data.selection import cells_of, first_values, select, unit_of
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
-from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
+from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, RequestError
+from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 from lmsweep.trials.spec.workloads import workloads
 
 CELL_CONTENTS: dict[str, object] = {
@@ -19,7 +21,7 @@ CELL_CONTENTS: dict[str, object] = {
 }  # fmt: skip
 """The contents of a cell, and their value in a cell without a result."""
 
-DIMENSIONS = ("d_model", "d_ff", "num_layers", "num_heads")
+DIMENSIONS = ("d_model", "d_ff", "num_layers", "num_heads", *SHAPE_FIELDS)
 """Keys that a model's name determines."""
 
 CONDITIONS = (
@@ -27,8 +29,8 @@ CONDITIONS = (
     "torch_version",
     *(
         name
-        for name, f in CONFIG_FIELDS.items()
-        if f.metadata["part"] != "limit" and name not in (*DIMENSIONS, "device")
+        for name in STORED_FIELDS
+        if CONFIG_FIELDS[name].metadata["part"] != "limit" and name not in (*DIMENSIONS, "device")
     ),
 )
 """Keys that become a row, or are named under the title, even if other keys determine them. It leaves out a model's
@@ -50,7 +52,7 @@ _ALWAYS_SAID = (
     *("model", "context_length", "vocab_size", "batch_size", "precision", "compile", "attention", "optimizer", "mode"),
     *("warmup_steps", "measure_steps"),
 )
-USUAL = {name: label(f.default) for name, f in CONFIG_FIELDS.items() if name not in _ALWAYS_SAID}
+USUAL = {name: label(CONFIG_FIELDS[name].default) for name in STORED_FIELDS if name not in _ALWAYS_SAID}
 """The text of a key at its default, for the keys that are then not named."""
 
 
@@ -88,6 +90,8 @@ class Table:
     """What the table shows; empty for a table without a name."""
     notes: tuple[str, ...] = ()
     """Sentences below the table."""
+    counted: str = ""
+    """How FLOPs are counted; empty if no value is a rate of FLOPs."""
 
 
 class Layout(NamedTuple):
@@ -140,6 +144,7 @@ def arrange(cells: pd.DataFrame, *, rows: list[str], cols: list[str], values: li
         conditions=common_conditions(cells, [*rows, *cols]),
         differing={name: _few(_readings(cells, name)) for name in _distinguishing(cells, [*rows, *cols])},
         notes=process_notes(cells),
+        counted=how_counted(cells) if any(map(is_flop_rate, values)) else "",
     )
 
 

@@ -101,6 +101,8 @@ def _csv_of_listing(listing: Listing) -> str:
     frame = listing.frame
     if "flags" in frame:
         frame = frame.assign(flags=frame["flags"].map(" ".join))
+    for name in (source for sources in listing.footnotes.values() for source in sources):
+        frame = frame.assign(**{name: [one if isinstance(one, str) else " ".join(one) for one in frame[name]]})
     units = {f"{name}{end}": f"{name}{end} ({unit})" for name, unit in listing.units.items() for end in ("", LOW, HIGH)}
     return frame.rename(columns=units).to_csv(index=False, lineterminator="\n")
 

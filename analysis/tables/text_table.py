@@ -1,6 +1,6 @@
 """The texts of a pivot or a listing: caption, cells and notes, in the markup of any output format."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.columns import NO_VALUE, label
+from lmsweep.analysis.data.flop_rates import ADVICE
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.number_format import Unit, choose_unit, interval_texts
 from lmsweep.analysis.tables.pivot import Table
@@ -16,7 +17,7 @@ from lmsweep.trials.results.outcome import Flag, Status
 UNKNOWN = "n/a"
 """Printed in a cell whose trial succeeded but whose value is unknown; a note tells why."""
 
-_ADVICE = {flag.value: flag.advice for flag in Flag}
+_ADVICE = {flag.value: flag.advice for flag in Flag} | ADVICE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +68,7 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
         said.insert(0, names[keys[0][-1]])
         columns, levels = [key[:-1] for key in columns], levels[:-1]
     shows = f"{', '.join(said)}: {shows}" if said else shows
+    shows = f"{shows}; {table.counted}" if table.counted else shows
     conditions = ", ".join(f"{name} {text}" for name, text in table.conditions.items() if f"{name} {text}" not in said)
     differing = ", ".join(f"{name} ({some})" for name, some in table.differing.items())
     contents = [getattr(table, name).to_numpy() for name in ("status", "median", "low", "high", "flags", "reason")]
@@ -93,6 +95,8 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
 def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     frame, escape = listing.frame, markup.escape
     apart = ("status", "flags", "reason", *(f"{name}{end}" for name in listing.units for end in (LOW, HIGH)))
+    noted = {name: _footnotes(frame, columns) for name, columns in listing.footnotes.items()}
+    apart += (*listing.only_in_csv, *(source for sources in listing.footnotes.values() for source in sources))
     shown = [name for name in frame.columns if name not in (*listing.keys, *apart)]
     units = {}
     for name, unit in listing.units.items():
@@ -101,7 +105,8 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     missing = pd.Series([None] * len(frame), frame.index, dtype=object)
     statuses, flags, reasons = (frame.get(name, missing).to_list() for name in ("status", "flags", "reason"))
     marks = [[*(words or ()), *filter(None, [reason])] for words, reason in zip(flags, reasons, strict=True)]
-    letters = _letters(word for words in marks for word in words)
+    every_mark: list[Sequence[str]] = [*marks, *(words for of_lines in noted.values() for words in of_lines)]
+    letters = _letters(word for words in every_mark for word in words)
     texts: list[list[str]] = []
     for name in shown:
         if name in listing.decimals:
@@ -122,6 +127,10 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
             texts[0][line] = escape(status)
         if words:
             texts[marked][line] += markup.mark.format(",".join(letters[word] for word in words))
+    for name, of_lines in noted.items():
+        for line, noted_words in enumerate(of_lines):
+            if noted_words:
+                texts[shown.index(name)][line] += markup.mark.format(",".join(letters[word] for word in noted_words))
     cells = pd.DataFrame(dict(enumerate(texts)), dtype=object)
     names = [f"{name} ({units[name].name})" if name in units and units[name].name != "1" else name for name in shown]
     return Sheet(
@@ -130,7 +139,7 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
         cells=cells.set_axis(_labels(frame[listing.keys].itertuples(index=False), listing.keys, escape)).set_axis(
             _labels([(name,) for name in names], [""], escape), axis="columns"
         ),
-        notes=_explained(letters, markup) + [escape(note) for note in listing.notes],
+        notes=_explained(letters, markup, listing.advice) + [escape(note) for note in listing.notes],
     )
 
 
@@ -140,11 +149,18 @@ def _letters(marks: Iterable[str]) -> dict[str, str]:
     return {what: chr(ord("a") + i) if i < 26 else str(i) for i, what in enumerate(noted)}
 
 
-def _explained(letters: dict[str, str], markup: Markup) -> list[str]:
+def _footnotes(frame: pd.DataFrame, columns: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The footnotes of each line in these columns: tuples of words, or sentences."""
+    lines: Iterable[tuple[Any, ...]] = zip(*(frame[name].to_list() for name in columns), strict=True)
+    return [tuple(word for one in line for word in ((one,) if isinstance(one, str) else one) if word) for line in lines]
+
+
+def _explained(letters: dict[str, str], markup: Markup, advice: dict[str, str] | None = None) -> list[str]:
+    meaning = _ADVICE | (advice or {})
     return [
         markup.mark.format(letter).strip()
         + " "
-        + markup.escape(f"{what}: {_ADVICE[what]}" if what in _ADVICE else what)
+        + markup.escape(f"{what}: {meaning[what]}" if what in meaning else what)
         for what, letter in letters.items()
     ]
 

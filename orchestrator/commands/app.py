@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from lmsweep.orchestrator.commands import measure, read
+from lmsweep.orchestrator.commands import measure, read, sweep_files
 from lmsweep.orchestrator.commands.best import best
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials import __version__
@@ -35,8 +35,13 @@ def common(
 
 
 for verb in (
+    sweep_files.init,
+    sweep_files.check,
+    sweep_files.sweeps,
+    sweep_files.show,
     measure.plan,
     measure.run,
+    measure.noise,
     measure.trial,
     best,
     read.status,

@@ -1,4 +1,4 @@
-"""The verbs that measure, or show what would be measured: plan, run, trial, doctor."""
+"""The verbs that measure, or show what would be measured: plan, run, noise, trial, doctor."""
 
 import json
 import time
@@ -11,6 +11,7 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 
 if TYPE_CHECKING:
+    from lmsweep.orchestrator.commands.plan_request import PlanRequest
     from lmsweep.orchestrator.planning.plan import Planned
     from lmsweep.orchestrator.running.run import Run
     from lmsweep.orchestrator.searching.plan_search import PlanSearch
@@ -126,16 +127,12 @@ def run(
 ) -> None:
     """Run the trials of a sweep that are not in the store yet. Ctrl-C stops it; re-running resumes."""
     began = time.monotonic()
-    from rich.console import Console
-
     from lmsweep.orchestrator.commands.plan_request import PlanRequest
-    from lmsweep.orchestrator.commands.plan_text import summary
     from lmsweep.orchestrator.commands.run_summary import left_out, run_summary
-    from lmsweep.orchestrator.running.other_runs import other_runs, warning_about
-    from lmsweep.orchestrator.running.run import prepare
     from lmsweep.orchestrator.sweep.duration import seconds_of
 
-    grace_seconds = seconds_of(grace, "--grace") if grace else 0.0
+    if grace:
+        seconds_of(grace, "--grace")
     request = PlanRequest(
         sweep=sweep,
         store=store,
@@ -151,20 +148,56 @@ def run(
         code=code,
         trusted=tuple(trust),
     )
-    resume = f"To resume: {request.resume_command(grace)}"
+    ready = _carry_out(request, began, grace)
+    say(run_summary(ready.planned.plan, ready.planned.store, ready.account))
+    if ready.gate.kept_out:
+        left = left_out(ready.gate.kept_out, ready.planned.plan)
+        say(f"{left} did not fit into {ready.planned.budget}. To resume: {request.resume_command(grace)}")
+    _exit_if_failed(ready)
+
+
+def noise(
+    store: Annotated[str, typer.Argument(help="Where results are stored: a folder or a URI.")] = "results",
+    fresh: Fresh = False,
+) -> None:
+    """Measure how far several processes of the same cell differ: the smallest difference that means anything here."""
+    began = time.monotonic()
+    from lmsweep.analysis import load, render
+    from lmsweep.analysis.comparison.noise import noise_table
+    from lmsweep.orchestrator.commands.plan_request import PlanRequest
+    from lmsweep.trials.machine.cpu_affinity import find_gpus
+
+    request = PlanRequest(sweep="noise" if find_gpus() else "noise-cpu", store=store, fresh=fresh, will_run=True)
+    ready = _carry_out(request, began, grace=None)
+    say(render(noise_table(load(store, pooled=False)), "text"))
+    _exit_if_failed(ready)
+
+
+def _carry_out(request: "PlanRequest", began: float, grace: str | None) -> "Run":
+    """Plan what is requested, say so, and run it."""
+    from rich.console import Console
+
+    from lmsweep.orchestrator.commands.plan_text import summary
+    from lmsweep.orchestrator.running.other_runs import other_runs, warning_about
+    from lmsweep.orchestrator.running.run import prepare
+    from lmsweep.orchestrator.sweep.duration import seconds_of
+
     planned = request.make()
     if planned.predictions:
         planned.predictions.close()
     for damage in planned.store.set_aside_damage():
-        say(f"moved {store}/{damage.path}, which cannot be read ({damage.error}), to {store}/damaged/", error=True)
+        at = request.store
+        say(f"moved {at}/{damage.path}, which cannot be read ({damage.error}), to {at}/damaged/", error=True)
     ready = prepare(planned, Console(), began=began, budget=seconds_of(planned.budget) if planned.budget else None)
     say(summary(planned.plan, ready.estimate))
-    if ready.to_run and not address and (others := other_runs()):
+    if ready.to_run and not request.address and (others := other_runs()):
         say(warning_about(others), error=True)
-    run_or_exit(ready, address, grace_seconds, resume)
-    say(run_summary(planned.plan, planned.store, ready.account))
-    if ready.gate.kept_out:
-        say(f"{left_out(ready.gate.kept_out, planned.plan)} did not fit into {planned.budget}. {resume}")
+    resume = f"To resume: {request.resume_command(grace)}"
+    run_or_exit(ready, request.address, seconds_of(grace) if grace else 0.0, resume)
+    return ready
+
+
+def _exit_if_failed(ready: "Run") -> None:
     if any(not Status(status).is_final for status in ready.account.statuses):
         raise typer.Exit(1)
 

@@ -47,6 +47,7 @@ def as_json(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None 
                 "workloads": list(planned.trial.workloads),
                 "action": planned.action,
                 "reason": planned.reason,
+                "process": planned.process if planned.action == "run" else None,
                 "device_name": planned.environment.device_name,
                 **_predicted(planned, estimate, predictions),
             }
@@ -90,21 +91,31 @@ def _no_dollars_reason(estimate: PlanEstimate) -> str | None:
 def as_text(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None = None) -> str:
     """Return a table of the trials, the reasons for unknown values, and the summary."""
     names = varying_fields(planned.trial.config for planned in plan.trials)
+    repeated = ["process"] if any(planned.trial.config.processes > 1 for planned in plan.trials) else []
     rows = [
         [
             planned.trial_id,
             *(getattr(planned.trial.config, name) for name in names),
+            *(_process_text(planned) for _ in repeated),
             _peak_text(planned, predictions),
             _seconds_text(planned, estimate),
             planned.action,
         ]
         for planned in plan.trials[:MOST_ROWS]
     ]
-    parts = [tabulate(rows, headers=["trial", *names, "peak memory", "time", "action"], disable_numparse=True)]
+    parts = [
+        tabulate(rows, headers=["trial", *names, *repeated, "peak memory", "time", "action"], disable_numparse=True)
+    ]
     if len(plan.trials) > MOST_ROWS:
         parts.append(f"... and {len(plan.trials) - MOST_ROWS} more; --format json lists all")
     parts += [_unknown(plan, estimate, predictions), summary(plan, estimate)]
     return "\n\n".join(part for part in parts if part)
+
+
+def _process_text(planned: PlannedTrial) -> str:
+    if planned.action == "run":
+        return f"{planned.process} of {planned.trial.config.processes}"
+    return str(planned.trial.config.processes) if planned.action == "stored" else "-"
 
 
 def _unknown(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None) -> str:
@@ -122,13 +133,21 @@ def _prediction(planned: PlannedTrial, predictions: Predictions | None) -> Predi
 
 def summary(plan: Plan, estimate: PlanEstimate) -> str:
     """Return how many trials will run, how long they will take, and why the others will not run."""
-    lines = [f"{plan.sweep}: {count_trials(len(plan.trials))}, {plan.count('run')} to run{_in_all(estimate)}"]
+    to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate)}"
+    lines = [f"{plan.sweep}: {count_trials(len(plan.trials))}, {to_run}"]
     skipped = Counter((planned.action, planned.reason) for planned in plan.trials if planned.action != "run")
     told = skipped.most_common(MOST_SKIPPED)
     lines += [f"  {count} {action}: {reason}" for (action, reason), count in told]
     if rest := skipped.total() - sum(count for _, count in told):
         lines.append(f"  {rest} more for other reasons; lmsweep plan --format json lists all")
     return "\n".join(lines)
+
+
+def _of_these(plan: Plan) -> str:
+    """Return how many of the trials to run are different ones, if several processes measure any."""
+    most = max((planned.trial.config.processes for planned in plan.to_run), default=1)
+    different = len({planned.trial_id for planned in plan.to_run})
+    return f" ({different} different, each in up to {most} processes)" if most > 1 else ""
 
 
 def _in_all(estimate: PlanEstimate) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from lmsweep.orchestrator.terminal import say
+from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
 
 StoreArgument = Annotated[str, typer.Argument(help="Where results are stored: a folder or a URI.")]
@@ -34,10 +35,15 @@ def table(
     price: Annotated[
         list[str], typer.Option(help="H200=3.5: price in dollars per hour, for --preset cost; repeatable.")
     ] = [],  # noqa: B006
+    flops: Annotated[
+        FlopConvention | None,
+        typer.Option(help="How attention's FLOPs are counted: model (in full), or hardware (causal as half)."),
+    ] = None,
     list_presets: Annotated[bool, typer.Option("--list-presets", help="List the predefined tables.")] = False,
 ) -> None:
     """Print a pivot table of the results. Without options, it shows everything that varies."""
     from lmsweep.analysis import default_layout, load, pivot, render
+    from lmsweep.analysis.data.flop_rates import is_flop_rate
     from lmsweep.analysis.data.load import of_present_devices
     from lmsweep.analysis.data.selection import select, workloads_beside
     from lmsweep.analysis.presets import PRESETS, make_preset
@@ -54,9 +60,13 @@ def table(
         from lmsweep.trials.analytic.prices import parse_prices
 
         conditions = pairs(where, "--where")
-        say(render(make_preset(preset, store, where=conditions, prices=parse_prices(price)), format))
+        say(render(make_preset(preset, store, where=conditions, prices=parse_prices(price), flops=flops), format))
         return
-    frame = load(store)
+    if flops and not any(map(is_flop_rate, value)):
+        raise RequestError(
+            f"--flops {flops} is for rates of FLOPs: add --value step.tflops, --value step.mfu or --preset roofline"
+        )
+    frame = load(store, flops=flops or "model")
     if frame.empty:
         raise RequestError(f"{store} holds no results; measure some with: lmsweep run quick --store {store}")
     conditions = pairs(where, "--where")
@@ -97,6 +107,7 @@ def compare(
     from lmsweep.analysis import load, render
     from lmsweep.analysis.comparison.compare import VERDICTS, select_sides
     from lmsweep.analysis.comparison.compare import compare as compare_sides
+    from lmsweep.analysis.comparison.noise import machines
     from lmsweep.analysis.data.selection import select
 
     for word in fail_on:
@@ -117,12 +128,13 @@ def compare(
         raise RequestError(
             "nothing to compare; give --baseline FIELD=VALUE and --contrast FIELD=VALUE, or a second store"
         )
-    frame = select(load(store, pooled=False), conditions)
+    stores = [load(location, pooled=False) for location in (store, other) if location]
+    frame = select(stores[0], conditions)
     if other is None:
         one, two, between = select_sides(frame, first, second)
     else:
         one = select(frame, first, option="--baseline")
-        two = select(select(load(other, pooled=False), conditions), second, option="--contrast")
+        two = select(select(stores[1], conditions), second, option="--contrast")
         between = {name: (first.get(name, "any"), second.get(name, "any")) for name in {**first, **second}}
     found = compare_sides(
         one,
@@ -132,6 +144,7 @@ def compare(
         across=tuple(_names(across) or ()),
         values=value or None,
         least=_share(min_effect) if min_effect else None,
+        machines=machines(*stores),
     )
     say(render(found.listing(), format))
     # A cell that fails on one side is a regression, too.

@@ -18,7 +18,7 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.reference import Code
-from lmsweep.trials.store.store import Store
+from lmsweep.trials.store.store import Outcome, Store
 
 Action = Literal["run", "stored", "predicted_oom", "unsupported"]
 
@@ -39,6 +39,9 @@ class PlannedTrial:
     """Where it would run; if there are several environments, the first."""
     placement: Placement | None = None
     """What it asks Ray for; None if it does not run."""
+    process: int = 1
+    """Which of the processes that measure it this is, counted from 1. Those with the numbers before it are in the
+    store, or come earlier in the plan."""
 
     @property
     def required_placement(self) -> Placement:
@@ -49,12 +52,12 @@ class PlannedTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A decision about every trial of a sweep."""
+    """A decision about every trial of a sweep. A trial that several processes measure is there once for each."""
 
     sweep: str
     """Its name."""
     trials: tuple[PlannedTrial, ...]
-    """In the order of the sweep file, eager trials before compiled ones."""
+    """In the order of the sweep file, eager trials before compiled ones, the processes of a trial in a row."""
 
     @property
     def to_run(self) -> list[PlannedTrial]:
@@ -91,21 +94,20 @@ def make_plan(
     """Decide about every trial of the sweep.
 
     A measurement is skipped if the store has a final status for it in the environment of a node that would run the
-    trial. It is repeated anyway if that status is in `retry` or `fresh` is set. Without `predictions`, trials run
-    whether or not they fit in memory.
+    trial; if that status is ok, only if as many processes measured it as are asked for. It is repeated anyway if the
+    status is in `retry` or `fresh` is set. Without `predictions`, trials run whether or not they fit in memory.
     """
     nodes = recall(nodes, store)
-    known = {} if fresh else store.statuses()
+    known = {} if fresh else store.outcomes()
     again = retry | {Status.PREDICTED_OOM} if predictions is None else retry
-    done = {key for key, status in known.items() if Status(status).is_final and status not in again}
+    done = {key: one for key, one in known.items() if Status(one.status).is_final and one.status not in again}
     placed = [trial for asked in sweep.trials for trial in _on_every_accelerator(asked, nodes)]
     placed.sort(key=lambda trial: trial.config.compiles)  # consecutive compiled trials share a process
     decisions = _Decisions(nodes=nodes, done=done, predictions=predictions)
     decisions.settle(placed)
     planned: list[PlannedTrial] = []
     for trial in placed:
-        if decided := decisions.about(trial, index=len(planned)):
-            planned.append(decided)
+        planned += decisions.about(trial, index=len(planned))
     return Plan(sweep=sweep.name, trials=tuple(planned))
 
 
@@ -136,7 +138,9 @@ class _Places:
 class _Decisions:
     """Decides about one trial after another, and remembers what earlier trials will measure."""
 
-    def __init__(self, *, nodes: list[Node], done: set[tuple[str, str]], predictions: Predictions | None) -> None:
+    def __init__(
+        self, *, nodes: list[Node], done: dict[tuple[str, str], Outcome], predictions: Predictions | None
+    ) -> None:
         self._nodes = nodes
         self._done = done
         self._predictions = predictions
@@ -155,8 +159,11 @@ class _Decisions:
             )
             self._predictions.settle(questions)
 
-    def about(self, trial: Trial, *, index: int) -> PlannedTrial | None:
-        """Return the decision, or None if earlier trials measure all of it, under another name of the same device."""
+    def about(self, trial: Trial, *, index: int) -> list[PlannedTrial]:
+        """Return the decision, once for each process that will measure the trial.
+
+        The list is empty if earlier trials measure all of it, under another name of the same device.
+        """
         config = trial.config
         places = self._where(config)
         able, environments = places.able, places.environments
@@ -165,7 +172,7 @@ class _Decisions:
         ids = {name: measurement_id(config, name) for name in trial.workloads}
         asked = tuple(name for name in ids if not self._is_promised(ids[name], environments))
         if not asked:
-            return None
+            return []
         trial = replace(trial, workloads=asked)
 
         def promise(names: Collection[str], by: Collection[str], within: frozenset[str] | None = None) -> None:
@@ -187,28 +194,53 @@ class _Decisions:
             name: environment
             for name in trial.workloads
             for key, environment in environments.items()
-            if (key, ids[name]) in self._done
+            if self._has_enough(key, ids[name], config)
         }
         left = tuple(name for name in trial.workloads if name not in measured_on)
         promise(measured_on, environments)
         if not left:
             environment = measured_on[trial.workloads[0]]
             reason = able.reason if isinstance(able, Refusal) else f"already measured on {environment.device_name}"
-            return planned("stored", reason, trial, environment)
+            return [planned("stored", reason, trial, environment)]
         if isinstance(able, Refusal):
             promise(left, environments)
-            return planned("unsupported", able.reason, trial, first)
+            return [planned("unsupported", able.reason, trial, first)]
         rest = replace(trial, workloads=left)
         reasons = self._why_not(rest, environments)
         met = dict(zip(places.environments, environments, strict=True))
         fits = [node for node in able if reasons[met[environment_id(node.environments[config.device_type])]] is None]
         if not fits:
             promise(left, {next(iter(environments))}, within=frozenset(environments))
-            return planned("predicted_oom", next(iter(reasons.values())), rest, first)
-        there = [met[environment_id(node.environments[config.device_type])] for node in fits]
-        promise(left, set(there))
-        found = planned("run", None, rest, environments[there[0]])
-        return replace(found, placement=place(config, fits, self._nodes))
+            return [planned("predicted_oom", next(iter(reasons.values())), rest, first)]
+
+        def met_on(node: Node) -> str:
+            return met[environment_id(node.environments[config.device_type])]
+
+        stored = {
+            key: {name: self._processes(key, ids[name]) for name in left} for key in dict.fromkeys(map(met_on, fits))
+        }
+        if config.processes > 1:  # only processes in one environment can be pooled: that in which most are stored
+            chosen = max(stored, key=lambda key: sum(stored[key].values()))
+            fits = [node for node in fits if met_on(node) == chosen]
+        there = met_on(fits[0])
+        promise(left, set(map(met_on, fits)))
+        found = planned("run", None, rest, environments[there])
+        found = replace(found, placement=place(config, fits, self._nodes))
+        return [
+            replace(found, index=index + place_in_line, trial=replace(rest, workloads=names), process=number)
+            for place_in_line, number in enumerate(range(min(stored[there].values()) + 1, config.processes + 1))
+            if (names := tuple(name for name in left if stored[there][name] < number))
+        ]
+
+    def _has_enough(self, environment: str, measurement: str, config: TrialConfig) -> bool:
+        """Return whether no further process needs to measure it there: enough did, or it cannot run."""
+        outcome = self._done.get((environment, measurement))
+        return outcome is not None and (outcome.status != Status.OK or outcome.processes >= config.processes)
+
+    def _processes(self, environment: str, measurement: str) -> int:
+        """Return how many processes of a measurement in the store count."""
+        outcome = self._done.get((environment, measurement))
+        return outcome.processes if outcome else 0
 
     def _with_code(self, environments: dict[str, Fingerprint], trial: Trial, code: Code) -> dict[str, Fingerprint]:
         """Return the environments with the state of the user's code, in the same order."""

@@ -1,6 +1,7 @@
 """Orders the trials of a run: one of each kind first, then long ones before short ones.
 
-So mistakes show early, and no device is left running alone at the end.
+So mistakes show early, and no device is left running alone at the end. If several processes measure each trial, all
+trials run once, then all again: a machine that becomes slower or busier does so for all alike.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,18 @@ then loaded twice."""
 def in_order(
     trials: Sequence[PlannedTrial], estimates: Mapping[int, Estimate], *, budgeted: bool = False
 ) -> list[PlannedTrial]:
-    """Return the trials in the order in which they run. `estimates` are by the trials' index in the plan.
+    """Return the trials in the order in which they run: by process, and within it as `_in_order` has it.
+
+    `estimates` are by the trials' index in the plan.
+    """
+    rounds = [[one for one in trials if one.process == number] for number in sorted({one.process for one in trials})]
+    return [one for each in rounds for one in _in_order(each, estimates, budgeted=budgeted)]
+
+
+def _in_order(
+    trials: Sequence[PlannedTrial], estimates: Mapping[int, Estimate], *, budgeted: bool
+) -> list[PlannedTrial]:
+    """Return trials of which each is there once, in the order in which they run.
 
     Consecutive compiled trials share a process, so they come together, last. With a time budget (`budgeted`), short
     trials come first: most of them fit.

@@ -13,7 +13,7 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_model import NOMINAL, datasheet_of, iterations_seconds
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, TrialConfig
+from lmsweep.trials.spec.config import AUTO_FIELDS, STORED_FIELDS, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.workloads import workloads
 from lmsweep.trials.store.store import Store
@@ -67,7 +67,7 @@ class Estimates:
         self._measured: dict[tuple[str, str], _Times] = {}  # by device_name and measurement_id
         self._speeds: dict[tuple[str, str, bool], DeviceSpeed] = {}  # by device_name, workload and whether it compiles
         if store.exists():
-            columns = [*_KEYS, "started_at", "status", "phase", "unit", "metric", "samples", *CONFIG_FIELDS]
+            columns = [*_KEYS, "started_at", "status", "phase", "unit", "metric", "samples", *STORED_FIELDS]
             self._learn(store.read(columns=columns)[0])
 
     def of(self, planned: PlannedTrial) -> Estimate:
@@ -120,7 +120,7 @@ class Estimates:
             iterating = sum(parts.get(f"{what}_time", 0.0) for what in ("warmup", "measured", "profiled"))
             self._measured.setdefault((device_name, measurement), _Times(overhead, iterating))
             if age < NEWEST and workload in workloads():  # unless the package that defined it is not installed
-                config = _config(table.slice(last_row[ended_key], 1).select(list(CONFIG_FIELDS)).to_pylist()[0])
+                config = _config(table.slice(last_row[ended_key], 1).select(list(STORED_FIELDS)).to_pylist()[0])
                 device = find_device(device_name) or NOMINAL[config.device_type]
                 modelled = iterations_seconds(config, workloads()[workload], device)
                 seen[device_name, workload, config.compiles].append((overhead, iterating / modelled if modelled else 1))

@@ -67,22 +67,23 @@ def step_seconds(config: TrialConfig, device: Device) -> float:
     """Return the seconds of one iteration of a whole model; 0 if its size is unknown."""
     if not (config.d_ff and config.num_layers and config.num_heads):
         return 0.0
-    size = {"d_model": config.d_model, "d_ff": config.d_ff, "num_layers": config.num_layers}
+    terms = config.size.terms
+    size = {"d_model": terms["d_model"], "d_ff": config.d_ff * terms["active_experts"], "num_layers": config.num_layers}
     shape = {"context_length": config.context_length, "batch_size": config.batch_size}
     vocab_size, passes = config.vocab_size, PASSES[config.mode]
     narrow = config.precision in ("bf16", "fp16", "bf16_pure")
     kept = saved_bytes(**size, **shape, num_heads=config.num_heads, vocab_size=vocab_size, autocast=narrow)
     # Weights are read in each pass; gradients are written; AdamW reads and writes them and its two moments.
-    weights = 4 * parameter_count(**size, vocab_size=vocab_size) * (passes + 1 + 7 * (config.mode == "train_step"))
+    weights = 4 * parameter_count(**terms, vocab_size=vocab_size) * (passes + 1 + 7 * (config.mode == "train_step"))
     moved = kept * TRAFFIC[config.compiles] * passes / 3 + weights
-    flops = passes * forward_flops(**size, **shape, vocab_size=vocab_size)
+    flops = passes * forward_flops(**terms, **shape, vocab_size=vocab_size)
     launching = 0.0 if config.device_type == "cpu" else LAUNCH_SECONDS[config.compiles] * config.num_layers * passes
     return max(_rate_seconds(flops, moved, config, device), launching)
 
 
 def _attention_seconds(config: TrialConfig, device: Device) -> float:
     shape = {"context_length": config.context_length, "batch_size": config.batch_size}
-    flops = 3 * attention_flops(phase="forward", d_model=config.d_model, **shape)
+    flops = 3 * attention_flops(phase="forward", d_model=config.head_width * (config.num_heads or 1), **shape)
     scores = config.batch_size * (config.num_heads or 1) * config.context_length**2
     written_out = config.attention in ("naive", "naive_softmax", "sdpa_math")
     return max(_rate_seconds(flops, 30 * scores * written_out, config, device), 3 * LAUNCH_SECONDS[config.compiles])

@@ -73,7 +73,8 @@ class RunProgress:
         self._done += 1
         if failed or self._total <= MOST_LINES or self._done % self._every == 0:
             place = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
-            self.say(f"{place} {describe(planned.trial.config, self._names)}: {outcome(rows)}")
+            which = f", process {planned.process} of {count}" if (count := planned.trial.config.processes) > 1 else ""
+            self.say(f"{place} {describe(planned.trial.config, self._names)}{which}: {outcome(rows)}")
         self._compare_with_estimate()
         self._show(planned.environment.device_name)
 

@@ -19,6 +19,7 @@ from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.eta import Eta
 from lmsweep.orchestrator.running.progress import RunProgress, count_trials
 from lmsweep.orchestrator.running.store_writer import StoreWriter
+from lmsweep.trials.code.bundle import pack
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row, records_of
@@ -116,9 +117,11 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "Plan
     """Run the plan's trials, or those that `search` chooses. For each trial that the plan rules out, store the reason.
 
     Raises KeyboardInterrupt on Ctrl-C. It is also raised on SIGTERM or SIGHUP, after running trials have had `grace`
-    seconds to end. In both cases finished trials are in the store. Raises StoreError if the store rejects rows.
+    seconds to end. In both cases finished trials are in the store. Raises StoreError if the store rejects rows, and
+    RequestError if the user's code is too large to travel to the nodes of a cluster.
     """
     store, nodes = run.planned.store, run.planned.nodes
+    code = None if address is None else packed_code(run.to_run)
 
     def kept(planned: PlannedTrial, records: list[Record]) -> None:
         run.account.add(records)
@@ -149,7 +152,14 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "Plan
                 # Ray reads its settings on import, so it must be imported after `start_ray` has made them.
                 from lmsweep.orchestrator.running.tune_runner import launch
 
-                launch(run.to_run, gate=run.gate, on_start=run.progress.started, on_rows=on_rows, search=search)
+                launch(
+                    run.to_run,
+                    gate=run.gate,
+                    on_start=run.progress.started,
+                    on_rows=on_rows,
+                    code=code,
+                    search=search,
+                )
     finally:
         with postpone_termination():
             if run.to_run:
@@ -158,6 +168,13 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "Plan
             compact(store, run.progress)
     if run.gate.closed:
         raise KeyboardInterrupt
+
+
+def packed_code(trials: list[PlannedTrial]) -> bytes | None:
+    """Return the packed folder with the user's code, for the nodes of a cluster; None if no trial needs it."""
+    references = {text: planned.trial.code for planned in trials for text in planned.trial.config.references}
+    code = next((code for code in references.values() if code), None)
+    return pack(code, references) if code else None
 
 
 def compact(store: Store, progress: RunProgress) -> None:

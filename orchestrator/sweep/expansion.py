@@ -9,9 +9,9 @@ from operator import attrgetter
 from typing import Any
 
 from lmsweep.orchestrator.sweep.located_yaml import KeyPath, Problem
-from lmsweep.orchestrator.sweep.own_code import DIMENSIONS, Fields, in_json
+from lmsweep.orchestrator.sweep.own_code import ALL_DIMENSIONS, DIMENSIONS, Fields, in_json
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, RequestError, TrialConfig
-from lmsweep.trials.spec.model_sizes import SIZES, ModelSize, size_name
+from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES, ModelSize, size_name
 from lmsweep.trials.spec.workloads import workloads
 
 _DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items()}
@@ -61,7 +61,8 @@ class Expansion:
     """The configurations of a sweep."""
 
     wanted: dict[TrialConfig, list[str]]
-    """Configuration -> its workloads, without those that an earlier configuration measures already."""
+    """Configuration -> its workloads, without those that another configuration measures: the one with the most
+    processes, or the earliest of these."""
     problems: list[Problem]
     """What is wrong with combinations."""
     idle: list[KeyPath]
@@ -72,7 +73,7 @@ def expand(blocks: list[Block]) -> Expansion:
     """Return the configurations of all blocks, and what is wrong with them."""
     wanted: dict[TrialConfig, list[str]] = {}
     problems: dict[Problem, None] = {}
-    asked = set()
+    asked: dict[Any, TrialConfig] = {}
     idle: list[KeyPath] = []
     for block in blocks:
         everything_excluded = True
@@ -90,12 +91,16 @@ def expand(blocks: list[Block]) -> Expansion:
                 continue
             for workload in block.workloads:
                 question = (workload, _fields_of(workload)(config))
-                if question not in asked:
-                    asked.add(question)
+                before = asked.get(question)
+                if before is None or config.processes > before.processes:
+                    asked[question] = config
                     wanted.setdefault(config, []).append(workload)
+                    if before:
+                        wanted[before].remove(workload)
         if everything_excluded:
             problems[block.problem("every combination is excluded")] = None
         idle += [(*block.path, "exclude", index) for index, one in enumerate(matched) if not one]
+    wanted = {config: names for config, names in wanted.items() if names}
     return Expansion(wanted=wanted, problems=list(problems), idle=idle)
 
 
@@ -114,13 +119,14 @@ def _combinations(block: Block, matched: list[bool]) -> Iterator[dict[str, Any]]
             continue
         dimensions = [arguments.get(name) for name in DIMENSIONS]
         if None not in dimensions and arguments.get("model_code") is None:
-            arguments["model"] = _label(*dimensions)
+            shape = (arguments.get(name, _DEFAULTS[name]) for name in SHAPE_FIELDS)
+            arguments["model"] = _label(tuple(dimensions), tuple(shape))
         yield in_json(arguments) if has_arguments else arguments
 
 
 def on_top(values: dict[str, list[object]], more: dict[str, list[object]]) -> dict[str, list[object]]:
     """Return `values` updated by `more`. A model in `more` replaces the dimensions in `values`."""
-    replaced = DIMENSIONS if "model" in more else ()
+    replaced = ALL_DIMENSIONS if "model" in more else ()
     return {name: listed for name, listed in values.items() if name not in replaced} | more
 
 
@@ -149,8 +155,8 @@ def _fields_of(workload: str) -> Callable[[TrialConfig], Any]:
 
 
 @cache
-def _label(d_model: int, d_ff: int, num_layers: int, num_heads: int) -> str:
-    return size_name(ModelSize(d_model=d_model, d_ff=d_ff, num_layers=num_layers, num_heads=num_heads))
+def _label(dimensions: tuple[Any, ...], shape: tuple[Any, ...]) -> str:
+    return size_name(ModelSize(**dict(zip((*DIMENSIONS, *SHAPE_FIELDS), (*dimensions, *shape), strict=True))))
 
 
 def _lacking(names: list[str], arguments: dict[str, Any]) -> str | None:

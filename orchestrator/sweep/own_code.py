@@ -3,6 +3,7 @@
     model: cs336_basics.model:TransformerLM
     model: {name: mine, call: "mine.model:Model", size: small, args: {theta: 10000}, blocks: layers}
     model: hf:./config.json        or {hf: Qwen/Qwen3-0.6B, override: {num_hidden_layers: 8}}
+    step: mine.step:make           or {call: mine.step:make, args: {accumulate: 4}}
     attention: ./flash.py:Flash    or {call: "./flash.py:Flash", args: {block: 64}}
 
 What they lead to is found in the files of the code folder here; nothing of it runs.
@@ -18,19 +19,22 @@ from lmsweep.orchestrator.sweep.located_yaml import shown
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.source import check_reference
 from lmsweep.trials.spec.config import ARGUMENTS, WORDS, RequestError, Trial, TrialConfig
-from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
+from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES, VOCABULARIES, ModelSize
 from lmsweep.trials.spec.reference import HUGGING_FACE, canonical, is_reference, short_name
 from lmsweep.trials.spec.suggestions import choices
 
 GROUPS = {"model": "lmsweep.models", "attention": "lmsweep.attention", "optimizer": "lmsweep.optimizers"}
 """The entry point groups through which an installed package adds words to a field."""
 
-DIMENSIONS: tuple[str, ...] = tuple(ModelSize.__dataclass_fields__)
+ALL_DIMENSIONS: tuple[str, ...] = tuple(ModelSize.__dataclass_fields__)
 """The configuration fields that a model's name stands for."""
+
+DIMENSIONS: tuple[str, ...] = tuple(name for name in ALL_DIMENSIONS if name not in SHAPE_FIELDS)
+"""Those without which there is no model."""
 
 _KEYS = {
     "model": ("name", "call", "args", "blocks", "size", "hf", "override", *DIMENSIONS),
-    **dict.fromkeys(("attention", "optimizer", "ddp"), ("call", "args")),
+    **dict.fromkeys(("attention", "optimizer", "ddp", "step"), ("call", "args")),
 }
 
 
@@ -39,6 +43,12 @@ class Fields:
     """A value that stands for several fields, such as a model: fields and their values."""
 
     values: dict[str, Any]
+
+
+def size_fields(name: str) -> dict[str, Any]:
+    """Return the fields that the name of a size stands for: its dimensions and, if it has its own, its vocabulary."""
+    vocabulary = {"vocab_size": VOCABULARIES[name]} if name in VOCABULARIES else {}
+    return asdict(SIZES[name]) | vocabulary
 
 
 def argument_of(name: str) -> str | None:
@@ -140,7 +150,7 @@ def _read_mapping(field: str, written: Mapping[str, Any]) -> Fields:
     if "size" in written:
         if written["size"] not in SIZES:
             raise ValueError(f"size {shown(written['size'])} is not a size{choices(written['size'], SIZES)}")
-        values |= asdict(SIZES[written["size"]])
+        values |= size_fields(written["size"])
         if "name" not in written:
             values["model"] = f"{values['model']}-{written['size']}"
     for dimension in DIMENSIONS:

@@ -5,7 +5,6 @@ Fields and types come from TrialConfig: a field added there is an axis here.
 
 import re
 from collections.abc import Iterable
-from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, Self, TypeVar, get_args, get_type_hints
 
@@ -26,10 +25,9 @@ from pydantic import (
 
 from lmsweep.orchestrator.sweep.duration import seconds_of
 from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, shown
-from lmsweep.orchestrator.sweep.own_code import DIMENSIONS, Fields, argument_of, read_code
+from lmsweep.orchestrator.sweep.own_code import ALL_DIMENSIONS, DIMENSIONS, Fields, argument_of, read_code, size_fields
 from lmsweep.trials.spec.config import ARGUMENTS, AUTO_FIELDS, CONFIG_FIELDS, WORDS, TrialConfig
-from lmsweep.trials.spec.model_sizes import SIZES
-from lmsweep.trials.spec.reference import canonical, is_reference
+from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
 from lmsweep.trials.spec.suggestions import choices, known_elsewhere
 from lmsweep.trials.spec.workloads import RETIRED, workloads
 
@@ -100,7 +98,8 @@ def _within_limits(name: str) -> AfterValidator:
             raise ValueError(f"{name} is {value}; it must be less than 2**63")
         width = 2 * max(1, value or 1) if name == "num_heads" else 2
         ranks = max(1, value or 1) if name == "nodes" else 1
-        TrialConfig(**{"d_model": width, "world_size": ranks, name: value})
+        experts = value if name == "active_experts" else None
+        TrialConfig(**{"d_model": width, "world_size": ranks, "num_experts": experts, name: value})
         return value
 
     return AfterValidator(check)
@@ -111,7 +110,7 @@ def _model(value: object) -> object:
     if isinstance(value, dict) and not {"call", "hf"} & set(value):
         return value
     if isinstance(value, str) and value in SIZES:
-        return asdict(SIZES[value])
+        return size_fields(value)
     return read_code("model", value)
 
 
@@ -119,28 +118,23 @@ def _size_or_code(value: Any, size: ValidatorFunctionWrapHandler) -> Fields:
     found = _model(value)
     if isinstance(found, Fields):
         return found
-    dimensions = size(found).model_dump()
+    assert isinstance(found, dict)
+    of_name = {"vocab_size": found.pop("vocab_size")} if isinstance(value, str) and "vocab_size" in found else {}
+    dimensions = size(found).model_dump() | of_name
     TrialConfig(**dimensions)
     return Fields(values={"model": None, "model_code": None} | dimensions)
 
 
-def _reference(value: object) -> object:
-    if isinstance(value, str) and is_reference(value):
-        return canonical(value)
-    raise ValueError(f"{shown(value)} is not a reference; write package.module:name or ./file.py:name")
-
-
 _dimension_types: dict[str, Any] = {name: (Annotated[int, _within_limits(name)], ...) for name in DIMENSIONS}
+_dimension_types |= {name: (_HINTS[name], CONFIG_FIELDS[name].default) for name in SHAPE_FIELDS}
 _Dimensions = create_model("_Dimensions", __config__=_STRICT, **_dimension_types)
 
 
 def _type_of(name: str) -> Any:
     if name == "model":
         return Annotated[_Dimensions, WrapValidator(_size_or_code)]
-    if name in WORDS:
+    if name in WORDS or name == "step":
         return Annotated[Any, BeforeValidator(partial(read_code, name))]
-    if name == "step":
-        return Annotated[str, BeforeValidator(_reference)]
     if name == "device":
         return Annotated[str, AfterValidator(_device)]
     if name in AUTO_FIELDS:
@@ -245,7 +239,7 @@ def _legal_keys(path: KeyPath) -> tuple[str, Iterable[str]]:
     if names[-1] == "grids":
         return "key", GridFile.model_fields
     if names[-1] == "model":
-        return "dimension", DIMENSIONS
+        return "dimension", ALL_DIMENSIONS
     return ("axis" if names[-1] in VARYING else "field"), _FIELDS
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from lmsweep.orchestrator.sweep.expansion import Block, expand, on_top, spread
 from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, Scalar, parse, refusal
-from lmsweep.orchestrator.sweep.own_code import DIMENSIONS, with_code
+from lmsweep.orchestrator.sweep.own_code import ALL_DIMENSIONS, with_code
 from lmsweep.orchestrator.sweep.ranges import written_out
 from lmsweep.orchestrator.sweep.schema import SKELETON, VARYING, Axes, GridFile, SweepFile, given, validate
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
@@ -114,6 +114,8 @@ def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: S
     for name, values in fixed.items():
         if len(values) > 1:
             raise RequestError(f"{name} has {len(values)} values; a trial takes one (for several, run a sweep)")
+    if "processes" in fixed:
+        raise RequestError("processes: a trial is one process (for several, run a sweep)")
     written = {"workloads": asked, "fixed": {name: values[0] for name, values in fixed.items()}}
     grid, problems = validate(GridFile, written)
     wanted: dict[TrialConfig, list[str]] = {}
@@ -195,7 +197,7 @@ def _write_out_ranges(grid: Any, path: KeyPath, document: Document) -> list[Prob
 
 def _forced(block: Block, forced: dict[str, list[object]]) -> Block:
     """Return the block with these values in place of its own."""
-    gone = {*forced, *(DIMENSIONS if "model" in forced else ())}
+    gone = {*forced, *(ALL_DIMENSIONS if "model" in forced else ())}
     together = [{name: value for name, value in row.items() if name not in gone} for row in block.together]
     return replace(block, values=on_top(block.values, forced), together=together)
 

@@ -242,6 +242,62 @@ def test_nothing_in_common_is_refused_with_what_differs(attempts: Attempts) -> N
         of(attempts, {"compile": "none"}, {"compile": "block"})
 
 
+@pytest.mark.parametrize(
+    ("fields", "environment", "option"),
+    [
+        ({"batch_size": 8}, {}, "batch_size"),
+        ({"mode": "forward_backward"}, {}, "mode"),
+        ({"warmup_steps": 7}, {}, "warmup_steps"),
+        ({"measure_steps": 20}, {}, "measure_steps"),
+        ({"optimizer": "adamw_foreach", "context_length": 512}, {}, "context_length,optimizer"),
+        ({"batch_size": 8}, {"driver_version": "1"}, "batch_size,driver_version"),
+        ({}, {"measuring_version": 1}, "measuring_version"),
+        ({}, {"torch_version": "2.12.0", "cuda_version": "13.0", "triton_version": "4"}, "torch_version"),
+        ({}, {"python_version": "3.14"}, "python_version"),
+        ({}, {"device_name": "NVIDIA H100 PCIe", "device_memory": 80_000_000_000}, "device_name"),
+    ],
+)
+def test_a_refusal_names_the_option_that_allows_the_difference(
+    attempts: Attempts, fields: dict[str, Any], environment: dict[str, Any], option: str
+) -> None:
+    attempts.ok(gpu(), {"step.time": samples(0.1, STEADY)})
+    other = replace(H200, **environment)
+    attempts.ok(gpu(compile="block", **fields), {"step.time": samples(0.2, STEADY)}, fingerprint=other)
+    sides = {"compile": "none"}, {"compile": "block"}
+    with pytest.raises(RequestError, match=rf"with --across {option}\b(?!,)"):
+        of(attempts, *sides)
+    assert len(of(attempts, *sides, across=tuple(option.split(","))).frame) == 1
+
+
+def test_another_model_is_allowed_by_the_option_that_the_refusal_names(attempts: Attempts) -> None:
+    attempts.ok(gpu(), {"step.time": samples(0.1, STEADY)})
+    attempts.ok(config("medium", device="cuda", compile="block"), {"step.time": samples(0.2, STEADY)})
+    sides = {"compile": "none"}, {"compile": "block"}
+    with pytest.raises(RequestError, match=r"with --across model\b(?!,)"):
+        of(attempts, *sides)
+    assert len(of(attempts, *sides, across=("model",)).frame) == 1
+
+
+def test_sides_whose_environments_are_exchanged_are_refused_with_the_option(attempts: Attempts) -> None:
+    """Each environment is on both sides, but never with the same configuration."""
+    new = replace(H200, driver_version="580.2")
+    for compiled, small, large in (("none", H200, new), ("block", new, H200)):
+        for width, fingerprint in ((256, small), (512, large)):
+            trial = gpu(compile=compiled, context_length=width)
+            attempts.ok(trial, {"step.time": samples(0.1, STEADY)}, fingerprint=fingerprint)
+    sides = {"compile": "none"}, {"compile": "block"}
+    with pytest.raises(RequestError, match=r"with --across driver_version\b(?!,)"):
+        of(attempts, *sides)
+    assert len(of(attempts, *sides, across=("driver_version",)).frame) == 2
+
+
+def test_sides_without_a_common_value_are_refused_with_what_each_has(attempts: Attempts) -> None:
+    for compiled, value in (("none", "forward.time"), ("block", "backward.time")):
+        attempts.ok(gpu(compile=compiled), {value: samples(0.1, STEADY)})
+    with pytest.raises(RequestError, match=r"baseline has forward\.time, the contrast backward\.time; choose with --v"):
+        of(attempts, {"compile": "none"}, {"compile": "block"})
+
+
 def test_a_side_of_several_results_is_refused_with_what_to_choose(attempts: Attempts) -> None:
     for compiled in ("none", "block"):
         for precision in ("fp32", "bf16"):
@@ -345,7 +401,8 @@ def test_beside_the_published_numbers_stands_what_differs(attempts: Attempts) ->
     values = {"forward.time": samples(0.01, STEADY), "backward.time": samples(0.02, STEADY)}
     attempts.ok(gpu(mode="forward_backward", precision="bf16", attention="naive"), values)
     listing = beside(analysis.load(attempts.store), "published")
-    assert "einsums" in listing.notes[-1] and "weight gradient is copied once more" in listing.notes[-1]
+    kernels = next(note for note in listing.notes if "einsums" in note)
+    assert "weight gradient is copied once more" in kernels
     lines = listing.frame.set_index(["part", "source"])
     row = lines.loc[("forward", "seed2 e2e_bf16")]
     stored = published()
@@ -359,9 +416,13 @@ def test_beside_the_published_numbers_stands_what_differs(attempts: Attempts) ->
     assert row["ratio"] == pytest.approx(printed["value"].item() / 0.01)
     assert row["hardware"] == "RTX PRO 6000 WK, cuda"
     assert row["differs"] == "not stated: warmup_steps, measure_steps, software"
-    assert lines.loc[("backward", "seed2 e2e_bf16"), "caveats"] == "backward_by_subtraction"
+    assert lines.loc[("backward", "seed2 e2e_bf16"), "theirs_flags"] == ("backward_by_subtraction",)
     log = lines.loc[("forward", "seed3 run_log_small")]
-    assert log["differs"].startswith("batch_size 64; ")
+    assert log["differs"].startswith("batch_size 64; ") and np.isnan(log["ratio"]), "16 times the work has no ratio"
+    shown = analysis.render(listing, "text")
+    assert "seed3 run_log_small: batch_size 64; not stated" in shown
+    assert "backward_by_subtraction: not measured, but computed" in shown
+    assert max(map(len, shown.partition("\n\n")[2].partition("\n\n")[0].splitlines())) <= 100
 
 
 def test_beside_a_reference_store_every_other_condition_is_named(lmsweep: Command, attempts: Attempts) -> None:
@@ -369,6 +430,7 @@ def test_beside_a_reference_store_every_other_condition_is_named(lmsweep: Comman
     done = lmsweep("compare", attempts.store.location, "--with", "h200-end-to-end")
     assert done.returncode == 0, done.stderr
     assert "driver_version 580.159.04; cuda_version 13.0; torch_version 2.11.0+cu130" in done.stdout
+    assert "Without a counterpart: 0 of mine, " in done.stdout
     reference = analysis.load(str(ROOT / "analysis/reference/h200-end-to-end"))
     theirs = reference[
         (reference["model"] == "small")
@@ -391,5 +453,5 @@ def test_a_published_float32_stands_beside_tf32_only_where_it_was_probably_tf32(
     frame = analysis.load(str(ROOT / "analysis" / "reference" / "h200-end-to-end"))
     found = beside(frame[frame["precision"] == "tf32"], "published").frame
     called_fp32 = found["differs"].str.contains("precision fp32")
-    assert called_fp32.any() and found["caveats"][called_fp32].str.contains("suspected_tf32").all()
+    assert called_fp32.any() and all("suspected_tf32" in words for words in found["theirs_flags"][called_fp32])
     assert found["differs"][~called_fp32].str.contains("not stated: .*precision").all()

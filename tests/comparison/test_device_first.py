@@ -9,6 +9,7 @@ import pytest
 
 from lmsweep import analysis
 from lmsweep.analysis.comparison.compare import Comparison, compare, select_sides
+from lmsweep.analysis.comparison.side_by_side import beside
 from lmsweep.analysis.tables.render import render
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
@@ -127,3 +128,35 @@ def test_diff_shows_what_differs_between_two_machines_and_what_is_refused(tmp_pa
     assert lines["torch_version"][1:] == [H100.torch_version, "2.12.0", "no"]
     assert lines["host_cpu"][-1] == "yes" and "host_load" not in lines and "driver_version" not in lines
     assert "2 fields differ" in shown
+
+
+def test_beside_another_store_device_time_comes_first_with_both_intervals_and_the_flags_of_each_number(
+    tmp_path: Path,
+) -> None:
+    both = (Flag.HOST_BOUND, Flag.POWER_CAPPED)
+    for name, fingerprint, device, wall, flags in (("one", H200, 0.01, 0.02, both), ("other", H100, 0.012, 0.04, ())):
+        attempts = Attempts(tmp_path / name)
+        for width in (256, 512):
+            attempts.ok(gpu(context_length=width), times(device, wall, 10), fingerprint=fingerprint, flags=flags)
+    attempts.ok(gpu(context_length=1024), times(0.1, 0.1), fingerprint=H100)
+    listing = beside(analysis.load(str(tmp_path / "one")), str(tmp_path / "other"))
+    line = listing.frame.iloc[0]
+    assert line["mine"] == pytest.approx(0.01) and line["theirs"] == pytest.approx(0.012)
+    assert line["ratio_low"] < line["ratio"] < line["ratio_high"] and line["ratio"] == pytest.approx(1.2)
+    assert line["mine_low"] < line["mine"] < line["mine_high"] and line["theirs_low"] < line["theirs"]
+    assert line["wall_ratio"] == pytest.approx(2)
+    assert (line["mine_flags"], line["theirs_flags"], line["wall_flags"]) == (("power_capped",), (), ("host_bound",))
+    assert "step device time" in listing.title
+    assert "2 lines: device time 1.2x, wall time 2x, of which the hosts explain 1.67x" in listing.title
+    assert f"Without a counterpart: 0 of mine, 1 of {tmp_path / 'other'}" in listing.title
+    csv = analysis.render(listing, "csv").splitlines()
+    assert "host_bound" in csv[1] and "differs" in csv[0]
+
+
+def test_beside_another_store_wall_times_stand_where_a_side_has_no_device_times(tmp_path: Path) -> None:
+    for name, device in (("one", 0.01), ("other", None)):
+        Attempts(tmp_path / name).ok(gpu(), times(device, 0.02), flags=(Flag.HOST_BOUND,))
+    listing = beside(analysis.load(str(tmp_path / "one")), str(tmp_path / "other"))
+    line = listing.frame.iloc[0]
+    assert line["mine"] == pytest.approx(0.02) and "wall_ratio" not in listing.frame
+    assert line["mine_flags"] == line["theirs_flags"] == ("host_bound",) and "step wall time" in listing.title

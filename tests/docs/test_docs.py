@@ -3,6 +3,7 @@
 import ast
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -104,10 +105,19 @@ def test_every_block_of_python_is_python_and_imports_what_there_is(snippet):
 
 
 @pytest.mark.parametrize("snippet", blocks("yaml"), ids=str)
-def test_every_sweep_in_the_pages_is_read(snippet, tmp_path):
+def test_every_sweep_in_the_pages_is_read(snippet, tmp_path, monkeypatch):
+    """Own code is that of examples/student, or made up: then a file with the names is made up, too."""
     if "grids:" not in snippet.text:
         pytest.skip("no sweep")
-    path = tmp_path / "sweep.yaml"
+    folder = tmp_path / "code"
+    shutil.copytree(ROOT / "examples" / "student", folder)
+    for module, name in re.findall(r"\b(mine(?:\.\w+)+):(\w+)", snippet.text):
+        file = folder.joinpath(*module.split(".")).with_suffix(".py")
+        file.parent.mkdir(exist_ok=True)
+        with file.open("a") as code:
+            code.write(f"class {name}: ...\n")
+    monkeypatch.chdir(folder)
+    path = folder / "sweep.yaml"
     path.write_text(snippet.text)
     assert load_sweep(str(path)).trials
 

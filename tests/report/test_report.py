@@ -186,6 +186,26 @@ def test_published_times_stand_beside_the_readers_with_what_differs(page: Page) 
     assert "A100" in text and "not stated" in text and "suspected_tf32" in text
 
 
+def test_the_page_of_two_devices_begins_with_how_they_compare(browser: Browser, tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "two")
+    h100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", driver_version="580.1")
+    for fingerprint, factor in ((h100, 1.4), (H200, 1.0)):
+        for context_length in (256, 512, 1024):
+            seconds = factor * context_length / 1e5
+            times = {"step.time": samples(0.1, 1e-3), "step.device_time": samples(seconds, seconds / 1000)}
+            trial = config("small", device="cuda", context_length=context_length)
+            attempts.ok(trial, times, fingerprint=fingerprint, flags=(Flag.HOST_BOUND,))
+    write_report(str(tmp_path / "two"), tmp_path / "two.html")
+    page = browser.new_page()
+    page.goto((tmp_path / "two.html").as_uri())
+    text = page.inner_text("section[aria-labelledby=devices]")
+    words = page.inner_text("section[aria-labelledby=devices] p.muted")
+    assert words.startswith("NVIDIA H200 against NVIDIA H100 80GB HBM3, 3 cells: device time 0.714x [")
+    assert words.endswith("0 host-limited.")
+    assert text.count("faster") >= 3 and "host_bound" in text and "0.714" in text and "step.device_time" in text
+    page.close()
+
+
 def test_steps_are_drawn_under_the_limits_of_their_device(page: Page) -> None:
     page.locator("[data-figures=roofline]").scroll_into_view_if_needed()
     page.wait_for_selector("[data-figures=roofline] .main-svg")

@@ -61,9 +61,17 @@ def test_every_field_of_the_combination_tells_trials_apart(name):
     words = {"precision": "bf16", "compile": "block", "attention": "sdpa", "optimizer": "adamw_loop"}
     words |= {"compile_mode": "max-autotune", "checkpointing": "block", "causal": False}
     words |= {"ddp": "flat", "bucket_bytes": 10**6, "loss": "cross_entropy", "model_code": "m:f", "step": "m:f"}
-    words |= {"blocks": "layers"} | dict.fromkeys(ARGUMENTS.values(), '{"a":1}')
+    words |= {
+        "num_kv_heads": 2,
+        "d_head": 8,
+        "qk_norm": True,
+        "feed_forward": "gelu",
+        "num_experts": 4,
+        "active_experts": 2,
+    }
+    words |= {"tied_head": True, "blocks": "layers"} | dict.fromkeys(ARGUMENTS.values(), '{"a":1}')
     value = words[name] if name in words else getattr(TINY, name) * (4 if name == "world_size" else 2)
-    ranks = replace(TINY, world_size=2)
+    ranks = replace(TINY, world_size=2, num_experts=2 if name == "active_experts" else None)
     assert trial_id(replace(ranks, **{name: value})) != trial_id(ranks)
 
 

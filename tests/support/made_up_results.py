@@ -77,7 +77,13 @@ class Attempts:
         return row
 
     def _base(
-        self, trial: TrialConfig, *, fingerprint: Fingerprint = H200, workload: str = "timing", **fields: Any
+        self,
+        trial: TrialConfig,
+        *,
+        fingerprint: Fingerprint = H200,
+        workload: str = "timing",
+        sweep: str = "made-up",
+        **fields: Any,
     ) -> Record:
         self._count += 1
         return Record(
@@ -85,7 +91,7 @@ class Attempts:
             measurement_id=measurement_id(trial, workload),
             environment_id=environment_id(fingerprint),
             attempt_id=f"{1000 - self._count:016x}",  # neither names nor files are in the order of time
-            sweep="made-up",
+            sweep=sweep,
             workload=workload,
             started_at=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=self._count),
             config=trial,

@@ -26,7 +26,7 @@ from lmsweep.orchestrator.sweep.sweep import (
 from lmsweep.trials.spec.config import ARGUMENTS, CONFIG_FIELDS, RequestError, TrialConfig
 from lmsweep.trials.spec.config import WORDS as WORDS_OF
 from lmsweep.trials.spec.identity import measurement_id
-from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
 from lmsweep.trials.spec.workloads import BUILT_IN
 
 PRECISIONS = "(one of: fp32, tf32, bf16, fp16, bf16_pure)"
@@ -35,9 +35,9 @@ ATTENTIONS = (
     "(one of: naive, naive_softmax, sdpa, sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn, flex), "
     "or your own as package.module:name"
 )
-MODELS = "tiny, small, medium, large, xl, 2.7b, xl-2026, 10b-2026"
+MODELS = ", ".join(SIZES)
 WORKLOADS = f"(one of: {', '.join(BUILT_IN)})"
-PARTS_OF_OTHERS = ("model_code", "model_args", "attention_args", "optimizer_args", "ddp_args")
+PARTS_OF_OTHERS = ("model_code", "model_args", "step_args", "attention_args", "optimizer_args", "ddp_args")
 FIELDS = f"(one of: {', '.join(name for name in CONFIG_FIELDS if name not in PARTS_OF_OTHERS)})"
 
 
@@ -98,18 +98,22 @@ def test_a_fixed_configuration_is_one_trial_with_the_defaults_elsewhere(grid_of)
 
 
 def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
-    row = """model: small, d_model: 64, d_ff: 32, num_layers: 3, num_heads: 2, vocab_size: 11, context_length: 7,
+    row = """model: small, d_model: 64, d_ff: 32, num_layers: 3, num_heads: 2,
+        num_kv_heads: 1, d_head: 6, qk_norm: true, feed_forward: gelu, num_experts: 4, active_experts: 2,
+        tied_head: true,
+        vocab_size: 11, context_length: 7,
         batch_size: 3, precision: tf32, compile: model, compile_mode: max-autotune, capture: step, checkpointing: sqrt,
         attention: sdpa, causal: false, optimizer: adamw_loop, zero_grad: before_backward, world_size: 2, nodes: 2,
         ddp: flat, bucket_bytes: 1000, device: cuda:H200,
         mode: forward, warmup_steps: 0, measure_steps: 1, max_seconds: 0.5, cold_l2: true, profiler: nsys,
-        timeout_seconds: 2.5"""
+        timeout_seconds: 2.5, processes: 3"""
     other = yaml.safe_load(f"{{{row}}}")
-    of_own_code = {"model_code", "model_args", "blocks", "step", "attention_args", "optimizer_args", "loss", "ddp_args"}
+    of_own_code = {*PARTS_OF_OTHERS, "blocks", "step", "loss"}
     assert list(other) == [name for name in CONFIG_FIELDS if name not in of_own_code]
     for name, value in other.items():
         expected = "small" if name == "model" else value
-        model = "" if name == "model" else "model: tiny, world_size: 2" if name == "nodes" else "model: tiny"
+        beside = {"model": "", "nodes": "model: tiny, world_size: 2", "active_experts": "model: tiny, num_experts: 2"}
+        model = beside.get(name, "model: tiny")
         assert values(grid_of(f"axes: {{{name}: [{value}]}}\nfixed: {{{model}}}"), name) == [(expected,)]
         assert values(grid_of(f"fixed: {{{name}: {value}, {model}}}"), name) == [(expected,)]
 
@@ -524,7 +528,7 @@ GRID_ERRORS = {
         "fixed: {model: {d_model: 8, d_f: 8, num_layers: 1, num_heads: 2}}",
         "s.yaml:4: grids[0].fixed.model: d_ff is missing\n"
         "s.yaml:4: grids[0].fixed.model.d_f: unknown dimension; did you mean d_ff?"
-        " (one of: d_model, d_ff, num_layers, num_heads)",
+        f" (one of: {', '.join(('d_model', 'd_ff', 'num_layers', 'num_heads', *SHAPE_FIELDS))})",
     ),
     "a dimension of a wrong type in a list of models": (
         "axes: {model: [tiny, {d_model: 8, d_ff: 8.5, num_layers: '1', num_heads: 0}]}",

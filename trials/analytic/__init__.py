@@ -1,5 +1,6 @@
 """Arithmetic that needs no device: formulas, datasheets, prices and the confidence interval of a median.
 
+flop_conventions.py    the two ways to count attention's FLOPs: as the model defines it, and as kernels are rated
 formulas.py            parameters, FLOPs and bytes of the transformer in closed form
 datasheets.py          peak rates and memory of known devices
 prices.py              dollars per hour of a device, from the option --price

@@ -4,7 +4,9 @@ The model is `lmsweep.trials.model.transformer`. The formulas use plain arithmet
 and pandas columns.
 
 Notation: L layers, d model width, f feed-forward width, h heads, V vocabulary size, B batch size, s context length,
-T = B·s tokens per step, P parameters.
+T = B·s tokens per step, P parameters. Shapes of newer models: a width of all query heads, k width of all key heads
+(both d by default), m matrices of a feed-forward layer (3), E experts (1), A of them active (1), r = 1 with a router
+(0), n weights of the norms of queries and keys (0), e matrices of V by d (2; 1 if the head is tied).
 
 FLOPs count matrix products only, two per multiply-add, with attention over the full s². Bytes are for the uncompiled
 model with naive attention. `autocast` means 16-bit autocast as on CUDA; weights are float32 with and without it.
@@ -36,10 +38,28 @@ _STATE_BYTES = {"train_forward": 4, "forward_backward": 4, "train_step": 12}
 """Bytes per parameter at the start of forward: the weight and, with an optimizer, AdamW's two moments."""
 
 
-def parameter_count(*, d_model: Number, d_ff: Number, num_layers: Number, vocab_size: Number) -> Number:
-    """Return the number of parameters, P = 2Vd + L(4d² + 3df + 2d) + d."""
-    per_layer = 4 * d_model**2 + 3 * d_model * d_ff + 2 * d_model
-    return 2 * vocab_size * d_model + num_layers * per_layer + d_model
+def parameter_count(
+    *,
+    d_model: Number,
+    d_ff: Number,
+    num_layers: Number,
+    vocab_size: Number,
+    query_width: Number = None,
+    key_width: Number = None,
+    norm_width: Number = 0,
+    matrices: Number = 3,
+    experts: Number = 1,
+    active_experts: Number = 1,
+    router: Number = 0,
+    heads: Number = 2,
+) -> Number:
+    """Return the number of parameters, P = eVd + L(2da + 2dk + n + E·mdf + rdE + 2d) + d.
+
+    By default that is 2Vd + L(4d² + 3df + 2d) + d. All experts count, active or not.
+    """
+    widths = _widths(d_model, query_width, key_width)
+    per_layer = 2 * d_model * widths + norm_width + experts * matrices * d_model * d_ff
+    return heads * vocab_size * d_model + num_layers * (per_layer + router * experts * d_model + 2 * d_model) + d_model
 
 
 def tokens_per_step(*, context_length: Number, batch_size: Number) -> Number:
@@ -55,10 +75,23 @@ def forward_flops(
     vocab_size: Number,
     context_length: Number,
     batch_size: Number,
+    query_width: Number = None,
+    key_width: Number = None,
+    norm_width: Number = 0,
+    matrices: Number = 3,
+    experts: Number = 1,
+    active_experts: Number = 1,
+    router: Number = 0,
+    heads: Number = 2,
 ) -> Number:
-    """Return the FLOPs of one forward pass, L(8Td² + 4Tsd + 6Tdf) + 2TdV."""
+    """Return the FLOPs of one forward pass, TL(4da + 4dk + 4sa + 2A·mdf + 2rdE) + 2TdV.
+
+    By default that is L(8Td² + 4Tsd + 6Tdf) + 2TdV. Only active experts count.
+    """
     tokens = tokens_per_step(context_length=context_length, batch_size=batch_size)
-    per_layer = 8 * d_model**2 + 4 * context_length * d_model + 6 * d_model * d_ff
+    attended = d_model if query_width is None else query_width
+    per_layer = 4 * d_model * _widths(d_model, query_width, key_width) + 4 * context_length * attended
+    per_layer = per_layer + 2 * active_experts * matrices * d_model * d_ff + 2 * router * experts * d_model
     return tokens * (num_layers * per_layer + 2 * d_model * vocab_size)
 
 
@@ -166,6 +199,11 @@ def step_peak_bytes(*, mode: str | Words, autocast: Number = False, **dimensions
     early = before_backward_bytes(mode=mode, autocast=autocast, **dimensions) + 8 * _logits(dimensions)
     late = (_look_up(_STATE_BYTES, mode) + 4) * _parameters(dimensions) + _tables_bytes(dimensions)
     return (early + late + abs(early - late)) // 2  # the maximum, also for arrays
+
+
+def _widths(d_model: Number, query_width: Number, key_width: Number) -> Number:
+    """Return a + k, the widths of all query and of all key heads."""
+    return (d_model if query_width is None else query_width) + (d_model if key_width is None else key_width)
 
 
 def _parameters(dimensions: dict[str, Number]) -> Number:

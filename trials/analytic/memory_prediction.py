@@ -87,11 +87,23 @@ def upper_bound(config: TrialConfig, subject: Subject) -> int:
     if subject == "attention" or config.num_layers is None:
         tensors, scores = config.context_length * config.d_model, heads * config.context_length**2
         return 4 * config.batch_size * (40 * tensors + 12 * scores)
-    size = {**asdict(config.size), "vocab_size": config.vocab_size}
-    parameters = parameter_count(**{name: value for name, value in size.items() if name != "num_heads"})
+    parameters = parameter_count(**config.size.terms, vocab_size=config.vocab_size)
+    size = _widest(config)
     peaks = [step_peak_bytes(mode="train_step", autocast=autocast, **size, **shape) for autocast in (False, True)]
     # Gradients kept between steps, or foreach's copies of them; then twice the sum, for what is not counted here.
-    return int(2 * max(peaks) + 8 * parameters)
+    return int(2 * max(peaks) + 24 * parameters)
+
+
+def _widest(config: TrialConfig) -> dict[str, int]:
+    """Return the dimensions of a model of the plain shape that saves at least as much for backward."""
+    size = config.size
+    return {
+        "d_model": max(size.d_model, size.terms["query_width"]),
+        "d_ff": size.d_ff * size.terms["active_experts"],
+        "num_layers": size.num_layers,
+        "num_heads": size.num_heads,
+        "vocab_size": config.vocab_size,
+    }
 
 
 def memory_config(config: TrialConfig) -> TrialConfig:

@@ -34,6 +34,11 @@ def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
         raise UnsupportedError(f"{workload} runs in one process; world_size and ddp are for {ranked}")
     if bench.config.capture != "none" and not record.captures:
         raise UnsupportedError(f"{workload} measures no captured step; capture is for timing")
+    if bench.config.step and not record.takes_own_step:
+        raise UnsupportedError(
+            f"{workload} looks into the model, and of the step {bench.config.step} only its phases are known; "
+            f"{', '.join(name for name, one in workloads().items() if one.takes_own_step)} measure it"
+        )
     before = dict(bench.seconds)
     yield from import_module(record.module).measure(bench)
     for what, seconds in bench.seconds.items():

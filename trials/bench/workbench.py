@@ -18,6 +18,7 @@ from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.model.attention import kernel_chosen
 from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import reset_compiler
+from lmsweep.trials.model.own_step import OwnStep
 from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.environment import Fingerprint
@@ -64,6 +65,11 @@ class Workbench:
         check_attention(self.config, self.math_mode.operand_dtype, gradients=self.config.mode != "forward")
         return TrainingStep(self.config, self.math_mode)
 
+    @cached_property
+    def iteration(self) -> TrainingStep | OwnStep:
+        """What is timed: `step`, or the user's own training step."""
+        return OwnStep(self.config, self.math_mode) if self.config.step else self.step
+
     def fingerprint(self, workload: str) -> Fingerprint:
         """Return the trial's environment, with the arithmetic that is in force in this workload."""
         mode = self.math_mode if workloads()[workload].autocasts else self.math_mode.without_autocast()
@@ -105,7 +111,8 @@ class Workbench:
 
     def clear(self) -> bool:
         """Free the device and forget compiled code. Return whether the allocator holds nothing any more."""
-        self.__dict__.pop("step", None)
+        for name in ("step", "iteration"):
+            self.__dict__.pop(name, None)
         reset_compiler()
         gc.collect()
         if self.config.device_type != "cuda":

@@ -196,11 +196,13 @@ def may_share_a_process(trial: Trial) -> bool:
 
     Sharing saves a compiled trial the seconds that Inductor takes to start. Once the allocator and the compiler are
     cleared, earlier trials change neither times nor the bytes of tensors. They do change the memory that the allocator
-    has reserved, so only workloads that `may_follow` share a process.
+    has reserved, so only workloads that `may_follow` share a process. A trial that is measured in several processes
+    shows how far fresh processes differ, so it shares none.
     """
     if trial.code:
         return False  # modules of the user's that were imported for an earlier trial may have changed since
-    return trial.config.compiles and all(workloads()[name].may_follow for name in trial.workloads)
+    alone = not trial.config.compiles or trial.config.processes > 1
+    return not alone and all(workloads()[name].may_follow for name in trial.workloads)
 
 
 def _exit_reason(exitcode: int) -> str:

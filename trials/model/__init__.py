@@ -1,6 +1,7 @@
 """What is measured: the transformer, its attention, precision and compilation, and one training step.
 
 transformer.py         the model
+experts.py             a mixture of experts, as a feed-forward layer
 attention.py           implementations of attention, by name
 own_attention.py       the user's own implementation
 flex_attention.py      the implementation with FlexAttention
@@ -10,6 +11,7 @@ emulated_autocast.py   autocast for tensors on other devices, such as the meta d
 compiler.py            torch.compile, and the check that it compiled
 annotations.py         named ranges that profilers see
 training_step.py       model, optimizer and batch, and the phases of one iteration
+own_step.py            the user's own training step
 own_model.py           the user's own model, and its repeated layers
 hugging_face.py        a model from a Hugging Face configuration
 loss.py                the loss, by name

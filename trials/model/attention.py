@@ -8,6 +8,7 @@ all. `lmsweep.trials.model.attention_support` rejects what a device does not sup
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -67,37 +68,37 @@ def weighted_values(weights: Tensor, v: Tensor) -> Tensor:
         return weights @ v
 
 
-def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
-    """PyTorch's scaled_dot_product_attention; PyTorch picks the kernel."""
+def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False) -> Tensor:
+    """PyTorch's scaled_dot_product_attention; PyTorch picks the kernel. `grouped`: keys have fewer heads."""
     # PyTorch considers fused kernels only for inputs with a dimension of heads.
     if q.dim() == 3:
         return sdpa(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1), causal=causal).squeeze(1)
     with Range("fused_attention"):
-        return scaled_dot_product_attention(q, k, v, is_causal=causal)
+        return scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
 
 
-def sdpa_math(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
+def sdpa_math(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False) -> Tensor:
     """scaled_dot_product_attention as a sequence of PyTorch operations."""
     with _only(SDPBackend.MATH):
-        return sdpa(q, k, v, causal=causal)
+        return sdpa(q, k, v, causal=causal, grouped=grouped)
 
 
-def sdpa_flash(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
+def sdpa_flash(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False) -> Tensor:
     """scaled_dot_product_attention by FlashAttention."""
     with _only(SDPBackend.FLASH_ATTENTION):
-        return sdpa(q, k, v, causal=causal)
+        return sdpa(q, k, v, causal=causal, grouped=grouped)
 
 
-def sdpa_efficient(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
+def sdpa_efficient(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False) -> Tensor:
     """scaled_dot_product_attention by the memory-efficient kernel."""
     with _only(SDPBackend.EFFICIENT_ATTENTION):
-        return sdpa(q, k, v, causal=causal)
+        return sdpa(q, k, v, causal=causal, grouped=grouped)
 
 
-def sdpa_cudnn(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
+def sdpa_cudnn(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False) -> Tensor:
     """scaled_dot_product_attention by cuDNN."""
     with _only(SDPBackend.CUDNN_ATTENTION):
-        return sdpa(q, k, v, causal=causal)
+        return sdpa(q, k, v, causal=causal, grouped=grouped)
 
 
 def _only(kernel: SDPBackend) -> AbstractContextManager[Any]:
@@ -144,6 +145,21 @@ def kernel_chosen(name: str) -> AbstractContextManager[object]:
     return sdpa_kernel(_KERNELS[name]) if name in _KERNELS else nullcontext()
 
 
+def with_groups(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
+    """The attention for fewer heads of keys and values than of queries.
+
+    PyTorch's kernels share them where they can; for the other implementations they are repeated in memory.
+    """
+    if name in ("sdpa", "sdpa_math", "sdpa_flash", "sdpa_cudnn", "flex"):
+        return partial(function, grouped=True)
+
+    def repeated(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        groups = q.shape[-3] // k.shape[-3]
+        return function(q, k.repeat_interleave(groups, dim=-3), v.repeat_interleave(groups, dim=-3), **options)
+
+    return repeated
+
+
 def attention_for(
     config: TrialConfig, *, device: torch.device | str, dtype: torch.dtype, backend: str | Backend = "inductor"
 ) -> AttentionFunction:
@@ -158,6 +174,8 @@ def attention_for(
         options["backend"] = backend
         options["block_mask"] = causal_block_mask(config.context_length, device) if config.causal else None
     function = ATTENTION[config.attention]
+    if config.num_kv_heads not in (None, config.num_heads):
+        function = with_groups(function, config.attention)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return function(q, k, v, **options)

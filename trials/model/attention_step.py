@@ -14,7 +14,8 @@ class AttentionStep:
     """Forward and backward through attention without projections.
 
     Queries, keys and values are (batch, tokens, d_model) or, if the configuration has heads, (batch, heads, tokens,
-    d_head). The precision sets their type: float32 for fp32 and tf32, 16 bits for bf16 and fp16, without autocast.
+    d_head), keys and values with `num_kv_heads` heads. The precision sets their type: float32 for fp32 and tf32, 16
+    bits for bf16 and fp16, without autocast.
     """
 
     def __init__(self, config: TrialConfig, math_mode: MathMode, backend: str | Backend = "inductor") -> None:
@@ -33,9 +34,12 @@ class AttentionStep:
             )
         self.uses_cuda_graphs = uses_cuda_graphs(config)
         heads = (config.num_heads,) if config.num_heads else ()
-        self.shape = (config.batch_size, *heads, config.context_length, config.d_model // (config.num_heads or 1))
+        of_keys = (config.num_kv_heads or config.num_heads,) if config.num_heads else ()
+        each = (config.context_length, config.head_width)
+        self.shape = (config.batch_size, *heads, *each)
         self._dtype, self._device = math_mode.operand_dtype, config.device_type
-        self.inputs = [self._random().requires_grad_() for _ in "qkv"]
+        shapes = (self.shape, *((config.batch_size, *of_keys, *each),) * 2)
+        self.inputs = [self._random(shape).requires_grad_() for shape in shapes]
         self.output: Tensor | None = None
         self.gradient: Tensor | None = None
 
@@ -47,7 +51,7 @@ class AttentionStep:
 
     def give_gradient(self) -> None:
         """Create the random gradient of the output that backward starts from."""
-        self.gradient = self._random()
+        self.gradient = self._random(self.shape)
 
     def backward(self) -> None:
         """Compute the gradients of queries, keys and values."""
@@ -60,5 +64,5 @@ class AttentionStep:
         for tensor in self.inputs:
             tensor.grad = None
 
-    def _random(self) -> Tensor:
-        return torch.randn(self.shape, dtype=self._dtype, device=self._device)
+    def _random(self, shape: tuple[int, ...]) -> Tensor:
+        return torch.randn(shape, dtype=self._dtype, device=self._device)

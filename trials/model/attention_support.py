@@ -50,7 +50,7 @@ def _reason_not(
 ) -> str | None:
     """Why PyTorch would not use this kernel for tensors of this shape, in its own words; None if it would."""
     # One sequence and one head suffice; more would only take memory.
-    shape = (1, 1, config.context_length, config.d_model // (config.num_heads or 1))
+    shape = (1, 1, config.context_length, config.head_width)
     q = torch.empty(shape, dtype=dtype, device=config.device_type, requires_grad=gradients)
     with _warnings_of_pytorch() as words:
         if usable(SDPAParams(q, q, q, None, 0.0, config.causal, False), True):
@@ -87,7 +87,7 @@ def _warnings_of_pytorch() -> Iterator[list[str]]:
 
 
 def _check_flex(config: TrialConfig, gradients: bool) -> None:
-    d_head = config.d_model // (config.num_heads or 1)
+    d_head = config.head_width
     if config.device_type == "mps":
         raise UnsupportedError(
             "flex needs device: cuda, or device: cpu without gradients; not every version of PyTorch has it on MPS"

@@ -23,13 +23,15 @@ def flex(
     v: Tensor,
     *,
     causal: bool = True,
+    grouped: bool = False,
     block_mask: BlockMask | None = None,
     backend: str | Backend = "inductor",
 ) -> Tensor:
     """FlexAttention of q, k and v, (batch, heads, tokens, d_head) or (batch, tokens, d_head), to the same shape.
 
     Inside a compiled model it is compiled as part of the model, otherwise by itself with torch.compile's `backend`.
-    `block_mask` comes from `causal_block_mask`; without one, each call builds its own.
+    With `grouped`, k and v have fewer heads than q. `block_mask` comes from `causal_block_mask`; without one, each call
+    builds its own.
     """
     if q.dim() == 3:
         q, k, v = q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)
@@ -38,7 +40,7 @@ def flex(
         block_mask = causal_block_mask(q.shape[-2], q.device)
     attend: Any = flex_attention if torch.compiler.is_compiling() else _compiled_flex(backend)
     with Range("fused_attention"):
-        mixed: Tensor = attend(q, k, v, block_mask=block_mask)
+        mixed: Tensor = attend(q, k, v, block_mask=block_mask, enable_gqa=grouped)
     return mixed
 
 

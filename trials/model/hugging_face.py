@@ -32,7 +32,7 @@ def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype:
     """
     if find_spec("transformers") is None:
         raise UnsupportedError("hf: needs the package transformers; pip install 'lmsweep[hf]'")
-    from transformers import AutoModelForCausalLM  # type: ignore[import-not-found]
+    from transformers import AutoModelForCausalLM
 
     if config.attention not in ATTENTION:
         raise UnsupportedError(

@@ -25,7 +25,7 @@ def own_attention(config: TrialConfig, *, device: torch.device | str, dtype: tor
     attend = _with_mask(config)
     if not config.num_heads:
         return attend
-    shape = (1, 1, min(config.context_length, PROBE_TOKENS), config.d_model // config.num_heads)
+    shape = (1, 1, min(config.context_length, PROBE_TOKENS), config.head_width)
     q = torch.zeros(shape, device=device, dtype=dtype)
     try:
         _check_shape(attend(q, q, q), q, config.attention)

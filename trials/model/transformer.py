@@ -1,5 +1,8 @@
 """The model: a pre-norm transformer with RMSNorm, rotary embeddings, SwiGLU and an untied head, without biases.
 
+Shapes of newer models change parts of it: shared heads of keys and values, a norm of queries and keys, GELU, experts, a
+tied head.
+
 It is equivalent to the models behind the published tables (Stanford CS336): its logits are bitwise equal to those of
 the 2025 course's model, and autograd saves the same tensors, so that memory is comparable
 (`lmsweep.trials.analytic.formulas` has closed forms). Its kernels differ. The course's linear layers are einsums, which
@@ -14,10 +17,12 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.attention import AttentionFunction
+from lmsweep.trials.model.experts import Experts
 from lmsweep.trials.spec.config import Checkpointing
 from lmsweep.trials.spec.model_sizes import ModelSize
 
@@ -101,12 +106,15 @@ class RotaryEmbedding(nn.Module):
 
 
 class CausalSelfAttention(nn.Module):
-    """Multi-head attention with rotary embeddings; `attention` decides which positions attend to which."""
+    """Multi-head attention with rotary embeddings; `attention` decides which positions attend to which.
+
+    With fewer heads of keys and values than of queries, each is shared by a group of query heads (grouped-query
+    attention, Ainslie et al. 2023).
+    """
 
     def __init__(
         self,
-        d_model: int,
-        num_heads: int,
+        size: ModelSize,
         *,
         rope: RotaryEmbedding,
         attention: AttentionFunction,
@@ -114,25 +122,30 @@ class CausalSelfAttention(nn.Module):
         dtype: torch.dtype,
     ) -> None:
         super().__init__()
-        self.num_heads = num_heads
+        self.head_width = size.head_width
         self.rope = rope
         self.attention = attention
-        self.query = Linear(d_model, d_model, device=device, dtype=dtype)
-        self.key = Linear(d_model, d_model, device=device, dtype=dtype)
-        self.value = Linear(d_model, d_model, device=device, dtype=dtype)
-        self.output = Linear(d_model, d_model, device=device, dtype=dtype)
+        of_queries, of_keys = size.terms["query_width"], size.terms["key_width"]
+        self.query = Linear(size.d_model, of_queries, device=device, dtype=dtype)
+        self.key = Linear(size.d_model, of_keys, device=device, dtype=dtype)
+        self.value = Linear(size.d_model, of_keys, device=device, dtype=dtype)
+        self.output = Linear(of_queries, size.d_model, device=device, dtype=dtype)
+        self.query_norm = RMSNorm(self.head_width, device=device, dtype=dtype) if size.qk_norm else None
+        self.key_norm = RMSNorm(self.head_width, device=device, dtype=dtype) if size.qk_norm else None
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, tokens, d_model) to the same."""
         with Range("attention"):
             q, k, v = (self._split_heads(project(x)) for project in (self.query, self.key, self.value))
+            if self.query_norm is not None and self.key_norm is not None:
+                q, k = self.query_norm(q), self.key_norm(k)
             mixed = self.attention(self.rope(q), self.rope(k), v)
             merged: Tensor = self.output(mixed.transpose(-3, -2).flatten(-2))
             return merged
 
     def _split_heads(self, x: Tensor) -> Tensor:
-        """(batch, tokens, d_model) to (batch, heads, tokens, d_head)."""
-        heads: Tensor = x.unflatten(-1, (self.num_heads, -1))
+        """(batch, tokens, heads · d_head) to (batch, heads, tokens, d_head)."""
+        heads: Tensor = x.unflatten(-1, (-1, self.head_width))
         return heads.transpose(-3, -2)
 
 
@@ -153,14 +166,27 @@ class FeedForward(nn.Module):
             return down
 
 
+class GeluFeedForward(nn.Module):
+    """W2 gelu(W1 x), with the tanh approximation of GELU, as in GPT-2."""
+
+    def __init__(self, d_model: int, d_ff: int, *, device: Device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.w1 = Linear(d_model, d_ff, device=device, dtype=dtype)
+        self.w2 = Linear(d_ff, d_model, device=device, dtype=dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d_model) to the same."""
+        with Range("feed_forward"):
+            down: Tensor = self.w2(functional.gelu(self.w1(x), approximate="tanh"))
+            return down
+
+
 class Block(nn.Module):
     """Attention, then feed-forward, each after a norm and added to the residual stream."""
 
     def __init__(
         self,
-        d_model: int,
-        d_ff: int,
-        num_heads: int,
+        size: ModelSize,
         *,
         rope: RotaryEmbedding,
         attention: AttentionFunction,
@@ -168,18 +194,23 @@ class Block(nn.Module):
         dtype: torch.dtype,
     ) -> None:
         super().__init__()
-        self.attention_norm = RMSNorm(d_model, device=device, dtype=dtype)
-        self.attention = CausalSelfAttention(
-            d_model, num_heads, rope=rope, attention=attention, device=device, dtype=dtype
-        )
-        self.feed_forward_norm = RMSNorm(d_model, device=device, dtype=dtype)
-        self.feed_forward = FeedForward(d_model, d_ff, device=device, dtype=dtype)
+        self.attention_norm = RMSNorm(size.d_model, device=device, dtype=dtype)
+        self.attention = CausalSelfAttention(size, rope=rope, attention=attention, device=device, dtype=dtype)
+        self.feed_forward_norm = RMSNorm(size.d_model, device=device, dtype=dtype)
+        self.feed_forward = _feed_forward(size, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, tokens, d_model) to the same."""
         x = x + self.attention(self.attention_norm(x))
         mixed: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
         return mixed
+
+
+def _feed_forward(size: ModelSize, *, device: Device, dtype: torch.dtype) -> nn.Module:
+    if size.num_experts is not None:
+        return Experts(size, device=device, dtype=dtype)
+    kind = FeedForward if size.feed_forward == "swiglu" else GeluFeedForward
+    return kind(size.d_model, size.d_ff, device=device, dtype=dtype)
 
 
 class Transformer(nn.Module):
@@ -199,19 +230,25 @@ class Transformer(nn.Module):
         checkpointing: Checkpointing = "none",
     ) -> None:
         super().__init__()
-        d_model, num_heads, num_layers = size.d_model, size.num_heads, size.num_layers
-        rope = RotaryEmbedding(d_model // num_heads, context_length, device=device, dtype=dtype)
+        d_model, num_layers = size.d_model, size.num_layers
+        rope = RotaryEmbedding(size.head_width, context_length, device=device, dtype=dtype)
         self.token_embedding = Embedding(vocab_size, d_model, device=device, dtype=dtype)
         self.blocks = nn.ModuleList(
-            Block(d_model, size.d_ff, num_heads, rope=rope, attention=attention, device=device, dtype=dtype)
-            for _ in range(num_layers)
+            Block(size, rope=rope, attention=attention, device=device, dtype=dtype) for _ in range(num_layers)
         )
         self.final_norm = RMSNorm(d_model, device=device, dtype=dtype)
         self.head = Linear(d_model, vocab_size, device=device, dtype=dtype)
+        if size.tied_head:
+            self.head.weight = self.token_embedding.weight
+        self.returns_hidden = False
+        """Whether forward leaves out the head, for a loss that computes the logits itself."""
         self.group_size = {"none": None, "block": 1, "sqrt": round(num_layers**0.5)}[checkpointing]
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Integers (batch, tokens), at most `context_length` tokens, to logits (batch, tokens, vocab_size)."""
+        """Integers (batch, tokens), at most `context_length` tokens, to logits (batch, tokens, vocab_size).
+
+        With `returns_hidden`, to the input of the head, (batch, tokens, d_model).
+        """
         x = self.token_embedding(tokens)
         blocks = list(self.blocks)
         if self.group_size is None:
@@ -221,8 +258,8 @@ class Transformer(nn.Module):
                 group = partial(run_blocks, blocks[first : first + self.group_size])
                 # The model draws no random numbers, so there is no state to restore.
                 x = checkpoint(group, x, use_reentrant=False, preserve_rng_state=False)
-        logits: Tensor = self.head(self.final_norm(x))
-        return logits
+        hidden: Tensor = self.final_norm(x)
+        return hidden if self.returns_hidden else self.head(hidden)
 
 
 def run_blocks(blocks: Iterable[nn.Module], x: Tensor) -> Tensor:

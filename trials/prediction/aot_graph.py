@@ -15,7 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule
 from torch.utils._pytree import tree_map_only
 
-from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
+from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 
 BATCH, CONTEXT, HEADS, HALF_HEAD, FEED_FORWARD, VOCABULARY = 3, 7, 5, 11, 13, 17
 """The dimensions of the traced model. The head dimension is twice HALF_HEAD, since heads have an even dimension."""
@@ -117,8 +118,10 @@ class UnscalableError(Exception):
 def in_primes(config: TrialConfig) -> tuple[TrialConfig, dict[int, int]] | None:
     """The configuration with primes as dimensions, and the dimension that each prime replaces.
 
-    None if a dimension is 1, which makes some operations unnecessary.
+    None if a dimension is 1, which makes some operations unnecessary, or if the model has a shape of its own.
     """
+    if any(getattr(config, name) != CONFIG_FIELDS[name].default for name in SHAPE_FIELDS):
+        return None
     primes = {BATCH: config.batch_size, CONTEXT: config.context_length}
     shape: dict[str, int] = {"batch_size": BATCH, "context_length": CONTEXT}
     if config.num_heads is None:

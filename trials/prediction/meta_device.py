@@ -11,6 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from lmsweep.trials.model.emulated_autocast import EmulatedCpuAutocast, EmulatedCudaAutocast
+from lmsweep.trials.model.optimizer import Muon
 from lmsweep.trials.model.precision import MATH_MODES, MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
@@ -106,11 +107,14 @@ def autocast_again(blocks: Iterable[nn.Module], math_mode: MetaMathMode) -> None
 def make_state(step: TrainingStep) -> None:
     """Create the state that AdamW creates at its first step; fused AdamW refuses to on the meta device."""
     assert step.optimizer is not None, "the optimizer phase has an optimizer"
-    counted_on = "meta" if step.config.optimizer == "adamw_fused" else "cpu"
-    for parameter in step.model.parameters():
-        if parameter not in step.optimizer.state:
-            step.optimizer.state[parameter] = {
-                "step": torch.zeros((), dtype=torch.float32, device=counted_on),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
+    for part in step.optimizer.parts if isinstance(step.optimizer, Muon) else (step.optimizer,):
+        if not isinstance(part, torch.optim.AdamW):
+            continue
+        counted_on = "meta" if part.param_groups[0]["fused"] else "cpu"
+        for parameter in part.param_groups[0]["params"]:
+            if parameter not in part.state:
+                part.state[parameter] = {
+                    "step": torch.zeros((), dtype=torch.float32, device=counted_on),
+                    "exp_avg": torch.zeros_like(parameter),
+                    "exp_avg_sq": torch.zeros_like(parameter),
+                }

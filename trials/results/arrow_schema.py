@@ -2,7 +2,7 @@
 
 import types
 from collections.abc import Sequence
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import datetime
 from functools import cache
 from operator import attrgetter
@@ -42,9 +42,11 @@ def rows_to_table(rows: Sequence[object], row_type: type, detail_type: type | No
 
 @cache
 def _flat_hints(row_type: type, detail_type: type | None = None) -> tuple[tuple[str, Any], ...]:
-    """Return the dotted path and the type of every field that is not itself a dataclass."""
+    """Return the dotted path and the type of every stored field that is not itself a dataclass."""
     flat: list[tuple[str, Any]] = []
-    for name, declared in get_type_hints(row_type).items():
+    hints = get_type_hints(row_type)
+    stored = [f.name for f in fields(row_type) if f.metadata.get("part") != "repetition"]
+    for name, declared in ((name, hints[name]) for name in stored):
         hint = detail_type if declared == Detail else declared
         if isinstance(hint, type) and is_dataclass(hint):
             flat += [(f"{name}.{path}", inner) for path, inner in _flat_hints(hint)]

@@ -100,3 +100,11 @@ class Flag(StrEnum):
         "cold_cache",
         "The compiler's cache did not contain this graph, so its compile time is that of a first run on this machine.",
     )
+    DISAGREES = (
+        "disagrees",
+        "Your own code computes something else than the reference, by more than its precision explains (rows of phase "
+        "error, and gradients.relative_error of ddp), so this is not the time of the same work. Attention: check the "
+        "mask, the scale 1 / sqrt(d) and the gradients. In fp32, tl.dot of Triton needs "
+        'input_precision="ieee", or the trial precision: tf32. Data-parallel: check that gradients are averaged, that '
+        "all of them are, and that every rank gets all updated weights.",
+    )

@@ -9,20 +9,24 @@ combination. `measurement_id` hashes the combination, the workload and the proto
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal, get_args, get_type_hints
 
-from lmsweep.trials.spec.model_sizes import ModelSize
+from lmsweep.trials.spec.model_sizes import FeedForward, ModelSize
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference
 
 Mode = Literal["forward", "train_forward", "forward_backward", "train_step"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "bf16_pure"]
 Compile = Literal["none", "block", "model"]
 Attention = Literal["naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex"]
-Optimizer = Literal["adamw_fused", "adamw_foreach", "adamw_loop"]
+Optimizer = Literal[
+    "adamw_fused", "adamw_foreach", "adamw_loop", "adamw_8bit", "adamw_4bit", "sgd", "adafactor", "muon"
+]
 ZeroGrad = Literal["after_step", "before_backward"]
+HIDDEN_LOSSES = ("chunked", "liger", "cut_cross_entropy")
+"""Losses that take hidden states and the weight of the output head, not logits."""
 CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 Capture = Literal["none", "step"]
 Checkpointing = Literal["none", "block", "sqrt"]
 Ddp = Literal["none", "naive", "flat", "overlap", "bucketed", "torch", "zero1"]
-Loss = Literal["eager", "cross_entropy"]
+Loss = Literal["eager", "cross_entropy", "compiled", "chunked", "liger", "cut_cross_entropy"]
 Profiler = Literal["torch", "nsys"]
 Auto = Literal["auto"]
 """The number of steps is decided during the measurement: see `lmsweep.trials.timing.stopping`."""
@@ -60,6 +64,8 @@ class TrialConfig:
     equal layers."""
     step: str | None = _combination(None)
     """Reference to a function that returns the user's own training step; None for lmsweep's."""
+    step_args: str | None = _combination(None)
+    """Arguments of that function, as a JSON mapping."""
     d_model: int = _combination(0)
     """Width of the residual stream; 0 if only the user's own model knows it."""
     d_ff: int | None = _combination(None)
@@ -68,6 +74,20 @@ class TrialConfig:
     """Number of transformer blocks; None if no whole model is built."""
     num_heads: int | None = _combination(None)
     """Attention heads per block. Divides d_model."""
+    num_kv_heads: int | None = _combination(None)
+    """Heads of keys and values, shared by groups of query heads. Divides num_heads; None: num_heads."""
+    d_head: int | None = _combination(None)
+    """Width of a head; None: d_model / num_heads."""
+    qk_norm: bool = _combination(False)
+    """Whether queries and keys are normalised per head."""
+    feed_forward: FeedForward = _combination("swiglu")
+    """Kind of feed-forward layer: swiglu (three matrices) or gelu (two)."""
+    num_experts: int | None = _combination(None)
+    """Experts per block, each a feed-forward layer; None: no mixture of experts."""
+    active_experts: int | None = _combination(None)
+    """Experts that process a token, on average; None: one."""
+    tied_head: bool = _combination(False)
+    """Whether the output head shares the embedding's weights."""
     vocab_size: int = _combination(10_000)
     """Rows of the token embedding and of the output head."""
     context_length: int = _combination(256)
@@ -94,13 +114,16 @@ class TrialConfig:
     causal: bool = _combination(True)
     """Whether each position attends only to itself and earlier positions, or to all."""
     optimizer: str = _combination("adamw_fused")
-    """AdamW as one fused kernel, over lists of tensors (foreach), or as a loop over parameters; or a reference to the
-    user's class."""
+    """AdamW as one fused kernel, over lists of tensors (foreach), as a loop over parameters, or with its state in 8 or
+    4 bits (torchao); SGD with momentum; Adafactor; Muon for the matrices of the blocks, with fused AdamW for the other
+    weights; or a reference to the user's class."""
     optimizer_args: str | None = _combination(None)
     """Arguments of the user's optimizer, as a JSON mapping."""
     loss: str = _combination("eager")
-    """The loss: eager (a log-sum-exp of separate operations), cross_entropy (PyTorch's), or a reference to the user's
-    function of logits and targets."""
+    """The loss: eager (a log-sum-exp of separate operations), cross_entropy (PyTorch's), compiled (that, by
+    torch.compile), chunked (PyTorch's linear_cross_entropy: head and loss together, without all logits in memory),
+    liger and cut_cross_entropy (the same by those packages), or a reference to the user's function of logits and
+    targets, or of hidden states, the head's weight and targets."""
     zero_grad: ZeroGrad = _combination("after_step")
     """When gradients are freed: right after the optimizer step, or just before the next backward. With the latter, as
     in the published reports, the next forward runs with the gradients still in memory."""
@@ -134,10 +157,14 @@ class TrialConfig:
     """Which profiler records the profiled steps: PyTorch's, or NVIDIA's nsys, which must be installed."""
     timeout_seconds: float = field(default=900.0, metadata={"part": "limit"})
     """Seconds after which the trial's process is killed. Not part of any identifier."""
+    processes: int = field(default=1, metadata={"part": "repetition"})
+    """How many fresh processes measure it. Not part of any identifier, and not stored: each process stores its own
+    rows."""
 
     def __post_init__(self) -> None:
         sizes = ("d_model", "d_ff", "num_layers", "num_heads", "vocab_size", "context_length", "batch_size")
-        for name in (*sizes, "world_size", "nodes", "bucket_bytes"):
+        optional = ("num_kv_heads", "d_head", "num_experts", "active_experts")
+        for name in (*sizes, *optional, "world_size", "nodes", "bucket_bytes"):
             value = getattr(self, name)
             if name == "d_model" and value == 0 and (self.model_code or self.step):
                 continue  # the user's own model has what width it has
@@ -151,9 +178,20 @@ class TrialConfig:
             raise RequestError(f"warmup_steps is {self.warmup_steps}; it must be 0 or more")
         if self.max_seconds is not None and self.max_seconds <= 0:
             raise RequestError(f"max_seconds is {self.max_seconds}; it must be more than 0")
+        if self.processes < 1:
+            raise RequestError(f"processes is {self.processes}; it must be at least 1")
         if self.timeout_seconds <= 0:
             raise RequestError(f"timeout_seconds is {self.timeout_seconds}; it must be more than 0")
-        if self.num_heads is not None:
+        if self.num_heads is not None and self.num_heads % (self.num_kv_heads or 1):
+            raise RequestError(f"num_kv_heads {self.num_kv_heads} does not divide num_heads {self.num_heads}")
+        if self.active_experts is not None and self.active_experts > (self.num_experts or 0):
+            raise RequestError(
+                f"active_experts is {self.active_experts}, and num_experts {self.num_experts or 'is not given'}; "
+                "at most all experts are active"
+            )
+        if self.d_head is not None and self.d_head % 2:
+            raise RequestError(f"d_head is {self.d_head}; rotary embeddings need an even head dimension")
+        if self.num_heads is not None and self.d_head is None:
             if self.d_model % self.num_heads:
                 raise RequestError(f"num_heads {self.num_heads} does not divide d_model {self.d_model}")
             if (self.d_model // self.num_heads) % 2:
@@ -196,17 +234,37 @@ class TrialConfig:
     @property
     def compiles(self) -> bool:
         """Whether torch.compile is used at all. FlexAttention is always compiled."""
-        return self.compile != "none" or self.attention == "flex"
+        return self.compile != "none" or self.attention == "flex" or self.loss == "compiled"
 
     @property
     def size(self) -> ModelSize:
         """The dimensions of the whole model."""
         assert self.d_ff and self.num_layers and self.num_heads, "a whole model has all four dimensions"
-        return ModelSize(d_model=self.d_model, d_ff=self.d_ff, num_layers=self.num_layers, num_heads=self.num_heads)
+        return ModelSize(
+            d_model=self.d_model,
+            d_ff=self.d_ff,
+            num_layers=self.num_layers,
+            num_heads=self.num_heads,
+            num_kv_heads=self.num_kv_heads,
+            d_head=self.d_head,
+            qk_norm=self.qk_norm,
+            feed_forward=self.feed_forward,
+            num_experts=self.num_experts,
+            active_experts=self.active_experts,
+            tied_head=self.tied_head,
+        )
+
+    @property
+    def head_width(self) -> int:
+        """The width of a head, or of attention without heads."""
+        return self.d_head or self.d_model // (self.num_heads or 1)
 
 
 CONFIG_FIELDS: dict[str, Field[Any]] = {f.name: f for f in fields(TrialConfig)}
 """Every field of a configuration, by name."""
+
+STORED_FIELDS: tuple[str, ...] = tuple(name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] != "repetition")
+"""The fields that a row says. The others are about how many rows there are."""
 
 COMBINATION_FIELDS: tuple[str, ...] = tuple(
     name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] == "combination"
@@ -223,6 +281,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 
 ARGUMENTS: dict[str, str] = {
     "model": "model_args",
+    "step": "step_args",
     "attention": "attention_args",
     "optimizer": "optimizer_args",
     "ddp": "ddp_args",

@@ -1,6 +1,9 @@
 """The named model sizes. To add a size, add a row to SIZES."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+FeedForward = Literal["swiglu", "gelu"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -10,18 +13,59 @@ class ModelSize:
     d_model: int
     """Width of the residual stream."""
     d_ff: int
-    """Width of the feed-forward layer."""
+    """Width of the feed-forward layer; with experts, of each expert."""
     num_layers: int
     """Number of transformer blocks."""
     num_heads: int
-    """Attention heads per block. Divides d_model."""
+    """Attention heads per block. Divides d_model, unless `d_head` is given."""
+    num_kv_heads: int | None = None
+    """Heads of keys and values (grouped-query attention). Divides num_heads; None: as many."""
+    d_head: int | None = None
+    """Width of a head; None: d_model / num_heads."""
+    qk_norm: bool = False
+    """Whether queries and keys are normalised per head."""
+    feed_forward: FeedForward = "swiglu"
+    """swiglu has three matrices, gelu two."""
+    num_experts: int | None = None
+    """Experts per block (mixture of experts); None: one feed-forward layer."""
+    active_experts: int | None = None
+    """Experts that process a token, on average; None: one."""
+    tied_head: bool = False
+    """Whether the output head shares the embedding's weights."""
+
+    @property
+    def head_width(self) -> int:
+        """The width of a head."""
+        return self.d_head or self.d_model // self.num_heads
+
+    @property
+    def terms(self) -> dict[str, int]:
+        """The arguments of `lmsweep.trials.analytic.formulas` that follow from it, other than the vocabulary."""
+        return {
+            "d_model": self.d_model,
+            "d_ff": self.d_ff,
+            "num_layers": self.num_layers,
+            "query_width": self.num_heads * self.head_width,
+            "key_width": (self.num_kv_heads or self.num_heads) * self.head_width,
+            "norm_width": 2 * self.head_width * self.qk_norm,
+            "matrices": 3 if self.feed_forward == "swiglu" else 2,
+            "experts": self.num_experts or 1,
+            "active_experts": (self.active_experts or 1) if self.num_experts else 1,
+            "router": int(self.num_experts is not None),
+            "heads": 2 - self.tied_head,
+        }
+
+
+SHAPE_FIELDS = ("num_kv_heads", "d_head", "qk_norm", "feed_forward", "num_experts", "active_experts", "tied_head")
+"""The optional dimensions of ModelSize, by which newer models differ from the plain shape."""
 
 
 def _size(d_model: int, d_ff: int, num_layers: int, num_heads: int) -> ModelSize:
     return ModelSize(d_model=d_model, d_ff=d_ff, num_layers=num_layers, num_heads=num_heads)
 
 
-# small to 2.7b are from Stanford CS336's systems assignment of 2025, the last two from that of 2026.
+# small to 2.7b are from Stanford CS336's systems assignment of 2025, the next two from that of 2026. The others have
+# the dimensions of the published models (the config.json of each), with this program's norms, biases and embeddings.
 SIZES: dict[str, ModelSize] = {
     "tiny": _size(128, 512, 2, 4),
     "small": _size(768, 3072, 12, 12),
@@ -31,7 +75,38 @@ SIZES: dict[str, ModelSize] = {
     "2.7b": _size(2560, 10240, 32, 32),
     "xl-2026": _size(2560, 10240, 32, 32),
     "10b-2026": _size(4608, 12288, 50, 36),
+    "gpt2": ModelSize(d_model=768, d_ff=3072, num_layers=12, num_heads=12, feed_forward="gelu", tied_head=True),
+    "gpt2-xl": ModelSize(d_model=1600, d_ff=6400, num_layers=48, num_heads=25, feed_forward="gelu", tied_head=True),
+    "llama-3.2-1b": ModelSize(
+        d_model=2048, d_ff=8192, num_layers=16, num_heads=32, num_kv_heads=8, tied_head=True
+    ),
+    "llama-3.1-8b": ModelSize(d_model=4096, d_ff=14336, num_layers=32, num_heads=32, num_kv_heads=8),
+    "qwen3-0.6b": ModelSize(
+        d_model=1024, d_ff=3072, num_layers=28, num_heads=16, num_kv_heads=8, d_head=128, qk_norm=True, tied_head=True
+    ),
+    "qwen3-8b": ModelSize(
+        d_model=4096, d_ff=12288, num_layers=36, num_heads=32, num_kv_heads=8, d_head=128, qk_norm=True
+    ),
+    "mixtral-8x7b": ModelSize(
+        d_model=4096, d_ff=14336, num_layers=32, num_heads=32, num_kv_heads=8, num_experts=8, active_experts=2
+    ),
+    "qwen3-30b-a3b": ModelSize(
+        d_model=2048, d_ff=768, num_layers=48, num_heads=32, num_kv_heads=4, d_head=128, qk_norm=True,
+        num_experts=128, active_experts=8,
+    ),
+}  # fmt: skip
+
+VOCABULARIES: dict[str, int] = {
+    "gpt2": 50_257,
+    "gpt2-xl": 50_257,
+    "llama-3.2-1b": 128_256,
+    "llama-3.1-8b": 128_256,
+    "qwen3-0.6b": 151_936,
+    "qwen3-8b": 151_936,
+    "mixtral-8x7b": 32_000,
+    "qwen3-30b-a3b": 151_936,
 }
+"""The vocabulary of a size that has one of its own. A sweep's `vocab_size` takes precedence."""
 
 # A size with two names is one combination. Results carry the first name in the table.
 _NAMES: dict[ModelSize, str] = {size: name for name, size in reversed(SIZES.items())}
@@ -39,5 +114,13 @@ _NAMES: dict[ModelSize, str] = {size: name for name, size in reversed(SIZES.item
 
 def size_name(size: ModelSize) -> str:
     """Return the name of these dimensions in SIZES, else one made from the dimensions: `d768-f3072-l12-h12`."""
-    from_dimensions = f"d{size.d_model}-f{size.d_ff}-l{size.num_layers}-h{size.num_heads}"
-    return _NAMES.get(size, from_dimensions)
+    if size in _NAMES:
+        return _NAMES[size]
+    parts = [f"d{size.d_model}", f"f{size.d_ff}", f"l{size.num_layers}", f"h{size.num_heads}"]
+    parts += [f"kv{size.num_kv_heads}"] if size.num_kv_heads else []
+    parts += [f"dh{size.d_head}"] if size.d_head else []
+    parts += ["qknorm"] if size.qk_norm else []
+    parts += [size.feed_forward] if size.feed_forward != "swiglu" else []
+    parts += [f"e{size.num_experts}", f"a{size.active_experts or 1}"] if size.num_experts else []
+    parts += ["tied"] if size.tied_head else []
+    return "-".join(parts)

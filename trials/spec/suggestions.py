@@ -52,6 +52,7 @@ _KNOWN_ELSEWHERE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("optim", "optimiser"), ("optimizer",)),
     **dict.fromkeys(("warmup", "num_warmup", "warmup_iters"), ("warmup_steps",)),
     **dict.fromkeys(("steps", "num_steps", "iters", "iterations", "repeats"), ("measure_steps",)),
+    **dict.fromkeys(("num_processes", "runs", "repetitions"), ("processes",)),
     **dict.fromkeys(("gpus", "num_gpus", "n_gpus", "nproc_per_node", "ranks"), ("world_size",)),
     **dict.fromkeys(("num_nodes", "nnodes"), ("nodes",)),
     **dict.fromkeys(("timeout", "time_limit"), ("timeout_seconds",)),

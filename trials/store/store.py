@@ -6,6 +6,7 @@ a compaction, larger files that replace many fragments. `artifacts/` holds the f
 
 import contextlib
 import uuid
+from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -46,6 +47,15 @@ class _Merged(NamedTuple):
     replaced: set[str]
     """Names of the files that these files replace."""
     damage: list[Damage]
+
+
+class Outcome(NamedTuple):
+    """What the store knows of a measurement in an environment."""
+
+    status: str
+    """A word of `Status`."""
+    processes: int
+    """Attempts that succeeded, each in a process of its own."""
 
 
 def _fragment_name(row: Record | Identity) -> str:
@@ -248,19 +258,27 @@ class Store:
         return damage
 
     def statuses(self) -> dict[tuple[str, str], str]:
-        """Return the status of each (environment_id, measurement_id).
+        """Return the status of each (environment_id, measurement_id), as `outcomes` has it."""
+        return {key: outcome.status for key, outcome in self.outcomes().items()}
+
+    def outcomes(self) -> dict[tuple[str, str], Outcome]:
+        """Return the status of each (environment_id, measurement_id) and how many processes measured it.
 
         It is the status of the newest attempt that has a final status. If there is none, it is that of the newest
         attempt. A failure therefore never overrides a result, even if the clock was set back.
         """
-        table, _ = self.read(columns=["environment_id", "measurement_id", "started_at", "status"])
+        table, _ = self.read(columns=["environment_id", "measurement_id", "started_at", "status", "attempt_id"])
         columns = [column.to_pylist() for column in table.sort_by("started_at").columns]
         found: dict[tuple[str, str], str] = {}
-        for environment, measurement, _, status in zip(*columns, strict=True):
-            before = found.get((environment, measurement))
+        measured: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for environment, measurement, _, status, attempt in zip(*columns, strict=True):
+            key = (environment, measurement)
+            before = found.get(key)
             if before is None or Status(status).is_final or not Status(before).is_final:
-                found[environment, measurement] = status
-        return found
+                found[key] = status
+            if status == Status.OK:
+                measured[key].add(attempt)
+        return {key: Outcome(status=status, processes=len(measured[key])) for key, status in found.items()}
 
     def count_fragments(self) -> int:
         """Return the number of files that hold the measurements."""

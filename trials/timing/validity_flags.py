@@ -38,6 +38,6 @@ def exceeds_peak(config: TrialConfig, phase: str, seconds: float, device: Device
 def least_forward_flops(config: TrialConfig) -> float:
     """Return the minimum FLOPs of a forward pass, with the half of attention's products that a causal mask leaves."""
     batch = {"context_length": config.context_length, "batch_size": config.batch_size}
-    size = {name: getattr(config, name) for name in ("d_model", "d_ff", "num_layers", "vocab_size")}
-    attention = size["num_layers"] * attention_flops(phase="forward", d_model=config.d_model, **batch)
-    return float(forward_flops(**size, **batch) - attention / 2)
+    terms = config.size.terms
+    attention = terms["num_layers"] * attention_flops(phase="forward", d_model=terms["query_width"], **batch)
+    return float(forward_flops(**terms, vocab_size=config.vocab_size, **batch) - attention / 2)

@@ -125,7 +125,8 @@ def flags_of_phase(
 ) -> tuple[Flag, ...]:
     """Return the flags of one phase. device: the datasheet of the device, if there is one."""
     peak = peak_flops(device, config.precision) if device else None
-    shape = {name: getattr(config, name) for name in ("d_model", "context_length", "batch_size")}
+    shape = {name: getattr(config, name) for name in ("context_length", "batch_size")}
+    shape["d_model"] = config.head_width * (config.num_heads or 1)
     # Every causal implementation must compute the scores on and below the diagonal, which are half of all scores.
     parts = PHASES if phase == "step" else (phase,)
     least = sum(attention_flops(phase=part, **shape) for part in parts) / (2 if config.causal else 1)

@@ -10,6 +10,7 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.telemetry import Watch, doubts, gauge_rows
 from lmsweep.trials.model.captured_step import capture_phases, check_capture
 from lmsweep.trials.model.compiler import check_compiled, compile_counts
+from lmsweep.trials.model.own_step import WHOLE
 from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, is_host_bound, trace_device
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
@@ -30,11 +31,11 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     config = bench.config
     check_capture(config)
     with Watch(config.device_type) as watch, bench.quiet():
-        phases = bench.step.phases()
+        phases = bench.iteration.phases()
 
         def run_with(clock: Clock) -> Iteration:
             iteration = time_iteration(phases, clock)
-            bench.step.drop()
+            bench.iteration.drop()
             return iteration
 
         run = partial(run_with, clock_for(config.device_type))
@@ -110,6 +111,8 @@ def _times(
 
     both = (series.measured, series.warmup)
     for i, phase in enumerate(phases):
+        if phase.name == WHOLE:
+            continue  # the user's own step in one piece: the row of the step says it
         yield row(phase.name, "time", *([iteration.phases[i] for iteration in taken] for taken in both))
     yield row("step", "time", *([iteration.step for iteration in taken] for taken in both))
     if config.device_type == "cuda":

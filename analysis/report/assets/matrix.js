@@ -63,7 +63,8 @@ function matrixOf(table, results, { allRows, showAll }) {
   // The mode tells how much of a training step the value `step` covers.
   const mode = values.some((name) => name.startsWith("step.")) && table.conditions.find(([name]) => name === "mode");
   const named = [oneValue && valueName(0), mode && mode.join(" ")].filter(Boolean).join(", ");
-  const caption = `${named && `${named}: `}median and 95 % interval`;
+  const counts = values.some((name) => results.data.flop_rates.includes(name.split(".")[1]));
+  const caption = `${named && `${named}: `}median and 95 % interval${counts ? `; ${results.data.counted}` : ""}`;
   const same = table.conditions.filter((one) => one !== mode).map((one) => one.join(" ")).join(", ");
   const differing = table.differing.map(([name, some]) => `${name} (${some})`).join(", ");
   const said = [same, differing && `cells differ in ${differing}`].filter(Boolean).join("; ");

@@ -1,0 +1,172 @@
+"""The noise of a machine: how far several processes of the same cell differ, as `lmsweep noise` measured it.
+
+It makes the smallest difference that counts: two processes that run the same program differ by that much.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS
+from lmsweep.analysis.data.processes import RESULT
+from lmsweep.analysis.presets.layout import in_order
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
+from lmsweep.trials.analytic.median_interval import Floats
+from lmsweep.trials.results.outcome import Flag, Status
+from lmsweep.trials.spec.config import RequestError
+
+SWEEPS = ("noise", "noise-cpu")
+"""The packaged sweeps that `lmsweep noise` runs."""
+
+WALL, DEVICE = "step.time", "step.device_time"
+"""The times by which the noise of a machine is known."""
+
+Machines = Mapping[tuple[str, str], float]
+"""(device_name, WALL or DEVICE) -> how far two processes of one cell differ at most, as a share."""
+
+
+class Floors(NamedTuple):
+    """The smallest differences that count, one per cell, as shares."""
+
+    usual: Floats
+    """By default, or as asked for."""
+    noise: Floats
+    """How far processes of the same cell differ; 0 if it is unknown."""
+    source: NDArray[np.str_]
+    """From what the noise is known; "" if `usual` is larger."""
+
+    @property
+    def least(self) -> Floats:
+        """The smallest difference that counts: the larger of both."""
+        return np.maximum(self.usual, self.noise)
+
+
+HISTORY = "how far the processes of these cells differ"
+
+
+def largest_difference(medians: pd.Series) -> float:
+    """Return how far two processes differ at most, as a share: the largest median over the smallest, less 1.
+
+    NaN for a single process.
+    """
+    return float(medians.max() / medians.min() - 1) if len(medians) > 1 else float("nan")
+
+
+def percent(share: float) -> str:
+    """Return `3.1 %` or `284 %`."""
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
+
+
+def noise_cells(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each time of each cell that `lmsweep noise` measured.
+
+    Processes on a busy host are left out: one that took thrice the time says nothing about the others, and a comparison
+    with such a process is `host-limited` anyway. frame: rows of `lmsweep.load(..., pooled=False)`. Columns: the keys of
+    a result; `value`, WALL or DEVICE; `processes`; `median` of their medians (seconds); `lowest` and `highest` of them;
+    `spread`, highest less lowest as a share of the median; `largest`, as `largest_difference` has it.
+    """
+    rows = _measured(frame)
+    rows = rows[~rows["attempt_id"].isin(_busy(rows))]
+    groups = rows.groupby([*RESULT, "value"], sort=False)["median"]
+    numbers = groups.agg(processes="size", median="median", lowest="min", highest="max", largest=largest_difference)
+    numbers["spread"] = (numbers["highest"] - numbers["lowest"]) / numbers["median"]
+    keys = rows.drop_duplicates([*RESULT, "value"])[list(dict.fromkeys([*RESULT, "value", *DISTINGUISHING_COLUMNS]))]
+    return keys.merge(numbers.reset_index(), on=[*RESULT, "value"])
+
+
+def _measured(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the times that processes of `lmsweep noise` measured; `value` is WALL or DEVICE."""
+    value = frame["phase"].astype(object) + "." + frame["metric"].astype(object)
+    wanted = frame["measurement_id"].isin(frame["measurement_id"][frame["sweep"].isin(SWEEPS)])
+    rows = frame.assign(value=value)[wanted & value.isin([WALL, DEVICE]) & (frame["status"] == Status.OK)]
+    return rows[rows["median"].gt(0)]
+
+
+def _busy(rows: pd.DataFrame) -> set[str]:
+    """Return the attempts on a busy host."""
+    return {attempt for attempt, flags in zip(rows["attempt_id"], rows["flags"], strict=True) if _is_busy(flags)}
+
+
+def _is_busy(flags: object) -> bool:
+    return isinstance(flags, Iterable) and Flag.BUSY_HOST in flags
+
+
+def machines(*frames: pd.DataFrame) -> Machines:
+    """Return the noise of each machine that was measured in any of these stores."""
+    cells = noise_cells(pd.concat(frames, ignore_index=True))
+    known = cells[cells["largest"].notna()].groupby(["device_name", "value"])["largest"].max().reset_index()
+    names = zip(known["device_name"].astype(str), known["value"].astype(str), strict=True)
+    return dict(zip(names, known["largest"].to_list(), strict=True))
+
+
+def floors(cells: pd.DataFrame, order: NDArray[np.int64], usual: Floats, known: Machines, clock: str) -> Floors:
+    """Return the smallest difference that counts for each cell.
+
+    Its noise is the larger of two: how far several processes on one of its sides differ, and the noise of the machines,
+    which is about times only. cells: rows of `cells_of_sides` with the columns `cell` and `side`; order: the values of
+    `cell`; usual: the smallest differences without noise; clock: WALL or DEVICE.
+    """
+    measured = cells[cells["median"].gt(0)]
+    history = measured.groupby(["cell", "side"])["median"].agg(largest_difference).groupby("cell").max().reindex(order)
+    devices = cells.groupby("cell")["device_name"].unique().reindex(order)
+    timed = cells["unit"].eq("s").any()
+    noise, source = np.zeros(len(order)), np.full(len(order), "", dtype=object)
+    for place, (own, names) in enumerate(zip(history, devices, strict=True)):
+        found = {HISTORY: own} if own > 0 else {}
+        if timed:
+            found |= {f"measured by `lmsweep noise` on {name}": known.get((name, clock), 0.0) for name in names}
+        if found:
+            origin = max(found, key=found.__getitem__)
+            noise[place], source[place] = found[origin], origin if found[origin] > usual[place] else ""
+    return Floors(usual=usual, noise=noise, source=source)
+
+
+def unknown_machines(cells: pd.DataFrame, known: Machines) -> list[str]:
+    """Return the devices whose noise is unknown, of cells of times that no side measured in several processes."""
+    times = cells[cells["unit"].eq("s") & cells["median"].notna()]
+    single = times.groupby("cell").filter(lambda cell: bool(cell.groupby("side").size().max() == 1))
+    return [name for name in single["device_name"].unique() if (name, WALL) not in known]
+
+
+def noise_table(frame: pd.DataFrame) -> Listing:
+    """Return how far the processes of each cell of `lmsweep noise` differ, and one sentence about each machine.
+
+    Raises RequestError if the store has no such results.
+    """
+    rows = _measured(frame)
+    if rows.empty:
+        raise RequestError("the store has no results of `lmsweep noise`")
+    if (busy := len(_busy(rows))) == rows["attempt_id"].nunique():
+        raise RequestError("all processes of `lmsweep noise` ran on a busy host; run it with --fresh on a quiet one")
+    cells = noise_cells(frame)
+    keys = varying_keys(cells, ["model", "context_length"], [])
+    cells = in_order(cells, keys)
+    keys = [*keys, "value"]
+    shown = ["processes", "median", "lowest", "highest", "spread", "largest"]
+    shares = cells.assign(spread=100 * cells["spread"], largest=100 * cells["largest"])
+    known = machines(frame)
+    names = list(dict.fromkeys(device for device, _ in known))
+    notes = [_sentence(name, known, alone=len(names) == 1) for name in names]
+    notes = notes or ["Each cell has one process: how far two differ is not known."]
+    if busy:
+        notes.append(f"Left out: {busy} of {rows['attempt_id'].nunique()} processes, which ran on a busy host.")
+    return Listing(
+        title="Processes of the same cell: medians, their spread (%) and the largest difference between two (%)",
+        frame=shares[[*keys, *shown]].rename(columns={"spread": "spread (%)", "largest": "largest (%)"}),
+        keys=keys,
+        units={"median": "s", "lowest": "s", "highest": "s", "spread (%)": "1", "largest (%)": "1"},
+        together=("median", "lowest", "highest"),
+        conditions=common_conditions(cells, keys),
+        notes=notes,
+    )
+
+
+def _sentence(device_name: str, known: Machines, *, alone: bool) -> str:
+    shares = {clock: known[device_name, clock] for clock in (WALL, DEVICE) if (device_name, clock) in known}
+    words = " and ".join(f"{percent(share)} ({clock})" for clock, share in shares.items())
+    machine = "this machine" if alone else device_name
+    return f"On {machine} two processes of the same cell differ by up to {words}; differences below that mean nothing."

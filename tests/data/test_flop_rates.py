@@ -1,0 +1,90 @@
+"""Rates of FLOPs by both conventions: what each counts, where a table says so, and rates above the peak."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmsweep import analysis
+from lmsweep.analysis.presets import PRESETS, make_preset
+from lmsweep.trials.analytic.formulas import attention_flops, forward_flops
+from lmsweep.trials.spec.config import RequestError, TrialConfig
+from tests.support.command import lmsweep_here
+from tests.support.made_up_results import H200, Attempts, config, samples
+
+SHAPE = {"context_length": 512, "batch_size": 4}
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Attempts:
+    return Attempts(tmp_path / "results")
+
+
+def alone(**fields: Any) -> TrialConfig:
+    return TrialConfig(device="cuda", precision="bf16", d_model=2048, num_heads=16, **fields)
+
+
+def flops(attempts: Attempts, convention: Any) -> dict[str, float]:
+    frame = analysis.load(attempts.store, flops=convention)
+    return dict(zip(frame["phase"], frame["flops"], strict=True))
+
+
+@pytest.mark.parametrize(("causal", "share"), [(True, 0.5), (False, 1)])
+def test_hardware_counts_causal_attention_as_half_and_its_backward_as_two_and_a_half(
+    attempts: Attempts, causal: bool, share: float
+) -> None:
+    times = {f"{phase}.time": samples(0.01, 1e-5) for phase in ("forward", "backward", "step")}
+    attempts.ok(alone(causal=causal, attention="sdpa_flash", **SHAPE), times, workload="attention")
+    once = attention_flops(phase="forward", d_model=2048, **SHAPE)
+    assert flops(attempts, "model") == {"forward": once, "backward": 2 * once, "step": 3 * once}
+    counted = {"forward": once * share, "backward": 2.5 * once * share, "step": 3.5 * once * share}
+    assert flops(attempts, "hardware") == counted
+
+
+@pytest.mark.parametrize(("mode", "passes", "of_attention"), [("train_step", 3, 3.5), ("forward", 1, 1)])
+def test_of_a_whole_model_only_attention_is_counted_otherwise(
+    attempts: Attempts, mode: str, passes: int, of_attention: float
+) -> None:
+    trial = config(device="cuda", mode=mode, **SHAPE)
+    attempts.ok(trial, {"step.time": samples(0.01, 1e-5)})
+    size = {name: getattr(trial, name) for name in ("d_model", "d_ff", "num_layers", "vocab_size")}
+    whole = forward_flops(**size, **SHAPE)
+    attention = trial.num_layers * attention_flops(phase="forward", d_model=trial.d_model, **SHAPE)
+    assert flops(attempts, "model")["step"] == passes * whole
+    assert flops(attempts, "hardware")["step"] == passes * (whole - attention) + of_attention * attention / 2
+
+
+def test_the_title_says_how_flops_are_counted(attempts: Attempts) -> None:
+    attempts.ok(config(device="cuda"), {"step.time": samples(0.01, 1e-5)})
+    location = attempts.store.location
+    shown = lmsweep_here("table", location, "--value", "step.mfu")
+    assert "FLOPs: model convention (causal attention counted in full" in shown
+    shown = lmsweep_here("table", location, "--value", "step.tflops", "--flops", "hardware")
+    assert "FLOPs: hardware convention (causal attention counted as half" in shown
+    assert "FLOPs:" not in lmsweep_here("table", location)
+    for name in ("attention-rates", "roofline", "scaling"):
+        assert PRESETS[name].counts_flops
+    assert "hardware convention" in lmsweep_here("table", location, "--preset", "roofline", "--flops", "hardware")
+
+
+def test_a_convention_that_changes_nothing_is_refused(attempts: Attempts) -> None:
+    attempts.ok(config(device="cuda"), {"step.time": samples(0.01, 1e-5)})
+    with pytest.raises(RequestError, match="--flops hardware: the table cost shows no rate of FLOPs; these do: att"):
+        make_preset("cost", attempts.store, flops="hardware")
+    with pytest.raises(RequestError, match=r"add --value step\.tflops"):
+        lmsweep_here("table", attempts.store.location, "--flops", "hardware")
+
+
+def test_a_rate_above_the_peak_is_marked(attempts: Attempts) -> None:
+    """FlashAttention skips what a causal mask hides, so the model convention can exceed the peak."""
+    trial = alone(causal=True, attention="sdpa_flash", context_length=16384, batch_size=1)
+    once = attention_flops(phase="forward", d_model=2048, context_length=16384, batch_size=1)
+    seconds = once / 1.2e15  # the peak of an H200 is 0.99 PFLOP/s
+    in_bf16 = replace(H200, parameter_dtype="bfloat16")
+    times = {"forward.time": samples(seconds, seconds / 1000)}
+    attempts.ok(trial, times, workload="attention", fingerprint=in_bf16)
+    store = attempts.store.location
+    assert "above_peak: The rate is above the peak" in lmsweep_here("table", store, "--value", "forward.mfu")
+    assert "above_peak" in lmsweep_here("table", store, "--preset", "attention-rates")
+    assert "above_peak" not in lmsweep_here("table", store, "--value", "forward.mfu", "--flops", "hardware")

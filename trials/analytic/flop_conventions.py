@@ -1,0 +1,41 @@
+"""The two usual ways to count the FLOPs of attention, which give one measured time two rates.
+
+`model` counts what the model's definition says: all s² scores, backward twice forward. It is the usual count of MFU
+(Chowdhery et al., "PaLM", 2022). `hardware` is that of FlashAttention's published figures (Dao, "FlashAttention-2",
+2023): a causal mask leaves half of the scores, and a fused backward has five products for the two of forward, since it
+computes the scores again. Both count every other matrix product alike, and neither counts activation checkpointing.
+"""
+
+from typing import Literal, get_args
+
+from lmsweep.trials.analytic.formulas import Number
+
+FlopConvention = Literal["model", "hardware"]
+
+CONVENTIONS: tuple[FlopConvention, ...] = get_args(FlopConvention)
+
+MEANING: dict[FlopConvention, str] = {
+    "model": "FLOPs: model convention (causal attention counted in full, backward as 2 x forward)",
+    "hardware": "FLOPs: hardware convention (causal attention counted as half, its backward as 2.5 x forward)",
+}
+"""What the title of a table says about its rates."""
+
+BACKWARD_OF_ATTENTION: dict[FlopConvention, float] = {"model": 2, "hardware": 2.5}
+"""FLOPs of attention's backward, in those of its forward."""
+
+_CAUSAL: dict[FlopConvention, float] = {"model": 1, "hardware": 0.5}
+"""Share of the scores that causal attention is counted with."""
+
+
+def counted_flops(
+    convention: FlopConvention, *, other: Number, attention: Number, forward: Number, backward: Number, causal: Number
+) -> Number:
+    """Return the FLOPs of a phase.
+
+    other, attention: FLOPs of one forward pass outside attention and in it, over all s² scores
+    (`formulas.attention_flops`). forward, backward: how many passes of each the phase has. causal: 1 if attention is
+    causal, else 0.
+    """
+    share = 1 - causal * (1 - _CAUSAL[convention])
+    passes_of_attention = forward + backward * BACKWARD_OF_ATTENTION[convention]
+    return other * (forward + 2 * backward) + attention * share * passes_of_attention
