@@ -13,6 +13,7 @@ from lmsweep.analysis.best.effects import Effect, main_effects
 from lmsweep.analysis.best.goal import Aim
 from lmsweep.analysis.best.surrogate import Space, Surrogate
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
+from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 
 FEWEST = 4
 """Cells from which on effects are estimated."""
@@ -20,11 +21,21 @@ FEWEST = 4
 DEVICE = "device"
 """The axis of a cell's device; its value is the device's full name."""
 
-NOT_AXES = ("model", "device", "warmup_steps", "measure_steps", "max_seconds", "timeout_seconds", "profiler")
+NOT_AXES = (
+    "model",
+    "device",
+    "warmup_steps",
+    "measure_steps",
+    "max_seconds",
+    "timeout_seconds",
+    "profiler",
+    "processes",
+)
 """Fields that change nothing in what runs: names, the protocol, and the device, for which its full name stands."""
 
 JOB = (
     *("model_code", "model_args", "blocks", "step", "d_model", "d_ff", "num_layers", "num_heads", "vocab_size"),
+    *(*SHAPE_FIELDS, "step_args"),
     *("context_length", "causal", "mode"),
 )
 """Fields that say what is trained, not how. Cells that differ in them are not compared."""

@@ -13,7 +13,7 @@ from lmsweep.analysis.data.processes import student
 from lmsweep.trials.analytic.median_interval import CONFIDENCE
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, TrialConfig
+from lmsweep.trials.spec.config import AUTO_FIELDS, STORED_FIELDS, TrialConfig
 
 BETWEEN_PROCESSES = 0.01
 """Standard deviation between processes of the same configuration, as a share, where only one process measured it.
@@ -140,7 +140,7 @@ def _cell(rows: pd.DataFrame) -> Cell:
 def config_of(row: pd.Series) -> TrialConfig:
     """Return the configuration in a row of `lmsweep.load`."""
     found: dict[str, Any] = {}
-    for name in CONFIG_FIELDS:
+    for name in STORED_FIELDS:
         value = _plain(row[name])
         if value is not None or name in AUTO_FIELDS:
             found[name] = "auto" if value is None else value

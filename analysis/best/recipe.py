@@ -3,8 +3,8 @@
 import shlex
 from collections.abc import Iterable
 
-from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
-from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.config import CONFIG_FIELDS, HIDDEN_LOSSES, TrialConfig
+from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
 from lmsweep.trials.spec.reference import is_reference
 
 SDPA_KERNELS = {
@@ -18,7 +18,18 @@ SDPA_KERNELS = {
 AUTOCAST = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 """Precision -> the type that autocast casts to."""
 
-_DIMENSIONS = ("d_model", "d_ff", "num_layers", "num_heads")
+OPTIMIZERS = {
+    "adamw_fused": "torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)",
+    "adamw_foreach": "torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)",
+    "adamw_loop": "torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=False)",
+    "adamw_8bit": "AdamW8bit(model.parameters())",
+    "adamw_4bit": "AdamW4bit(model.parameters())",
+    "sgd": "torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)",
+    "adafactor": "torch.optim.Adafactor(model.parameters(), lr=1e-4)",
+}
+"""Optimizer -> how it is made; Muon takes two. The learning rate is that of lmsweep's steps, not a recommendation."""
+
+_DIMENSIONS = tuple(ModelSize.__dataclass_fields__)
 
 
 def trial_command(config: TrialConfig, workloads: Iterable[str]) -> str:
@@ -44,10 +55,7 @@ def pytorch_snippet(config: TrialConfig) -> str:
     before, around = _preparation(config), _contexts(config)
     lines = [*_imports(config), "", *_facts(config), "", *before, "", "", "def step(inputs, targets):"]
     body = ["torch.compiler.cudagraph_mark_step_begin()"] if _records_cuda_graphs(config) else []
-    forward = [
-        "logits = model(inputs)",
-        "loss = functional.cross_entropy(logits.flatten(0, -2).float(), targets.flatten())",
-    ]
+    forward = _forward(config)
     body += [f"with {', '.join(around)}:", *(f"    {line}" for line in forward)] if around else forward
     body += _after_forward(config)
     lines += [f"    {line}" for line in [*body, "return loss.detach()"]]
@@ -71,6 +79,12 @@ def _imports(config: TrialConfig) -> list[str]:
     found = ["import torch", "from torch.nn import functional"]
     if config.attention in SDPA_KERNELS:
         found.append("from torch.nn.attention import SDPBackend, sdpa_kernel")
+    if config.optimizer in ("adamw_8bit", "adamw_4bit"):
+        found.append(f"from torchao.optim import {OPTIMIZERS[config.optimizer].partition('(')[0]}")
+    if config.loss == "liger":
+        found.append("from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss")
+    if config.loss == "cut_cross_entropy":
+        found.append("from cut_cross_entropy import linear_cross_entropy")
     if config.checkpointing != "none":
         found.append("from torch.utils.checkpoint import checkpoint")
     return found
@@ -88,6 +102,8 @@ def _facts(config: TrialConfig) -> list[str]:
         facts.append("# attention: torch.compile(torch.nn.attention.flex_attention.flex_attention)")
     else:
         facts.append(f"# attention: {config.attention}, in the model's own code")
+    if config.loss in HIDDEN_LOSSES:
+        facts.append("# loss: model(inputs) is the input of the output head, whose weight is model.head.weight")
     own = [name for name in ("optimizer", "loss", "ddp") if is_reference(getattr(config, name))]
     facts += [f"# {name}: {getattr(config, name)}, your own, takes the place of the one below" for name in own]
     if config.capture == "step":
@@ -107,12 +123,42 @@ def _preparation(config: TrialConfig) -> list[str]:
     lines += _checkpointing(config)
     if config.compile == "model":
         lines.append(f"model.compile({mode})")
+    if config.loss == "compiled":
+        lines.append("cross_entropy = torch.compile(functional.cross_entropy, dynamic=False)")
     if _trains(config):
-        which = {"adamw_fused": "fused=True", "adamw_foreach": "foreach=True"}.get(config.optimizer, "foreach=False")
-        lines.append(f"optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, {which})")
+        lines += _optimizers(config)
     if config.precision == "fp16":
         lines.append(f'scaler = torch.amp.GradScaler("{config.device_type}")')
     return lines
+
+
+def _forward(config: TrialConfig) -> list[str]:
+    """Return the lines that compute the loss."""
+    if config.loss not in HIDDEN_LOSSES:
+        name = "cross_entropy" if config.loss == "compiled" else "functional.cross_entropy"
+        return ["logits = model(inputs)", f"loss = {name}(logits.flatten(0, -2).float(), targets.flatten())"]
+    narrow = AUTOCAST.get(config.precision)
+    cast = f".to({narrow})" if narrow else ""
+    hidden, weight = f"hidden.flatten(0, -2){cast}", f"model.head.weight{cast}"
+    loss = {
+        "chunked": f"functional.linear_cross_entropy({hidden}, {weight}, targets.flatten(), options=options)",
+        "liger": f"LigerFusedLinearCrossEntropyLoss()({weight}, {hidden}, targets.flatten())",
+        "cut_cross_entropy": f"linear_cross_entropy({hidden}, {weight}, targets.flatten())",
+    }[config.loss]
+    options = ["options = torch.nn.LinearCrossEntropyOptions()"] if config.loss == "chunked" else []
+    return ["hidden = model(inputs)", *options, f"loss = {loss}"]
+
+
+def _optimizers(config: TrialConfig) -> list[str]:
+    """Return the lines that make the optimizers."""
+    if config.optimizer != "muon":
+        made = OPTIMIZERS.get(config.optimizer, OPTIMIZERS["adamw_fused"])
+        return [f"optimizers = [{made}]"]
+    return [
+        "matrices = [w for name, w in model.named_parameters() if 'blocks' in name and w.dim() == 2]",
+        "others = [w for name, w in model.named_parameters() if not ('blocks' in name and w.dim() == 2)]",
+        "optimizers = [torch.optim.Muon(matrices, lr=1e-4), torch.optim.AdamW(others, lr=1e-4, fused=True)]",
+    ]
 
 
 def _checkpointing(config: TrialConfig) -> list[str]:
@@ -154,9 +200,10 @@ def _after_forward(config: TrialConfig) -> list[str]:
     if config.mode in ("forward", "train_forward"):
         return []
     scales = config.precision == "fp16"
-    clear = f"{'optimizer' if _trains(config) else 'model'}.zero_grad(set_to_none=True)"
+    clear = "model.zero_grad(set_to_none=True)"
     lines = [clear] if config.zero_grad == "before_backward" else []
     lines.append("scaler.scale(loss).backward()" if scales else "loss.backward()")
     if _trains(config):
-        lines += ["scaler.step(optimizer)", "scaler.update()"] if scales else ["optimizer.step()"]
+        stepped = "scaler.step(optimizer)" if scales else "optimizer.step()"
+        lines += ["for optimizer in optimizers:", f"    {stepped}", *(["scaler.update()"] if scales else [])]
     return lines + ([clear] if config.zero_grad == "after_step" else [])
