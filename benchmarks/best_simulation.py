@@ -151,9 +151,7 @@ def tpe(grid: Grid, seen: Floats, rng: np.random.Generator, budget: float) -> Ou
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    sampler = optuna.samplers.TPESampler(
-        seed=int(rng.integers(2**31)), multivariate=True, warn_independent_sampling=False
-    )
+    sampler = optuna.samplers.TPESampler(seed=int(rng.integers(2**31)), multivariate=True)
     study = optuna.create_study(sampler=sampler)
     spaces = {axis.name: _distribution(axis) for axis in grid.space.axes}
     known = {tuple(code): cell for cell, code in enumerate(grid.space.codes.tolist())}
