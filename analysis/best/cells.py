@@ -14,6 +14,7 @@ from lmsweep.trials.analytic.median_interval import CONFIDENCE
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import AUTO_FIELDS, STORED_FIELDS, TrialConfig
+from lmsweep.trials.spec.identity import trial_id
 
 BETWEEN_PROCESSES = 0.01
 """Standard deviation between processes of the same configuration, as a share, where only one process measured it.
@@ -108,9 +109,14 @@ def cells_of(frame: pd.DataFrame) -> list[Cell]:
     return [_cell(rows) for _, rows in steps.groupby(["trial_id", "mode", "environment_id"], sort=False)]
 
 
-def with_predicted_peaks(cells: list[Cell], peaks: Mapping[TrialConfig, float]) -> list[Cell]:
-    """Return the cells with the predicted peaks of their configurations."""
-    return [replace(one, predicted_peak=peaks.get(one.config, one.predicted_peak)) for one in cells]
+def key_of(config: TrialConfig) -> str:
+    """Return what identifies a configuration, however it is measured."""
+    return f"{trial_id(config)} {config.mode}"
+
+
+def with_predicted_peaks(cells: list[Cell], peaks: Mapping[str, float]) -> list[Cell]:
+    """Return the cells with the predicted peaks of their configurations, by `key_of`."""
+    return [replace(one, predicted_peak=peaks.get(key_of(one.config), one.predicted_peak)) for one in cells]
 
 
 def _cell(rows: pd.DataFrame) -> Cell:

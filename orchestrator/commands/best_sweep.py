@@ -8,7 +8,7 @@ from rich.console import Console
 from lmsweep.analysis import load
 from lmsweep.analysis.best.answer import JOB, Answer, NoAnswer, answer
 from lmsweep.analysis.best.answer_text import answer_text
-from lmsweep.analysis.best.cells import Cell, cells_of, with_predicted_peaks
+from lmsweep.analysis.best.cells import Cell, cells_of, key_of, with_predicted_peaks
 from lmsweep.analysis.best.goal import Aim, Goal
 from lmsweep.orchestrator.commands.measure import run_or_exit
 from lmsweep.orchestrator.commands.plan_request import PlanRequest
@@ -104,7 +104,7 @@ def _stored_cells(planned: Planned, peaks: dict[int, float]) -> list[Cell]:
         return []
     frame = load(planned.store)
     frame = frame[frame["measurement_id"].isin(measurements_of(planned.plan))]
-    predicted = {one.trial.config: peaks[one.index] for one in planned.plan.trials if one.index in peaks}
+    predicted = {key_of(one.trial.config): peaks[one.index] for one in planned.plan.trials if one.index in peaks}
     return with_predicted_peaks(cells_of(frame), predicted)
 
 
@@ -119,7 +119,8 @@ def _heading(plan: Plan, candidates: Candidates, aim: Aim) -> str:
     }
     known = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
     left = len(candidates.plan.to_run)
-    heading = f"{count_combinations(len(plan.trials))}{f': {known}' if known else ''}. "
+    cells = {(key_of(one.trial.config), one.environment.device_name) for one in plan.trials}
+    heading = f"{count_combinations(len(cells))}{f': {known}' if known else ''}. "
     return heading + f"Searching the other {left} for the best by {aim.words}; most of them need not run."
 
 

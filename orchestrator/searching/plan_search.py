@@ -8,7 +8,7 @@ from math import hypot, log
 import numpy as np
 
 from lmsweep.analysis.best.answer import DEVICE, axes_of
-from lmsweep.analysis.best.cells import BETWEEN_PROCESSES, Cell, Value
+from lmsweep.analysis.best.cells import BETWEEN_PROCESSES, Cell, Value, key_of
 from lmsweep.analysis.best.goal import PEAKS, Aim, Goal
 from lmsweep.analysis.best.surrogate import Space
 from lmsweep.analysis.data.sample_stats import describe_samples
@@ -22,7 +22,7 @@ from lmsweep.trials.results.environment import environment_id
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig
-from lmsweep.trials.spec.identity import measurement_id, trial_id
+from lmsweep.trials.spec.identity import measurement_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +42,14 @@ class Candidates:
 def candidates_of(planned: Planned, cells: Sequence[Cell], aim: Aim, peaks: Mapping[int, float]) -> Candidates:
     """Sort the trials of a plan. cells: what the store has of them. peaks: predicted bytes, by index in the plan."""
     stored = {_key(cell.config, cell.environment_id): cell for cell in cells if cell.cost(aim) is not None}
+    seen = set(stored)
     kept: list[PlannedTrial] = []
     over_limit = unknown_peak = 0
     for one in planned.plan.trials:
-        if one.action == "run" and _key(one.trial.config, environment_id(one.environment)) in stored:
-            continue  # only other workloads of it are missing
+        key = _key(one.trial.config, environment_id(one.environment))
+        if one.action == "run" and key in seen:
+            continue  # only other workloads or further processes of it are missing, which a run measures
+        seen.add(key)
         if one.action == "run" and aim.peak is not None:
             peak = peaks.get(one.index)
             if peak is not None and peak >= aim.peak:
@@ -72,16 +75,16 @@ def predicted_peaks(trials: Sequence[PlannedTrial], predictions: Predictions | N
     return {index: float(one.peak) for index, one in found if isinstance(one, Prediction)}
 
 
-def predicted_peaks_of(cells: Sequence[Cell]) -> dict[TrialConfig, float]:
-    """Return the predicted peak bytes of measured cells, by their configuration."""
+def predicted_peaks_of(cells: Sequence[Cell]) -> dict[str, float]:
+    """Return the predicted peak bytes of measured cells, by `key_of` their configuration."""
     trials = {cell.config: Trial(config=cell.config, workloads=("timing",), sweep="") for cell in cells}
     predictions = Predictions(trials.values())
     found = {
-        cell.config: predictions.of(trials[cell.config], cell.environment.device_name)
+        key_of(cell.config): predictions.of(trials[cell.config], cell.environment.device_name)
         for cell in cells
         if not cell.config.references
     }
-    return {config: float(one.peak) for config, one in found.items() if isinstance(one, Prediction)}
+    return {key: float(one.peak) for key, one in found.items() if isinstance(one, Prediction)}
 
 
 def measurements_of(plan: Plan) -> set[str]:
@@ -212,4 +215,4 @@ def _compiling(planned: PlannedTrial, estimates: Mapping[int, Estimate]) -> floa
 
 
 def _key(config: TrialConfig, environment: str) -> tuple[str, str]:
-    return f"{trial_id(config)} {config.mode}", environment
+    return key_of(config), environment

@@ -12,6 +12,7 @@ from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.identity import measurement_id, trial_id
 from tests.support.made_up_results import config
 
 TINY = {"d_model": 32, "d_ff": 64, "num_layers": 4, "num_heads": 2, "vocab_size": 50, "context_length": 16}
@@ -63,7 +64,7 @@ def test_the_snippet_trains_as_the_measured_step_does(fields):
         for phase in step.phases():
             phase.run()
         assert step.loss is not None
-        measured.append(float(step.loss))
+        measured.append(float(step.loss.detach()))
         step.drop()
     told = run(pytorch_snippet(one), model, step)
     assert told == pytest.approx(measured, rel=0.02 if one.precision != "fp32" else 1e-4)
@@ -104,7 +105,8 @@ def test_the_command_is_the_trial(asked):
     words = shlex.split(trial_command(asked, ["timing", "memory"]))
     assert words[:2] == ["lmsweep", "trial"]
     trial = single_trial(words[2:])
-    assert (trial.config, trial.workloads) == (asked, ("timing", "memory"))
+    assert (trial_id(trial.config), trial.workloads) == (trial_id(asked), ("timing", "memory"))
+    assert measurement_id(trial.config, "timing") == measurement_id(asked, "timing")
 
 
 def teardown_module() -> None:
