@@ -96,7 +96,7 @@ class Cell:
             return float(np.hypot(cost.error, BETWEEN_PROCESSES))
         # The interval of several processes is Student's, much wider than a normal one if they are few.
         measured = cost.error * WITHIN / student(self.processes - 1)
-        return max(measured, BETWEEN_PROCESSES / self.processes**0.5)
+        return max(measured, BETWEEN_PROCESSES / float(np.sqrt(self.processes)))
 
 
 def cells_of(frame: pd.DataFrame) -> list[Cell]:
