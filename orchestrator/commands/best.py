@@ -98,7 +98,11 @@ def _best_of_store(location: str, where: list[str], aim: "Aim", *, predict: bool
         if isinstance(found, NoAnswer):
             continue
         say(f"{'' if not answered else chr(10)}{_job_words(of_job[0])}\n")
-        say(answer_text(found, cells=len(of_job) - found.failed, largest_batch=largest_batch_words(found)))
+        say(
+            answer_text(
+                found, cells=len(of_job) - found.failed, largest_batch=largest_batch_words(found) if predict else None
+            )
+        )
         answered += 1
     if not answered:
         first = answer(cells, aim)

@@ -58,7 +58,8 @@ def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float) 
         say(f"\n{found.reason}. {resume}", error=True)
         raise typer.Exit(1)
     measured = len(cells) - found.failed
-    say(f"\n{answer_text(found, cells=measured, largest_batch=largest_batch_words(found))}")
+    largest = largest_batch_words(found) if request.predict else None
+    say(f"\n{answer_text(found, cells=measured, largest_batch=largest)}")
     say(f"\n{_account(whole, candidates, search, failed=found.failed)}")
     if ready.account.statuses:
         say(where_the_time_went(ready.account))

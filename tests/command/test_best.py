@@ -25,9 +25,7 @@ def attempts(store: Path) -> dict[str, int]:
 
 def test_a_search_answers_and_a_run_goes_on_from_it(tmp_path):
     sweep, store = grid(tmp_path), tmp_path / "results"
-    done = lmsweep("best", sweep, "--store", store, "--price", "CPU=1", **QUIET)
-    assert done.returncode == 2 and "no such device here" in done.stderr  # before anything runs
-    done = lmsweep("best", sweep, "--store", store, **QUIET)
+    done = lmsweep("best", sweep, "--store", store, "--no-predict", **QUIET)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("4 combinations. Searching the other 4 for the best by tokens/s")
     for words in (
@@ -40,13 +38,10 @@ def test_a_search_answers_and_a_run_goes_on_from_it(tmp_path):
         assert words in done.stdout
     searched = attempts(store)
     assert set(load(str(store))["status"]) == {"ok"}
-    done = lmsweep("run", sweep, "--store", store, **QUIET)
+    done = lmsweep("run", sweep, "--store", store, "--no-predict", **QUIET)
     assert done.returncode == 0, done.stderr
     assert searched.items() <= attempts(store).items()
     assert set(attempts(store).values()) == {1} and len(attempts(store)) == 4
-    done = lmsweep("best", sweep, "--store", store, **QUIET)
-    assert done.stdout.startswith("4 combinations: 4 known from the store. Searching the other 0")
-    assert len(attempts(store)) == 4 and set(attempts(store).values()) == {1}
 
 
 def test_a_search_that_is_killed_goes_on_where_it_was(tmp_path):
