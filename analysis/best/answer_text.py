@@ -100,8 +100,10 @@ def _front_table(found: Answer) -> str:
     frame = pd.DataFrame(rows)
     units = {"tokens_per_second": "tokens/s", "step": "s", "peak": "B", "dollars": "$/Mtoken"}
     known = {name: unit for name, unit in units.items() if frame[name].notna().any()}
-    if len(frame) < 2 or not known:
+    if not known:
         return ""
+    if len(frame) < 2:
+        return f"The Pareto front of {', '.join(known)} is one cell: {cell_words(found.front[0], found.names) or 'it'}"
     predicted = [cell for cell in found.front if cell.peak is not None and cell.peak == cell.predicted_peak]
     listing = Listing(
         title="The Pareto front: no other is as good in time, memory and money, and better in one",

@@ -85,4 +85,4 @@ def test_a_sweep_that_cannot_answer_is_refused_before_anything_runs(tmp_path, ch
     done = lmsweep("best", sweep, "--store", tmp_path / "results", "--no-predict", *options, **QUIET)
     assert done.returncode == 2
     assert message in done.stderr
-    assert not (tmp_path / "results").exists()
+    assert not list(tmp_path.rglob("*.parquet"))
