@@ -8,6 +8,7 @@ read.py           status, table, compare, report
 sweep_files.py    sweeps, show, init, check
 code_check.py     asks whether the user's code works, and lays out the answers
 plan_request.py   makes the plan that `plan` and `run` ask for
+watch.py          `run --watch`: measures again at every save
 plan_text.py      a plan as text and as JSON
 run_summary.py    what `run` and `trial` print at their end
 one_trial.py      `trial`: whether it fits here, and its live line

@@ -1,6 +1,7 @@
 """The verbs that measure, or show what would be measured: plan, run, noise, trial, doctor."""
 
 import json
+import shlex
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -124,6 +125,7 @@ def run(
     trust: Trust = [],  # noqa: B006
     budget: Annotated[str | None, typer.Option(help="Run only what fits into this time: 30m, 2h, ...")] = None,
     grace: Annotated[str | None, typer.Option(help="Let running trials finish for 30s, 2m, ... after SIGTERM.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Measure again at every save in the code folder.")] = False,
 ) -> None:
     """Run the trials of a sweep that are not in the store yet. Ctrl-C stops it; re-running resumes."""
     began = time.monotonic()
@@ -148,6 +150,14 @@ def run(
         code=code,
         trusted=tuple(trust),
     )
+    if watch:
+        from lmsweep.orchestrator.commands.watch import watch as run_at_every_save
+
+        if fresh or retry:
+            raise RequestError("--watch measures what you edit; it cannot be combined with --fresh or --retry")
+        words = shlex.split(request.resume_command(grace))[1:]
+        words += ["--budget", budget] if budget else []
+        run_at_every_save(request.load, words, sweep_file=sweep, store=store)
     ready = _carry_out(request, began, grace)
     say(run_summary(ready.planned.plan, ready.planned.store, ready.account))
     if ready.gate.kept_out:

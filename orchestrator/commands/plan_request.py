@@ -64,7 +64,7 @@ class PlanRequest:
         memory_asked_for()  # reports a wrong setting before anything starts
         if self.budget:
             seconds_of(self.budget, "--budget")
-        sweep = self._load()
+        sweep = self.load()
         store = Store(self.store)
         if self.will_run:
             store.check_writable()
@@ -103,7 +103,7 @@ class PlanRequest:
             ["lmsweep", self.verb, self.sweep, *given, *more, *(flag for flag, wanted in flags.items() if wanted)]
         )
 
-    def _load(self) -> Sweep:
+    def load(self) -> Sweep:
         """Return the sweep, checked against the options about its devices and profiler."""
         overrides = [*self.overrides, "profiler=nsys"] if self.nsys else self.overrides
         sweep = load_sweep(self.sweep, parse_overrides(overrides), code=self.code, trusted=self.trusted)

@@ -43,6 +43,7 @@ def table(
 ) -> None:
     """Print a pivot table of the results. Without options, it shows everything that varies."""
     from lmsweep.analysis import default_layout, load, pivot, render
+    from lmsweep.analysis.data.code_states import latest_code
     from lmsweep.analysis.data.flop_rates import is_flop_rate
     from lmsweep.analysis.data.load import of_present_devices
     from lmsweep.analysis.data.selection import select, workloads_beside
@@ -71,6 +72,7 @@ def table(
         raise RequestError(f"{store} holds no results; measure some with: lmsweep run quick --store {store}")
     conditions = pairs(where, "--where")
     frame = of_present_devices(frame, conditions)
+    frame = latest_code(frame, [*conditions, *(_names(rows) or ()), *(_names(cols) or ())])
     row_names, col_names, values = default_layout(
         frame,
         rows=_names(rows),
@@ -108,6 +110,7 @@ def compare(
     from lmsweep.analysis.comparison.compare import VERDICTS, select_sides
     from lmsweep.analysis.comparison.compare import compare as compare_sides
     from lmsweep.analysis.comparison.noise import machines
+    from lmsweep.analysis.data.code_states import latest_code
     from lmsweep.analysis.data.selection import select
 
     for word in fail_on:
@@ -128,7 +131,8 @@ def compare(
         raise RequestError(
             "nothing to compare; give --baseline FIELD=VALUE and --contrast FIELD=VALUE, or a second store"
         )
-    stores = [load(location, pooled=False) for location in (store, other) if location]
+    named = [*conditions, *first, *second, *(_names(across) or ())]
+    stores = [latest_code(load(location, pooled=False), named) for location in (store, other) if location]
     frame = select(stores[0], conditions)
     if other is None:
         one, two, between = select_sides(frame, first, second)

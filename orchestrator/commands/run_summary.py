@@ -87,7 +87,9 @@ def _results(plan: Plan, store: Store) -> list[str]:
         return []
     wanted = {measurement_id(one.trial.config, name) for one in plan.trials for name in one.trial.workloads}
     frame = load(store)
-    frame = frame[frame["measurement_id"].isin(wanted)]
+    states = {one.environment.code_digest for one in plan.trials}  # other results are of earlier states of the code
+    is_of_state = frame["code_digest"].isna() | frame["code_digest"].isin(states)
+    frame = frame[frame["measurement_id"].isin(wanted) & is_of_state]
     if frame.empty:
         return []
     if (frame["status"] == Status.UNSUPPORTED.value).all():

@@ -64,8 +64,8 @@ def graph_seconds(config: TrialConfig) -> float:
 
 
 def step_seconds(config: TrialConfig, device: Device) -> float:
-    """Return the seconds of one iteration of a whole model; 0 if its size is unknown."""
-    if not (config.d_ff and config.num_layers and config.num_heads):
+    """Return the seconds of one iteration of a whole model; 0 if its work is not known, as of the user's own model."""
+    if config.model_code or not (config.d_ff and config.num_layers and config.num_heads):
         return 0.0
     terms = config.size.terms
     size = {"d_model": terms["d_model"], "d_ff": config.d_ff * terms["active_experts"], "num_layers": config.num_layers}

@@ -12,7 +12,7 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.eta import Eta
 from lmsweep.orchestrator.running.out_of_memory import in_short
 from lmsweep.orchestrator.terminal import OutputError, format_seconds, harmless, say
-from lmsweep.trials.results.outcome import Flag, Status
+from lmsweep.trials.results.outcome import Flag, Status, error_line
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 
@@ -141,11 +141,13 @@ def outcome(rows: list[Record]) -> str:
     failures = [row for row in rows if row.status != Status.OK]
     if failures:
         if failures[0].status == Status.TIMEOUT:  # its error ends with a stack trace
-            return f"timeout after {format_seconds(failures[0].config.timeout_seconds)}"
+            place, hung, _ = (failures[0].error or "").partition(": killed here")
+            where = f" at {place}" if hung else ""
+            return f"timeout after {format_seconds(failures[0].config.timeout_seconds)}{where}"
         if failures[0].status == Status.OOM:
             return f"oom: {in_short(failures[0].error or '')}"
-        reason = (failures[0].error or "").strip().splitlines()
-        return f"{failures[0].status}: {reason[-1]}" if reason else str(failures[0].status)
+        reason = error_line(failures[0].error or "")
+        return f"{failures[0].status}: {reason}" if reason else str(failures[0].status)
     times = {row.phase: statistics.median(row.samples) for row in rows if row.metric == "time" and row.samples}
     if "step" in times and rows[0].workload != "attention":
         words = f"{format_seconds(times['step'])} per step"
@@ -158,4 +160,5 @@ def outcome(rows: list[Record]) -> str:
     worked = [row.samples for row in rows if (row.phase, row.metric) == ("step", "device_time") and row.samples]
     if Flag.HOST_BOUND in flags and worked and "step" in times:
         words += f", GPU idle for {1 - statistics.median(worked[0]) / times['step']:.0%} of it"
+    words += ", disagrees with float64" if Flag.DISAGREES in flags else ""
     return words + (", on a busy host" if Flag.BUSY_HOST in flags else "")

@@ -36,8 +36,9 @@ of rows."""
 RULED_OUT: dict[Action, Status] = {"unsupported": Status.UNSUPPORTED, "predicted_oom": Status.PREDICTED_OOM}
 """Action by which planning rules a trial out -> the status of its rows."""
 
-PURPOSES = ("setup", "compile", "warmup", "measured", "profiled")
-"""What a trial spends time on. Its rows hold the seconds of each as `trial.PURPOSE_time`."""
+PURPOSES = ("setup", "checked", "compile", "warmup", "measured", "profiled")
+"""What a trial spends time on; `checked` is the comparison of the user's attention with float64. Its rows hold the
+seconds of each as `trial.PURPOSE_time`."""
 
 
 @dataclass(kw_only=True)

@@ -318,7 +318,7 @@ def test_a_history_that_does_not_come_to_the_peak_breaks_nothing_down():
     ledger.begin()
     ledger.allocate(1, piece(100))
     read = {("step", "peak_tensors"): 160, ("before_backward", "tensors"): 100}
-    rows = list(breakdown_rows(replace(CONFIG, mode="forward"), read, {}, {}, Usage.of(ledger)))
+    rows = list(breakdown_rows(replace(CONFIG, mode="forward"), 1, read, {}, {}, Usage.of(ledger)))
     at_peak = {(row.samples, row.reason) for row in rows if row.phase == "peak"}
     assert at_peak == {(None, "the recorded allocations add up to 100 bytes, not the 160 that were read")}
     before = {row.metric: row.samples for row in rows if row.phase == "before_backward" and row.metric != "saved"}

@@ -40,7 +40,8 @@ class Workbench:
         a trial with several. `code` is where the references of the configuration lead.
         """
         self.config = config
-        self._code = code
+        self.code = code
+        """Where the references lead; None if there are none."""
         self._code_digest = code_digest(config, code)
         if code:
             use_code(code)
@@ -79,8 +80,8 @@ class Workbench:
             parameter_dtype=str(mode.parameter_dtype).removeprefix("torch."),
             collective_library=collective_library(),
             code_digest=self._code_digest,
-            code_revision=self._code.revision if self._code else None,
-            code_dirty=self._code.dirty if self._code else None,
+            code_revision=self.code.revision if self.code else None,
+            code_dirty=self.code.dirty if self.code else None,
         )
 
     @contextmanager

@@ -142,6 +142,8 @@ def is_own(name: str, code: Code) -> bool:
 
 def is_users_file(path: Path | str, code: Code) -> bool:
     """Return whether a file is in the code folder, links followed, and in no virtual environment there."""
+    if str(path).startswith("<"):  # <frozen importlib._bootstrap>, <string>
+        return False
     resolved, folder = Path(path).resolve(), Path(code.folder).resolve()
     if not resolved.is_relative_to(folder):
         return False

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import nn
@@ -32,7 +32,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__([*matrices, *others], {"lr": lr})
         self.parts = [torch.optim.Muon(matrices, lr=lr), torch.optim.AdamW(others, lr=lr, fused=True)]
 
-    def step(self, closure: Any = None) -> None:  # type: ignore[override] # the training step gives no closure
+    def step(self, closure: object = None) -> None:  # type: ignore[override] # the training step gives no closure
         """Update all weights."""
         for part in self.parts:
             part.step()

@@ -9,7 +9,7 @@ from lmsweep.trials.model.compiler import check_compile_mode, compile_model, rea
 from lmsweep.trials.model.flex_attention import Backend
 from lmsweep.trials.model.loss import loss_for
 from lmsweep.trials.model.optimizer import make_optimizer
-from lmsweep.trials.model.own_model import blocks_of, build_own_model, check_devices, logits_of
+from lmsweep.trials.model.own_model import blocks_of, build_own_model, check_devices, logits_of, vocabulary_of
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.transformer import Transformer
 from lmsweep.trials.spec.config import Mode, TrialConfig, UnsupportedError
@@ -49,8 +49,9 @@ class TrainingStep:
         )
         self.scaler = torch.amp.GradScaler(device, enabled=math_mode.scales_gradients)
         shape = (config.batch_size, config.context_length)  # (batch, tokens)
-        self.inputs = torch.randint(config.vocab_size, shape, device=device)
-        self.targets = torch.randint(config.vocab_size, shape, device=device)
+        vocabulary = vocabulary_of(self.model, config)
+        self.inputs = torch.randint(vocabulary, shape, device=device)
+        self.targets = torch.randint(vocabulary, shape, device=device)
         # Kept alive from forward to the end of the iteration, like the variables of a training loop.
         self.logits: torch.Tensor | None = None
         self.loss: torch.Tensor | None = None

@@ -79,6 +79,8 @@ def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Tr
         raise UnpredictableError("the memory that CUDA graphs keep for themselves is not predicted")
     if subject == "attention":
         trace = attention_trace(config)
+    elif config.references:
+        trace = model_trace(config)
     elif config.num_layers is None:
         raise UnpredictableError("the configuration has no whole model")
     else:

@@ -1,6 +1,9 @@
 """The status words of a workload, and the flags that question a measurement."""
 
+import re
 from enum import StrEnum
+
+_BEGINS_WITH_PLACE = re.compile(r"[^\s:]+:\d+: ")
 
 
 class Status(StrEnum):
@@ -108,3 +111,13 @@ class Flag(StrEnum):
         'input_precision="ieee", or the trial precision: tf32. Data-parallel: check that gradients are averaged, that '
         "all of them are, and that every rank gets all updated weights.",
     )
+
+
+def error_line(error: str) -> str:
+    """Return the line of a row's error that says what went wrong: the first if it names a place, else the last.
+
+    `mine/flash.py:12: ValueError: ...` comes before its traceback; a bare traceback ends with the exception. Empty if
+    there is no text.
+    """
+    lines = error.strip().splitlines() or [""]
+    return lines[0] if _BEGINS_WITH_PLACE.match(lines[0]) else lines[-1]

@@ -89,7 +89,7 @@ class TrialConfig:
     tied_head: bool = _combination(False)
     """Whether the output head shares the embedding's weights."""
     vocab_size: int = _combination(10_000)
-    """Rows of the token embedding and of the output head."""
+    """Rows of the token embedding and of the output head; 0 if only a Hugging Face configuration knows it."""
     context_length: int = _combination(256)
     """Tokens per sequence."""
     batch_size: int = _combination(4)
@@ -166,8 +166,8 @@ class TrialConfig:
         optional = ("num_kv_heads", "d_head", "num_experts", "active_experts")
         for name in (*sizes, *optional, "world_size", "nodes", "bucket_bytes"):
             value = getattr(self, name)
-            if name == "d_model" and value == 0 and (self.model_code or self.step):
-                continue  # the user's own model has what width it has
+            if name in ("d_model", "vocab_size") and value == 0 and (self.model_code or self.step):
+                continue  # only the user's own model knows it
             if value is not None and value < 1:
                 raise RequestError(f"{name} is {value}; it must be at least 1")
         if self.world_size % self.nodes:
@@ -191,7 +191,7 @@ class TrialConfig:
             )
         if self.d_head is not None and self.d_head % 2:
             raise RequestError(f"d_head is {self.d_head}; rotary embeddings need an even head dimension")
-        if self.num_heads is not None and self.d_head is None:
+        if self.num_heads is not None and self.d_head is None and self.model_code is None:
             if self.d_model % self.num_heads:
                 raise RequestError(f"num_heads {self.num_heads} does not divide d_model {self.d_model}")
             if (self.d_model // self.num_heads) % 2:
