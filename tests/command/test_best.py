@@ -76,8 +76,8 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
     ("changes", "options", "message"),
     [
         ({}, [], "the sweep trains different things (context_length varies), of which none is best"),
-        ({"context_length": 16}, ["--goal", "J/Mtoken"], "--goal J/Mtoken needs the workload energy"),
-        ({"context_length": 16}, ["--where", "model=tiny"], "--where selects results of a store"),
+        ({"context_length": [16]}, ["--goal", "J/Mtoken"], "--goal J/Mtoken needs the workload energy"),
+        ({"context_length": [16]}, ["--where", "model=tiny"], "--where selects results of a store"),
     ],
 )
 def test_a_sweep_that_cannot_answer_is_refused_before_anything_runs(tmp_path, changes, options, message):
