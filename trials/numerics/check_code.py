@@ -192,7 +192,7 @@ def _forward_here(question: Question) -> Finding:
         if config.device_type == "cpu":
             raise
         return _cannot("forward on this CPU", error, question)
-    check_devices(model, "cpu")
+    check_devices(model, "cpu", question.reference)
     if not logits.isfinite().all():
         return Finding(what="forward on this CPU", found="its logits are not finite", kind="wrong")
     return Finding(what="forward on this CPU", found=f"finite logits {tuple(logits.shape)}")
