@@ -105,8 +105,8 @@ class Flag(StrEnum):
     )
     NOT_FINITE = (
         "not_finite",
-        "The loss of the first iteration is infinite or NaN. The time may differ from that of useful numbers: NaN needs "
-        "less power, and code may branch on it. Look at the initialisation, the mask and the precision.",
+        "The loss of the first iteration is infinite or NaN. The time may differ from that of useful numbers: NaN "
+        "needs less power, and code may branch on it. Look at the initialisation, the mask and the precision.",
     )
     DISAGREES = (
         "disagrees",
