@@ -115,7 +115,7 @@ def test_of_a_model_it_counts_parameters_and_flops_and_names_the_layers(code: Co
     [
         ("model_code", "NaN", "its logits are not finite"),
         ("model_code", "Pooled", "they must be (4, 16, vocabulary)"),
-        ("model_code", "Elsewhere", "cache is on meta"),
+        ("model_code", "Elsewhere", "has cache on meta after forward"),
         ("model_code", "Needs", "needs kernel"),
         ("model_code", "leaves", "the process ended with exit code 3"),
         ("attention", "unscaled", "rounding to float32 explains at most"),
