@@ -3,23 +3,59 @@
 const embedded = (id) => JSON.parse(document.getElementById(`embedded-${id}`).textContent);
 
 const results = new Results(embedded("data"));
-const explorer = new Explorer(results);
+const drill = new Drill(results);
+
+const compared = embedded("devices");
+const devices = compared && new Devices(compared, (pair, i, value) => {
+  const found = drill.ofCell(pair, i, value, compared.sides);
+  const unit = pair.cells.unit;
+  const written = (number) => {
+    const choice = chooseUnit(results.data.units, unit, [number]);
+    return `${threeDigits(number / choice.size)} ${choice.name}`;
+  };
+  const words = `${compared.sides[pair.contrast].name} ${written(pair.cells.contrast[i])} against ${compared.sides[pair.baseline].name} `
+    + `${written(pair.cells.baseline[i])}: ${compared.verdicts[pair.cells.verdict[i]]}, ratio ${threeDigits(pair.cells.ratio[i])}`
+    + ` [${threeDigits(pair.cells.ratio_low[i])}, ${threeDigits(pair.cells.ratio_high[i])}]`;
+  if (found.length) drill.open(value, found, [element("p", {}, words)]);
+});
+
+const explorer = new Explorer(results, (cell, value) => drill.open(value, [cell.result]));
 explorer.show();
+drill.recall();
 
 document.getElementById("download").addEventListener("click", () => {
   download(`${explorer.values.join("+")}.csv`, csvOf(explorer.table, results));
 });
+document.getElementById("matrix").after(tableTools(
+  "the results", () => document.querySelector("#matrix table"), () => csvOf(explorer.table, results)));
+document.getElementById("chart-note").before(pictureButtons(document.getElementById("chart"), () => explorer.values.join("+")));
 
 const tables = embedded("tables");
 for (const button of document.querySelectorAll("button[data-table]")) {
   button.addEventListener("click", () => download(`${button.dataset.table}.csv`, tables[button.dataset.table]));
 }
 
+// A preset table is prepared when it is first shown.
+for (const region of document.querySelectorAll(".plain")) {
+  const prepare = () => {
+    const table = region.querySelector("table");
+    if (region.dataset.prepared || !table) return;
+    region.dataset.prepared = "yes";
+    prepareTable(table);
+    region.before(tableTools(region.getAttribute("aria-label"), () => table, () => tables[region.dataset.name]));
+  };
+  const details = region.closest("details");
+  if (!details || details.open) prepare();
+  details?.addEventListener("toggle", prepare);
+  addEventListener("beforeprint", prepare);
+}
+for (const table of document.querySelectorAll("table.stacked, table.environments")) nameCells(table);
+
 // Charts further down are drawn when they come into view, and again when the reader chooses another trial.
 const figures = embedded("figures");
 const targets = [...document.querySelectorAll("[data-figures]")];
 const chooser = (target) => document.getElementById(`choose-${target.dataset.figures}`);
-const show = (target) => drawFigure(target, figures[target.dataset.figures][chooser(target)?.value ?? 0]);
+const show = (target) => drawFigure(target, figures[target.dataset.figures][chooser(target)?.value ?? 0], target.dataset.heading);
 const watcher = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
     if (!isIntersecting) continue;
@@ -28,9 +64,16 @@ const watcher = new IntersectionObserver((entries) => {
   }
 }, { rootMargin: "400px" });
 for (const target of targets) {
+  const key = `trial-${target.dataset.figures}`;
+  if (chooser(target) && state.has(key)) chooser(target).value = state.get(key);
   watcher.observe(target);
-  chooser(target)?.addEventListener("change", () => show(target));
+  target.after(pictureButtons(target, () => target.dataset.figures));
+  chooser(target)?.addEventListener("change", () => {
+    remember(key, chooser(target).value);
+    show(target);
+  });
 }
+document.getElementById(state.get("at"))?.scrollIntoView();
 
 const theme = document.getElementById("theme");
 theme.addEventListener("change", () => {
@@ -56,12 +99,17 @@ addEventListener("keydown", (event) => {
   menu.querySelector("summary").focus();
 });
 
+// On paper everything is open.
+let opened = [];
 addEventListener("beforeprint", () => {
+  opened = [...document.querySelectorAll("details.table:not([open])")];
+  for (const details of opened) details.open = true;
   document.documentElement.classList.add("printing");
   targets.filter((target) => !drawn.has(target)).forEach(show);
   redrawAll();
 });
 addEventListener("afterprint", () => {
+  for (const details of opened) details.open = false;
   document.documentElement.classList.remove("printing");
   redrawAll();
 });
