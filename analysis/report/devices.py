@@ -19,7 +19,7 @@ from lmsweep.analysis.presets.layout import in_order
 from lmsweep.analysis.reference import stores
 from lmsweep.analysis.report.data import JsonObject
 from lmsweep.analysis.tables.listing import Listing
-from lmsweep.trials.analytic.prices import Price, hourly_dollars
+from lmsweep.trials.analytic.prices import hourly_dollars
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import RequestError
 
@@ -53,6 +53,10 @@ class Speed:
     low: float | None
     """None below three cells."""
     high: float | None
+
+    def data(self) -> JsonObject:
+        """Return what the page's script needs."""
+        return {"mean": self.mean, "low": self.low, "high": self.high}
 
     def text(self) -> str:
         """Return `1.38x [1.31, 1.46]`."""
@@ -103,7 +107,7 @@ class Answer:
                     "baseline": pair.baseline, "contrast": pair.contrast, "headline": pair.headline,
                     "details": pair.details, "counts": pair.counts, "cells": pair.cells,
                     "environment": pair.environment,
-                    "speed": pair.speed and {"mean": pair.speed.mean, "low": pair.speed.low, "high": pair.speed.high},
+                    "speed": pair.speed.data() if pair.speed else None,
                 }
                 for pair in self.pairs
             ],
@@ -217,7 +221,7 @@ def _speed(found: Comparison) -> Speed | None:
 def _cells(found: Comparison, rows: pd.DataFrame) -> JsonObject:
     """The columns of `Comparison.frame`, its keys and flags as codes of their labels."""
     frame = found.frame
-    keys = {}
+    keys: dict[str, JsonObject] = {}
     for name in found.keys:
         if name == "value":
             order = list(dict.fromkeys(frame[name]))

@@ -134,8 +134,10 @@ def sections_of(results: Results, answer: Answer | None) -> list[Section]:
 
 def _across_devices(answer: Answer | None) -> Section:
     """The comparisons with the first device as tables; those that are too long are left to the command."""
+    if answer is None:
+        return Section(id="devices", title="Across devices", words="")
     tables = []
-    for pair in answer.pairs if answer else ():
+    for pair in answer.pairs:
         if pair.baseline == 0 and pair.listing is not None and len(pair.listing.frame) <= MOST_LINES:
             against = f"{answer.sides[pair.contrast].name} against {answer.sides[0].name}"
             question = "Ratio and verdict of each cell, as printed by lmsweep compare."

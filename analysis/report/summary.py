@@ -114,13 +114,13 @@ def _key_numbers(frame: pd.DataFrame, results: pd.DataFrame) -> list[Fact]:
     peaks = ok[ok["metric"].isin(["peak_allocated", "peak_reserved"]) & (ok["unit"] == "B")]
     found = []
     if len(steps):
-        fastest = steps.loc[steps["median"].idxmin()]
+        fastest = steps.iloc[int(steps["median"].argmin())]
         found.append(_fact("Fastest step", fastest["median"], "s", fastest, steps))
     if steps["tokens_per_second"].notna().any():
-        most = steps.loc[steps["tokens_per_second"].idxmax()]
+        most = steps.iloc[int(steps["tokens_per_second"].argmax())]
         found.append(_fact("Most tokens per second", most["tokens_per_second"], "tokens/s", most, steps))
     if len(peaks):
-        largest = peaks.loc[peaks["median"].idxmax()]
+        largest = peaks.iloc[int(peaks["median"].argmax())]
         fact = _fact("Largest memory", largest["median"], "B", largest, peaks)
         if pd.notna(largest["device_memory"]):
             share = f"{100 * largest['median'] / largest['device_memory']:.0f} % of the device: "

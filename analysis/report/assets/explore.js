@@ -129,9 +129,9 @@ class Explorer {
     note.textContent = [
       off && `${off} ${off === 1 ? "result is" : "results are"} 0 or less, which a logarithmic axis cannot show: untick log y, or see the table.`,
       offX && `${x} is 0 or less in some results, so its axis is linear.`,
-      asLimits.length && `${asLimits.length} results ran out of memory; their crosses are at the memory of their device.`,
+      asLimits.length && `${asLimits.length} ${asLimits.length === 1 ? "result" : "results"} ran out of memory, drawn as crosses at the memory of their device.`,
       undrawn && `${undrawn} ${undrawn === 1 ? "result has" : "results have"} no number and ${undrawn === 1 ? "is" : "are"} not drawn; the table tells why.`,
-      chosen.single && `${chosen.single} results have no other along ${x} to be drawn with; the table has them, or choose another x axis.`,
+      chosen.single && `${chosen.single} ${chosen.single === 1 ? "result is" : "results are"} alone along ${x} and not drawn: see the table, or choose another x axis.`,
       chosen.left && `Only the first ${chosen.series.length} of ${chosen.series.length + chosen.left} lines are drawn; narrow the selection with the filters.`,
     ].filter(Boolean).join(" ");
     showAxisControls(this, { values: table.values, value, possible, others, x, colour: chosen.shade, facet: chosen.facet, numeric });

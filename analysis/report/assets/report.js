@@ -42,7 +42,7 @@ for (const region of document.querySelectorAll(".plain")) {
     if (region.dataset.prepared || !table) return;
     region.dataset.prepared = "yes";
     prepareTable(table);
-    region.before(tableTools(region.getAttribute("aria-label"), () => table, () => tables[region.dataset.name]));
+    region.before(tableTools(region.dataset.name, () => table, () => tables[region.dataset.name]));
   };
   const details = region.closest("details");
   if (!details || details.open) prepare();
