@@ -23,12 +23,12 @@ function draw(target, make) {
   const below = narrow || document.documentElement.classList.contains("printing");
   const entries = layout.showlegend === false ? 0 : traces.filter((trace) => trace.name && trace.showlegend !== false).length;
   const plot = layout.height ?? (narrow ? 380 : 460);
-  const rows = below && entries > 0 ? 19 * (entries + 1) : 0; // the legend below has at most one entry to a line
+  const rows = below && entries > 0 ? 19 * (entries + 1) + 14 : 0; // the legend below has at most one entry to a line
   const height = below ? plot + rows : Math.max(plot, 120 + 30 * entries);
   const margin = { l: 56, r: 12, t: 44, b: 48, ...layout.margin };
   margin.b += rows;
   const legend = rows
-    ? { orientation: "h", y: -50 / Math.max(height - margin.t - margin.b, 100), yanchor: "top", x: 0 }
+    ? { orientation: "h", y: -64 / Math.max(height - margin.t - margin.b, 100), yanchor: "top", x: 0 }
     : { x: 1.02, y: 1, yanchor: "top" };
   const style = getComputedStyle(document.body);
   const ink = style.getPropertyValue("color");
