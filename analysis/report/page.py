@@ -65,7 +65,7 @@ def page_of(location: str, others: Sequence[str] = (), prices: Sequence[Price] =
         summary=summarize(frame),
         answer=answer,
         devices=_json(answer.data() if answer else None),
-        contents=[(section.id, section.title) for section in everything],
+        contents=[(section.id, section.title) for section in sections],
         beside=beside,
         sections=sections,
         data=_json({**page_data(frame), "store": location}),

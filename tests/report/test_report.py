@@ -165,6 +165,25 @@ def test_published_times_stand_beside_the_readers_with_what_differs(page: Page) 
     assert "A100" in text and "not stated" in text and "suspected_tf32" in text
 
 
+def test_the_rooflines_of_several_devices_are_laid_over_each_other(browser: Browser, tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "two")
+    for fingerprint, seconds in (
+        (replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=80 * 2**30), 0.02),
+        (H200, 0.01),
+    ):
+        for context_length in (256, 512):
+            trial = config("small", device="cuda", context_length=context_length)
+            attempts.ok(trial, {"step.time": samples(seconds, seconds / 100)}, fingerprint=fingerprint)
+    write_report(attempts.store.location, tmp_path / "two.html")
+    page = open_page(browser, tmp_path / "two.html")
+    page.locator("[data-figures=roofline]").scroll_into_view_if_needed()
+    page.wait_for_selector("[data-figures=roofline] .main-svg")
+    legend = page.text_content("[data-figures=roofline] .legend") or ""
+    assert "NVIDIA H200, fp32: limit" in legend and "NVIDIA H100 80GB HBM3, fp32" in legend
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
 def test_steps_are_drawn_under_the_limits_of_their_device(page: Page) -> None:
     page.locator("[data-figures=roofline]").scroll_into_view_if_needed()
     page.wait_for_selector("[data-figures=roofline] .main-svg")
@@ -233,7 +252,7 @@ def test_a_chart_is_kept_as_a_picture_and_sent_nowhere(page: Page) -> None:
 
 def test_every_control_is_reached_and_worked_by_keyboard(page: Page) -> None:
     reached = []
-    for _ in range(60):
+    for _ in range(150):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.id || document.activeElement.textContent.slice(0, 20)"))
     for control in ("theme", "add-values", "add-rows", "add-cols", "x-axis", "colour", "log-y", "download"):
@@ -303,6 +322,12 @@ def test_memory_over_an_iteration_and_kernels_by_range_are_drawn(browser: Browse
     assert 4 <= tops["memory", 128] < 4.5 and 6 <= tops["memory", 256] < 6.5  # GiB
     assert tops["kernels", 128] >= 2 and tops["kernels", 256] > 2.6  # ms of one step
     assert "weights" in (page.text_content("[data-figures=memory] .legend") or "")
+    assert "peak 6 GiB, 4 % of the device" in (page.text_content("[data-figures=memory]") or "")
+    assert "ms, " in (page.text_content("[data-figures=kernels] .annotation") or "")
+    page.select_option("#other-memory", label="model small, context_length 128")
+    charts = ("document.querySelector('[data-figures=memory]')", "document.querySelector('#second-memory')")
+    ends = [page.evaluate(f"{chart}._fullLayout.yaxis.range[1]") for chart in charts]
+    assert ends[0] == ends[1] >= 6
     assert "backward of attention" in page.inner_text("[data-figures=kernels]")
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     assert page.complaints == []  # type: ignore[attr-defined]

@@ -76,7 +76,8 @@ function redrawAll() {
 }
 
 // Draws a figure made by charts.py: a trace's `colour` is an index into the colours, `lines` its points' tooltips.
-function drawFigure(target, { title, traces, layout }, heading) {
+// top: the end of the axis that it shares with another figure; 0 if it shares none.
+function drawFigure(target, { title, traces, layout }, heading, top = 0) {
   draw(target, () => {
     const palette = colours();
     const made = traces.map(({ colour, lines, ...trace }) => {
@@ -90,11 +91,14 @@ function drawFigure(target, { title, traces, layout }, heading) {
     });
     const line = resolved("--muted");
     const shapes = layout.shapes?.map((shape) => ({ line: { color: line, width: 1, dash: "dot" }, ...shape }));
-    const annotations = layout.annotations?.map((one) => ({ showarrow: false, font: { size: 12, color: line }, ...one }));
+    const annotations = layout.annotations?.map((one) => ({
+      showarrow: false, font: { size: 12, color: line }, ...one, ...(typeof one.y === "string" && { y: plain(one.y) }),
+    }));
+    const shared = layout.barmode ? "xaxis" : "yaxis";
     return {
       traces: made,
       layout: {
-        ...layout, title: { text: plain([heading, title].filter(Boolean).join(": ")) }, ...(shapes && { shapes }),
+        ...layout, ...(top && { [shared]: { ...layout[shared], range: [0, top] } }), title: { text: plain([heading, title].filter(Boolean).join(": ")) }, ...(shapes && { shapes }),
         ...(annotations && { annotations, margin: { l: 56, r: 12, t: 62, b: 48 } }),
       },
     };

@@ -7,7 +7,7 @@ const VERDICTS = {
   "no result": ["", "unsure"],
 };
 const ROWS_OF_HEAT_MAP = 24;
-const DEEPEST = Math.log(2);
+const DEEPEST = Math.log(1.6);
 
 class Devices {
   constructor(data, openCell) {
@@ -168,14 +168,14 @@ class Devices {
     });
     const table = element(
       "table", { class: "words prices" },
-      element("thead", {}, element("tr", {}, ...["device", "price ($/h)", "speed", "cost of the same work", "pays off below"].map(
+      element("thead", {}, element("tr", {}, ...["device", "price ($/h)", "speed", "relative cost", "break-even"].map(
         (name) => element("th", { scope: "col" }, name)))),
       element("tbody", {}, ...lines));
     nameCells(table);
     return [
       element("h3", {}, "Price against performance"),
       element("div", { class: "scroll", role: "region", "aria-label": "prices" }, table),
-      element("p", { class: "note" }, "Enter what you pay per hour. Speed is the geometric mean over the cells of the pair, by the clock of the headline."),
+      element("p", { class: "note" }, "Enter what you pay per hour. Speed: the geometric mean over cells, by the clock of the headline. Relative cost: of the same work. Break-even: the price at which it costs as much as on the baseline."),
     ];
   }
 

@@ -55,7 +55,25 @@ for (const table of document.querySelectorAll("table.stacked, table.environments
 const figures = embedded("figures");
 const targets = [...document.querySelectorAll("[data-figures]")];
 const chooser = (target) => document.getElementById(`choose-${target.dataset.figures}`);
-const show = (target) => drawFigure(target, figures[target.dataset.figures][chooser(target)?.value ?? 0], target.dataset.heading);
+const otherOf = (target) => document.getElementById(`other-${target.dataset.figures}`);
+
+// Draws the chosen trial, and below it, on the same scale, the one that it is compared with.
+function show(target) {
+  const { figures: name, heading } = target.dataset;
+  const figure = figures[name][chooser(target)?.value ?? 0];
+  const other = figures[name][otherOf(target)?.value || -1];
+  const top = other && Math.max(figure.top, other.top);
+  drawFigure(target, figure, heading, top);
+  const there = document.getElementById(`second-${name}`);
+  if (!other) {
+    drawn.delete(there);
+    there?.remove();
+    return;
+  }
+  const second = there ?? element("div", { class: "chart", id: `second-${name}`, role: "group", "aria-label": `${heading}: the trial compared with` });
+  if (!there) target.after(second);
+  drawFigure(second, other, heading, top);
+}
 const watcher = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
     if (!isIntersecting) continue;
@@ -64,14 +82,15 @@ const watcher = new IntersectionObserver((entries) => {
   }
 }, { rootMargin: "400px" });
 for (const target of targets) {
-  const key = `trial-${target.dataset.figures}`;
-  if (chooser(target) && state.has(key)) chooser(target).value = state.get(key);
   watcher.observe(target);
   target.after(pictureButtons(target, () => target.dataset.figures));
-  chooser(target)?.addEventListener("change", () => {
-    remember(key, chooser(target).value);
-    show(target);
-  });
+  for (const select of [chooser(target), otherOf(target)].filter(Boolean)) {
+    select.value = state.get(select.id) ?? select.value;
+    select.addEventListener("change", () => {
+      remember(select.id, select.value);
+      show(target);
+    });
+  }
 }
 document.getElementById(state.get("at"))?.scrollIntoView();
 
