@@ -27,9 +27,11 @@ BLAME_SECONDS = 5.0
 class Crew:
     """The workers of one placement group, reused while successive trials need the same resources."""
 
-    def __init__(self, trials: Sequence[PlannedTrial]) -> None:
+    def __init__(self, trials: Sequence[PlannedTrial], code: bytes | None, *, compiles_ahead: bool = True) -> None:
+        """`code` is the packed folder with the user's code; None if the trials' own paths lead to it."""
         self._trials = trials
-        self._leader = worker_here(trials)
+        self._code = code
+        self._leader = worker_here(trials, code, compiles_ahead=compiles_ahead)
         self._members: dict[int, Any] = {}
         """The actor of each other node, by the index of its bundle. Ray's actor handles are untyped."""
 
@@ -108,7 +110,7 @@ class Crew:
                 num_gpus=bundle.get("GPU", 0),
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=node),
             )
-            self._members[node] = member.remote(self._trials)
+            self._members[node] = member.remote(self._trials, self._code)
             ray.get(self._members[node].has_started.remote(), timeout=START_SECONDS)
         return self._members[node]
 
@@ -124,8 +126,8 @@ class Crew:
 class _Member:
     """The actor on a node other than the leader's."""
 
-    def __init__(self, trials: Sequence[PlannedTrial]) -> None:
-        self._worker = worker_here(trials)
+    def __init__(self, trials: Sequence[PlannedTrial], code: bytes | None) -> None:
+        self._worker = worker_here(trials, code)
 
     def has_started(self) -> None:
         """Return once the actor has started."""
@@ -134,7 +136,7 @@ class _Member:
         return self._worker.run(position, part=part)
 
 
-def worker_here(trials: Sequence[PlannedTrial]) -> Worker:
+def worker_here(trials: Sequence[PlannedTrial], code: bytes | None, *, compiles_ahead: bool = True) -> Worker:
     """Return a worker with the GPUs that Ray assigned to this actor."""
     import ray
 
@@ -144,6 +146,8 @@ def worker_here(trials: Sequence[PlannedTrial]) -> Worker:
         trials,
         gpu_ids=context.get_accelerator_ids().get("GPU", []),
         gpus_on_node=int(here.resources.get("GPU", 0)),
+        code=code,
+        compiles_ahead=compiles_ahead,
     )
 
 

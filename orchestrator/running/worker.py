@@ -1,14 +1,17 @@
 """Runs a plan's trials on a node. The worker reserves a device for each trial and never uses it itself."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
+from lmsweep.trials.code.bundle import unpack
 from lmsweep.trials.distributed.ranks import Part
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.machine.cpu_affinity import Gpu, cores_of, find_cores, find_gpus
 from lmsweep.trials.machine.cuda_keepalive import ReadyCudaDriver
+from lmsweep.trials.machine.scratch import scratch_folder
 from lmsweep.trials.results.record import Record, Row
 
 LEAST_AHEAD = 4
@@ -18,13 +21,30 @@ LEAST_AHEAD = 4
 class Worker:
     """Runs trials, each in a process of its own, on this worker's cores."""
 
-    def __init__(self, trials: Sequence[PlannedTrial], *, gpu_ids: Sequence[str], gpus_on_node: int) -> None:
+    def __init__(
+        self,
+        trials: Sequence[PlannedTrial],
+        *,
+        gpu_ids: Sequence[str],
+        gpus_on_node: int,
+        code: bytes | None = None,
+        compiles_ahead: bool = True,
+    ) -> None:
         """Start the trial server in the background, which takes seconds.
 
         `trials` are in the order of the run. `gpu_ids` names the GPUs of this worker as CUDA_VISIBLE_DEVICES does;
-        `gpus_on_node` is the number of GPUs that Ray may assign on this node.
+        `gpus_on_node` is the number of GPUs that Ray may assign on this node. `compiles_ahead`: graphs of later trials
+        are compiled with the first; in a search most of them will not run.
+        `code` is the packed folder with the user's code, unpacked here; None if the trials' own paths lead to it.
         """
         self._trials = trials
+        self._compiles_ahead = compiles_ahead
+        self._copy = ExitStack()
+        self._code_folder: str | None = None
+        if code is not None:
+            folder = self._copy.enter_context(scratch_folder()) / "code"
+            unpack(code, folder)
+            self._code_folder = str(folder)
         self._workers = max(1, gpus_on_node // len(gpu_ids)) if gpu_ids else 1
         # Without NVIDIA's driver, GPUs are known by number only.
         gpus = find_gpus() or [Gpu(names=(str(i),), numa_node=None) for i in range(gpus_on_node)]
@@ -39,7 +59,10 @@ class Worker:
         """Return the rows of the trial at this position. `part` and `is_cancelled` are passed to IsolatedRunner."""
         planned = self._trials[position]
         seconds = self._compile_ahead(position) if planned.trial.config.compiles else None
-        rows = self._runner.run(planned.trial, fallback=planned.environment, part=part, is_cancelled=is_cancelled)
+        trial = planned.trial
+        if trial.code and self._code_folder:
+            trial = replace(trial, code=replace(trial.code, folder=self._code_folder))
+        rows = self._runner.run(trial, fallback=planned.environment, part=part, is_cancelled=is_cancelled)
         last = rows[-1] if rows else None
         if seconds is not None and isinstance(last, Record) and last.phase == "trial":
             rows.append(replace(last, metric="precompile_time", samples=(seconds,)))
@@ -49,6 +72,7 @@ class Worker:
         self._runner.close()
         if self._cuda_driver:
             self._cuda_driver.close()
+        self._copy.close()
 
     def _compile_ahead(self, position: int) -> float:
         """Compile this trial's graph while nothing is measured here, and return the seconds that took.
@@ -61,6 +85,7 @@ class Worker:
             for i in range(position, len(self._trials))
             if self._trials[i].trial.config.compiles and self._trials[i].trial.config.device_type == device
         )
-        ahead = tuple(islice(alike, max(LEAST_AHEAD, len(self._cores)) * self._workers))
+        most = max(LEAST_AHEAD, len(self._cores)) * self._workers if self._compiles_ahead else 1
+        ahead = tuple(islice(alike, most))
         environment = self._trials[position].environment
         return self._runner.precompile(ahead, environment=environment, sharers=self._workers).seconds

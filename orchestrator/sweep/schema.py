@@ -28,7 +28,6 @@ from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, 
 from lmsweep.orchestrator.sweep.own_code import ALL_DIMENSIONS, DIMENSIONS, Fields, argument_of, read_code, size_fields
 from lmsweep.trials.spec.config import ARGUMENTS, AUTO_FIELDS, CONFIG_FIELDS, WORDS, TrialConfig
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
-from lmsweep.trials.spec.reference import canonical, is_reference
 from lmsweep.trials.spec.suggestions import choices, known_elsewhere
 from lmsweep.trials.spec.workloads import RETIRED, workloads
 
@@ -126,12 +125,6 @@ def _size_or_code(value: Any, size: ValidatorFunctionWrapHandler) -> Fields:
     return Fields(values={"model": None, "model_code": None} | dimensions)
 
 
-def _reference(value: object) -> object:
-    if isinstance(value, str) and is_reference(value):
-        return canonical(value)
-    raise ValueError(f"{shown(value)} is not a reference; write package.module:name or ./file.py:name")
-
-
 _dimension_types: dict[str, Any] = {name: (Annotated[int, _within_limits(name)], ...) for name in DIMENSIONS}
 _dimension_types |= {name: (_HINTS[name], CONFIG_FIELDS[name].default) for name in SHAPE_FIELDS}
 _Dimensions = create_model("_Dimensions", __config__=_STRICT, **_dimension_types)
@@ -140,10 +133,8 @@ _Dimensions = create_model("_Dimensions", __config__=_STRICT, **_dimension_types
 def _type_of(name: str) -> Any:
     if name == "model":
         return Annotated[_Dimensions, WrapValidator(_size_or_code)]
-    if name in WORDS:
+    if name in WORDS or name == "step":
         return Annotated[Any, BeforeValidator(partial(read_code, name))]
-    if name == "step":
-        return Annotated[str, BeforeValidator(_reference)]
     if name == "device":
         return Annotated[str, AfterValidator(_device)]
     if name in AUTO_FIELDS:

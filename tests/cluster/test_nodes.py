@@ -247,3 +247,37 @@ def test_what_dies_on_the_other_node_makes_the_trial_lost_and_the_next_one_runs(
     while servers() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not servers()
+
+
+OWN_STEP = """
+import os, pathlib
+
+HERE = pathlib.Path(__file__).parent
+
+def make():
+    assert str(HERE) != {folder!r}, "a node has a copy of its own"
+    assert not (HERE / "weights.bin").exists(), "git ignores it"
+    return lambda: None
+"""
+
+
+@pytest.mark.slow
+def test_the_users_code_travels_to_the_nodes_without_what_git_ignores(address, tmp_path):
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "mine.py").write_text(OWN_STEP.format(folder=str(code)))
+    (code / ".gitignore").write_text("*.bin\n")
+    (code / "weights.bin").touch()
+    sweep = tmp_path / "own.yaml"
+    fixed = {"step": "mine:make", "warmup_steps": 1, "measure_steps": 2}
+    sweep.write_text(yaml.safe_dump({"name": "own", "grids": [{"workloads": ["timing"], "fixed": fixed}]}))
+    options = ("--code", code, "--address", address, "--store", tmp_path / "results")
+    done = lmsweep("run", sweep, *options)
+    found = pd.read_parquet(tmp_path / "results" / "measurements")
+    assert set(found["status"]) == {"ok"}, found["error"].iloc[0] + done.stdout + done.stderr
+    assert "1 trial, 0 to run" in lmsweep("plan", sweep, *options).stdout, "the copy has the digest of the folder"
+    (code / "more.txt").write_bytes(bytes(101_000_000))
+    (code / "mine.py").write_text("# changed\n" + OWN_STEP.format(folder=str(code)))
+    refused = lmsweep("run", sweep, *options)
+    assert refused.returncode == 2
+    assert "at most 100 MB may; the largest files are more.txt (101 MB)" in refused.stderr

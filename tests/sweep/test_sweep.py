@@ -37,7 +37,7 @@ ATTENTIONS = (
 )
 MODELS = ", ".join(SIZES)
 WORKLOADS = f"(one of: {', '.join(BUILT_IN)})"
-PARTS_OF_OTHERS = ("model_code", "model_args", "attention_args", "optimizer_args", "ddp_args")
+PARTS_OF_OTHERS = ("model_code", "model_args", "step_args", "attention_args", "optimizer_args", "ddp_args")
 FIELDS = f"(one of: {', '.join(name for name in CONFIG_FIELDS if name not in PARTS_OF_OTHERS)})"
 
 
@@ -99,7 +99,8 @@ def test_a_fixed_configuration_is_one_trial_with_the_defaults_elsewhere(grid_of)
 
 def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
     row = """model: small, d_model: 64, d_ff: 32, num_layers: 3, num_heads: 2,
-        num_kv_heads: 1, d_head: 6, qk_norm: true, feed_forward: gelu, num_experts: 4, active_experts: 2, tied_head: true,
+        num_kv_heads: 1, d_head: 6, qk_norm: true, feed_forward: gelu, num_experts: 4, active_experts: 2,
+        tied_head: true,
         vocab_size: 11, context_length: 7,
         batch_size: 3, precision: tf32, compile: model, compile_mode: max-autotune, capture: step, checkpointing: sqrt,
         attention: sdpa, causal: false, optimizer: adamw_loop, zero_grad: before_backward, world_size: 2, nodes: 2,
@@ -107,7 +108,7 @@ def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
         mode: forward, warmup_steps: 0, measure_steps: 1, max_seconds: 0.5, cold_l2: true, profiler: nsys,
         timeout_seconds: 2.5, processes: 3"""
     other = yaml.safe_load(f"{{{row}}}")
-    of_own_code = {"model_code", "model_args", "blocks", "step", "attention_args", "optimizer_args", "loss", "ddp_args"}
+    of_own_code = {*PARTS_OF_OTHERS, "blocks", "step", "loss"}
     assert list(other) == [name for name in CONFIG_FIELDS if name not in of_own_code]
     for name, value in other.items():
         expected = "small" if name == "model" else value

@@ -15,13 +15,16 @@ from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.distributed.process_group import collective_library, join
 from lmsweep.trials.distributed.ranks import Rank
 from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.machine.live_phase import tell_phase
 from lmsweep.trials.model.attention import kernel_chosen
 from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import reset_compiler
+from lmsweep.trials.model.own_step import OwnStep
 from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.workloads import workloads
 from lmsweep.trials.timing.clock import synchronize
@@ -39,7 +42,8 @@ class Workbench:
         a trial with several. `code` is where the references of the configuration lead.
         """
         self.config = config
-        self._code = code
+        self.code = code
+        """Where the references lead; None if there are none."""
         self._code_digest = code_digest(config, code)
         if code:
             use_code(code)
@@ -64,6 +68,11 @@ class Workbench:
         check_attention(self.config, self.math_mode.operand_dtype, gradients=self.config.mode != "forward")
         return TrainingStep(self.config, self.math_mode)
 
+    @cached_property
+    def iteration(self) -> TrainingStep | OwnStep:
+        """What is timed: `step`, or the user's own training step."""
+        return OwnStep(self.config, self.math_mode) if self.config.step else self.step
+
     def fingerprint(self, workload: str) -> Fingerprint:
         """Return the trial's environment, with the arithmetic that is in force in this workload."""
         mode = self.math_mode if workloads()[workload].autocasts else self.math_mode.without_autocast()
@@ -73,14 +82,16 @@ class Workbench:
             parameter_dtype=str(mode.parameter_dtype).removeprefix("torch."),
             collective_library=collective_library(),
             code_digest=self._code_digest,
-            code_revision=self._code.revision if self._code else None,
-            code_dirty=self._code.dirty if self._code else None,
+            code_revision=self.code.revision if self.code else None,
+            code_dirty=self.code.dirty if self.code else None,
         )
 
     @contextmanager
     def account(self, what: str) -> Iterator[None]:
         """Add the time inside the context to `seconds[what]`, and the time since the last account to set-up."""
         self.seconds["setup"] += self._lap()
+        if self.rank is None or self.rank.index == 0:
+            tell_phase(trial_id(self.config), what)
         try:
             yield
             synchronize(self.config.device_type)
@@ -105,7 +116,8 @@ class Workbench:
 
     def clear(self) -> bool:
         """Free the device and forget compiled code. Return whether the allocator holds nothing any more."""
-        self.__dict__.pop("step", None)
+        for name in ("step", "iteration"):
+            self.__dict__.pop(name, None)
         reset_compiler()
         gc.collect()
         if self.config.device_type != "cuda":

@@ -30,6 +30,18 @@ def code_digest(config: TrialConfig, code: Code | None) -> str | None:
     return digest.hexdigest()[:16]
 
 
+def source_files(text: str, code: Code) -> list[Path]:
+    """Return the files of the user's that the digest of a reference covers, none if it leads to an installed package.
+
+    Raises RequestError if the reference leads nowhere.
+    """
+    if text.startswith(HUGGING_FACE):
+        path = Path(code.folder, text.removeprefix(HUGGING_FACE))
+        return [file for file in (path, path / "config.json") if file.is_file()]
+    path_of_source = find_source(parse_reference(text), code) if is_reference(text) else None
+    return sorted(_files(path_of_source, code)) if path_of_source else []
+
+
 def code_folder(folder: str | Path, trusted: Iterable[str] = ()) -> Code:
     """Return the folder as code, with its git revision. Raises RequestError if there is no such folder."""
     path = Path(folder).expanduser().resolve()
@@ -47,18 +59,13 @@ def code_folder(folder: str | Path, trusted: Iterable[str] = ()) -> Code:
 
 def _state_of(text: str, code: Code) -> list[str]:
     """Return one line for each source file, or installed package, that a reference leads to."""
+    content = [_line(file, code) for file in source_files(text, code)]
     if text.startswith(HUGGING_FACE):
-        path = Path(code.folder, text.removeprefix(HUGGING_FACE))
-        content = [_line(file, code) for file in (path, path / "config.json") if file.is_file()]
         return [f"transformers {_version('transformers')}", *content]
-    if not is_reference(text):
-        return []
-    reference = parse_reference(text)
-    path_of_source = find_source(reference, code)
-    if path_of_source is None:
-        top = reference.where.partition(".")[0]
+    if is_reference(text) and not content:
+        top = parse_reference(text).where.partition(".")[0]
         return [f"{top} {_version(top)}"]
-    return [_line(file, code) for file in sorted(_files(path_of_source, code))]
+    return content
 
 
 def _files(path: Path, code: Code) -> set[Path]:

@@ -6,8 +6,10 @@
     orders.py               the orders: one message per thing that rank 0 can ask of a data-parallel step
     data_parallel_step.py   one rank's share of a training step, with or without synchronization
     gradient_sync.py        the variants of synchronization that are compared
+    own_wrapper.py          the user's own wrapper of a module, as such a variant
     gradient_buckets.py     gradients of several parameters in one contiguous tensor
     sharded_optimizer.py    AdamW with its state sharded over the ranks (ZeRO stage 1)
+    users_optimizer.py      the user's own optimizer with sharded state
     step_pairs.py           a step with synchronization and one without, alternating
     comm_trace.py           how much of a step's communication overlaps with computation
 

@@ -3,28 +3,34 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.distributed.comm_trace import Communication, trace_communication
 from lmsweep.trials.distributed.gradient_buckets import gradient_of
-from lmsweep.trials.distributed.gradient_sync import SYNCHRONIZERS, Synchronizer
+from lmsweep.trials.distributed.gradient_sync import SYNCHRONIZERS, NoSynchronizer, Synchronizer
+from lmsweep.trials.distributed.own_wrapper import OwnWrapper
 from lmsweep.trials.distributed.process_group import Mean
 from lmsweep.trials.distributed.sharded_optimizer import own_optimizer, sharded_optimizer, state_bytes
+from lmsweep.trials.distributed.users_optimizer import shards_state, users_sharded_optimizer, whole_optimizer
 from lmsweep.trials.machine.telemetry import Watch, doubts
+from lmsweep.trials.model.optimizer import make_optimizer
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.timing.clock import Iteration, Phase, clock_for, synchronize, time_iteration
 
 SYNCHRONIZATION = "synchronization"
 """Name of the phase between backward and the optimizer."""
+
+CHECKED_STEPS = 2
+"""Steps after which the weights that the user's code leaves are compared: the second shows what the first has set."""
 
 
 class WeightsDigest(NamedTuple):
@@ -42,8 +48,8 @@ class RankMemory:
 
     peak_allocated: int | None
     """Most bytes handed out by PyTorch's allocator at once; None on devices where PyTorch does not count them."""
-    optimizer_state: int
-    """Bytes of the optimizer's state."""
+    optimizer_state: int | None
+    """Bytes of the optimizer's state; None if the user's class keeps it where it cannot be found."""
 
 
 class DataParallelStep:
@@ -54,6 +60,9 @@ class DataParallelStep:
 
     training: TrainingStep
     synchronizer: Synchronizer
+    alone: TrainingStep | None
+    """If the wrapper or the optimizer is the user's: the same step in one process, without either. The user's code has
+    no switch that turns its communication off, and its results are compared with this one's."""
     _watch: Watch
 
     def __init__(self, config: TrialConfig, math_mode: MathMode) -> None:
@@ -67,7 +76,7 @@ class DataParallelStep:
         """Seconds of an isolated all-reduce of as many elements as the model has gradients."""
         if self._vector is None:
             kind = self.math_mode.parameter_dtype
-            self._vector = torch.randn(gradient_count(self.config), device=self.config.device_type, dtype=kind)
+            self._vector = torch.randn(self.gradient_count(), device=self.config.device_type, dtype=kind)
         mean, vector = Mean(), self._vector
         self._align()
         phase = Phase(name="all_reduce", run=lambda: mean.start(vector).wait())
@@ -75,58 +84,106 @@ class DataParallelStep:
 
     def build(self) -> None:
         """Build the model and the whole batch, both equal on all ranks; take this rank's slice; attach the variant."""
-        self._vector = None
         config, rank = self.config, dist.get_rank()
-        self.training = TrainingStep(config, self.math_mode)
+        sharded = shards_state(config)
+        # Its own optimizer takes the place of this one, which has no state before its first step.
+        plain = replace(config, optimizer="adamw_foreach", optimizer_args=None) if sharded else config
+        self.training = TrainingStep(plain, self.math_mode)
         for parameter in self.training.model.parameters():
             dist.broadcast(parameter.detach(), src=0)
+        self.alone = TrainingStep(plain, self.math_mode) if is_own(config) else None
+        if self.alone:
+            self.alone.model.load_state_dict(self.training.model.state_dict())
         shape = (dist.get_world_size(), config.batch_size, config.context_length)  # (ranks, batch, tokens)
         self.batches = [torch.randint(config.vocab_size, shape, device=config.device_type) for _ in "xy"]
         for whole in self.batches:
             dist.broadcast(whole, src=0)
         self._take_slice(rank)
         model = self.training.model
-        self.synchronizer = SYNCHRONIZERS[config.ddp](model, config.bucket_bytes)
+        own = is_reference(config.ddp)
+        self.synchronizer = OwnWrapper(model, config) if own else SYNCHRONIZERS[config.ddp](model, config.bucket_bytes)
+        self.training.model = self.synchronizer.model
+        if config.mode != "train_step":
+            return
         if config.ddp == "zero1":
             self.training.optimizer = sharded_optimizer(model, config)
-        self.training.model = self.synchronizer.model
+        elif sharded and self.alone:
+            self.training.optimizer = users_sharded_optimizer(self.training.model, config)
+            self.alone.optimizer = whole_optimizer(self.alone.model, config)
+        elif own:  # the wrapper may have other parameters than the module
+            self.training.optimizer = make_optimizer(self.training.model, config)
 
-    def gradient_error(self) -> float:
-        """Largest relative error, over parameters, of synchronized gradients.
+    def parameters(self) -> list[Tensor]:
+        """The weights that are trained."""
+        return [parameter for parameter in self.training.model.parameters() if parameter.requires_grad]
+
+    def gradient_count(self) -> int:
+        """Elements of all gradients of the whole model."""
+        model = (self.alone or self.training).model
+        return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+    def gradient_error(self) -> float | None:
+        """Largest relative error, over parameters, of synchronized gradients; None if a rank has only shards of them.
 
         The reference is `gradients_alone`: one process that goes through the whole batch. Relative error: norm of the
         difference / norm of the reference.
         """
-        parameters = list(self.training.model.parameters())
+        self._vector = None
+        if isinstance(self.synchronizer, OwnWrapper) and self.synchronizer.is_sharded:
+            return None
         expected = self.gradients_alone()
+        self._synchronized_backward()
+        found = [gradient_of(parameter) for parameter in self.parameters()]
         self._forget_gradients()
-        self._unscaled_backward()
-        self.synchronizer.finish()
-        errors = [
-            relative_error(gradient_of(parameter), wanted)
-            for parameter, wanted in zip(parameters, expected, strict=True)
-        ]
-        self._forget_gradients()
-        return torch.stack(errors).nan_to_num(nan=torch.inf).max().item()
+        return largest_error(found, expected)
+
+    def weights_error(self) -> float:
+        """Largest relative error, over parameters, of what CHECKED_STEPS steps of the user's code add to the weights.
+
+        The reference is one process that goes through the whole batch, without the user's wrapper and with an optimizer
+        that holds all of its state. Relative error: norm of the difference / norm of what the reference adds.
+        """
+        before = [weight.clone() for weight in self._weights()]
+        for _ in range(CHECKED_STEPS):
+            gradients = self.gradients_alone()
+            with self._local():
+                for parameter, gradient in zip(self.parameters(), gradients, strict=True):
+                    parameter.grad = gradient
+                self._update()
+                expected = self._weights()
+            self._synchronized_backward()
+            self._update()
+        found = self._weights()
+        changes = ([new - old for new, old in zip(weights, before, strict=True)] for weights in (found, expected))
+        return largest_error(*changes)
+
+    def _weights(self) -> list[Tensor]:
+        """The weights that are trained, each in its whole shape."""
+        if isinstance(self.synchronizer, OwnWrapper):
+            return self.synchronizer.whole_weights()
+        return [parameter.detach() for parameter in self.parameters()]
 
     def gradients_alone(self) -> list[Tensor]:
         """Each parameter's gradient, averaged over the whole batch by this process without communication.
 
         It takes one slice after the other, because the whole batch at once may not fit in memory.
         """
-        with self.synchronizer.local():
-            for rank in range(dist.get_world_size()):
+        ranks = dist.get_world_size()
+        with self._local():
+            for rank in range(ranks):
                 self._take_slice(rank)
-                self._unscaled_backward()
-        self._take_slice(dist.get_rank())
-        return [gradient_of(parameter).div_(dist.get_world_size()) for parameter in self.training.model.parameters()]
+                self._unscaled_backward(rank)
+            self._take_slice(dist.get_rank())
+            gradients = [gradient_of(parameter).div_(ranks) for parameter in self.parameters()]
+            self._forget_gradients()
+        return gradients
 
     def step(self, synchronized: bool) -> Iteration:
         """Time one step that all ranks start together: forward, backward, synchronization, optimizer."""
         self._align()
         with nullcontext() if synchronized else self._local():
             iteration = time_iteration(self.phases(), self.clock)
-        self._forget_gradients()
+            self._forget_gradients()
         return iteration
 
     def phases(self) -> list[Phase]:
@@ -168,7 +225,11 @@ class DataParallelStep:
         return doubts(self._watch, since=now - since_ago, until=now - until_ago)
 
     def reset_peak_memory(self) -> None:
-        """Reset the peak of allocated memory; on CUDA only, where PyTorch counts it."""
+        """Reset the peak of allocated memory; on CUDA only, where PyTorch counts it.
+
+        There is no step without synchronization any more after this if the wrapper or the optimizer is the user's.
+        """
+        self.alone = None  # training does not hold it
         if self.config.device_type == "cuda":
             torch.cuda.reset_peak_memory_stats()
 
@@ -183,18 +244,36 @@ class DataParallelStep:
     @contextmanager
     def _local(self) -> Iterator[None]:
         """A context in which this rank neither sends anything nor waits for another rank."""
-        optimizer = self.training.optimizer
-        self.training.optimizer = own_optimizer(optimizer)
+        training, synchronizer, optimizer = self.training, self.synchronizer, self.training.optimizer
+        if self.alone:
+            self.training, self.synchronizer = self.alone, NoSynchronizer(self.alone.model)
+        else:
+            self.training.optimizer = own_optimizer(optimizer)
         try:
             with self.synchronizer.local():
                 yield
         finally:
+            self.training, self.synchronizer = training, synchronizer
             self.training.optimizer = optimizer
 
     def _take_slice(self, rank: int) -> None:
         self.training.inputs, self.training.targets = (whole[rank] for whole in self.batches)
 
-    def _unscaled_backward(self) -> None:
+    def _synchronized_backward(self) -> None:
+        self._forget_gradients()
+        self._unscaled_backward(dist.get_rank())
+        self.synchronizer.finish()
+
+    def _update(self) -> None:
+        """Update the weights by the gradients, and forget these."""
+        assert self.training.optimizer is not None, "the mode has an optimizer"
+        self.training.optimizer.step()
+        self._forget_gradients()
+
+    def _unscaled_backward(self, rank: int) -> None:
+        """Compute the gradients of this rank's slice, with the same dropout in whichever process does."""
+        generator = torch.cuda if self.config.device_type == "cuda" else torch.default_generator
+        generator.manual_seed(rank)
         self.training.forward()
         assert self.training.loss is not None, "it is what forward leaves"
         self.training.loss.backward()
@@ -209,9 +288,15 @@ class DataParallelStep:
         synchronize(self.config.device_type)
 
 
-def gradient_count(config: TrialConfig) -> int:
-    """Elements of all gradients of the model."""
-    return int(parameter_count(**config.size.terms, vocab_size=config.vocab_size))
+def is_own(config: TrialConfig) -> bool:
+    """Whether the wrapper or the optimizer is the user's, so that what it computes is compared before it is timed."""
+    return is_reference(config.ddp) or is_reference(config.optimizer)
+
+
+def largest_error(found: list[Tensor], expected: list[Tensor]) -> float:
+    """The largest `relative_error` of these tensors; inf if one is not a number."""
+    errors = [relative_error(one, wanted) for one, wanted in zip(found, expected, strict=True)]
+    return torch.stack(errors).nan_to_num(nan=torch.inf).max().item()
 
 
 def relative_error(tensor: Tensor, expected: Tensor) -> Tensor:

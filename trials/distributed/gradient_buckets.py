@@ -27,8 +27,16 @@ class Bucket:
 
 
 def gradient_of(parameter: Tensor) -> Tensor:
-    """The gradient that backward has just computed for the parameter, in the parameter's shape."""
-    assert parameter.grad is not None, "backward gives every parameter a gradient"
+    """The gradient that backward has just computed for the parameter, in the parameter's shape.
+
+    Raises ValueError if there is none: the user's own model may have parameters that take no part in the loss.
+    """
+    if parameter.grad is None:
+        shape = tuple(parameter.shape)
+        raise ValueError(
+            f"a parameter of shape {shape} has no gradient after backward; ranks average the gradients of all, so give "
+            "it a part in the loss, or requires_grad_(False)"
+        )
     return parameter.grad
 
 

@@ -5,7 +5,7 @@ Each leaves the mean over the ranks in every parameter's `grad`. To add one, wri
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch.distributed as dist
@@ -39,7 +39,7 @@ class _OwnSynchronizer:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self.parameters: list[Tensor] = list(model.parameters())
+        self.parameters: list[Tensor] = [one for one in model.parameters() if one.requires_grad]
         self.mean = Mean()
         self.synchronizes = True
 
@@ -53,6 +53,19 @@ class _OwnSynchronizer:
 
     def gradients(self) -> list[Tensor]:
         return [gradient_of(parameter) for parameter in self.parameters]
+
+
+class NoSynchronizer:
+    """None: each rank keeps its own gradients."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+    def local(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def finish(self) -> None:
+        """There is nothing to complete."""
 
 
 class Naive(_OwnSynchronizer):

@@ -18,18 +18,27 @@ class TimeAllReduce:
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """Build the model, the batch and the synchronizer."""
+    """Build the model, the batch and the synchronizer; answer: the number of elements of all gradients."""
 
-    def carry_out(self, member: DataParallelStep) -> None:
+    def carry_out(self, member: DataParallelStep) -> int:
         member.build()
+        return member.gradient_count()
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckGradients:
-    """Compare synchronized gradients with those of a single process; answer: largest relative error."""
+    """Compare synchronized gradients with those of a single process; answer: largest relative error, if known."""
+
+    def carry_out(self, member: DataParallelStep) -> float | None:
+        return member.gradient_error()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckWeights:
+    """Compare the weights that the user's code leaves with those of one process; answer: largest relative error."""
 
     def carry_out(self, member: DataParallelStep) -> float:
-        return member.gradient_error()
+        return member.weights_error()
 
 
 @dataclass(frozen=True, kw_only=True)

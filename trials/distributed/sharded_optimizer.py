@@ -25,9 +25,20 @@ def own_optimizer(optimizer: torch.optim.Optimizer | None) -> torch.optim.Optimi
     return optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
 
 
-def state_bytes(optimizer: torch.optim.Optimizer | None) -> int:
-    """Bytes of the optimizer's state in this process; 0 without an optimizer or before its first step."""
+def state_bytes(optimizer: torch.optim.Optimizer | None) -> int | None:
+    """Bytes of the optimizer's state in this process; 0 without an optimizer or before its first step.
+
+    The user's own may keep its state in an optimizer that it holds. None if no state is found in either.
+    """
     mine = own_optimizer(optimizer)
     if mine is None:
         return 0
-    return sum(value.nbytes for state in mine.state.values() for value in state.values() if torch.is_tensor(value))
+    held = [one for one in vars(mine).values() if isinstance(one, torch.optim.Optimizer)]
+    found = [
+        value.nbytes
+        for one in (mine, *held)
+        for state in getattr(one, "state", {}).values()
+        for value in state.values()
+        if torch.is_tensor(value)
+    ]
+    return sum(found) if found or type(mine).__module__.startswith("torch.optim") else None

@@ -240,10 +240,15 @@ class Transformer(nn.Module):
         self.head = Linear(d_model, vocab_size, device=device, dtype=dtype)
         if size.tied_head:
             self.head.weight = self.token_embedding.weight
+        self.returns_hidden = False
+        """Whether forward leaves out the head, for a loss that computes the logits itself."""
         self.group_size = {"none": None, "block": 1, "sqrt": round(num_layers**0.5)}[checkpointing]
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Integers (batch, tokens), at most `context_length` tokens, to logits (batch, tokens, vocab_size)."""
+        """Integers (batch, tokens), at most `context_length` tokens, to logits (batch, tokens, vocab_size).
+
+        With `returns_hidden`, to the input of the head, (batch, tokens, d_model).
+        """
         x = self.token_embedding(tokens)
         blocks = list(self.blocks)
         if self.group_size is None:
@@ -253,8 +258,8 @@ class Transformer(nn.Module):
                 group = partial(run_blocks, blocks[first : first + self.group_size])
                 # The model draws no random numbers, so there is no state to restore.
                 x = checkpoint(group, x, use_reentrant=False, preserve_rng_state=False)
-        logits: Tensor = self.head(self.final_norm(x))
-        return logits
+        hidden: Tensor = self.final_norm(x)
+        return hidden if self.returns_hidden else self.head(hidden)
 
 
 def run_blocks(blocks: Iterable[nn.Module], x: Tensor) -> Tensor:

@@ -42,6 +42,8 @@ class Workload:
     """Whether it may run in a process that has run another trial. What that trial left must not change its results."""
     captures: bool = False
     """Whether it measures a step that is captured as CUDA graphs."""
+    takes_own_step: bool = False
+    """Whether it measures the user's own training step, of which only the phases are known."""
     preloads: bool = False
     """Whether the trial server imports its module once, before it forks the processes of trials."""
     iterations: int | None = None
@@ -76,6 +78,7 @@ BUILT_IN: dict[str, Workload] = {
             holds="model",
             may_follow=True,
             captures=True,
+            takes_own_step=True,
             preloads=True,
         ),
         Workload(
@@ -84,6 +87,7 @@ BUILT_IN: dict[str, Workload] = {
             protocol=("mode",),
             holds="model",
             may_follow=True,
+            takes_own_step=True,
             iterations=10,
             least_seconds=2.0,
         ),
@@ -92,6 +96,7 @@ BUILT_IN: dict[str, Workload] = {
             module=f"{_ROOM}.memory",
             protocol=("mode",),
             holds="model",
+            takes_own_step=True,
             preloads=True,
             iterations=9,
             least_seconds=1.5,

@@ -18,11 +18,12 @@ from lmsweep.trials.distributed.data_parallel_step import (
     SYNCHRONIZATION,
     DataParallelStep,
     RankMemory,
-    gradient_count,
+    is_own,
 )
 from lmsweep.trials.distributed.orders import (
     Build,
     CheckGradients,
+    CheckWeights,
     DigestWeights,
     EndWatch,
     ReadMemory,
@@ -36,6 +37,7 @@ from lmsweep.trials.distributed.process_group import bus_factor
 from lmsweep.trials.distributed.step_pairs import Pair, in_pairs
 from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import check_compiled, uses_cuda_graphs
+from lmsweep.trials.model.optimizer import ADAMW
 from lmsweep.trials.profiling.device_time import device_row, is_host_bound
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
@@ -52,6 +54,11 @@ TOLERANCE: dict[Precision, float] = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 2e-2, "
 or with a sum in place of the mean, the error is of the order of 1.
 """
 
+WEIGHTS_TOLERANCE: dict[Precision, float] = {"fp32": 1e-2, "tf32": 0.1, "bf16": 0.1, "fp16": 0.1, "bf16_pure": 0.5}
+"""The same for what two steps add to a weight. AdamW divides each gradient by its own size, so that an error in a small
+gradient counts as much as one in a large gradient.
+"""
+
 
 class RanksDisagreeError(Exception):
     """The ranks have wrong gradients or different weights, so the trial is not worth timing."""
@@ -60,7 +67,8 @@ class RanksDisagreeError(Exception):
 def measure(bench: Workbench) -> Iterator[Measurement]:
     """Time isolated all-reduces, check gradients and weights, then time `measure_steps` pairs of steps; seconds.
 
-    `warmup_steps` pairs come first, and one traced step last. Runs in every rank; only rank 0 yields. Raises
+    `warmup_steps` pairs come first, and one traced step last. Runs in every rank; only rank 0 yields. A wrapper or an
+    optimizer of the user's that computes something else is timed all the same, and flagged `disagrees`. Raises
     UnsupportedError if the configuration leaves nothing to synchronize or this host cannot run it, and
     RanksDisagreeError.
     """
@@ -81,12 +89,14 @@ def check_configuration(config: TrialConfig) -> None:
     """Raise UnsupportedError if a field of the configuration is missing or would have no effect."""
     if config.ddp == "none":
         raise UnsupportedError("ddp: none synchronizes nothing; choose naive, flat, bucketed, ...")
-    if config.bucket_bytes is not None and config.ddp not in ("bucketed", "torch", "zero1"):
+    if config.bucket_bytes is not None and config.ddp in ("naive", "flat", "overlap"):
         raise UnsupportedError(f"bucket_bytes has no effect with ddp {config.ddp}, which has no buckets")
     if config.mode not in ("forward_backward", "train_step"):
         raise UnsupportedError(f"mode {config.mode} computes no gradients; ddp needs forward_backward or train_step")
     if config.ddp == "zero1" and config.mode != "train_step":
         raise UnsupportedError("ddp zero1 shards the optimizer's state; it needs mode train_step")
+    if config.ddp == "zero1" and config.optimizer not in ADAMW:
+        raise UnsupportedError(f"ddp zero1 shards AdamW's state, not that of {config.optimizer}")
     if config.ddp == "torch" and config.compile == "model" and (config.bucket_bytes or 2**20) < 2**20:
         raise UnsupportedError(
             "torch.compile splits the model at the boundaries of buckets; bucket_bytes must be 1 MiB or more"
@@ -98,22 +108,14 @@ def check_configuration(config: TrialConfig) -> None:
 def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Measurement]:
     """Rank 0's part: order every measurement, and yield the results."""
     config = bench.config
+    gradients = team.all(Build())[0]
     with bench.account("warmup"):
         for _ in range(ALL_REDUCE_WARMUP):
             team.all(TimeAllReduce())
     with bench.account("measured"):
         all_reduces = [max(team.all(TimeAllReduce())) for _ in range(ALL_REDUCES)]
-    team.all(Build())
     with bench.account("compile" if config.compiles else "warmup"):
-        error = max(team.all(CheckGradients()))
-        if not error <= TOLERANCE[config.precision]:
-            raise RanksDisagreeError(
-                f"gradients are off by {error:.2g} of their norm from those of a single process on the whole batch; "
-                f"{TOLERANCE[config.precision]:g} is allowed"
-            )
-        team.all(TimeStep(synchronized=True))
-        if len(set(team.all(DigestWeights()))) > 1:
-            raise RanksDisagreeError("the ranks have different weights after one synchronized step")
+        checks = list(_checks_of_own(team, config) if is_own(config) else _checks(team, config))
     if config.compiles:
         check_compiled()
     team.all(StartWatch())
@@ -127,17 +129,50 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Measurement
         memory = team.all(ReadMemory())
         traces = team.all(TraceStep())
 
-    yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=(error,))
+    yield from checks
+    own_flags = (Flag.DISAGREES,) if any(Flag.DISAGREES in check.flags for check in checks) else ()
     gpu_flags = tuple(dict.fromkeys(flag for of_rank in doubtful for flag in of_rank))
     if config.device_type == "cuda":
         worked = [min(trace.worked for trace in traces)]
         limit = [Flag.HOST_BOUND] * is_host_bound(worked, [pair.synchronized.step for pair in series.measured])
         gpu_flags = (*limit, *gpu_flags)
         yield device_row("step", "device_time", worked)
-    yield from _times(bench, series, gpu_flags)
+    yield from _times(bench, series, own_flags + gpu_flags)
     yield from _communication(traces)
     yield from _memory(memory, config.device_type)
-    yield from _bandwidth(bench, all_reduces)
+    yield from _bandwidth(bench, gradients, all_reduces)
+
+
+def _checks(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measurement]:
+    """Compare gradients with those of one process, and weights between ranks. Raises RanksDisagreeError."""
+    error = max(found for found in team.all(CheckGradients()) if found is not None)
+    allowed = TOLERANCE[config.precision]
+    if not error <= allowed:
+        raise RanksDisagreeError(
+            f"gradients are off by {error:.2g} of their norm from those of a single process on the whole batch; "
+            f"{allowed:g} is allowed"
+        )
+    team.all(TimeStep(synchronized=True))
+    if len(set(team.all(DigestWeights()))) > 1:
+        raise RanksDisagreeError("the ranks have different weights after one synchronized step")
+    yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=(error,))
+
+
+def _checks_of_own(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measurement]:
+    """Compare gradients, and weights after two steps, with those of one process, and flag what disagrees."""
+
+    def row(phase: str, metric: str, error: float, allowed: float) -> Measurement:
+        flags = () if error <= allowed else (Flag.DISAGREES,)
+        return Measurement(phase=phase, metric=metric, unit="1", samples=(error,), flags=flags)
+
+    found = [error for error in team.all(CheckGradients()) if error is not None]
+    if found:
+        yield row("gradients", "relative_error", max(found), TOLERANCE[config.precision])
+    else:
+        why = "each rank has only a shard of the gradients; error.weights compares what they lead to"
+        yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=None, reason=why)
+    if config.mode == "train_step":
+        yield row("error", "weights", max(team.all(CheckWeights())), WEIGHTS_TOLERANCE[config.precision])
 
 
 def exposed_flags(differences: Sequence[float]) -> tuple[Flag, ...]:
@@ -203,16 +238,18 @@ def _memory(memory: Sequence[RankMemory], device_type: str) -> Iterator[Measurem
     for rank, one in enumerate(memory):
         samples, why = ((one.peak_allocated,), None) if one.peak_allocated is not None else (None, reason)
         yield Measurement(phase=f"rank{rank}", metric="peak_allocated", unit="B", samples=samples, reason=why)
-        yield Measurement(phase=f"rank{rank}", metric="optimizer_state", unit="B", samples=(one.optimizer_state,))
+        state = None if one.optimizer_state is None else (one.optimizer_state,)
+        hidden = None if state else "the optimizer keeps its state neither in `state` nor in an optimizer that it holds"
+        yield Measurement(phase=f"rank{rank}", metric="optimizer_state", unit="B", samples=state, reason=hidden)
 
 
-def _bandwidth(bench: Workbench, seconds: Sequence[float]) -> Iterator[Measurement]:
-    """Isolated all-reduce of all gradients: time, algorithm bandwidth and bus bandwidth.
+def _bandwidth(bench: Workbench, gradients: int, seconds: Sequence[float]) -> Iterator[Measurement]:
+    """Isolated all-reduce of this many gradients: time, algorithm bandwidth and bus bandwidth.
 
     Algorithm bandwidth is bytes of gradients / time; bus bandwidth is that times 2 (n - 1) / n for n ranks.
     """
     config = bench.config
-    size = gradient_count(config) * bench.math_mode.parameter_dtype.itemsize
+    size = gradients * bench.math_mode.parameter_dtype.itemsize
     factor = bus_factor(config.world_size)
     alone = None if factor else "one rank sends nothing"
     yield Measurement(phase="gradients", metric="size", unit="B", samples=(size,))

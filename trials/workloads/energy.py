@@ -17,12 +17,12 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     It takes that long because the driver updates the counter only a few times a second, and is a separate workload
     because that is longer than timing takes. Without a counter, the row has a reason instead of a value.
     """
-    phases = bench.step.phases()
+    phases = bench.iteration.phases()
     clock = clock_for(bench.config.device_type)
 
     def run() -> None:
         time_iteration(phases, clock)
-        bench.step.drop()
+        bench.iteration.drop()
 
     with Watch(bench.config.device_type) as watch, bench.quiet():
         with bench.account("compile" if bench.config.compiles else "warmup"):

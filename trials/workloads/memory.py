@@ -11,9 +11,11 @@ from lmsweep.trials.memory.labels import activations_noted, lasting_labels
 from lmsweep.trials.memory.ledger import END, Label
 from lmsweep.trials.memory.meter import CudaMeter, Meter, TensorMeter, resident_bytes
 from lmsweep.trials.memory.rows import Readings, breakdown_rows, history_rows, resident_rows, unknown_rows, value_rows
+from lmsweep.trials.memory.source_lines import Sources
 from lmsweep.trials.memory.storage_tracker import StorageTracker, storage_key
 from lmsweep.trials.memory.usage import Usage
 from lmsweep.trials.model.compiler import check_compiled
+from lmsweep.trials.model.own_step import WHOLE, OwnStep
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.measurement import Yielded
 from lmsweep.trials.spec.config import TrialConfig
@@ -34,18 +36,22 @@ Around = Callable[[str], AbstractContextManager[None]]
 
 def measure(bench: Workbench) -> Iterator[Yielded]:
     """Bytes in use before and after the model is built, between and at the peaks of the phases of REPETITIONS
-    iterations, and by category.
+    iterations, and by category. Of the user's own training step the tensors are not known, so there are no categories.
 
     Warm-up iterations first compile the model and create the optimizer's state. Raises UnsupportedError if this host
     cannot run the configuration, and RuntimeError if a model that should be compiled ran without a compiled graph.
     """
     config = bench.config
+    if config.step:
+        yield from _measure_own_step(bench)
+        return
     bench.clear()  # leftovers of an earlier workload would count
     resident_before = resident_bytes()
     tracked = not config.compiles and config.device_type != "cuda"
     tracker = StorageTracker(config.device_type) if tracked else None
     meter = CudaMeter() if config.device_type == "cuda" else TensorMeter(config.device_type, tracker)
-    history = TrackedHistory(tracker) if tracker else TracedHistory() if _is_traced(config) else None
+    sources = Sources.of(bench.code, is_hugging_face=config.is_hugging_face)
+    history = TrackedHistory(tracker, sources) if tracker else TracedHistory(sources) if _is_traced(config) else None
     with bench.quiet(), tracker or nullcontext():
         once = {("baseline", metric): held for metric, held in meter.now().items()}
         step = bench.step
@@ -64,8 +70,29 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     yield from unknown_rows(config, [phase.name for phase in step.phases()])
     yield from resident_rows(resident_before, resident_bytes())
     usage = Usage.of(history.finished()) if history else None
-    yield from breakdown_rows(config, series[-1], last.before_backward, last.kept, usage)
+    yield from breakdown_rows(config, len(step.blocks), series[-1], last.before_backward, last.kept, usage)
     yield from history_rows(config, history, usage)
+
+
+def _measure_own_step(bench: Workbench) -> Iterator[Yielded]:
+    """Bytes in use before, between and at the peaks of the phases."""
+    device = bench.config.device_type
+    resident_before = resident_bytes()
+    tracker = None if device == "cuda" else StorageTracker(device)
+    meter = TensorMeter(device, tracker) if tracker else CudaMeter()
+    with bench.quiet(), tracker or nullcontext():
+        once = {("baseline", metric): held for metric, held in meter.now().items()}
+        step = bench.iteration
+        once |= {("init", metric): held for metric, held in meter.now().items()}
+        with bench.account("warmup"):
+            for _ in range(REPETITIONS):
+                iterate(step, meter, None)
+        with bench.account("measured"):
+            series = [iterate(step, meter, None) for _ in range(REPETITIONS)]
+    yield from value_rows([once])
+    yield from value_rows(series)
+    yield from unknown_rows(bench.config, [phase.name for phase in step.phases() if phase.name != WHOLE])
+    yield from resident_rows(resident_before, resident_bytes())
 
 
 def _warm_up(step: TrainingStep, meter: Meter, history: History | None) -> None:
@@ -82,7 +109,9 @@ def _warm_up(step: TrainingStep, meter: Meter, history: History | None) -> None:
         iterate(step, meter, history)
 
 
-def iterate(step: TrainingStep, meter: Meter, history: History | None, around: Around | None = None) -> Readings:
+def iterate(
+    step: TrainingStep | OwnStep, meter: Meter, history: History | None, around: Around | None = None
+) -> Readings:
     """Run one iteration; return the bytes in use between its phases and at the peak of each."""
     gc.collect()  # so that no collection happens inside the iteration
     readings: Readings = {}

@@ -1,0 +1,356 @@
+"""A student's own data-parallel training: wrappers and sharded optimizers as the course's handout describes them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+import pytest
+
+from lmsweep.orchestrator.cluster.nodes import this_machine
+from lmsweep.trials.isolation.client import IsolatedRunner
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.results.outcome import Flag, Status
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.spec.config import Trial, TrialConfig
+from lmsweep.trials.spec.reference import Code
+from tests.support.command import lmsweep
+
+WRAPPERS = '''
+import time
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+class DDPIndividualParameters(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.handles = module, []
+        for parameter in module.parameters():
+            dist.broadcast(parameter.data, src=0)
+            parameter.register_post_accumulate_grad_hook(self._ready)
+
+    def _ready(self, parameter):
+        self.handles.append((dist.all_reduce(parameter.grad, async_op=True), parameter))
+
+    def forward(self, *inputs, **named):
+        return self.module(*inputs, **named)
+
+    def finish_gradient_synchronization(self):
+        for handle, parameter in self.handles:
+            handle.wait()
+            parameter.grad /= dist.get_world_size()
+        self.handles.clear()
+
+
+class DDPBucketed(DDPIndividualParameters):
+    def __init__(self, module, bucket_size_mb):
+        super().__init__(module)
+        assert bucket_size_mb > 0
+        print(bucket_size_mb)
+
+
+class ForgetsToDivide(DDPIndividualParameters):
+    def finish_gradient_synchronization(self):
+        for handle, parameter in self.handles:
+            handle.wait()
+        self.handles.clear()
+
+
+class ForgetsToSynchronize(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, tokens):
+        return self.module(tokens)
+
+
+class Hangs(DDPIndividualParameters):
+    def finish_gradient_synchronization(self):
+        if dist.get_rank() == 1:
+            dist.barrier()
+            dist.barrier()
+        super().finish_gradient_synchronization()
+
+
+class Raises(DDPIndividualParameters):
+    def finish_gradient_synchronization(self):
+        raise KeyError("no such handle")
+
+
+def function(module):
+    return DDPIndividualParameters(module)
+
+
+class FSDP(nn.Module):
+    """Each rank keeps a part of every weight, and gathers all of them before forward."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.hidden, self.rank, self.size = [module], dist.get_rank(), dist.get_world_size()
+        self.shapes = {name: p.shape for name, p in module.named_parameters()}
+        self.names = list(self.shapes)
+        self.shards = nn.ParameterList(nn.Parameter(self.part(p.detach()).clone()) for p in module.parameters())
+
+    def part(self, tensor):
+        flat = tensor.flatten()
+        return torch.cat([flat, flat.new_zeros(-len(flat) % self.size)]).chunk(self.size)[self.rank]
+
+    def gather_full_params(self):
+        full = {}
+        for name, shard in zip(self.names, self.shards):
+            parts = [torch.empty_like(shard) for _ in range(self.size)]
+            dist.all_gather(parts, shard.detach().contiguous())
+            full[name] = torch.cat(parts)[: self.shapes[name].numel()].view(self.shapes[name])
+        return full
+
+    def forward(self, tokens):
+        self.full = {name: weight.requires_grad_() for name, weight in self.gather_full_params().items()}
+        return torch.func.functional_call(self.hidden[0], self.full, (tokens,))
+
+    def finish_gradient_synchronization(self):
+        for name, shard in zip(self.names, self.shards):
+            gradient = self.full[name].grad
+            dist.all_reduce(gradient)
+            shard.grad = self.part(gradient / self.size).clone()
+        del self.full
+
+
+class HiddenFSDP(FSDP):
+    gather_full_params = property()
+
+
+def number(module):
+    return 3
+
+
+class Model(nn.Module):
+    def __init__(self, vocab_size, dropout=0.1):
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, 16)
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(16, vocab_size)
+
+    def forward(self, tokens):
+        return self.head(self.dropout(self.embedding(tokens)))
+
+
+class ShardedOptimizer(torch.optim.Optimizer):
+    """As in the handout: each rank updates its share of the parameters, then broadcasts it."""
+
+    updates_all = True
+
+    def __init__(self, params, optimizer_cls, **kwargs):
+        self.kind, self.kwargs, self.owner, self.mine = optimizer_cls, kwargs, {}, []
+        self.local = None
+        super().__init__(params, {})
+
+    def add_param_group(self, param_group):
+        super().add_param_group(param_group)
+        rank, size = dist.get_rank(), dist.get_world_size()
+        for parameter in param_group["params"]:
+            self.owner[parameter] = len(self.owner) % size
+        self.local = self.kind([p for p, owner in self.owner.items() if owner == rank], **self.kwargs)
+
+    def step(self, closure=None, **kwargs):
+        loss = self.local.step(closure, **kwargs)
+        for parameter, owner in self.owner.items():
+            if self.updates_all:
+                dist.broadcast(parameter.data, src=owner)
+        return loss
+
+
+class ForgetsToBroadcast(ShardedOptimizer):
+    updates_all = False
+
+
+def get_sharded_optimizer(params, optimizer_cls, **kwargs):
+    return ShardedOptimizer(params, optimizer_cls, **kwargs)
+
+
+class SignDescent(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter -= group["lr"] * parameter.grad.sign()
+'''
+
+SMALL: dict[str, Any] = {
+    "d_model": 32,
+    "d_ff": 64,
+    "num_layers": 2,
+    "num_heads": 2,
+    "vocab_size": 50,
+    "context_length": 8,
+    "batch_size": 2,
+    "warmup_steps": 1,
+    "measure_steps": 2,
+    "world_size": 2,
+    "ddp": "naive",
+    "timeout_seconds": 100.0,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("student")
+    (folder / "mine.py").write_text(WRAPPERS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def environment() -> Fingerprint:
+    return this_machine().environments["cpu"]
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[IsolatedRunner]:
+    with IsolatedRunner() as runner:
+        yield runner
+
+
+class Student:
+    """Runs trials with the code of the folder."""
+
+    def __init__(self, runner: IsolatedRunner, folder: Path, environment: Fingerprint) -> None:
+        self.runner, self.folder, self.environment = runner, folder, environment
+
+    def rows(self, *workloads: str, **fields: Any) -> list[Record]:
+        config = TrialConfig(**{**SMALL, **fields})
+        code = Code(folder=str(self.folder))
+        trial = Trial(config=config, workloads=workloads or ("ddp",), sweep="test", code=code)
+        return [row for row in self.runner.run(trial, fallback=self.environment) if isinstance(row, Record)]
+
+    def measured(self, **fields: Any) -> dict[str, Record]:
+        rows = self.rows(**fields)
+        assert {row.status for row in rows} == {Status.OK}, rows[0].error
+        return {f"{row.phase}.{row.metric}": row for row in rows}
+
+    def failed(self, *workloads: str, **fields: Any) -> Record:
+        (row,) = self.rows(*workloads, **fields)
+        return row
+
+
+@pytest.fixture
+def student(runner: IsolatedRunner, folder: Path, environment: Fingerprint) -> Student:
+    return Student(runner, folder, environment)
+
+
+def value(row: Record) -> float:
+    assert row.samples, row.reason
+    return median(row.samples)
+
+
+@pytest.mark.parametrize("wrapper", ["DDPIndividualParameters", "DDPBucketed", "function"])
+def test_a_wrapper_is_compared_with_one_process_and_timed(student: Student, wrapper: str) -> None:
+    rows = student.measured(ddp=f"mine:{wrapper}")
+    assert value(rows["gradients.relative_error"]) < 1e-6
+    assert value(rows["error.weights"]) < 1e-6
+    assert value(rows["communication.collectives"]) >= 21  # one per parameter
+    assert not any(Flag.DISAGREES in row.flags for row in rows.values())
+    assert {"step.time", "local_step.time", "communication.exposed_time", "synchronization.time"} <= set(rows)
+    assert rows["step.time"].fingerprint.code_digest
+
+
+@pytest.mark.parametrize("wrapper", ["ForgetsToDivide", "ForgetsToSynchronize"])
+def test_a_wrapper_that_computes_something_else_is_timed_and_flagged(student: Student, wrapper: str) -> None:
+    rows = student.measured(ddp=f"mine:{wrapper}")
+    assert value(rows["gradients.relative_error"]) > 0.3
+    flagged = {name for name, row in rows.items() if Flag.DISAGREES in row.flags}
+    assert {"gradients.relative_error", "step.time", "communication.exposed_time"} <= flagged
+    # AdamW's update does not depend on the size of gradients, so only a gradient shows a sum in place of the mean.
+    assert ("error.weights" in flagged) == (wrapper == "ForgetsToSynchronize")
+
+
+def test_bucket_bytes_reach_a_wrapper_that_takes_bucket_size_mb_and_no_other(student: Student) -> None:
+    assert student.measured(ddp="mine:DDPBucketed", bucket_bytes=2**20, mode="forward_backward")
+    refused = student.failed(ddp="mine:function", bucket_bytes=2**20)
+    assert refused.status == Status.UNSUPPORTED
+    assert "takes no bucket_size_mb" in (refused.error or "")
+
+
+def test_a_wrapper_that_hangs_is_a_timeout_and_leaves_no_process(student: Student) -> None:
+    row = student.failed(ddp="mine:Hangs", timeout_seconds=12.0)
+    assert row.status == Status.TIMEOUT
+    assert "finish_gradient_synchronization" in (row.error or "")
+    server = student.runner._server
+    assert server
+    ranks = [one for one in psutil.Process(server.pid).children(recursive=True) if one.status() != "zombie"]
+    assert len(ranks) <= 1, "the spare child for the next trial"
+
+
+def test_a_failure_begins_with_the_users_file_and_line(student: Student) -> None:
+    row = student.failed(ddp="mine:Raises")
+    line = next(i for i, text in enumerate(WRAPPERS.splitlines(), start=1) if "no such handle" in text)
+    assert row.status == Status.ERROR
+    assert (row.error or "").startswith(f"mine.py:{line}: KeyError: 'no such handle'")
+    assert "a wrapper is a torch.nn.Module" in (student.failed(ddp="mine:number").error or "")
+
+
+@pytest.mark.parametrize("optimizer", ["ShardedOptimizer", "get_sharded_optimizer"])
+def test_a_sharded_optimizer_is_given_the_class_that_it_shards(student: Student, optimizer: str) -> None:
+    rows = student.measured(optimizer=f"mine:{optimizer}", optimizer_args='{"weight_decay":0.1}', ddp="flat")
+    assert value(rows["error.weights"]) < 1e-6
+    shares = [value(rows[f"rank{rank}.optimizer_state"]) for rank in range(2)]
+    whole = student.measured(ddp="flat")
+    assert sum(shares) == pytest.approx(value(whole["rank0.optimizer_state"]), rel=0.05)
+    assert max(shares) < 0.8 * value(whole["rank0.optimizer_state"])
+    refused = student.failed("timing", optimizer=f"mine:{optimizer}", ddp="none", world_size=1)
+    assert refused.status == Status.UNSUPPORTED
+    assert "the workload ddp measures it" in (refused.error or "")
+
+
+def test_a_sharded_optimizer_that_forgets_to_broadcast_is_flagged(student: Student) -> None:
+    rows = student.measured(optimizer="mine:ForgetsToBroadcast")
+    assert value(rows["error.weights"]) > 0.1
+    assert Flag.DISAGREES in rows["error.weights"].flags
+
+
+def test_any_optimizer_and_model_of_ones_own_work_in_ranks(student: Student) -> None:
+    own = dict.fromkeys(("d_ff", "num_layers", "num_heads")) | {"d_model": 0, "model_code": "mine:Model"}
+    rows = student.measured(**own, ddp="mine:DDPIndividualParameters", optimizer="mine:SignDescent")
+    assert value(rows["error.weights"]) < 1e-5, "dropout is the same in both"
+    assert value(rows["gradients.size"]) == 4 * (2 * 50 * 16 + 50)
+    assert value(student.measured(**own, ddp="bucketed")["gradients.relative_error"]) < 1e-6
+
+
+def test_a_wrapper_that_shards_the_weights_is_compared_by_the_whole_weights_that_it_gathers(student: Student) -> None:
+    rows = student.measured(ddp="mine:FSDP")
+    assert value(rows["error.weights"]) < 1e-6
+    assert rows["gradients.relative_error"].samples is None
+    whole = student.measured(ddp="naive")
+    for name in ("gradients.size", "rank0.optimizer_state"):
+        part = 2 if name.endswith("state") else 1
+        assert value(rows[name]) == pytest.approx(value(whole[name]) / part, rel=0.05)
+    refused = student.failed(ddp="mine:HiddenFSDP")
+    assert refused.status == Status.UNSUPPORTED
+    assert "has no gather_full_params()" in (refused.error or "")
+
+
+@pytest.mark.slow
+def test_four_ranks_are_compared_with_one_process_too(student: Student) -> None:
+    rows = student.measured(
+        ddp="mine:DDPIndividualParameters", optimizer="mine:ShardedOptimizer", world_size=4, measure_steps=1
+    )
+    assert value(rows["error.weights"]) < 1e-3
+    assert not any(Flag.DISAGREES in row.flags for row in rows.values())
+
+
+def test_a_sweep_file_has_wrappers_as_an_axis(folder: Path, tmp_path: Path) -> None:
+    axis = ["flat", "mine:DDPIndividualParameters", {"call": "mine:DDPBucketed", "args": {"bucket_size_mb": 0.5}}]
+    fixed = {name: one for name, one in SMALL.items() if name not in ("ddp", "timeout_seconds")}
+    sweep = tmp_path / "s.yaml"
+    sweep.write_text(f"name: s\ngrids:\n  - workloads: [ddp]\n    axes: {{ddp: {axis}}}\n    fixed: {fixed}\n")
+    done = lmsweep("run", str(sweep), "--code", str(folder), "--store", str(tmp_path / "results"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = lmsweep(
+        "table", str(tmp_path / "results"), "--rows", "ddp", "--cols", "world_size", "--value", "error.weights"
+    )
+    assert "DDPBucketed" in table.stdout, table.stdout + table.stderr

@@ -1,0 +1,162 @@
+"""A training step that is all the user's own: lmsweep calls its phases and knows nothing else of it."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from lmsweep.orchestrator.cluster.nodes import this_machine
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.isolation.client import IsolatedRunner
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record import Record
+
+STEPS = """
+import torch
+
+
+class Step:
+    def __init__(self, batch_size, context_length, device, dtype, width):
+        self.weight = torch.randn(width, width, device=device, dtype=dtype, requires_grad=True)
+        self.inputs = torch.randn(batch_size * context_length, width, device=device, dtype=dtype)
+
+    def forward(self):
+        self.loss = (self.inputs @ self.weight).square().mean()
+
+    def backward(self):
+        self.loss.backward()
+
+    def optimize(self):
+        with torch.no_grad():
+            self.weight -= 0.1 * self.weight.grad
+        self.weight.grad = None
+
+
+class Evaluation:
+    def forward(self):
+        torch.ones(64, 64) @ torch.ones(64, 64)
+
+
+def make(batch_size, context_length, device, dtype, width=64):
+    return Step(batch_size, context_length, device, dtype, width)
+
+
+def whole(d_model):
+    def step():
+        torch.ones(d_model, d_model).sum()
+    return step
+
+
+def evaluation():
+    return Evaluation()
+
+
+def nothing():
+    return 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "step.py").write_text(STEPS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[IsolatedRunner]:
+    with IsolatedRunner() as runner:
+        yield runner
+
+
+class Rows(Protocol):
+    """Returns the rows of a sweep of one trial with these fields."""
+
+    def __call__(self, fields: str, *, workload: str = "timing") -> list[Record]: ...
+
+
+@pytest.fixture
+def rows(runner: IsolatedRunner) -> Rows:
+    return partial(_rows, runner)
+
+
+def _rows(runner: IsolatedRunner, fields: str, *, workload: str = "timing") -> list[Record]:
+    steps = "" if workload != "timing" else "warmup_steps: 1, measure_steps: 3, "
+    Path("s.yaml").write_text(f"name: s\ngrids:\n  - workloads: [{workload}]\n    fixed: {{{steps}{fields}}}\n")
+    (trial,) = load_sweep("s.yaml").trials
+    fallback = this_machine().environments["cpu"]
+    return [row for row in runner.run(trial, fallback=fallback) if isinstance(row, Record)]
+
+
+@pytest.fixture
+def times(rows: Rows) -> Callable[[str], set[str]]:
+    """Returns the phases that such a trial times."""
+    return partial(_times, rows)
+
+
+def _times(rows: Rows, fields: str) -> set[str]:
+    found = rows(fields)
+    assert {row.status for row in found} == {Status.OK}, found[0].error
+    return {str(row.phase) for row in found if row.metric == "time"}
+
+
+def test_its_phases_are_those_methods_that_it_has_and_the_mode_calls(times: Callable[[str], set[str]]) -> None:
+    assert times("step: mine.step:make") == {"forward", "backward", "optimizer", "step"}
+    assert times("step: mine.step:make, mode: forward_backward") == {"forward", "backward", "step"}
+    assert times("step: mine.step:evaluation") == {"forward", "step"}
+
+
+def test_a_function_is_a_whole_step_with_the_dimensions_of_a_model_if_it_takes_them(
+    times: Callable[[str], set[str]], rows: Rows
+) -> None:
+    assert times("step: mine.step:whole, model: tiny") == {"step"}
+    (row,) = rows("step: mine.step:whole, model: tiny, mode: forward")
+    assert row.status == Status.UNSUPPORTED
+
+
+def test_its_memory_is_measured_without_categories(rows: Rows) -> None:
+    found = {
+        f"{row.phase}.{row.metric}": row
+        for row in rows("step: {call: mine.step:make, args: {width: 32}}, batch_size: 1", workload="memory")
+    }
+    weight = 32 * 32 * 4
+    assert found["init.tensors"].samples == (weight + 256 * 32 * 4,)
+    peak = found["step.peak_tensors"].samples
+    assert peak
+    assert peak[-1] >= 2 * weight + 2 * 256 * 32 * 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ("step: mine.step:make, compile: block", "compile has no effect"),
+        ("step: mine.step:make, attention: sdpa", "attention has no effect"),
+        ("step: mine.step:evaluation, batch_size: 8", "batch_size has no effect"),
+        ("step: mine.step:evaluation, model: tiny", "model has no effect"),
+        ("step: mine.step:evaluation, precision: bf16", "precision has no effect"),
+    ],
+)
+def test_a_field_without_effect_is_refused(rows: Rows, fields: str, words: str) -> None:
+    (row,) = rows(fields)
+    assert row.status == Status.UNSUPPORTED
+    assert words in (row.error or "")
+
+
+def test_what_cannot_be_done_with_it_says_why(rows: Rows) -> None:
+    (row,) = rows("step: mine.step:make", workload="profile")
+    assert row.status == Status.UNSUPPORTED
+    assert "only its phases are known; timing, energy, memory measure it" in (row.error or "")
+    (row,) = rows("step: mine.step:nothing")
+    assert row.status == Status.ERROR
+    assert "returned a int with none of forward, backward, optimize" in (row.error or "")
+
+
+def test_its_arguments_are_axes() -> None:
+    Path("s.yaml").write_text(
+        "name: s\ngrids:\n  - workloads: [timing]\n    axes: {step_args.width: [16, 32]}\n"
+        "    fixed: {step: mine.step:make}\n"
+    )
+    assert [trial.config.step_args for trial in load_sweep("s.yaml").trials] == ['{"width":16}', '{"width":32}']

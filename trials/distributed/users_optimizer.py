@@ -1,0 +1,56 @@
+"""The user's own optimizer with its state sharded over the ranks, and the optimizer that holds all of it."""
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from lmsweep.trials.code.calling import arguments_of, call
+from lmsweep.trials.code.importing import load
+from lmsweep.trials.model.optimizer import LEARNING_RATE, class_parameter
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.reference import is_reference
+
+WHOLE = torch.optim.AdamW
+"""The class of optimizer that the user's class shards."""
+
+
+def shards_state(config: TrialConfig) -> bool:
+    """Whether the optimizer is the user's and takes the class of an optimizer, whose state it shards."""
+    return is_reference(config.optimizer) and class_parameter(load(config.optimizer)) is not None
+
+
+def users_sharded_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
+    """The user's class, called with the weights, AdamW, and the arguments that AdamW takes.
+
+    Raises RequestError if its signature does not fit, TypeError if it returns no optimizer.
+    """
+    own = cast(Callable[..., object], load(config.optimizer))
+    name = class_parameter(own)
+    assert name is not None, "it takes the class of an optimizer"
+    make = partial(own, list(model.parameters()))
+    arguments: dict[str, Any] = {name: WHOLE, "lr": LEARNING_RATE, **arguments_of(config.optimizer_args)}
+    parameters = inspect.signature(make).parameters
+    if "lr" not in parameters and not _takes_any(parameters):
+        del arguments["lr"]
+    made = call(make, {}, arguments, config.optimizer)
+    if not (hasattr(made, "step") and hasattr(made, "zero_grad")):
+        raise TypeError(f"{config.optimizer} returned a {type(made).__name__}; an optimizer has step and zero_grad")
+    return cast(torch.optim.Optimizer, made)
+
+
+def whole_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
+    """AdamW with all of its state in this process, and those arguments that the user's class passes on."""
+    parameters = inspect.signature(partial(cast(Callable[..., object], load(config.optimizer)), [])).parameters
+    given = arguments_of(config.optimizer_args)
+    passed_on = {name: value for name, value in given.items() if name not in parameters or name == "lr"}
+    if "lr" in parameters or _takes_any(parameters):
+        passed_on = {"lr": LEARNING_RATE} | passed_on
+    return WHOLE(model.parameters(), **cast(dict[str, Any], passed_on))
+
+
+def _takes_any(parameters: Any) -> bool:
+    return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
