@@ -91,11 +91,13 @@ def page_data(frame: pd.DataFrame) -> JsonObject:
     narrow = frame[_READ_BY_CELLS]
     rows, cols, shown = default_layout(frame)
     known = values_in(frame) or shown  # if every trial failed, the failures are shown
-    values = {name: _value(narrow, name, result_of_row, flags, reasons) for name in known}
+    values = {}
     stride = _stride(frame)
     for name in known:
+        cells = cells_of(narrow, narrow, name)
+        values[name] = _value(cells, name, result_of_row, flags, reasons)
         if name.partition(".")[2] not in DERIVED_FROM:
-            values[name] = {**values[name], **_samples(frame, cells_of(narrow, narrow, name), stride)}
+            values[name] |= _samples(frame, cells, stride)
     return {
         "results": len(results),
         "keys": {name: _key(results, name) for name in AXES},
@@ -213,9 +215,8 @@ def _csv_text(value: object) -> str:
 
 
 def _value(
-    frame: pd.DataFrame, name: str, result_of_row: NDArray[np.int64], flags: _Words, reasons: _Words
-) -> JsonObject:
-    cells = cells_of(frame, frame, name)
+    cells: pd.DataFrame, name: str, result_of_row: NDArray[np.int64], flags: _Words, reasons: _Words
+) -> dict[str, Json]:
     workloads = sorted(cells["workload"].unique())
     cells = cells[cells["status"] == Status.OK]
     value: dict[str, Json] = {
