@@ -34,6 +34,9 @@ def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
         raise UnsupportedError(f"{workload} runs in one process; world_size and ddp are for {ranked}")
     if bench.config.capture != "none" and not record.captures:
         raise UnsupportedError(f"{workload} measures no captured step; capture is for timing")
+    if bench.config.accumulate > 1 and not record.accumulates:
+        counting = ", ".join(name for name, one in workloads().items() if one.accumulates)
+        raise UnsupportedError(f"{workload} looks into a step with one batch; accumulate is for {counting}")
     if bench.config.step and not record.takes_own_step:
         raise UnsupportedError(
             f"{workload} looks into the model, and of the step {bench.config.step} only its phases are known; "

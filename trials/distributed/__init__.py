@@ -7,6 +7,8 @@
     data_parallel_step.py   one rank's share of a training step, with or without synchronization
     gradient_sync.py        the variants of synchronization that are compared
     own_wrapper.py          the user's own wrapper of a module, as such a variant
+    fully_sharded.py        fully_shard: weights, gradients and optimizer state sharded over the ranks
+    mesh.py                 which ranks share layers, and which compute which slice of the batch
     gradient_buckets.py     gradients of several parameters in one contiguous tensor
     sharded_optimizer.py    AdamW with its state sharded over the ranks (ZeRO stage 1)
     users_optimizer.py      the user's own optimizer with sharded state

@@ -1,9 +1,10 @@
 """One rank's share of data-parallel training: its slice of the batch, and a step with or without synchronization."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -11,8 +12,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lmsweep.trials.distributed.comm_trace import Communication, trace_communication
+from lmsweep.trials.distributed.fully_sharded import FullyShard, whole
 from lmsweep.trials.distributed.gradient_buckets import gradient_of
 from lmsweep.trials.distributed.gradient_sync import SYNCHRONIZERS, NoSynchronizer, Synchronizer
+from lmsweep.trials.distributed.mesh import mesh_of
 from lmsweep.trials.distributed.own_wrapper import OwnWrapper
 from lmsweep.trials.distributed.process_group import Mean
 from lmsweep.trials.distributed.sharded_optimizer import own_optimizer, sharded_optimizer, state_bytes
@@ -91,7 +94,7 @@ class DataParallelStep:
         self.training = TrainingStep(plain, self.math_mode)
         for parameter in self.training.model.parameters():
             dist.broadcast(parameter.detach(), src=0)
-        self.alone = TrainingStep(plain, self.math_mode) if is_own(config) else None
+        self.alone = TrainingStep(plain, self.math_mode) if is_own(config) or config.ddp == "fsdp" else None
         if self.alone:
             self.alone.model.load_state_dict(self.training.model.state_dict())
         shape = (dist.get_world_size(), config.batch_size, config.context_length)  # (ranks, batch, tokens)
@@ -101,7 +104,12 @@ class DataParallelStep:
         self._take_slice(rank)
         model = self.training.model
         own = is_reference(config.ddp)
-        self.synchronizer = OwnWrapper(model, config) if own else SYNCHRONIZERS[config.ddp](model, config.bucket_bytes)
+        if config.ddp == "fsdp":
+            self.synchronizer = FullyShard(model, self.training.blocks, config, mesh_of(config).data)
+        else:
+            self.synchronizer = (
+                OwnWrapper(model, config) if own else SYNCHRONIZERS[config.ddp](model, config.bucket_bytes)
+            )
         self.training.model = self.synchronizer.model
         if config.mode != "train_step":
             return
@@ -110,7 +118,7 @@ class DataParallelStep:
         elif sharded and self.alone:
             self.training.optimizer = users_sharded_optimizer(self.training.model, config)
             self.alone.optimizer = whole_optimizer(self.alone.model, config)
-        elif own:  # the wrapper may have other parameters than the module
+        elif own or config.ddp == "fsdp":  # the weights may be other parameters than the module's
             self.training.optimizer = make_optimizer(self.training.model, config)
 
     def parameters(self) -> list[Tensor]:
@@ -133,8 +141,10 @@ class DataParallelStep:
             return None
         expected = self.gradients_alone()
         self._synchronized_backward()
-        found = [gradient_of(parameter) for parameter in self.parameters()]
+        found = [whole(gradient_of(parameter)) for parameter in self.parameters()]
         self._forget_gradients()
+        if not is_own(self.config):
+            self.alone = None  # it has no optimizer, and takes no step
         return largest_error(found, expected)
 
     def weights_error(self) -> float:
@@ -180,8 +190,8 @@ class DataParallelStep:
 
     def step(self, synchronized: bool) -> Iteration:
         """Time one step that all ranks start together: forward, backward, synchronization, optimizer."""
-        self._align()
         with nullcontext() if synchronized else self._local():
+            self._align()
             iteration = time_iteration(self.phases(), self.clock)
             self._forget_gradients()
         return iteration
@@ -189,8 +199,10 @@ class DataParallelStep:
     def phases(self) -> list[Phase]:
         """The phases of one step in the configuration's mode, in order."""
         phases = list(self.training.phases())
-        phases.insert(2, Phase(name=SYNCHRONIZATION, run=self.synchronizer.finish))
-        return phases
+        passes = 2 * self.config.accumulate
+        held = [replace(phase, run=partial(self._hold, phase.run)) for phase in phases[: passes - 2]]
+        finish = Phase(name=SYNCHRONIZATION, run=self.synchronizer.finish)
+        return [*held, *phases[passes - 2 : passes], finish, *phases[passes:]]
 
     def trace(self) -> Communication:
         """Trace one synchronized step for its communication."""
@@ -209,7 +221,7 @@ class DataParallelStep:
         """Sum and sum of squares of all weights, in float64."""
         total = torch.zeros(2, dtype=torch.float64, device=self.config.device_type)
         for parameter in self.training.model.parameters():
-            wide = parameter.detach().double()
+            wide = whole(parameter.detach()).double()
             total += torch.stack((wide.sum(), wide.square().sum()))
         return WeightsDigest(*total.tolist())
 
@@ -274,9 +286,15 @@ class DataParallelStep:
         """Compute the gradients of this rank's slice, with the same dropout in whichever process does."""
         generator = torch.cuda if self.config.device_type == "cuda" else torch.default_generator
         generator.manual_seed(rank)
-        self.training.forward()
-        assert self.training.loss is not None, "it is what forward leaves"
-        self.training.loss.backward()
+        last = self.config.accumulate - 1
+        for index in range(last + 1):
+            with self.synchronizer.hold() if index < last else nullcontext():
+                self.training.forward(index)
+                self.training.mean_loss().backward()
+
+    def _hold(self, run: Callable[[], object]) -> None:
+        with self.synchronizer.hold():
+            run()
 
     def _forget_gradients(self) -> None:
         self.training.drop()

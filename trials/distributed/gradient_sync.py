@@ -30,6 +30,9 @@ class Synchronizer(Protocol):
     def local(self) -> AbstractContextManager[None]:
         """A context without synchronization: each rank keeps its own gradients."""
 
+    def hold(self) -> AbstractContextManager[None]:
+        """A context for the micro-batches before the last, whose gradients are not synchronized yet."""
+
     def finish(self) -> None:
         """Complete the synchronization after backward: start what has not started, wait for what has."""
 
@@ -45,11 +48,14 @@ class _OwnSynchronizer:
 
     @contextmanager
     def local(self) -> Iterator[None]:
-        self.synchronizes = False
+        before, self.synchronizes = self.synchronizes, False
         try:
             yield
         finally:
-            self.synchronizes = True
+            self.synchronizes = before
+
+    def hold(self) -> AbstractContextManager[None]:
+        return self.local()
 
     def gradients(self) -> list[Tensor]:
         return [gradient_of(parameter) for parameter in self.parameters]
@@ -62,6 +68,9 @@ class NoSynchronizer:
         self.model = model
 
     def local(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def hold(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def finish(self) -> None:
@@ -157,6 +166,9 @@ class TorchDdp:
         self.model = DistributedDataParallel(model, **options)
 
     def local(self) -> AbstractContextManager[None]:
+        return self.model.no_sync()
+
+    def hold(self) -> AbstractContextManager[None]:
         return self.model.no_sync()
 
     def finish(self) -> None:

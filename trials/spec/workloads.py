@@ -40,6 +40,8 @@ class Workload:
     """Whether it runs under the autocast of `precision`. If not, its tensors are of that type themselves."""
     may_follow: bool = False
     """Whether it may run in a process that has run another trial. What that trial left must not change its results."""
+    accumulates: bool = False
+    """Whether it measures a step whose batch is divided into micro-batches."""
     captures: bool = False
     """Whether it measures a step that is captured as CUDA graphs."""
     takes_own_step: bool = False
@@ -77,6 +79,7 @@ BUILT_IN: dict[str, Workload] = {
             protocol=("mode", *_STEPS),
             holds="model",
             may_follow=True,
+            accumulates=True,
             captures=True,
             takes_own_step=True,
             preloads=True,
@@ -87,6 +90,7 @@ BUILT_IN: dict[str, Workload] = {
             protocol=("mode",),
             holds="model",
             may_follow=True,
+            accumulates=True,
             takes_own_step=True,
             iterations=10,
             least_seconds=2.0,
@@ -127,6 +131,7 @@ BUILT_IN: dict[str, Workload] = {
             module=f"{_ROOM}.ddp",
             protocol=("mode", *_STEPS),
             has_ranks=True,
+            accumulates=True,
             preloads=True,
             runs_per_step=2,
         ),

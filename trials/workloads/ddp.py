@@ -20,6 +20,7 @@ from lmsweep.trials.distributed.data_parallel_step import (
     RankMemory,
     is_own,
 )
+from lmsweep.trials.distributed.fully_sharded import check_sharding
 from lmsweep.trials.distributed.orders import (
     Build,
     CheckGradients,
@@ -89,10 +90,15 @@ def check_configuration(config: TrialConfig) -> None:
     """Raise UnsupportedError if a field of the configuration is missing or would have no effect."""
     if config.ddp == "none":
         raise UnsupportedError("ddp: none synchronizes nothing; choose naive, flat, bucketed, ...")
-    if config.bucket_bytes is not None and config.ddp in ("naive", "flat", "overlap"):
+    if config.bucket_bytes is not None and config.ddp in ("naive", "flat", "overlap", "fsdp"):
         raise UnsupportedError(f"bucket_bytes has no effect with ddp {config.ddp}, which has no buckets")
     if config.mode not in ("forward_backward", "train_step"):
         raise UnsupportedError(f"mode {config.mode} computes no gradients; ddp needs forward_backward or train_step")
+    check_sharding(config)
+    if config.accumulate > 1 and is_own(config):
+        raise UnsupportedError("nothing is known of your own code that holds back its communication; use accumulate: 1")
+    if config.ddp == "fsdp" and is_reference(config.optimizer):
+        raise UnsupportedError("ddp fsdp is measured with AdamW; with an optimizer of your own choose bucketed or another")
     if config.ddp == "zero1" and config.mode != "train_step":
         raise UnsupportedError("ddp zero1 shards the optimizer's state; it needs mode train_step")
     if config.ddp == "zero1" and is_reference(config.optimizer):
@@ -146,7 +152,7 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Measurement
 def _checks(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measurement]:
     """Compare gradients with those of one process, and weights between ranks. Raises RanksDisagreeError."""
     error = max(found for found in team.all(CheckGradients()) if found is not None)
-    allowed = TOLERANCE[config.precision]
+    allowed = TOLERANCE["bf16_pure" if config.gather == "bf16" else config.precision]
     if not error <= allowed:
         raise RanksDisagreeError(
             f"gradients are off by {error:.2g} of their norm from those of a single process on the whole batch; "
