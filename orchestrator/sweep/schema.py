@@ -116,7 +116,7 @@ def _within_limits(name: str) -> AfterValidator:
         divided = {"nodes": "world_size", "tp": "world_size", "accumulate": "batch_size"}.get(name)
         whole = {divided: max(1, value)} if divided else {}
         experts = value if name == "active_experts" else None
-        TrialConfig(**{"d_model": width, "num_experts": experts, **whole, name: value})
+        TrialConfig(**{"d_model": width, "num_layers": 1, "num_experts": experts, **whole, name: value})
         return value
 
     return AfterValidator(check)

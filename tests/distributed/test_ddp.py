@@ -26,7 +26,8 @@ from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.gradient_buckets import fill_buckets
 from lmsweep.trials.distributed.gradient_sync import SYNCHRONIZERS, Naive
 from lmsweep.trials.distributed.orders import TimeStep
-from lmsweep.trials.distributed.process_group import bus_factor, leave
+from lmsweep.trials.distributed.comm_count import bus_factor
+from lmsweep.trials.distributed.process_group import leave
 from lmsweep.trials.distributed.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
 from lmsweep.trials.distributed.step_pairs import in_pairs
 from lmsweep.trials.isolation.client import IsolatedRunner
@@ -311,7 +312,7 @@ def test_a_trial_tells_what_the_step_and_its_communication_took(measured, enviro
 
 
 def test_bus_bandwidth_counts_what_a_link_carries():
-    assert [bus_factor(n) for n in (1, 2, 4)] == [0, 1, 1.5]
+    assert [bus_factor("all_reduce", n) for n in (1, 2, 4)] == [0, 1, 1.5]
 
 
 def test_one_rank_by_itself_has_no_bus(runner, environment):

@@ -1,6 +1,5 @@
 """One rank's share of data-parallel training: its slice of the batch, and a step with or without synchronization."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -16,15 +15,15 @@ from lmsweep.trials.distributed.fully_sharded import FullyShard, whole
 from lmsweep.trials.distributed.gradient_buckets import gradient_of
 from lmsweep.trials.distributed.gradient_sync import SYNCHRONIZERS, NoSynchronizer, Synchronizer
 from lmsweep.trials.distributed.mesh import mesh_of
+from lmsweep.trials.distributed.memory_stages import Held, MemoryWatch
 from lmsweep.trials.distributed.own_wrapper import OwnWrapper
 from lmsweep.trials.distributed.process_group import Mean
 from lmsweep.trials.distributed.sharded_optimizer import own_optimizer, sharded_optimizer, state_bytes
 from lmsweep.trials.distributed.users_optimizer import shards_state, users_sharded_optimizer, whole_optimizer
-from lmsweep.trials.machine.telemetry import Watch, doubts
+from lmsweep.trials.distributed.watched_rank import WatchedRank
 from lmsweep.trials.model.optimizer import make_optimizer
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.timing.clock import Iteration, Phase, clock_for, synchronize, time_iteration
@@ -55,7 +54,7 @@ class RankMemory:
     """Bytes of the optimizer's state; None if the user's class keeps it where it cannot be found."""
 
 
-class DataParallelStep:
+class DataParallelStep(WatchedRank):
     """A data-parallel training step in one rank, driven by the orders of rank 0 (`lmsweep.trials.distributed.orders`).
 
     Every method contains collectives or is timed against them, so all ranks must call it at the same time.
@@ -66,14 +65,17 @@ class DataParallelStep:
     alone: TrainingStep | None
     """If the wrapper or the optimizer is the user's: the same step in one process, without either. The user's code has
     no switch that turns its communication off, and its results are compared with this one's."""
-    _watch: Watch
 
     def __init__(self, config: TrialConfig, math_mode: MathMode) -> None:
+        super().__init__(config.device_type)
         self.config = config
         self.math_mode = math_mode
         self.clock = clock_for(config.device_type)
-        self._token = torch.zeros(1, device=config.device_type)
         self._vector: Tensor | None = None
+        self.memory_watch = None if config.compiles else MemoryWatch(config.device_type)
+        """Sees what is allocated; not in compiled code."""
+        self.after_init: Held | None = None
+        """What this rank holds once everything is built; None if unknown."""
 
     def time_all_reduce(self) -> float:
         """Seconds of an isolated all-reduce of as many elements as the model has gradients."""
@@ -81,12 +83,18 @@ class DataParallelStep:
             kind = self.math_mode.parameter_dtype
             self._vector = torch.randn(self.gradient_count(), device=self.config.device_type, dtype=kind)
         mean, vector = Mean(), self._vector
-        self._align()
+        self.align()
         phase = Phase(name="all_reduce", run=lambda: mean.start(vector).wait())
         return time_iteration([phase], self.clock).step
 
     def build(self) -> None:
         """Build the model and the whole batch, both equal on all ranks; take this rank's slice; attach the variant."""
+        with self.memory_watch or nullcontext():
+            self._build()
+        if self.memory_watch and not self.alone:
+            self.after_init = self.memory_watch.held(self.training)
+
+    def _build(self) -> None:
         config, rank = self.config, dist.get_rank()
         sharded = shards_state(config)
         # Its own optimizer takes the place of this one, which has no state before its first step.
@@ -94,7 +102,7 @@ class DataParallelStep:
         self.training = TrainingStep(plain, self.math_mode)
         for parameter in self.training.model.parameters():
             dist.broadcast(parameter.detach(), src=0)
-        self.alone = TrainingStep(plain, self.math_mode) if is_own(config) or config.ddp == "fsdp" else None
+        self.alone = TrainingStep(plain, self.math_mode) if is_own(config) else None
         if self.alone:
             self.alone.model.load_state_dict(self.training.model.state_dict())
         shape = (dist.get_world_size(), config.batch_size, config.context_length)  # (ranks, batch, tokens)
@@ -139,10 +147,14 @@ class DataParallelStep:
         self._vector = None
         if isinstance(self.synchronizer, OwnWrapper) and self.synchronizer.is_sharded:
             return None
+        if isinstance(self.synchronizer, FullyShard):
+            self.alone = TrainingStep(self.config, self.math_mode)
+            for mine, theirs in zip(self.alone.model.parameters(), self.parameters(), strict=True):
+                mine.data = whole(theirs.detach())
         expected = self.gradients_alone()
         self._synchronized_backward()
         found = [whole(gradient_of(parameter)) for parameter in self.parameters()]
-        self._forget_gradients()
+        self.forget_gradients()
         if not is_own(self.config):
             self.alone = None  # it has no optimizer, and takes no step
         return largest_error(found, expected)
@@ -185,15 +197,15 @@ class DataParallelStep:
                 self._unscaled_backward(rank)
             self._take_slice(dist.get_rank())
             gradients = [gradient_of(parameter).div_(ranks) for parameter in self.parameters()]
-            self._forget_gradients()
+            self.forget_gradients()
         return gradients
 
     def step(self, synchronized: bool) -> Iteration:
         """Time one step that all ranks start together: forward, backward, synchronization, optimizer."""
         with nullcontext() if synchronized else self._local():
-            self._align()
+            self.align()
             iteration = time_iteration(self.phases(), self.clock)
-            self._forget_gradients()
+            self.forget_gradients()
         return iteration
 
     def phases(self) -> list[Phase]:
@@ -206,7 +218,7 @@ class DataParallelStep:
 
     def trace(self) -> Communication:
         """Trace one synchronized step for its communication."""
-        self._align()
+        self.align()
 
         def run() -> None:
             for phase in self.phases():
@@ -214,7 +226,7 @@ class DataParallelStep:
             synchronize(self.config.device_type)
 
         found = trace_communication(self.config.device_type, run)
-        self._forget_gradients()
+        self.forget_gradients()
         return found
 
     def weights_digest(self) -> WeightsDigest:
@@ -224,17 +236,6 @@ class DataParallelStep:
             wide = whole(parameter.detach()).double()
             total += torch.stack((wide.sum(), wide.square().sum()))
         return WeightsDigest(*total.tolist())
-
-    def watch(self) -> None:
-        """Start sampling the telemetry of this rank's GPU."""
-        self._watch = Watch(self.config.device_type)
-        self._watch.wait()
-
-    def doubts(self, since_ago: float, until_ago: float) -> tuple[Flag, ...]:
-        """Stop sampling telemetry; return the flags that it raises for the interval between these many seconds ago."""
-        now = time.monotonic()
-        self._watch.close()
-        return doubts(self._watch, since=now - since_ago, until=now - until_ago)
 
     def reset_peak_memory(self) -> None:
         """Reset the peak of allocated memory; on CUDA only, where PyTorch counts it.
@@ -272,7 +273,7 @@ class DataParallelStep:
         self.training.inputs, self.training.targets = (whole[rank] for whole in self.batches)
 
     def _synchronized_backward(self) -> None:
-        self._forget_gradients()
+        self.forget_gradients()
         self._unscaled_backward(dist.get_rank())
         self.synchronizer.finish()
 
@@ -280,7 +281,7 @@ class DataParallelStep:
         """Update the weights by the gradients, and forget these."""
         assert self.training.optimizer is not None, "the mode has an optimizer"
         self.training.optimizer.step()
-        self._forget_gradients()
+        self.forget_gradients()
 
     def _unscaled_backward(self, rank: int) -> None:
         """Compute the gradients of this rank's slice, with the same dropout in whichever process does."""
@@ -296,14 +297,14 @@ class DataParallelStep:
         with self.synchronizer.hold():
             run()
 
-    def _forget_gradients(self) -> None:
-        self.training.drop()
+    def forget_gradients(self) -> None:
+        """Release the graph and the gradients."""
+        self.forget_graph()
         self.training.model.zero_grad(set_to_none=True)
 
-    def _align(self) -> None:
-        """Wait until the devices of all ranks are idle."""
-        dist.all_reduce(self._token)
-        synchronize(self.config.device_type)
+    def forget_graph(self) -> None:
+        """Release the graph, as a training loop does when its variables go out of scope."""
+        self.training.drop()
 
 
 def is_own(config: TrialConfig) -> bool:

@@ -101,12 +101,3 @@ class Mean:
         """Complete the mean of tensors whose all-reduces have ended."""
         if self._operation == dist.ReduceOp.SUM:
             torch._foreach_div_(tensors, dist.get_world_size())
-
-
-def bus_factor(world_size: int) -> float:
-    """Bytes that each link carries in an all-reduce, per byte reduced: 2 (n - 1) / n.
-
-    Bus bandwidth is the algorithm bandwidth times this factor; it is comparable between numbers of ranks (NVIDIA
-    nccl-tests, doc/PERFORMANCE.md).
-    """
-    return 2 * (world_size - 1) / world_size

@@ -67,7 +67,7 @@ class TrialConfig:
     step_args: str | None = _combination(None)
     """Arguments of that function, as a JSON mapping."""
     d_model: int = _combination(0)
-    """Width of the residual stream; 0 if only the user's own model knows it."""
+    """Width of the residual stream; 0 if only the user's own model knows it, or there is no model."""
     d_ff: int | None = _combination(None)
     """Width of the feed-forward layer; None if no whole model is built."""
     num_layers: int | None = _combination(None)
@@ -180,8 +180,8 @@ class TrialConfig:
         optional = ("num_kv_heads", "d_head", "num_experts", "active_experts")
         for name in (*sizes, *optional, "world_size", "nodes", "bucket_bytes", "accumulate", "tp", "message_bytes"):
             value = getattr(self, name)
-            if name == "d_model" and value == 0 and (self.model_code or self.step):
-                continue  # the user's own model has what width it has
+            if name == "d_model" and value == 0 and (self.model_code or self.step or not self.num_layers):
+                continue  # the user's own model has what width it has, and a collective has none
             if value is not None and value < 1:
                 raise RequestError(f"{name} is {value}; it must be at least 1")
         if self.world_size % self.nodes:

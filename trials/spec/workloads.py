@@ -28,8 +28,8 @@ class Workload:
     module: str
     """Name of the module with `measure(bench)`, which yields measurements, detail rows and files. Only the process of a
     trial imports it."""
-    needs: Literal["model", "width"] = "model"
-    """What a configuration must specify: a whole model, or only `d_model`."""
+    needs: Literal["model", "width", "nothing"] = "model"
+    """What a configuration must specify: a whole model, only `d_model`, or neither."""
     protocol: tuple[str, ...] = ()
     """The protocol fields that it reads. Its measurement_id depends on no other protocol field."""
     holds: Subject | None = None
@@ -73,6 +73,14 @@ BUILT_IN: dict[str, Workload] = {
     for workload in (
         Workload(name="noop", module=f"{_ROOM}.noop", needs="width", may_follow=True, preloads=True, iterations=0),
         Workload(name="ceiling", module=f"{_ROOM}.ceiling", needs="width", protocol=_STEPS, autocasts=False),
+        Workload(
+            name="collectives",
+            module=f"{_ROOM}.collectives",
+            needs="nothing",
+            protocol=_STEPS,
+            has_ranks=True,
+            autocasts=False,
+        ),
         Workload(
             name="timing",
             module=f"{_ROOM}.timing",

@@ -12,6 +12,7 @@ from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.median_interval import count_outliers, median_interval
 from lmsweep.trials.bench.iterations import Series, take_series
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.distributed.comm_count import bus_factor
 from lmsweep.trials.distributed.comm_trace import Communication
 from lmsweep.trials.distributed.coordinator import Team
 from lmsweep.trials.distributed.data_parallel_step import (
@@ -28,13 +29,14 @@ from lmsweep.trials.distributed.orders import (
     DigestWeights,
     EndWatch,
     ReadMemory,
+    ReportStep,
     ResetPeakMemory,
     StartWatch,
     TimeAllReduce,
     TimeStep,
     TraceStep,
 )
-from lmsweep.trials.distributed.process_group import bus_factor
+from lmsweep.trials.distributed.report_rows import report_rows
 from lmsweep.trials.distributed.step_pairs import Pair, in_pairs
 from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import check_compiled, uses_cuda_graphs
@@ -133,6 +135,7 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Measurement
         team.all(ResetPeakMemory())
         team.all(TimeStep(synchronized=True))
         memory = team.all(ReadMemory())
+        reports = team.all(ReportStep())
         traces = team.all(TraceStep())
 
     yield from checks
@@ -145,6 +148,7 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Measurement
         yield device_row("step", "device_time", worked)
     yield from _times(bench, series, own_flags + gpu_flags)
     yield from _communication(traces)
+    yield from report_rows(reports, config)
     yield from _memory(memory, config.device_type)
     yield from _bandwidth(bench, gradients, all_reduces)
 
@@ -256,7 +260,7 @@ def _bandwidth(bench: Workbench, gradients: int, seconds: Sequence[float]) -> It
     """
     config = bench.config
     size = gradients * bench.math_mode.parameter_dtype.itemsize
-    factor = bus_factor(config.world_size)
+    factor = bus_factor("all_reduce", config.world_size)
     alone = None if factor else "one rank sends nothing"
     yield Measurement(phase="gradients", metric="size", unit="B", samples=(size,))
     yield Measurement(phase="all_reduce", metric="time", unit="s", samples=tuple(seconds))
