@@ -41,7 +41,12 @@ DDP_TIMES = (
 
 _VALUE_ORDER: dict[str, tuple[Any, ...]] = {
     name: get_args(hint) for name, hint in get_type_hints(TrialConfig).items() if get_origin(hint) is Literal
-} | {**WORDS, **WORDS_OR_NUMBERS, "workload": tuple(BUILT_IN), "part": (*PARTS, *(value.removesuffix(".time") for value in DDP_TIMES))}
+} | {
+    **WORDS,
+    **WORDS_OR_NUMBERS,
+    "workload": tuple(BUILT_IN),
+    "part": (*PARTS, *(value.removesuffix(".time") for value in DDP_TIMES)),
+}
 
 
 def check_key(name: str, option: str) -> None:

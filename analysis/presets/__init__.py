@@ -99,6 +99,13 @@ PRESETS: dict[str, Preset] = {
     "ddp-variants": Preset(make=ddp.variants, question="Which gradient synchronisation is fastest for each model?"),
     "ddp-links": Preset(make=ddp.links, question="How fast is an all-reduce of all gradients in isolation?"),
     "ddp-memory": Preset(make=ddp.memory, question="How much memory does each rank use, and what does ZeRO-1 save?"),
+    "ddp-traffic": Preset(
+        make=ddp.traffic, question="Which collectives does a step run, and how many bytes does each rank send?"
+    ),
+    "ddp-stages": Preset(make=ddp.stages, question="What does a rank hold after init, around a step and at its peak?"),
+    "collectives": Preset(
+        make=ddp.collectives, question="How fast is each collective by itself, for small and large messages?"
+    ),
     "roofline": Preset(
         make=roofline_table,
         question="How close does a step come to the limits of its device?",

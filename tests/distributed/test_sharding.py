@@ -10,7 +10,7 @@ import torch
 
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep, largest_error
-from lmsweep.trials.distributed.fully_sharded import whole
+from lmsweep.trials.distributed.fully_sharded import gathered
 from lmsweep.trials.distributed.memory_stages import STAGES
 from lmsweep.trials.distributed.process_group import leave
 from lmsweep.trials.distributed.ranks import Emit, Rank, parts_of, run_ranks
@@ -84,7 +84,7 @@ def trained(bench: Workbench, config: TrialConfig, variants: dict[str, dict[str,
 
 
 def copies(member: DataParallelStep) -> list[Any]:
-    return [whole(one.detach()).numpy().copy() for one in member.training.model.parameters()]
+    return [gathered(one.detach()).numpy().copy() for one in member.training.model.parameters()]
 
 
 def one_process(config: TrialConfig, found: dict[str, Any]) -> list[torch.Tensor]:
@@ -123,6 +123,26 @@ def test_after_three_steps_of_micro_batches_every_variant_has_the_weights_of_one
     check(SMALL, DDP)
 
 
+TENSOR: dict[str, dict[str, Any]] = {
+    "layers on two ranks": {"tp": 2, "ddp": "naive"},
+    "grouped queries": {"tp": 2, "ddp": "naive", "num_kv_heads": 2},
+    "gelu": {"tp": 2, "ddp": "naive", "feed_forward": "gelu"},
+    "accumulated": {"tp": 2, "ddp": "naive", "accumulate": 2},
+}
+
+
+def test_after_three_steps_ranks_that_share_layers_have_the_weights_of_one_process():
+    check(SMALL, TENSOR)
+
+
+@pytest.mark.slow  # four ranks on two cores
+def test_after_three_steps_meshes_of_four_ranks_have_the_weights_of_one_process():
+    check(
+        replace(SMALL, world_size=4),
+        TENSOR | {f"{name}, fsdp": fields | {"ddp": "fsdp"} for name, fields in TENSOR.items()} | {"tp 4": {"tp": 4}},
+    )
+
+
 @pytest.mark.slow  # four ranks on two cores
 def test_after_three_steps_four_ranks_with_shards_have_the_weights_of_one_process():
     check(replace(SMALL, world_size=4), FSDP | {"resharded over two": {"reshard": "2"}} | DDP)
@@ -133,9 +153,13 @@ def test_after_three_steps_four_ranks_with_shards_have_the_weights_of_one_proces
 
 BYTES = 4 * sum(
     weight.numel()
-    for weight in TrainingStep(replace(SMALL, ddp="none", world_size=1), set_math_mode("fp32", "cpu")).model.parameters()
+    for weight in TrainingStep(
+        replace(SMALL, ddp="none", world_size=1), set_math_mode("fp32", "cpu")
+    ).model.parameters()
 )
-REPORTED: dict[str, dict[str, Any]] = FSDP | {kind: {"ddp": kind} for kind in ("naive", "flat", "bucketed", "torch", "zero1")}
+REPORTED: dict[str, dict[str, Any]] = FSDP | {
+    kind: {"ddp": kind} for kind in ("naive", "flat", "bucketed", "torch", "zero1")
+}
 REPORTED |= {"deep": {"num_layers": 6}, "deep and kept": {"num_layers": 6, "reshard": "false"}}
 
 

@@ -11,7 +11,14 @@ from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.timing.clock import HostClock, phase_names, time_iteration
 
 CONFIG = TrialConfig(
-    d_model=32, d_ff=64, num_layers=2, num_heads=2, vocab_size=50, context_length=8, batch_size=6, zero_grad="after_step"
+    d_model=32,
+    d_ff=64,
+    num_layers=2,
+    num_heads=2,
+    vocab_size=50,
+    context_length=8,
+    batch_size=6,
+    zero_grad="after_step",
 )
 
 

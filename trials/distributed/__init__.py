@@ -9,6 +9,7 @@
     gradient_sync.py        the variants of synchronization that are compared
     own_wrapper.py          the user's own wrapper of a module, as such a variant
     fully_sharded.py        fully_shard: weights, gradients and optimizer state sharded over the ranks
+    tensor_parallel.py      layers divided between ranks, by DTensor
     mesh.py                 which ranks share layers, and which compute which slice of the batch
     gradient_buckets.py     gradients of several parameters in one contiguous tensor
     sharded_optimizer.py    AdamW with its state sharded over the ranks (ZeRO stage 1)

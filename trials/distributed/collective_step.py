@@ -37,9 +37,9 @@ class CollectiveStep(WatchedRank):
             raise UnsupportedError(f"message_bytes {config.message_bytes} has no element for each of {ranks} ranks")
         self.size = part * ranks * dtype.itemsize
         """Bytes of the message, as nccl-tests counts them: a multiple of the ranks."""
-        whole = {"dtype": dtype, "device": config.device_type}
-        self._source = torch.empty(part if self._kind == "all_gather" else part * ranks, **whole)
-        self._result = torch.empty(part if self._kind == "reduce_scatter" else part * ranks, **whole)
+        device, whole = config.device_type, part * ranks
+        self._source = torch.empty(part if self._kind == "all_gather" else whole, dtype=dtype, device=device)
+        self._result = torch.empty(part if self._kind == "reduce_scatter" else whole, dtype=dtype, device=device)
         self.repetitions = LARGE_REPETITIONS if self.size > LARGE else REPETITIONS
 
     def check(self) -> None:

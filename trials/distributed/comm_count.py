@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import GroupName
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmsweep.trials.spec.config import Collective
@@ -69,10 +70,11 @@ class CollectiveCounter(TorchDispatchMode):
 
 
 def bus_factor(collective: Collective, ranks: int) -> float:
-    """Bytes that each rank sends, per byte of the message: with it, bandwidths of different numbers of ranks compare.
+    """Bytes that each rank sends, per byte of the message; 0 for one rank, which sends nothing.
 
-    2 (n - 1) / n for an all-reduce, (n - 1) / n for all_gather, reduce_scatter and all_to_all, 1 for a broadcast and for
-    one message (NVIDIA nccl-tests, doc/PERFORMANCE.md). 0 for one rank, which sends nothing.
+    Bus bandwidth is the algorithm bandwidth times this factor; it is comparable between numbers of ranks: 2 (n - 1) / n
+    for an all-reduce, (n - 1) / n for all_gather, reduce_scatter and all_to_all, 1 for a broadcast and for one message
+    (NVIDIA nccl-tests, doc/PERFORMANCE.md).
     """
     if ranks == 1:
         return 0.0
@@ -99,7 +101,7 @@ def _group_size(argument: object) -> int | None:
         return int(dist.ProcessGroup.unbox(argument).size())
     if isinstance(argument, str):
         try:
-            return int(torch._C._distributed_c10d._resolve_process_group(argument).size())
+            return int(torch._C._distributed_c10d._resolve_process_group(GroupName(argument)).size())
         except RuntimeError:  # another text, such as the operation
             return None
     return None

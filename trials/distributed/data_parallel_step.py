@@ -11,14 +11,15 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lmsweep.trials.distributed.comm_trace import Communication, trace_communication
-from lmsweep.trials.distributed.fully_sharded import FullyShard, whole
+from lmsweep.trials.distributed.fully_sharded import FullyShard, gathered
 from lmsweep.trials.distributed.gradient_buckets import gradient_of
-from lmsweep.trials.distributed.gradient_sync import SYNCHRONIZERS, NoSynchronizer, Synchronizer
-from lmsweep.trials.distributed.mesh import mesh_of
+from lmsweep.trials.distributed.gradient_sync import SYNCHRONIZERS, Naive, NoSynchronizer, Synchronizer
 from lmsweep.trials.distributed.memory_stages import Held, MemoryWatch
+from lmsweep.trials.distributed.mesh import mesh_of
 from lmsweep.trials.distributed.own_wrapper import OwnWrapper
 from lmsweep.trials.distributed.process_group import Mean
 from lmsweep.trials.distributed.sharded_optimizer import own_optimizer, sharded_optimizer, state_bytes
+from lmsweep.trials.distributed.tensor_parallel import divide_layers, divided_optimizer
 from lmsweep.trials.distributed.users_optimizer import shards_state, users_sharded_optimizer, whole_optimizer
 from lmsweep.trials.distributed.watched_rank import WatchedRank
 from lmsweep.trials.model.optimizer import make_optimizer
@@ -96,6 +97,8 @@ class DataParallelStep(WatchedRank):
 
     def _build(self) -> None:
         config, rank = self.config, dist.get_rank()
+        mesh = mesh_of(config) if config.ddp == "fsdp" or config.tp > 1 else None
+        self.slices, self.slice = (mesh.slices, mesh.slice) if mesh else (dist.get_world_size(), rank)
         sharded = shards_state(config)
         # Its own optimizer takes the place of this one, which has no state before its first step.
         plain = replace(config, optimizer="adamw_foreach", optimizer_args=None) if sharded else config
@@ -105,19 +108,22 @@ class DataParallelStep(WatchedRank):
         self.alone = TrainingStep(plain, self.math_mode) if is_own(config) else None
         if self.alone:
             self.alone.model.load_state_dict(self.training.model.state_dict())
-        shape = (dist.get_world_size(), config.batch_size, config.context_length)  # (ranks, batch, tokens)
+        shape = (self.slices, config.batch_size, config.context_length)  # (slices, batch, tokens)
         self.batches = [torch.randint(config.vocab_size, shape, device=config.device_type) for _ in "xy"]
         for whole in self.batches:
             dist.broadcast(whole, src=0)
-        self._take_slice(rank)
+        self._take_slice(self.slice)
         model = self.training.model
-        own = is_reference(config.ddp)
-        if config.ddp == "fsdp":
-            self.synchronizer = FullyShard(model, self.training.blocks, config, mesh_of(config).data)
+        if mesh and config.tp > 1:
+            divide_layers(self.training.blocks, mesh.tensor)
+        if is_reference(config.ddp):
+            self.synchronizer = OwnWrapper(model, config)
+        elif mesh and config.ddp == "fsdp":
+            self.synchronizer = FullyShard(model, self.training.blocks, config, mesh.data)
+        elif mesh:
+            self.synchronizer = Naive(model, mesh.data.get_group())
         else:
-            self.synchronizer = (
-                OwnWrapper(model, config) if own else SYNCHRONIZERS[config.ddp](model, config.bucket_bytes)
-            )
+            self.synchronizer = SYNCHRONIZERS[config.ddp](model, config.bucket_bytes)
         self.training.model = self.synchronizer.model
         if config.mode != "train_step":
             return
@@ -126,7 +132,9 @@ class DataParallelStep(WatchedRank):
         elif sharded and self.alone:
             self.training.optimizer = users_sharded_optimizer(self.training.model, config)
             self.alone.optimizer = whole_optimizer(self.alone.model, config)
-        elif own or config.ddp == "fsdp":  # the weights may be other parameters than the module's
+        elif config.tp > 1:
+            self.training.optimizer = divided_optimizer(model, config)
+        elif is_reference(config.ddp) or config.ddp == "fsdp":  # the weights may be other parameters than the module's
             self.training.optimizer = make_optimizer(self.training.model, config)
 
     def parameters(self) -> list[Tensor]:
@@ -147,13 +155,13 @@ class DataParallelStep(WatchedRank):
         self._vector = None
         if isinstance(self.synchronizer, OwnWrapper) and self.synchronizer.is_sharded:
             return None
-        if isinstance(self.synchronizer, FullyShard):
+        if self.config.ddp == "fsdp" or self.config.tp > 1:
             self.alone = TrainingStep(self.config, self.math_mode)
             for mine, theirs in zip(self.alone.model.parameters(), self.parameters(), strict=True):
-                mine.data = whole(theirs.detach())
+                mine.data = gathered(theirs.detach())
         expected = self.gradients_alone()
         self._synchronized_backward()
-        found = [whole(gradient_of(parameter)) for parameter in self.parameters()]
+        found = [gathered(gradient_of(parameter)) for parameter in self.parameters()]
         self.forget_gradients()
         if not is_own(self.config):
             self.alone = None  # it has no optimizer, and takes no step
@@ -190,13 +198,12 @@ class DataParallelStep(WatchedRank):
 
         It takes one slice after the other, because the whole batch at once may not fit in memory.
         """
-        ranks = dist.get_world_size()
         with self._local():
-            for rank in range(ranks):
-                self._take_slice(rank)
-                self._unscaled_backward(rank)
-            self._take_slice(dist.get_rank())
-            gradients = [gradient_of(parameter).div_(ranks) for parameter in self.parameters()]
+            for one in range(self.slices):
+                self._take_slice(one)
+                self._unscaled_backward(one)
+            self._take_slice(self.slice)
+            gradients = [gradient_of(parameter).div_(self.slices) for parameter in self.parameters()]
             self.forget_gradients()
         return gradients
 
@@ -233,7 +240,7 @@ class DataParallelStep(WatchedRank):
         """Sum and sum of squares of all weights, in float64."""
         total = torch.zeros(2, dtype=torch.float64, device=self.config.device_type)
         for parameter in self.training.model.parameters():
-            wide = whole(parameter.detach()).double()
+            wide = gathered(parameter.detach()).double()
             total += torch.stack((wide.sum(), wide.square().sum()))
         return WeightsDigest(*total.tolist())
 
@@ -269,12 +276,12 @@ class DataParallelStep(WatchedRank):
             self.training, self.synchronizer = training, synchronizer
             self.training.optimizer = optimizer
 
-    def _take_slice(self, rank: int) -> None:
-        self.training.inputs, self.training.targets = (whole[rank] for whole in self.batches)
+    def _take_slice(self, index: int) -> None:
+        self.training.inputs, self.training.targets = (whole[index] for whole in self.batches)
 
     def _synchronized_backward(self) -> None:
         self.forget_gradients()
-        self._unscaled_backward(dist.get_rank())
+        self._unscaled_backward(self.slice)
         self.synchronizer.finish()
 
     def _update(self) -> None:
@@ -283,14 +290,14 @@ class DataParallelStep(WatchedRank):
         self.training.optimizer.step()
         self.forget_gradients()
 
-    def _unscaled_backward(self, rank: int) -> None:
-        """Compute the gradients of this rank's slice, with the same dropout in whichever process does."""
+    def _unscaled_backward(self, index: int) -> None:
+        """Compute the gradients of a slice, with the same dropout in whichever process does."""
         generator = torch.cuda if self.config.device_type == "cuda" else torch.default_generator
-        generator.manual_seed(rank)
+        generator.manual_seed(index)
         last = self.config.accumulate - 1
-        for index in range(last + 1):
-            with self.synchronizer.hold() if index < last else nullcontext():
-                self.training.forward(index)
+        for micro in range(last + 1):
+            with self.synchronizer.hold() if micro < last else nullcontext():
+                self.training.forward(micro)
                 self.training.mean_loss().backward()
 
     def _hold(self, run: Callable[[], object]) -> None:

@@ -101,7 +101,7 @@ class FullyShard:
                 shard.grad = zero
 
 
-def whole(tensor: Tensor) -> Tensor:
+def gathered(tensor: Tensor) -> Tensor:
     """The whole of a tensor of which each rank has a part; all ranks must call it. Any other tensor as it is."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parameters_to_vector
 
+from lmsweep.trials.distributed.fully_sharded import part_of
 from lmsweep.trials.distributed.gradient_buckets import Bucket, fill_buckets, gradient_of, split_like
 from lmsweep.trials.distributed.process_group import Mean
 
@@ -40,10 +41,11 @@ class Synchronizer(Protocol):
 class _OwnSynchronizer:
     """What the variants implemented here have in common."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, group: dist.ProcessGroup | None = None) -> None:
+        """`group`: the ranks that average their gradients; None for all."""
         self.model = model
         self.parameters: list[Tensor] = [one for one in model.parameters() if one.requires_grad]
-        self.mean = Mean()
+        self.mean = Mean(group)
         self.synchronizes = True
 
     @contextmanager
@@ -58,7 +60,7 @@ class _OwnSynchronizer:
         return self.local()
 
     def gradients(self) -> list[Tensor]:
-        return [gradient_of(parameter) for parameter in self.parameters]
+        return [part_of(gradient_of(parameter)) for parameter in self.parameters]
 
 
 class NoSynchronizer:

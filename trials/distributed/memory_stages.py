@@ -4,6 +4,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, Literal, get_args
 
@@ -42,7 +43,7 @@ class _Piece:
 
 
 class MemoryWatch(TorchDispatchMode):
-    """A context that notes the storages which operators create in it. They stay known outside of it until they are freed.
+    """A context that notes the storages which operators create in it. They stay known until they are freed.
 
     The size of a storage is read whenever memory is counted, because fully_shard frees and allocates the memory of the
     same storages again and again.
@@ -123,10 +124,13 @@ class MemoryWatch(TorchDispatchMode):
             key = storage_key(tensor)
             known = self._live.get(key)
             if known is None:
-                storage = weakref.ref(tensor.untyped_storage(), lambda _, key=key: self._live.pop(key, None))
+                storage = weakref.ref(tensor.untyped_storage(), partial(self._forget, key))
                 self._live[key] = _Piece(storage=storage, part=part)
             elif PARTS.index(part) < PARTS.index(known.part):
                 known.part = part
+
+    def _forget(self, key: int, _: object) -> None:
+        self._live.pop(key, None)
 
     def _note_peak(self) -> None:
         sizes = [(piece, storage.nbytes()) for piece in self._live.values() if (storage := piece.storage()) is not None]

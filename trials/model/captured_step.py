@@ -22,7 +22,9 @@ def check_capture(config: TrialConfig) -> None:
             f"compile_mode {config.compile_mode} records CUDA graphs of its own; use capture without it"
         )
     if config.accumulate > 1:
-        raise UnsupportedError("capture: step captures each phase once; with accumulate a phase runs once per micro-batch")
+        raise UnsupportedError(
+            "capture: step captures each phase once; with accumulate a phase runs once per micro-batch"
+        )
     if config.precision == "fp16" and config.mode == "train_step" and config.optimizer != "adamw_fused":
         raise UnsupportedError(
             f"with precision fp16 and optimizer {config.optimizer}, in each step the host waits for "

@@ -1,9 +1,10 @@
 """Activation checkpointing of the transformer's blocks: what forward saves, and what backward recomputes.
 
-Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; selective checkpointing after Korthikanti et al. 2022,
-"Reducing Activation Recomputation in Large Transformer Models".
+Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; selective checkpointing after Korthikanti et al.
+2022, "Reducing Activation Recomputation in Large Transformer Models".
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -38,7 +39,7 @@ def group_size(checkpointing: str, num_layers: int) -> int | None:
     if checkpointing == "none":
         return None
     if checkpointing in ("sqrt", "nested"):
-        return round(num_layers**0.5)
+        return round(math.sqrt(num_layers))
     return int(checkpointing) if checkpointing.isdecimal() else 1
 
 

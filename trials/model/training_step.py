@@ -37,8 +37,8 @@ class TrainingStep:
             raise UnsupportedError("checkpointing has no effect in mode forward, which saves nothing for backward")
         if config.checkpointing == "selective" and config.compile == "block":
             raise UnsupportedError(
-                "checkpointing selective keeps results of operators, which a compiled block does not have; use compile: "
-                "none or model"
+                "checkpointing selective keeps results of operators, which a compiled block does not have; use "
+                "compile: none or model"
             )
         self.config = config
         self.math_mode = math_mode

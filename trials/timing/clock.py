@@ -108,7 +108,7 @@ def clock_for(device_type: str) -> Clock:
 
 
 def time_iteration(phases: Sequence[Phase], clock: Clock) -> Iteration:
-    """Run the phases once, in order, and return their times; phases of one name are one, with the sum of their times."""
+    """Run the phases once, in order, and return their times; phases of one name are one, with their total time."""
     clock.start()
     for phase in phases:
         phase.run()

@@ -38,6 +38,7 @@ from lmsweep.trials.distributed.orders import (
 )
 from lmsweep.trials.distributed.report_rows import report_rows
 from lmsweep.trials.distributed.step_pairs import Pair, in_pairs
+from lmsweep.trials.distributed.tensor_parallel import check_tensor_parallel
 from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import check_compiled, uses_cuda_graphs
 from lmsweep.trials.profiling.device_time import device_row, is_host_bound
@@ -97,10 +98,13 @@ def check_configuration(config: TrialConfig) -> None:
     if config.mode not in ("forward_backward", "train_step"):
         raise UnsupportedError(f"mode {config.mode} computes no gradients; ddp needs forward_backward or train_step")
     check_sharding(config)
+    check_tensor_parallel(config)
     if config.accumulate > 1 and is_own(config):
         raise UnsupportedError("nothing is known of your own code that holds back its communication; use accumulate: 1")
     if config.ddp == "fsdp" and is_reference(config.optimizer):
-        raise UnsupportedError("ddp fsdp is measured with AdamW; with an optimizer of your own choose bucketed or another")
+        raise UnsupportedError(
+            "ddp fsdp is measured with AdamW; with an optimizer of your own choose bucketed or another"
+        )
     if config.ddp == "zero1" and config.mode != "train_step":
         raise UnsupportedError("ddp zero1 shards the optimizer's state; it needs mode train_step")
     if config.ddp == "zero1" and is_reference(config.optimizer):
