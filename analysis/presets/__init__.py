@@ -19,7 +19,13 @@ from dataclasses import dataclass
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets import ddp, numbers, operators, profile
 from lmsweep.analysis.presets.attention import attention_compiled, attention_grid, attention_rates
-from lmsweep.analysis.presets.limits import cost_table, frontier_table, roofline_table, scaling_table
+from lmsweep.analysis.presets.limits import (
+    cost_table,
+    frontier_table,
+    roofline_table,
+    scaling_limits_table,
+    scaling_table,
+)
 from lmsweep.analysis.presets.memory import allocations, parts, peaks
 from lmsweep.analysis.presets.timing import compiled, end_to_end, precisions, warm_up, warm_up_series
 from lmsweep.analysis.tables.listing import Listing
@@ -115,6 +121,10 @@ PRESETS: dict[str, Preset] = {
         make=scaling_table,
         question="How does the time of a step grow with context length and model?",
         counts_flops=True,
+    ),
+    "scaling-limits": Preset(
+        make=scaling_limits_table,
+        question="From how many ranks on does communication take longer than computation?",
     ),
     "frontier": Preset(
         make=frontier_table, question="What is the largest context length and batch size that fits in memory?"

@@ -45,8 +45,7 @@ def collectives(results: Results) -> Table:
     """Time and bandwidth of each collective by itself, by the size of its message."""
     frame = results.of("collectives")
     cols = [*devices(frame), *(["world_size"] if frame["world_size"].nunique() > 1 else [])]
-    rows = ["collective", "message_bytes"]
-    rows += varying_keys(frame, rows, cols)
+    rows = varying_keys(frame, ["collective", "message_bytes"], cols)
     table = pivot(frame, rows=rows, cols=cols, values=_known(frame, _COLLECTIVE), where={})
     return replace(table, title="Collectives (message_bytes, algorithm and bus bandwidth as nccl-tests counts them)")
 
@@ -55,7 +54,9 @@ def stages(results: Results) -> Table:
     """What each rank holds after init, before and after a step and at its peak, by what the memory is for."""
     frame = results.of("ddp")
     values = [f"rank0.{stage}_{part}" for stage, part in product(_STAGES, _PARTS)]
-    return _values(results, [value for value in values if value in set(values_in(frame))], _STAGES_TITLE)
+    held = frame[frame["median"] > 0]
+    known = set(values_in(held))
+    return _values(results, [value for value in values if value in known], _STAGES_TITLE)
 
 
 def traffic(results: Results) -> Table:
