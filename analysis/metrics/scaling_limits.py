@@ -1,4 +1,4 @@
-"""From how many ranks on each way to divide a model is bound by communication, with a store's own rates if it has them."""
+"""Ranks above which each way to divide a model is bound by communication, with a store's own rates if it has them."""
 
 import numpy as np
 import pandas as pd

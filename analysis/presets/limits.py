@@ -95,10 +95,10 @@ def scaling_limits_table(results: Results) -> Listing:
         units={"tokens": "1", "flops": "FLOP/s", "bandwidth": "B/s"} | dict.fromkeys(LIMITS, "1"),
         notes=[
             "tokens: of all ranks; data_parallel: DDP and FSDP; mesh: FSDP x TP, whose gathers and reductions overlap; "
-            "serial_mesh: they take turns on the links. Of a feed-forward layer, with ring collectives that overlap with "
-            "computation (the formulas are in lmsweep.trials.analytic.scaling_limits)",
-            "flops: rate of a large matrix product if `lmsweep run ceiling` has measured it here, else of the datasheet; "
-            "bandwidth: highest bus bandwidth of an all-reduce in the store, else what the datasheet's NVLink sends",
+            "serial_mesh: they take turns on the links. Of a feed-forward layer, with ring collectives that overlap "
+            "with computation (the formulas are in lmsweep.trials.analytic.scaling_limits)",
+            "flops: rate of a large matrix product if `lmsweep run ceiling` has measured it here, else of the "
+            "datasheet; bandwidth: highest bus bandwidth of an all-reduce in the store, else what the datasheet's NVLink sends",
         ],
     )
 

@@ -10,8 +10,8 @@ A ring all-reduce of S bytes takes 2 S (N - 1) / (N W) seconds; an all-gather or
                           with FSDP the weights to gather and the gradients to scatter; FSDP's forward is half of both
     tensor parallel       computes 2 m B D F / (N C) in forward, and sends 2 e B D (N - 1) / (N W): the layer's output;
                           backward computes twice as much and sends as much
-    FSDP x TP             X ranks divide batch and weights, Y the layer: computes 2 m B D F / (X Y C), gathers weights in
-                          e m D F (X - 1) / (X Y W), and reduces outputs in 2 e B D (Y - 1) / (X Y W)
+    FSDP x TP             X ranks divide batch and weights, Y the layer: computes 2 m B D F / (X Y C), gathers weights
+                          in e m D F (X - 1) / (X Y W), and reduces outputs in 2 e B D (Y - 1) / (X Y W)
 
 Setting computation equal to communication gives the functions below. D cancels. Attention's projections have the same
 ratios with their own widths; attention itself communicates nothing and computes more, so the limits are on the safe
@@ -57,8 +57,8 @@ def serial_mesh_limit(
 ) -> float:
     """The same if gathers and reductions share the links, one after the other, and together overlap with computation.
 
-    With p = e m F and q = 2 e B, the constraint is p (X - 1) + q (Y - 1) <= K = 2 m B F W / C. The product X Y is largest
-    where p X = q Y = (K + p + q) / 2, unless that leaves X or Y below 1: then one direction alone is best.
+    With p = e m F and q = 2 e B, the constraint is p (X - 1) + q (Y - 1) <= K = 2 m B F W / C. The product X Y is
+    largest where p X = q Y = (K + p + q) / 2, unless that leaves X or Y below 1: then one direction alone is best.
     """
     weights, outputs = element_bytes * matrices * d_ff, 2 * element_bytes * tokens
     room = 2 * matrices * tokens * d_ff * bandwidth / flops
