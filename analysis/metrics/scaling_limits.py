@@ -1,5 +1,8 @@
 """Ranks above which each way to divide a model is bound by communication, with a store's own rates if it has them."""
 
+from collections.abc import Hashable, Mapping
+from typing import Any, TypedDict
+
 import numpy as np
 import pandas as pd
 
@@ -39,32 +42,36 @@ def scaling_limits(results: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found, columns=[*_MODEL, "flops", "flops_from", "bandwidth", "bandwidth_from", *LIMITS])
 
 
-def _limits(row: dict[str, object], results: pd.DataFrame) -> dict[str, object]:
-    name, precision = str(row["device_name"]), str(row["precision"])
-    memory = None if pd.isna(row["device_memory"]) else int(str(row["device_memory"]))  # type: ignore[call-overload]
-    device = find_device(name, memory)
+def _limits(row: Mapping[Hashable, Any], results: pd.DataFrame) -> dict[Hashable, Any]:
+    name, precision = row["device_name"], row["precision"]
+    device = find_device(name, None if pd.isna(row["device_memory"]) else int(row["device_memory"]))
     here = results[results["device_name"] == name]
     products = (here["workload"] == "ceiling") & (here["metric"] == "flops_rate") & (here["precision"] == precision)
     reduces = (here["metric"] == "bus_bandwidth") & (
         (here["workload"] == "ddp") | ((here["workload"] == "collectives") & (here["collective"] == "all_reduce"))
     )
-    peak = peak_flops(device, precision) if device else None  # type: ignore[arg-type]  # a word of a stored row
-    flops, flops_from = _best(here[products], peak)
+    flops, flops_from = _best(here[products], peak_flops(device, precision) if device else None)
     bandwidth, bandwidth_from = _best(here[reduces], LINKS.get(device.name) if device else None)
-    rates = {"flops": flops, "bandwidth": bandwidth, "element_bytes": 2 if precision in _NARROW else 4}
-    layer = {"d_ff": float(str(row["d_ff"])), "matrices": 2 if row["feed_forward"] == "gelu" else 3}
-    batch = float(str(row["tokens"]))
+    tokens, width = float(row["tokens"]), float(row["d_ff"])
+    matrices = 2 if row["feed_forward"] == "gelu" else 3
+    rates = _Rates(flops=flops, bandwidth=bandwidth, element_bytes=2 if precision in _NARROW else 4)
     return {
         **row,
         "flops": flops,
         "flops_from": flops_from,
         "bandwidth": bandwidth,
         "bandwidth_from": bandwidth_from,
-        "data_parallel": data_parallel_limit(tokens=batch, **rates),
-        "tensor_parallel": tensor_parallel_limit(**layer, **rates),
-        "mesh": mesh_limit(tokens=batch, **layer, **rates),
-        "serial_mesh": serial_mesh_limit(tokens=batch, **layer, **rates),
+        "data_parallel": data_parallel_limit(tokens=tokens, **rates),
+        "tensor_parallel": tensor_parallel_limit(d_ff=width, matrices=matrices, **rates),
+        "mesh": mesh_limit(tokens=tokens, d_ff=width, matrices=matrices, **rates),
+        "serial_mesh": serial_mesh_limit(tokens=tokens, d_ff=width, matrices=matrices, **rates),
     }
+
+
+class _Rates(TypedDict):
+    flops: float
+    bandwidth: float
+    element_bytes: int
 
 
 _NARROW = ("bf16", "fp16", "bf16_pure")

@@ -98,7 +98,7 @@ def scaling_limits_table(results: Results) -> Listing:
             "serial_mesh: they take turns on the links. Of a feed-forward layer, with ring collectives that overlap "
             "with computation (the formulas are in lmsweep.trials.analytic.scaling_limits)",
             "flops: rate of a large matrix product if `lmsweep run ceiling` has measured it here, else of the "
-            "datasheet; bandwidth: highest bus bandwidth of an all-reduce in the store, else what the datasheet's NVLink sends",
+            "datasheet; bandwidth: highest bus bandwidth of an all-reduce in the store, else of the datasheet's NVLink",
         ],
     )
 

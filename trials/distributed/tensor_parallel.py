@@ -73,11 +73,11 @@ def _divided_input(module: nn.Module, inputs: tuple[Tensor, ...], mesh: DeviceMe
     return DTensor.from_local(inputs[0], mesh, [Shard(-1)], run_check=False)
 
 
-def _local_output(module: nn.Module, output: DTensor, mesh: DeviceMesh) -> Tensor:
+def _local_output(module: nn.Module, output: DTensor, mesh: DeviceMesh) -> Any:
     return output.to_local()
 
 
-def _summed_output(module: nn.Module, output: DTensor, mesh: DeviceMesh) -> Tensor:
+def _summed_output(module: nn.Module, output: DTensor, mesh: DeviceMesh) -> Any:
     return output.redistribute(placements=[Replicate()]).to_local()
 
 

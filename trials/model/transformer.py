@@ -238,10 +238,13 @@ class Transformer(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Integers (batch, tokens), at most `context_length` tokens, to logits (batch, tokens, vocab_size)."""
-        x = self.token_embedding(tokens)
-        x = run_checkpointed(list(self.blocks), x, self.checkpointing)
+        x = self.run_blocks(self.token_embedding(tokens))
         logits: Tensor = self.head(self.final_norm(x))
         return logits
+
+    def run_blocks(self, x: Tensor) -> Tensor:
+        """Apply all blocks; (batch, tokens, d_model) to the same."""
+        return run_checkpointed(list(self.blocks), x, self.checkpointing)
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
