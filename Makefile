@@ -14,7 +14,7 @@ PYTEST := $(BIN)/pytest --numprocesses=2 --dist=loadfile --max-worker-restart=0
 test: lint types
 	$(PYTEST) -m "not slow" --durations=20
 
-test-all: lint types
+test-all: lint types .venv/hf
 	$(PYTEST)
 
 docs: .venv/test
@@ -26,6 +26,10 @@ lint: .venv/test
 
 types: .venv/test
 	$(BIN)/mypy
+
+.venv/hf: .venv/test
+	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test,hf]'
+	touch $@
 
 .venv/run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -47,7 +47,7 @@ def predicted(config: TrialConfig) -> float:
 
 
 def measured(config: TrialConfig) -> int:
-    """Return the bytes that forward through the blocks saves, parameters left out, each tensor as often as it is saved."""
+    """Return the bytes that forward through the blocks saves, parameters left out, each as often as it is saved."""
     step = TrainingStep(config, set_math_mode(config.precision, "cpu"))
     parameters = {weight.untyped_storage().data_ptr() for weight in step.model.parameters()}
     seen = 0
@@ -73,7 +73,9 @@ def main() -> None:
     shape = {"context": chosen.context, "batch": chosen.batch}
     one = predicted(block_config(**shape))
     kept = 4 * chosen.batch * chosen.context * 2560
-    print(f"predicted MiB: one block {one / MIB:.2f}, four {4 * one / MIB:.2f}, checkpointed by two {2 * kept / MIB:.2f}")
+    print(
+        f"predicted MiB: one block {one / MIB:.2f}, four {4 * one / MIB:.2f}, checkpointed by two {2 * kept / MIB:.2f}"
+    )
     print(f"measured MiB: one block {measured(block_config(**shape)) / MIB:.2f}", flush=True)
     grouped = measured(block_config(**shape, layers=4, checkpointing="2"))
     print(f"measured MiB: checkpointed by two {grouped / MIB:.2f}", flush=True)

@@ -3,6 +3,10 @@
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 
 def main() -> None:
@@ -13,7 +17,7 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from lmsweep.orchestrator.commands.app import app
     from lmsweep.orchestrator.interrupt import cause, exit_code, handle_termination, is_terminated
-    from lmsweep.orchestrator.terminal import Output, OutputError, say, say_warnings
+    from lmsweep.orchestrator.terminal import Output, OutputError, Traceback, say, say_warnings
     from lmsweep.trials.spec.config import RequestError
 
     say_warnings()
@@ -28,6 +32,10 @@ def main() -> None:
             raise RequestError("the current folder has been deleted; change to one that exists") from None
         app()
     except RequestError as error:
+        if Traceback.wanted:
+            import traceback
+
+            traceback.print_exc()
         say(f"lmsweep: {error}", error=True)
         sys.exit(2)
     except OutputError as error:
@@ -42,6 +50,25 @@ def main() -> None:
     finally:
         # Only Ray and the interpreter still shut down: Ctrl-C now ends the process without an exception.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if not Traceback.wanted:
+            sys.excepthook = _in_one_line  # here, because typer sets its own
+
+
+def _in_one_line(kind: type[BaseException], error: BaseException, trace: "TracebackType | None") -> None:
+    """Report an error in lmsweep itself by one line, and keep its traceback in a file."""
+    import tempfile
+    import traceback
+
+    from lmsweep.orchestrator.terminal import say
+
+    with tempfile.NamedTemporaryFile("w", prefix="lmsweep-error-", suffix=".txt", delete=False) as file:
+        file.writelines(traceback.format_exception(kind, error, trace))
+    words = " ".join(str(error).split())
+    say(
+        f"lmsweep: unexpected {kind.__name__}{f': {words}' if words else ''}. This is an error in lmsweep. "
+        f"Its traceback is in {file.name}, and lmsweep --debug prints it",
+        error=True,
+    )
 
 
 if __name__ == "__main__":

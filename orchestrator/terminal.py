@@ -3,13 +3,19 @@
 import io
 import os
 import re
+import shlex
+import shutil
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 # Control characters other than tab and newline, and those that change the direction of text.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -67,6 +73,56 @@ class Output(io.TextIOWrapper):
 def say(text: str, *, error: bool = False) -> None:
     """Print a line with control characters escaped; an error goes to standard error."""
     typer.echo(harmless(text), err=error)
+
+
+def on_terminal() -> bool:
+    """Whether a person reads standard output as it appears."""
+    return sys.stdout.isatty()
+
+
+def terminal_size() -> os.terminal_size:
+    """Return columns and lines of the terminal; the variables COLUMNS and LINES come first."""
+    try:  # shutil.get_terminal_size asks sys.__stdout__, which Output has replaced
+        asked = os.get_terminal_size(sys.stdout.fileno())
+    except OSError:  # not a terminal
+        asked = os.terminal_size((80, 24))
+    given = [os.environ.get(name, "") for name in ("COLUMNS", "LINES")]
+    columns, lines = (
+        int(text) if text.isdigit() and int(text) else size for text, size in zip(given, asked, strict=True)
+    )
+    return os.terminal_size((columns or 80, lines or 24))
+
+
+def show(text: "Text", *, pages: bool = True) -> None:
+    """Print a styled text, in colour where that is wanted. With `pages`, a long one goes through the pager.
+
+    The text must be harmless already.
+    """
+    from rich.console import Console
+
+    size = terminal_size()
+    console = Console(width=size.columns, highlight=False)
+    program = shlex.split(os.environ.get("PAGER", "less"))
+    is_long = text.plain.count("\n") >= size.lines
+    if not (is_long and pages and Pager.wanted and on_terminal() and program and shutil.which(program[0])):
+        console.print(text, end="", soft_wrap=True)
+        return
+    with console.capture() as captured:
+        console.print(text, end="", soft_wrap=True)
+    settings = {"LESS": "FRX", "LV": "-c"} | os.environ
+    subprocess.run(program, input=captured.get(), text=True, encoding="utf-8", env=settings, check=False)
+
+
+class Pager:
+    """Whether long output goes through a pager."""
+
+    wanted: bool = True
+
+
+class Traceback:
+    """Whether a wrong request is answered with its traceback, too."""
+
+    wanted: bool = False
 
 
 def say_warnings() -> None:

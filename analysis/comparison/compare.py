@@ -6,15 +6,17 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from lmsweep.analysis.comparison.cell_verdicts import judge
 from lmsweep.analysis.comparison.device_first import HOST_LIMITED, device_value, judge_by_device, summary
 from lmsweep.analysis.comparison.noise import DEVICE, WALL, Machines, floors, percent, unknown_machines
 from lmsweep.analysis.comparison.pairing import cells_of_sides, check_equal, check_one_result, may_differ
 from lmsweep.analysis.comparison.tests import SIGNIFICANCE, least_p
+from lmsweep.analysis.data.code_states import SHOWN_DIGITS
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, check_key, natural_ranks
 from lmsweep.analysis.data.selection import select
-from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.trials.spec.config import RequestError
 
@@ -28,6 +30,22 @@ counts. same: the difference is smaller, with 95 % confidence. ambiguous: the sa
 baseline has a result. fixed: only the contrast has one. no result: neither has one. host-limited: wall times differ,
 but device times agree; or device times are unknown, and the host was slow or busy."""
 
+ERRORS = ("error_baseline", "error_contrast")
+
+TONES: dict[str, Tone] = {
+    "slower": "bad",
+    "faster": "good",
+    "more": "bad",
+    "less": "good",
+    "same": "neutral",
+    HOST_LIMITED: "unclear",
+    "ambiguous": "unclear",
+    "failed": "bad",
+    "fixed": "good",
+    "no result": "neutral",
+}
+"""Verdict -> how it is to be taken. All compared values are better if smaller."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
@@ -37,7 +55,8 @@ class Comparison:
     """One row per cell: its keys; `value`; the medians `baseline` and `contrast` in `unit` and `ratio`, contrast /
     baseline, each with `_low` and `_high`, the ends of its 95 % interval; `p`, adjusted for the number of cells;
     `processes`, the number on each side and the spread of their medians, if any side has several; `wall_ratio`, if any
-    cell is judged by device time; `verdict`, one of VERDICTS; `flags` of both sides."""
+    cell is judged by device time; `error_baseline` and `error_contrast`, the larger error of output and gradients
+    against float64, if the user's attention was compared; `verdict`, one of VERDICTS; `flags` of both sides."""
     keys: list[str]
     """Columns that distinguish the cells."""
     unit: str
@@ -59,7 +78,8 @@ class Comparison:
 
     def listing(self) -> Listing:
         """Return the comparison as a table for `lmsweep.analysis.render`."""
-        units = {"baseline": self.unit, "contrast": self.unit, "ratio": "1", "wall_ratio": "1", "p": "1"}
+        units = dict.fromkeys(("baseline", "contrast"), self.unit)
+        units |= dict.fromkeys(("ratio", "wall_ratio", "p", *ERRORS), "1")
         counts = Counter(self.frame["verdict"])
         found = ", ".join(f"{counts[word]} {word}" for word in VERDICTS if counts[word])
         ends = self.least if len(self.least) < 3 else (self.least[0], self.least[-1])
@@ -78,6 +98,10 @@ class Comparison:
             marked="verdict",  # the flags are of both sides
             conditions=self.conditions,
             notes=notes,
+            p_values=("p",),
+            answer=("ratio", "verdict"),
+            bars="ratio",
+            tones=TONES,
         )
 
 
@@ -150,6 +174,8 @@ def compare(
             judged = judged.drop(columns="clock")
     counted = judged[["least", "source"]]
     frame = frame.join(judged.drop(columns=["least", "source"]))
+    for name, column in _errors_beside(whole, cells, first["cell"].to_numpy()).items():
+        frame.insert(frame.columns.to_list().index("verdict"), name, column)
     sides_named = [f"{stores[1]} against {stores[0]}"] if stores else []
     sides_named += [f"{name} {after} against {before}" for name, (before, after) in between.items()]
     return Comparison(
@@ -179,12 +205,38 @@ def select_sides(frame: pd.DataFrame, baseline: dict[str, str], contrast: dict[s
     if baseline == contrast:
         raise RequestError("--baseline and --contrast are the same: give keys in which they differ, as key=value")
     names = dict.fromkeys((*baseline, *contrast))
+    one = select(frame, baseline, option="--baseline")
+    two = select(frame, contrast, option="--contrast")
     between = {name: (baseline.get(name, "any"), contrast.get(name, "any")) for name in names}
-    return Sides(
-        baseline=select(frame, baseline, option="--baseline"),
-        contrast=select(frame, contrast, option="--contrast"),
-        between=between,
-    )
+    if "code" in between:
+        before, after = between["code"]
+        between["code"] = (f"{before}{_digest_of(one)}", f"{after}{_digest_of(two)}")
+    return Sides(baseline=one, contrast=two, between=between)
+
+
+def _digest_of(rows: pd.DataFrame) -> str:
+    """Return ` (3f2a91c4)`, the digest of the user's code in these rows; empty if it has several states or none."""
+    digests = rows["code_digest"].dropna().unique()
+    return f" ({digests[0][:SHOWN_DIGITS]})" if len(digests) == 1 else ""
+
+
+def _errors_beside(
+    whole: pd.DataFrame, cells: pd.DataFrame, order: NDArray[np.int64]
+) -> dict[str, NDArray[np.float64]]:
+    """Return the largest error of the attention in each cell, for each of ERRORS; nothing if no row has any.
+
+    whole: the rows of both sides; order: the values of `cell`. NaN if unknown, or if the error itself is not finite.
+    """
+    result = ["side", "measurement_id", "environment_id"]
+    errors = whole[(whole["phase"] == "error") & whole["metric"].isin(["output", "gradient"])]
+    if errors.empty:
+        return {}
+    largest = errors.groupby(result, as_index=False)["max"].max()
+    of_cell = cells[["cell", *result]].drop_duplicates().merge(largest, on=result)
+    return {
+        name: of_cell[of_cell["side"] == side].set_index("cell")["max"].reindex(order).to_numpy(dtype=np.float64)
+        for side, name in enumerate(ERRORS)
+    }
 
 
 def _floor_words(counted: pd.DataFrame) -> list[str]:

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from lmsweep.analysis.data.code_states import REFERENCES
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, label
 from lmsweep.analysis.data.load import DERIVED_FROM
 from lmsweep.analysis.data.processes import rows_that_count
@@ -17,7 +18,10 @@ MOST = 300
 
 # Key -> keys that may differ wherever it does.
 _FOLLOWS: dict[str, tuple[str, ...]] = {
-    "model": ("d_model", "d_ff", "num_layers", "num_heads"),
+    **dict.fromkeys(REFERENCES, ("code_digest",)),
+    "model": ("d_model", "d_ff", "num_layers", "num_heads", "model_code", "model_args", "blocks", "code_digest"),
+    "code": ("code_digest",),
+    "code_revision": ("code_digest",),
     "device_name": ("device_memory",),
     "device": ("device_name", "device_memory", "driver_version", "cuda_version", "triton_version"),
     "torch_version": ("cuda_version", "triton_version"),

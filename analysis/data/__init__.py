@@ -3,6 +3,7 @@
 load.py           reads every stored row and adds its statistics
 sample_stats.py   median, interval and outliers of many series at once
 processes.py      pools processes that measured the same configuration into one result
+code_states.py    the states of the user's code: latest, previous, older
 flop_rates.py     how rates of FLOPs are counted, and which lie above the peak
 columns.py        the columns that distinguish results, and the order of their values
 selection.py      selects the rows that a table or a comparison is made from

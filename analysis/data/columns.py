@@ -18,8 +18,8 @@ from lmsweep.trials.spec.workloads import BUILT_IN
 
 _CONTENTS = ("phase", "metric", "unit", "samples", "warmup_samples", "status", "flags", "error", "reason", "artifact")
 
-KEY_COLUMNS: tuple[str, ...] = tuple(name for name in schema_of(Record).names if name not in _CONTENTS)
-"""Columns that can be rows, columns or conditions of a table."""
+KEY_COLUMNS: tuple[str, ...] = (*(name for name in schema_of(Record).names if name not in _CONTENTS), "code")
+"""Columns that can be rows, columns or conditions of a table. `lmsweep.analysis.data.code_states` adds `code`."""
 
 DISTINGUISHING_COLUMNS: tuple[str, ...] = (
     *(name for name in STORED_FIELDS if CONFIG_FIELDS[name].metadata["part"] != "limit"),
@@ -76,6 +76,11 @@ def natural_ranks(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
     codes, values = pd.factorize(frame[name], use_na_sentinel=False)
     order = _VALUE_ORDER.get(name, ())
     parameters = _parameters_of_models(frame) if name == "model" else {}
+
+    if name == "code":  # the older the state, the further up
+        newest = frame.groupby("code")["started_at"].max()
+        older = newest.drop(["previous", "latest"], errors="ignore").sort_values()
+        order = (*older.index, "previous", "latest")
 
     def sort_key(value: Any) -> tuple[Any, ...]:
         if is_null(value):

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lmsweep.analysis.data.code_states import with_code_states
 from lmsweep.analysis.data.columns import size_terms
 from lmsweep.analysis.data.processes import as_lists, pool
 from lmsweep.analysis.data.sample_stats import describe
@@ -49,9 +50,11 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
     - `processes`, `spread`, `process_lengths`: the number of processes, the range of their medians as a share of the
       median, and how many of `samples` each process contributed.
     - On rows of the metric `time` (forward, backward and step, of a whole model or of attention alone), computed from
-      the median: `tokens_per_second`; `flops`, the FLOPs of the phase in one iteration, counting matrix products only;
-      `tflops`, in TFLOP/s; `mfu`, the share of the datasheet's peak, NaN if the peak of the device or of the arithmetic
-      is unknown. `flops_convention` is how attention is counted.
+      the median: `tokens_per_second`; `flops`, the FLOPs of the phase in one iteration, counting matrix products only
+      (of a model of the user's own, those that its trial counted); `tflops`, in TFLOP/s; `mfu`, the share of the
+      datasheet's peak, NaN if the peak of the device or of the arithmetic is unknown. `flops_convention` is how
+      attention is counted.
+    - `code`: the state of the user's code, latest, previous or an older one (`lmsweep.analysis.data.code_states`).
     - On rows of the metric `energy`: `energy_per_token`, in joules.
 
     flops: how attention's FLOPs are counted (`lmsweep.trials.analytic.flop_conventions`).
@@ -85,6 +88,7 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
     lengths = pc.fill_null(pc.list_value_length(table["samples"]), 0).to_numpy()
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     values = pc.list_flatten(table["samples"]).to_numpy()
+    frame = with_code_states(frame)
     frame = pd.concat([frame, describe(values, offsets)], axis=1)
     frame = frame.assign(processes=(frame["n"] > 0).astype(np.int64), spread=np.nan, process_lengths=as_lists(lengths))
     return _with_speed(pool(frame) if pooled else frame, flops)
@@ -126,7 +130,7 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     terms = size_terms(frame)
     once = attention_flops(phase="forward", d_model=terms["query_width"], **batch)
     attention = np.where(alone, once, terms["num_layers"] * once)
-    flops = counted_flops(
+    closed_form = counted_flops(
         convention,
         other=np.where(alone, 0, forward_flops(**terms, **batch) - attention),
         attention=attention,
@@ -134,7 +138,10 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
         backward=backward.to_numpy(dtype=np.float64),
         causal=frame["causal"].to_numpy(dtype=np.float64),
     )
-    tokens = np.where(np.isnan(flops), np.nan, tokens_per_step(**batch))
+    own = (frame["model_code"].notna() & ~alone).to_numpy(dtype=bool)
+    flops = np.where(own, _flops_of_trials(frame), closed_form)
+    known = ~np.isnan(flops) | (own & ~np.isnan(forward))
+    tokens = np.where(known, tokens_per_step(**batch), np.nan)
     seconds_or_joules = frame["median"].to_numpy()
     flops_per_second = flops / seconds_or_joules
     return frame.assign(
@@ -145,6 +152,16 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
         mfu=flops_per_second / _peaks(frame),
         energy_per_token=np.where(frame["metric"] == "energy", seconds_or_joules / tokens_per_step(**batch), np.nan),
     )
+
+
+def _flops_of_trials(frame: pd.DataFrame) -> NDArray[np.float64]:
+    """FLOPs that the trial counted for the phase of each row that has a time; NaN where it counted none."""
+    keys = ["measurement_id", "environment_id", "phase"]
+    counted = frame[frame["metric"] == "flops"].drop_duplicates(keys, keep="last").set_index(keys)["median"]
+    if counted.empty:
+        return np.full(len(frame), np.nan)
+    found = counted.reindex(pd.MultiIndex.from_frame(frame[keys])).to_numpy(dtype=np.float64)
+    return np.where(frame["metric"] == "time", found, np.nan)
 
 
 def _peaks(frame: pd.DataFrame) -> NDArray[np.float64]:

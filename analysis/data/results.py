@@ -5,6 +5,7 @@ from functools import cached_property
 
 import pandas as pd
 
+from lmsweep.analysis.data.code_states import latest_code, with_code_states
 from lmsweep.analysis.data.load import load, of_present_devices
 from lmsweep.analysis.data.processes import newest_rows
 from lmsweep.analysis.data.selection import select
@@ -37,7 +38,7 @@ class Results:
         frame = load(self.store, flops=self.flops)
         if frame.empty:
             raise RequestError(f"{self.store.location} holds no results; `lmsweep run` adds some")
-        return of_present_devices(frame, self.where)
+        return latest_code(of_present_devices(frame, self.where), self.where)
 
     @cached_property
     def measurements(self) -> pd.DataFrame:
@@ -60,7 +61,8 @@ class Results:
         if frame.empty:
             raise nothing(workload)
         # Only successful attempts store details.
-        found = select(newest_rows(frame.assign(status=Status.OK)), self.where)
+        states = with_code_states(newest_rows(frame.assign(status=Status.OK)))
+        found = select(latest_code(states, self.where), self.where)
         if found.empty:
             raise nothing(workload)
         return found

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from lmsweep.analysis.data.code_states import rows_of_state
 from lmsweep.analysis.data.columns import check_key, label
 from lmsweep.analysis.data.flop_rates import is_flop_rate, with_above_peak
 from lmsweep.analysis.data.load import DERIVED_FROM, SPEED_UNITS
@@ -20,6 +21,9 @@ def select(frame: pd.DataFrame, where: dict[str, str], *, option: str = "--where
     chosen = np.ones(len(frame), dtype=bool)
     for name, text in where.items():
         check_key(name, option)
+        if name == "code":
+            chosen &= rows_of_state(frame, text, option)
+            continue
         codes, stored = pd.factorize(frame[name], use_na_sentinel=False)
         labels = [label(value) for value in stored]
         wanted = [text] if text in labels else text.split(",")
@@ -56,11 +60,19 @@ def usual_values(frame: pd.DataFrame) -> list[str]:
 def first_values(frame: pd.DataFrame) -> list[str]:
     """Return the values to show first: `step.device_time` if every timed step has it, as on CUDA, else `usual_values`.
 
+    The errors of the user's attention follow, if it was compared with float64.
+
     Device time belongs to the hardware; wall time belongs to the host as well.
     """
     steps = frame[(frame["phase"] == "step") & frame["workload"].eq("timing") & frame["median"].notna()]
     timed, worked = (set(steps["attempt_id"][steps["metric"] == name]) for name in ("time", "device_time"))
-    return ["step.device_time"] if timed and timed <= worked else usual_values(frame)
+    usual = ["step.device_time"] if timed and timed <= worked else usual_values(frame)
+    return [*usual, *errors_in(frame)]
+
+
+def errors_in(frame: pd.DataFrame) -> list[str]:
+    """Return the values that tell how far the user's attention is from float64, if the rows hold them."""
+    return [name for name in ("error.output", "error.gradient") if name in values_in(frame)]
 
 
 def workloads_beside(chosen: pd.DataFrame, values: list[str]) -> list[str]:

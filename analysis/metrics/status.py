@@ -3,6 +3,7 @@
 import pandas as pd
 
 from lmsweep.analysis.data.processes import newest_rows
+from lmsweep.analysis.tables.listing import Listing
 from lmsweep.trials.results.outcome import Flag, Status
 
 _RESULT = ["measurement_id", "environment_id", "workload"]
@@ -19,6 +20,36 @@ def counts(frame: pd.DataFrame) -> pd.DataFrame:
     table = pd.crosstab([results["sweep"], results["device_name"]], results["status"])
     met = [status.value for status in Status if status in table.columns]
     return table[met].rename_axis(columns=None).reset_index()
+
+
+def counts_listing(frame: pd.DataFrame, store: str) -> Listing:
+    """Return `counts` as a table, with `flag_words` below it; frame: `lmsweep.load`, with results."""
+    table = counts(frame)
+    statuses = [str(name) for name in table if name not in ("sweep", "device_name")]
+    return Listing(
+        title=f"{store}: {int(table[statuses].to_numpy().sum())} results by status",
+        frame=table,
+        keys=["sweep", "device_name"],
+        units=dict.fromkeys(statuses, "1"),
+        notes=flag_words(frame).splitlines(),
+    )
+
+
+def as_json(frame: pd.DataFrame) -> dict[str, object]:
+    """Return the counts by sweep and device, and the number of results with each flag; frame: `lmsweep.load`."""
+    if frame.empty:
+        return {"results": [], "flags": {}}
+    found = counts(frame)
+    names = [str(name) for name in found if name not in ("sweep", "device_name")]
+    results = [
+        {
+            "sweep": line["sweep"],
+            "device_name": line["device_name"],
+            "statuses": {name: int(line[name]) for name in names},
+        }
+        for line in found.to_dict("records")
+    ]
+    return {"results": results, "flags": {flag.value: count for flag, count in flag_counts(frame).items()}}
 
 
 def flag_counts(frame: pd.DataFrame) -> dict[Flag, int]:

@@ -4,6 +4,7 @@ import pandas as pd
 
 from lmsweep.analysis.data.flop_rates import how_counted
 from lmsweep.analysis.data.results import Results, nothing
+from lmsweep.analysis.data.selection import errors_in
 from lmsweep.analysis.metrics.roofline import measured_ceiling
 from lmsweep.analysis.presets.layout import arrange_against, devices, in_order, layout, ok_rows, with_peak_flags
 from lmsweep.analysis.tables.listing import Listing
@@ -16,11 +17,12 @@ _VALUES = (
 
 
 def attention_grid(results: Results) -> Table:
-    """Times and memory of each implementation by d_model and context length."""
+    """Times and memory of each implementation by d_model and context length; errors of the user's own, if stored."""
     frame = results.of("attention")
     values = [value for value in _VALUES if _stored(frame, value)]
     if not values:
         raise nothing("attention")
+    values += errors_in(frame)
     return layout(frame, values=values, cols=devices(frame), title="Attention alone")
 
 

@@ -29,6 +29,7 @@ _NO_AXES = (
     "host_load",
     "host_memory",
     "host_memory_for_a_trial",
+    "code",
 )
 """Keys that differ in nearly every result, and so are useless as rows or columns."""
 

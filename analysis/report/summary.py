@@ -8,7 +8,7 @@ import pandas as pd
 from lmsweep.analysis.data.columns import NO_VALUE, label, natural_ranks
 from lmsweep.analysis.metrics.status import flag_counts
 from lmsweep.analysis.tables.number_format import choose_unit, number_text
-from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.outcome import Status, error_line
 
 MOST_FAILURES = 50
 """Lines of the table of failed trials, the most frequent failures first."""
@@ -123,7 +123,7 @@ def _failures(results: pd.DataFrame) -> list[Failure]:
                 for name in _SHOWN_OF_A_FAILURE
                 if label(group[name].iloc[0]) != NO_VALUE
             ),
-            error=str(error).strip().splitlines()[-1][:300] if str(error).strip() else "",
+            error=error_line(str(error))[:300],
         )
         for (status, error), group in failed.assign(error=failed["error"].fillna("")).groupby(["status", "error"])
     ]

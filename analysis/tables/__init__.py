@@ -5,5 +5,7 @@ listing.py         a `Listing`: a table with one line per item, whose columns ha
 ratios.py          ratios of medians with intervals, and the columns that show them
 number_format.py   the unit of a column, and the digits of a number and its interval
 text_table.py      the texts of a `Table` or a `Listing`, whatever the output format
-render.py          writes the texts as text, Markdown, LaTeX, Typst or HTML, and the numbers as CSV
+terminal.py        fits a table to the width of a terminal, in colour
+ratio_bar.py       bars of ratios
+render.py          writes the texts as text, Markdown, LaTeX, Typst or HTML, and the numbers as CSV and JSON
 """

@@ -1,11 +1,15 @@
 """Tables with one line per item, whose columns hold numbers of several units, words or verdicts."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import pandas as pd
 
 LOW, HIGH = "_low", "_high"
 """Suffixes of the columns that hold the ends of another column's 95 % interval."""
+
+Tone = Literal["good", "bad", "unclear", "neutral"]
+"""How a word is to be taken; a terminal shows it as a colour."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +40,16 @@ class Listing:
     """Keys that have the same value in all lines, and the value."""
     decimals: dict[str, int] = field(default_factory=dict)
     """Number of decimals of columns for which four significant digits are too few."""
+    p_values: tuple[str, ...] = ()
+    """Columns of p-values, printed as `0.03` or `<0.001`."""
     notes: list[str] = field(default_factory=list)
     """Sentences below the table."""
+    answer: tuple[str, ...] = ()
+    """Columns that a terminal shows first."""
+    bars: str = ""
+    """Column of ratios, one of `answer`, beside which a terminal draws bars; "" for none."""
+    tones: dict[str, Tone] = field(default_factory=dict)
+    """Words that a terminal colours."""
 
     def __post_init__(self) -> None:
         assert set(self.keys) | set(self.units) <= set(self.frame.columns), "every name is a column"

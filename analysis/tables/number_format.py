@@ -59,6 +59,13 @@ def number_text(value: float) -> str:
     return _fixed(value, 3 - _exponent(value))
 
 
+def p_text(p: float) -> str:
+    """Return a p-value as people read them: `0.42`, `0.037`, `0.004`, `<0.001`."""
+    if p < 0.001:
+        return "<0.001"
+    return f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
 def interval_texts(median: float, low: float, high: float) -> tuple[str, str | None]:
     """Return the median and its interval as texts; the interval is None if it is unknown or has no width.
 

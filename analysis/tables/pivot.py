@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lmsweep.analysis.data.code_states import REFERENCES
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, NO_VALUE, check_key, label, natural_ranks
 from lmsweep.analysis.data.flop_rates import how_counted, is_flop_rate
 from lmsweep.analysis.data.selection import cells_of, first_values, select, unit_of
@@ -40,7 +41,9 @@ always determine."""
 FOLLOWS: dict[str, tuple[str, ...]] = {
     "device": ("device_name",),
     **dict.fromkeys(DIMENSIONS, ("model",)),
+    "code": REFERENCES,
     **{name: ("device_name", "torch_version") for name in ENVIRONMENT_FIELDS if name not in CONDITIONS},
+    "code_digest": REFERENCES,
 }
 """Key -> the keys that determine it. It is shown only if results differ in it although they agree in these."""
 

@@ -1,9 +1,12 @@
 """Prints a table as plain text, Markdown, LaTeX, Typst or HTML, and its numbers as CSV."""
 
 import html
+import json
+import math
 import re
 from collections.abc import Callable
 from textwrap import indent
+from typing import Any
 
 import pandas as pd
 from pandas.io.formats.style import Styler
@@ -18,11 +21,12 @@ from lmsweep.trials.spec.suggestions import choices
 
 
 def render(table: Table | Listing, output_format: str) -> str:
-    """Return the table as text, markdown, latex (which needs the package booktabs), typst, html (a fragment) or csv.
+    """Return the table as text, markdown, latex (which needs the package booktabs), typst, html (a fragment), csv or
+    json.
 
-    CSV has one line per result in SI units and omits cells without a result. The other formats choose one unit per
-    value and write the median with its 95 % interval (`interval_texts`); cells of failed trials show the status, and
-    letters refer to flags and reasons explained below the table. Raises RequestError for any other format.
+    CSV and JSON have one entry per result in SI units and omit cells without a result. The other formats choose one
+    unit per value and write the median with its 95 % interval (`interval_texts`); cells of failed trials show the
+    status, and letters refer to flags and reasons explained below the table. Raises RequestError for any other format.
     """
     if output_format not in FORMATS:
         raise RequestError(f"--format {output_format}: no such format{choices(output_format, list(FORMATS))}")
@@ -87,14 +91,20 @@ def _html(table: Table | Listing) -> str:
 def _csv(table: Table | Listing) -> str:
     if isinstance(table, Listing):
         return _csv_of_listing(table)
+    long = _long(table)
+    long["flags"] = long["flags"].map(" ".join)
+    return long.to_csv(index=False, lineterminator="\n")
+
+
+def _long(table: Table) -> pd.DataFrame:
+    """Return one line per result."""
     contents = {name: getattr(table, name) for name in ("status", "median", "low", "high", "flags", "reason")}
     keys = [*table.status.index.names, *table.status.columns.names]
     levels = list(range(table.status.columns.nlevels))
     long = pd.DataFrame({name: wide.stack(levels) for name, wide in contents.items()}).reset_index()
     long = long[long["status"] != NO_VALUE]
     long.insert(len(keys), "unit", long["value"].map(table.units))
-    long["flags"] = long["flags"].map(" ".join)
-    return long.to_csv(index=False, lineterminator="\n")
+    return long
 
 
 def _csv_of_listing(listing: Listing) -> str:
@@ -107,6 +117,28 @@ def _csv_of_listing(listing: Listing) -> str:
     return frame.rename(columns=units).to_csv(index=False, lineterminator="\n")
 
 
+def _json(table: Table | Listing) -> str:
+    content: dict[str, Any] = {"title": table.title, "conditions": table.conditions}
+    if isinstance(table, Listing):
+        content |= {"units": table.units, "results": table.frame.to_dict("records")}
+    else:
+        content |= {"differing": table.differing, "results": _long(table).to_dict("records")}
+    return json.dumps(_plain_json(content | {"notes": list(table.notes)}), indent=2, ensure_ascii=False) + "\n"
+
+
+def _plain_json(value: Any) -> Any:
+    """Return the value as JSON knows it: an unknown number is null."""
+    if isinstance(value, dict):
+        return {str(key): _plain_json(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain_json(one) for one in value]
+    if hasattr(value, "item"):  # a number of NumPy
+        value = value.item()
+    if value is None or value is pd.NA or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    return value if isinstance(value, (bool, int, float)) else str(value)
+
+
 FORMATS: dict[str, Callable[[Table | Listing], str]] = {
     "text": _text,
     "markdown": _markdown,
@@ -114,6 +146,7 @@ FORMATS: dict[str, Callable[[Table | Listing], str]] = {
     "typst": _typst,
     "csv": _csv,
     "html": _html,
+    "json": _json,
 }
 """To add a format, write a function and add a line here."""
 
@@ -135,7 +168,8 @@ def _plain_table(sheet: Sheet, headers: list[str], style: str) -> str:
 
 def _escape_latex(text: str) -> str:
     words = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    return re.sub(r"[\\~^&%$#_{}]", lambda found: words.get(found[0], "\\" + found[0]), text)
+    words |= {"<": r"\textless{}", ">": r"\textgreater{}"}  # the default font encoding has other signs there
+    return re.sub(r"[\\~^&%$#_{}<>]", lambda found: words.get(found[0], "\\" + found[0]), text)
 
 
 def _latex_interval(text: str) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 from lmsweep.analysis.data.columns import NO_VALUE, label
 from lmsweep.analysis.data.flop_rates import ADVICE
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
-from lmsweep.analysis.tables.number_format import Unit, choose_unit, interval_texts
+from lmsweep.analysis.tables.number_format import Unit, choose_unit, interval_texts, p_text
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.trials.results.outcome import Flag, Status
 
@@ -111,6 +111,8 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     for name in shown:
         if name in listing.decimals:
             texts.append([f"{number:.{listing.decimals[name]}f}" for number in frame[name] / units[name].size])
+        elif name in listing.p_values:
+            texts.append([NO_VALUE if np.isnan(p) else escape(p_text(p)) for p in frame[name].to_numpy(float)])
         elif name in units:
             ends = [frame.get(f"{name}{end}", frame[name] * np.nan).to_numpy(float) for end in (LOW, HIGH)]
             texts.append(

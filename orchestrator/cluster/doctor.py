@@ -241,16 +241,6 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
 )
 
 
-def as_text(findings: list[Finding]) -> str:
-    """Return the findings as a table, and the number of warnings."""
-    from tabulate import tabulate
-
-    rows = [[one.check, one.found, one.advice or "ok"] for one in findings]
-    count = sum(one.advice is not None for one in findings)
-    words = "no warnings" if not count else "1 warning" if count == 1 else f"{count} warnings"
-    return f"{tabulate(rows, headers=['check', 'finding', 'advice'], disable_numparse=True)}\n\n{words}"
-
-
 def _read(path: Path) -> str | None:
     try:
         return path.read_text().strip()

@@ -1,10 +1,17 @@
 """What each verb of the command does, and the text that it prints.
 
 app.py            the verbs
+best.py           best
+best_sweep.py     the search of `best` through a sweep, and what it says at its end
 measure.py        plan, run, trial, doctor
 read.py           status, table, compare, report
+sweep_files.py    sweeps, show, init, check
+code_check.py     asks whether the user's code works, and lays out the answers
 plan_request.py   makes the plan that `plan` and `run` ask for
+watch.py          `run --watch`: measures again at every save
 plan_text.py      a plan as text and as JSON
+doctor_text.py    what the doctor found
+show_table.py     prints a table: fitted to a terminal, or in another format
 run_summary.py    what `run` and `trial` print at their end
 one_trial.py      `trial`: whether it fits here, and its live line
 """

@@ -4,15 +4,15 @@ from typing import Annotated
 
 import typer
 
-from lmsweep.orchestrator.commands import measure, read
-from lmsweep.orchestrator.terminal import say
+from lmsweep.orchestrator.commands import measure, read, sweep_files
+from lmsweep.orchestrator.commands.best import best
+from lmsweep.orchestrator.terminal import Pager, Traceback, say
 from lmsweep.trials import __version__
 
 app = typer.Typer(
     name="lmsweep",
     help="Benchmark sweeps for language-model training. Start with: lmsweep run quick",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -24,20 +24,39 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _no_pager(wanted: bool) -> None:
+    if wanted:
+        Pager.wanted = False
+
+
+def _debug(wanted: bool) -> None:
+    if wanted:
+        Traceback.wanted = True
+
+
 @app.callback()
 def common(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    no_pager: Annotated[
+        bool, typer.Option("--no-pager", callback=_no_pager, help="Do not send long output through $PAGER.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", callback=_debug, help="Show the traceback of an error.")] = False,
 ) -> None:
     pass
 
 
 for verb in (
+    sweep_files.init,
+    sweep_files.check,
+    sweep_files.sweeps,
+    sweep_files.show,
     measure.plan,
     measure.run,
     measure.noise,
     measure.trial,
+    best,
     read.status,
     read.table,
     read.compare,

@@ -1,7 +1,10 @@
 """The verbs that measure, or show what would be measured: plan, run, noise, trial, doctor."""
 
 import json
+import shlex
 import time
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,9 +14,12 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from lmsweep.orchestrator.commands.plan_request import PlanRequest
     from lmsweep.orchestrator.planning.plan import Planned
     from lmsweep.orchestrator.running.run import Run
+    from lmsweep.orchestrator.searching.plan_search import PlanSearch
 
 Sweep = Annotated[str, typer.Argument(help="A sweep file, or the name of a packaged sweep.")]
 StoreOption = Annotated[str, typer.Option("--store", help="Where results are stored: a folder or a URI.")]
@@ -34,6 +40,10 @@ CodeFolder = Annotated[
 Trust = Annotated[list[str], typer.Option(help="A package that references may lead to; repeatable.")]
 Nsys = Annotated[bool, typer.Option("--nsys", help="Profile with NVIDIA Nsight Systems, which must be installed.")]
 
+ShardOption = Annotated[
+    str | None, typer.Option("--shard", help="3/16: only the third of 16 parts of the sweep, as for a job array.")
+]
+
 
 def plan(
     sweep: Sweep,
@@ -50,9 +60,16 @@ def plan(
     price: Prices = [],  # noqa: B006
     code: CodeFolder = None,
     trust: Trust = [],  # noqa: B006
+    shard: ShardOption = None,
+    all: Annotated[bool, typer.Option("--all", help="List all trials of a long plan.")] = False,
     format: Annotated[str, typer.Option(help="text or json.")] = "text",
 ) -> None:
-    """Show which trials of a sweep would run, and why the others would not."""
+    """Show which trials of a sweep would run, and why the others would not.
+
+    \b
+    Example:
+      lmsweep plan quick
+    """
     from lmsweep.orchestrator.commands.plan_request import PlanRequest
 
     if format not in ("text", "json"):
@@ -71,11 +88,12 @@ def plan(
         device=on,
         code=code,
         trusted=tuple(trust),
+        shard=shard,
     )
     if max_batch or max_context:
         _print_largest_fit(request.make(), max_batch=max_batch, max_context=max_context, as_json=format == "json")
         return
-    from lmsweep.orchestrator.commands.plan_text import as_json, as_text
+    from lmsweep.orchestrator.commands.plan_text import as_json, say_plan
     from lmsweep.orchestrator.planning.plan_estimate import estimate_plan
     from lmsweep.orchestrator.planning.time_estimate import Estimates
     from lmsweep.trials.analytic.prices import parse_prices
@@ -86,8 +104,8 @@ def plan(
     if format == "json":
         say(json.dumps(as_json(planned.plan, estimate, planned.predictions), indent=2))
         return
-    say(as_text(planned.plan, estimate, planned.predictions))
-    if not on and planned.plan.count("unsupported") == len(planned.plan.trials):
+    say_plan(planned.plan, estimate, planned.predictions, all=all)
+    if not on and planned.plan.trials and planned.plan.count("unsupported") == len(planned.plan.trials):
         say("\nTo see what can run here: lmsweep doctor. To plan for a GPU that this machine lacks: --for H100")
 
 
@@ -122,12 +140,20 @@ def run(
     code: CodeFolder = None,
     trust: Trust = [],  # noqa: B006
     budget: Annotated[str | None, typer.Option(help="Run only what fits into this time: 30m, 2h, ...")] = None,
+    until: Annotated[str | None, typer.Option(help="Run only what ends before 17:30, or 2026-11-22T17:30.")] = None,
     grace: Annotated[str | None, typer.Option(help="Let running trials finish for 30s, 2m, ... after SIGTERM.")] = None,
+    shard: ShardOption = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Measure again at every save in the code folder.")] = False,
 ) -> None:
-    """Run the trials of a sweep that are not in the store yet. Ctrl-C stops it; re-running resumes."""
+    """Run the trials of a sweep that are not in the store yet. Ctrl-C stops it; re-running resumes.
+
+    \b
+    Example:
+      lmsweep run quick
+    """
     began = time.monotonic()
     from lmsweep.orchestrator.commands.plan_request import PlanRequest
-    from lmsweep.orchestrator.commands.run_summary import left_out, run_summary
+    from lmsweep.orchestrator.commands.run_summary import left_out, show_summary
     from lmsweep.orchestrator.sweep.duration import seconds_of
 
     if grace:
@@ -146,12 +172,23 @@ def run(
         nsys=nsys,
         code=code,
         trusted=tuple(trust),
+        shard=shard,
+        until=until,
     )
+    if watch:
+        from lmsweep.orchestrator.commands.watch import watch as run_at_every_save
+
+        if fresh or retry:
+            raise RequestError("--watch measures what you edit; it cannot be combined with --fresh or --retry")
+        words = shlex.split(request.resume_command(grace))[1:]
+        words += ["--budget", budget] if budget else []
+        run_at_every_save(request.load, words, sweep_file=sweep, store=store)
     ready = _carry_out(request, began, grace)
-    say(run_summary(ready.planned.plan, ready.planned.store, ready.account))
+    show_summary(ready.planned.plan, ready.planned.store, ready.account)
     if ready.gate.kept_out:
         left = left_out(ready.gate.kept_out, ready.planned.plan)
-        say(f"{left} did not fit into {ready.planned.budget}. To resume: {request.resume_command(grace)}")
+        limit = _limit(ready.planned.budget, until)
+        say(f"{left} did not fit {limit}. To resume: {request.resume_command(grace)}")
     _exit_if_failed(ready)
 
 
@@ -159,23 +196,41 @@ def noise(
     store: Annotated[str, typer.Argument(help="Where results are stored: a folder or a URI.")] = "results",
     fresh: Fresh = False,
 ) -> None:
-    """Measure how far several processes of the same cell differ: the smallest difference that means anything here."""
+    """Measure how far several processes of the same cell differ: the smallest difference that means anything here.
+
+    \b
+    Example:
+      lmsweep noise results
+    """
     began = time.monotonic()
-    from lmsweep.analysis import load, render
+    from lmsweep.analysis import load
     from lmsweep.analysis.comparison.noise import noise_table
     from lmsweep.orchestrator.commands.plan_request import PlanRequest
+    from lmsweep.orchestrator.commands.show_table import show_table
     from lmsweep.trials.machine.cpu_affinity import find_gpus
 
     request = PlanRequest(sweep="noise" if find_gpus() else "noise-cpu", store=store, fresh=fresh, will_run=True)
     ready = _carry_out(request, began, grace=None)
-    say(render(noise_table(load(store, pooled=False)), "text"))
+    show_table(noise_table(load(store, pooled=False)))
     _exit_if_failed(ready)
 
 
 def _carry_out(request: "PlanRequest", began: float, grace: str | None) -> "Run":
-    """Plan what is requested, say so, and run it."""
+    """Plan what is requested, say so, and run it. On a terminal, trials on this machine tell their phases."""
     from rich.console import Console
 
+    from lmsweep.trials.machine.live_phase import watched_phases
+
+    console = Console()
+    with ExitStack() as stack:
+        watched = console.is_terminal and request.address is None
+        phases = stack.enter_context(watched_phases()) if watched else None
+        return _plan_and_run(request, console, phases=phases, began=began, grace=grace)
+
+
+def _plan_and_run(
+    request: "PlanRequest", console: "Console", *, phases: Path | None, began: float, grace: str | None
+) -> "Run":
     from lmsweep.orchestrator.commands.plan_text import summary
     from lmsweep.orchestrator.running.other_runs import other_runs, warning_about
     from lmsweep.orchestrator.running.run import prepare
@@ -187,12 +242,12 @@ def _carry_out(request: "PlanRequest", began: float, grace: str | None) -> "Run"
     for damage in planned.store.set_aside_damage():
         at = request.store
         say(f"moved {at}/{damage.path}, which cannot be read ({damage.error}), to {at}/damaged/", error=True)
-    ready = prepare(planned, Console(), began=began, budget=seconds_of(planned.budget) if planned.budget else None)
+    ready = prepare(planned, console, began=began, budget=planned.seconds_for_run, phases=phases)
     say(summary(planned.plan, ready.estimate))
     if ready.to_run and not request.address and (others := other_runs()):
         say(warning_about(others), error=True)
     resume = f"To resume: {request.resume_command(grace)}"
-    _run_or_exit(ready, request.address, seconds_of(grace) if grace else 0.0, resume)
+    run_or_exit(ready, request.address, seconds_of(grace) if grace else 0.0, resume)
     return ready
 
 
@@ -201,7 +256,15 @@ def _exit_if_failed(ready: "Run") -> None:
         raise typer.Exit(1)
 
 
-def _run_or_exit(ready: "Run", address: str | None, grace: float, resume: str) -> None:
+def _limit(budget: str | None, until: str | None) -> str:
+    """Return the limits of the run's time in words."""
+    words = [f"into {budget}"] if budget else []
+    return " and ".join([*words, f"before {until}"] if until else words)
+
+
+def run_or_exit(
+    ready: "Run", address: str | None, grace: float, resume: str, *, search: "PlanSearch | None" = None
+) -> None:
     """Run the plan. If that is interrupted or the store fails, say how to resume, and exit."""
     from lmsweep.orchestrator.interrupt import cause, exit_code
     from lmsweep.orchestrator.running.run import run_plan
@@ -210,7 +273,7 @@ def _run_or_exit(ready: "Run", address: str | None, grace: float, resume: str) -
     location = ready.planned.store.location
     try:
         with ready.progress:
-            run_plan(ready, address, grace=grace)
+            run_plan(ready, address, grace=grace, search=search)
     except KeyboardInterrupt:
         say(f"\n{cause()}; results of finished trials are in {location}. {resume}", error=True)
         raise typer.Exit(exit_code()) from None
@@ -220,22 +283,37 @@ def _run_or_exit(ready: "Run", address: str | None, grace: float, resume: str) -
 
 
 def trial(
-    settings: Annotated[list[str], typer.Argument(help="FIELD=VALUE, as in a sweep file; workloads=timing,...")],
+    settings: Annotated[
+        list[str],
+        typer.Argument(help="FIELD=VALUE, as in a sweep file; workloads=timing,... With --id: SWEEP FIELD=VALUE."),
+    ],
+    id: Annotated[str | None, typer.Option("--id", help="Run the trial of the sweep with this identifier.")] = None,
     store: Annotated[str | None, typer.Option(help="Store the result in this folder or URI.")] = None,
     nsys: Nsys = False,
     no_predict: NoPredict = False,
     code: CodeFolder = None,
     trust: Trust = [],  # noqa: B006
 ) -> None:
-    """Run one trial in this process, without Ray, for profilers and debuggers."""
+    """Run one trial in this process, without Ray, for profilers and debuggers.
+
+    \b
+    Examples:
+      lmsweep trial model=tiny context_length=32 batch_size=1 measure_steps=3
+      lmsweep trial quick --id bf76f90b
+    """
     from lmsweep.orchestrator.commands.one_trial import LiveLine, check_fit
     from lmsweep.orchestrator.commands.run_summary import trial_table
-    from lmsweep.orchestrator.sweep.sweep import single_trial
+    from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides, planned_trial, single_trial
     from lmsweep.trials.machine.host_memory import memory_asked_for
     from lmsweep.trials.results.record import Row, records_of
 
     memory_asked_for()
-    asked = single_trial([*settings, "profiler=nsys"] if nsys else settings, code=code, trusted=trust)
+    settings = [*settings, "profiler=nsys"] if nsys else settings
+    if id is None:
+        asked = single_trial(settings, code=code, trusted=trust)
+    else:
+        sweep = load_sweep(settings[0], parse_overrides(settings[1:], "trial"), code=code, trusted=trust)
+        asked = planned_trial(sweep, id)
     if nsys:
         from lmsweep.trials.profiling.nsys import check_nsys
 
@@ -267,13 +345,19 @@ def trial(
 
 
 def doctor(address: Address = None) -> None:
-    """Report what this machine can measure and what would distort the results; with --address, each node."""
-    from lmsweep.orchestrator.cluster.doctor import as_text, examine
+    """Report what this machine can measure and what would distort the results; with --address, each node.
+
+    \b
+    Example:
+      lmsweep doctor
+    """
+    from lmsweep.orchestrator.cluster.doctor import examine
+    from lmsweep.orchestrator.commands.doctor_text import say_findings
 
     if address is None:
-        say(as_text(examine()))
+        say_findings(examine())
         return
     from lmsweep.orchestrator.cluster.discovery import examine_nodes
 
     for name, findings in examine_nodes(address).items():
-        say(f"node {name}\n\n{as_text(findings)}\n")
+        say_findings(findings, node=name)

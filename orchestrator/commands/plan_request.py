@@ -1,7 +1,9 @@
 """Makes the plan for `plan` and `run`: reads the sweep, predicts memory, finds the nodes, consults the store."""
 
 import shlex
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 
 from lmsweep.orchestrator.cluster.discovery import find_nodes
@@ -17,7 +19,8 @@ from lmsweep.orchestrator.planning.memory_predictions import SMALL, Predictions
 from lmsweep.orchestrator.planning.plan import Planned, make_plan
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS
 from lmsweep.orchestrator.running.store_writer import upload_left_over
-from lmsweep.orchestrator.sweep.duration import seconds_of
+from lmsweep.orchestrator.sweep.duration import seconds_of, seconds_until
+from lmsweep.orchestrator.sweep.shard import Shard
 from lmsweep.orchestrator.sweep.sweep import Sweep, load_sweep, parse_overrides
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.machine.host_memory import memory_asked_for
@@ -47,38 +50,54 @@ class PlanRequest:
     """The value of `--for`."""
     will_run: bool = False
     """Whether the plan will be run."""
+    needs_peaks: bool = False
+    """Whether the peak of every trial is wanted, not only whether it fits."""
+    verb: str = "run"
+    """The verb of the command that resumes it."""
     budget: str | None = None
     nsys: bool = False
     code: str | None = None
     """The folder with the user's own code."""
     trusted: tuple[str, ...] = ()
     """Packages that references may lead to."""
+    shard: str | None = None
+    """Which part of the sweep: 3/16."""
+    until: str | None = None
+    """The time of day or date by which the run must have ended."""
 
     def make(self) -> Planned:
         """Return the plan. Raises RequestError if any part of the request is wrong."""
         memory_asked_for()  # reports a wrong setting before anything starts
         if self.budget:
             seconds_of(self.budget, "--budget")
-        sweep = self._load()
+        ends_in = seconds_until(self.until, "--until", now=datetime.now()) if self.until else None
+        sweep = self.load()
         store = Store(self.store)
         if self.will_run:
             store.check_writable()
             upload_left_over(store)
-        predictions = Predictions(sweep.trials, least=SMALL if self.will_run else 0) if self.predict else None
+        least = SMALL if self.will_run and not self.needs_peaks else 0
+        predictions = Predictions(sweep.trials, least=least) if self.predict else None
         if predictions:
             _say_many(predictions.asked)
         budget = self.budget or sweep.budget
-        nodes = find_nodes(self.address, self.cluster_file, partial(self._start_ray_early, store, budget))
+        times = [seconds for seconds in (seconds_of(budget) if budget else None, ends_in) if seconds is not None]
+        nodes = find_nodes(
+            self.address, self.cluster_file, partial(self._start_ray_early, store, min(times, default=None))
+        )
         if self.device:
             nodes, sweep = [with_device(nodes[0], *device_memory(self.device))], without_placement(sweep)
         if predictions and not predictions.asked:
             predictions.bound(largest_devices(nodes))
             _say_many(predictions.asked)
         plan = make_plan(sweep, nodes, store, retry=self.retry, fresh=self.fresh, predictions=predictions)
-        return Planned(plan=plan, store=store, nodes=nodes, predictions=predictions, budget=budget)
+        return Planned(plan=plan, store=store, nodes=nodes, predictions=predictions, budget=budget, ends_in=ends_in)
 
-    def resume_command(self, grace: str | None) -> str:
-        """Return the command that runs what is left: without --fresh and --retry, which would start again."""
+    def resume_command(self, grace: str | None, more: Sequence[str] = ()) -> str:
+        """Return the command that runs what is left: without --fresh and --retry, which would start again.
+
+        more: further options and their values.
+        """
         options = {
             "--store": [self.store] if self.store != "results" else [],
             "--set": self.overrides,
@@ -87,15 +106,20 @@ class PlanRequest:
             "--grace": [grace],
             "--code": [self.code],
             "--trust": self.trusted,
+            "--shard": [self.shard],
         }
         flags = {"--no-predict": not self.predict, "--nsys": self.nsys}
         given = [word for option, values in options.items() for value in values if value for word in (option, value)]
-        return shlex.join(["lmsweep", "run", self.sweep, *given, *(flag for flag, wanted in flags.items() if wanted)])
+        return shlex.join(
+            ["lmsweep", self.verb, self.sweep, *given, *more, *(flag for flag, wanted in flags.items() if wanted)]
+        )
 
-    def _load(self) -> Sweep:
+    def load(self) -> Sweep:
         """Return the sweep, checked against the options about its devices and profiler."""
         overrides = [*self.overrides, "profiler=nsys"] if self.nsys else self.overrides
         sweep = load_sweep(self.sweep, parse_overrides(overrides), code=self.code, trusted=self.trusted)
+        if self.shard:
+            sweep = replace(sweep, trials=Shard.parse(self.shard).of(sweep.trials))
         if self.device:
             device_memory(self.device)  # reports a wrong name
             if words := which_device(self.device):
@@ -111,9 +135,9 @@ class PlanRequest:
             check_nsys(sweep.trials, here=self.address is None)
         return sweep
 
-    def _start_ray_early(self, store: Store, budget: str | None) -> None:
+    def _start_ray_early(self, store: Store, seconds: float | None) -> None:
         """Start Ray while this machine is examined, if trials will certainly run: a new store, and enough time."""
-        enough = budget is None or seconds_of(budget) > START_SECONDS
+        enough = seconds is None or seconds > START_SECONDS
         if self.will_run and enough and not store.exists():
             start_early(self.address)
 

@@ -4,22 +4,28 @@ from collections import Counter
 from dataclasses import asdict
 from itertools import islice
 
+import pandas as pd
 from tabulate import tabulate
 
+from lmsweep.analysis.data.columns import label
+from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.orchestrator.cluster.refusal import Refusal
+from lmsweep.orchestrator.commands.show_table import show_table
 from lmsweep.orchestrator.planning.largest_fit import Frontier
 from lmsweep.orchestrator.planning.memory_budget import between
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.running.progress import count_trials, varying_fields
-from lmsweep.orchestrator.terminal import format_seconds
+from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.spec.quantities import gib
 
 MOST_ROWS = 60
-"""Most trials in the table; --format json lists all."""
+"""Most trials in the table; --all and --format json list all."""
+
+TONES: dict[str, Tone] = {"stored": "neutral", "predicted_oom": "unclear", "unsupported": "unclear"}
 
 MOST_REASONS = 3
 """Most reasons given for unknown values; --format json has all."""
@@ -88,28 +94,61 @@ def _no_dollars_reason(estimate: PlanEstimate) -> str | None:
     return f"no price for {', '.join(estimate.unpriced)}" if estimate.unpriced else None
 
 
-def as_text(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None = None) -> str:
-    """Return a table of the trials, the reasons for unknown values, and the summary."""
+def as_text(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None = None, *, all: bool = False) -> str:
+    """Return the summary, a table of the trials, and the reasons for unknown values."""
+    frame = _trials(plan, estimate, predictions, all=all)
+    parts = [summary(plan, estimate), tabulate(frame.to_numpy(), headers=[*map(str, frame)], disable_numparse=True)]
+    parts += _cut(plan, all=all), _unknown(plan, estimate, predictions)
+    return "\n\n".join(part for part in parts if part)
+
+
+def as_listing(
+    plan: Plan, estimate: PlanEstimate, predictions: Predictions | None = None, *, all: bool = False
+) -> Listing:
+    """Return the same for a terminal."""
+    frame = _trials(plan, estimate, predictions, all=all)
+    notes = [_cut(plan, all=all), *_unknown(plan, estimate, predictions).split("\n")]
+    return Listing(
+        title=summary(plan, estimate),
+        frame=frame,
+        keys=[str(name) for name in frame if name not in ("peak memory", "time", "action")],
+        units={},
+        tones=TONES,
+        notes=[note for note in notes if note],
+    )
+
+
+def say_plan(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None = None, *, all: bool = False) -> None:
+    """Print the plan; on a terminal, fitted to its width."""
+    if not plan.trials:
+        say(f"{plan.sweep}: no trials; this shard is empty")
+    elif on_terminal():
+        show_table(as_listing(plan, estimate, predictions, all=all))
+    else:
+        say(as_text(plan, estimate, predictions, all=all))
+
+
+def _trials(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None, *, all: bool) -> pd.DataFrame:
+    """Return one row of texts per trial."""
     names = varying_fields(planned.trial.config for planned in plan.trials)
     repeated = ["process"] if any(planned.trial.config.processes > 1 for planned in plan.trials) else []
     rows = [
         [
             planned.trial_id,
-            *(getattr(planned.trial.config, name) for name in names),
+            *(label(getattr(planned.trial.config, name)) for name in names),
             *(_process_text(planned) for _ in repeated),
             _peak_text(planned, predictions),
             _seconds_text(planned, estimate),
             planned.action,
         ]
-        for planned in plan.trials[:MOST_ROWS]
+        for planned in (plan.trials if all else plan.trials[:MOST_ROWS])
     ]
-    parts = [
-        tabulate(rows, headers=["trial", *names, *repeated, "peak memory", "time", "action"], disable_numparse=True)
-    ]
-    if len(plan.trials) > MOST_ROWS:
-        parts.append(f"... and {len(plan.trials) - MOST_ROWS} more; --format json lists all")
-    parts += [_unknown(plan, estimate, predictions), summary(plan, estimate)]
-    return "\n\n".join(part for part in parts if part)
+    return pd.DataFrame(rows, columns=["trial", *names, *repeated, "peak memory", "time", "action"], dtype=object)
+
+
+def _cut(plan: Plan, *, all: bool) -> str:
+    left = 0 if all else len(plan.trials) - MOST_ROWS
+    return f"... and {left} more; --all lists them, --format json tells more" if left > 0 else ""
 
 
 def _process_text(planned: PlannedTrial) -> str:
@@ -133,7 +172,9 @@ def _prediction(planned: PlannedTrial, predictions: Predictions | None) -> Predi
 
 def summary(plan: Plan, estimate: PlanEstimate) -> str:
     """Return how many trials will run, how long they will take, and why the others will not run."""
-    to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate)}"
+    not_run = ((plan.count("stored"), "stored"), (plan.count("predicted_oom"), "will not fit"))
+    others = "".join(f"; {count} {words}" for count, words in not_run if count)
+    to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate)}{others}"
     lines = [f"{plan.sweep}: {count_trials(len(plan.trials))}, {to_run}"]
     skipped = Counter((planned.action, planned.reason) for planned in plan.trials if planned.action != "run")
     told = skipped.most_common(MOST_SKIPPED)

@@ -1,27 +1,43 @@
 """The verbs that read results: status, table, compare, diff, report."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lmsweep.orchestrator.terminal import say
+from lmsweep.orchestrator.terminal import on_terminal, say
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
 
+Format = Annotated[str, typer.Option(help="text, markdown, latex, typst, csv, html or json.")]
 StoreArgument = Annotated[str, typer.Argument(help="Where results are stored: a folder or a URI.")]
 
 
-def status(store: StoreArgument = "results") -> None:
-    """Count results by status, sweep and device, and list their flags."""
+def status(store: StoreArgument = "results", format: Format = "text") -> None:
+    """Count results by status, sweep and device, and list their flags.
+
+    \b
+    Example:
+      lmsweep status results
+    """
     from lmsweep.analysis import load
-    from lmsweep.analysis.metrics.status import counts, flag_words
+    from lmsweep.analysis.metrics.status import as_json, counts, counts_listing, flag_words
+    from lmsweep.orchestrator.commands.show_table import show_table
 
     frame = load(store, pooled=False)
-    say(counts(frame).to_markdown(index=False) if len(frame) else f"{store} holds no results yet")
-    if doubts := flag_words(frame):
-        say(f"\n{doubts}")
+    if format == "json":
+        say(json.dumps(as_json(frame), indent=2))
+        return
+    if frame.empty:
+        say(f"{store} holds no results yet")
+    elif on_terminal() or format != "text":
+        show_table(counts_listing(frame, store), format)
+    else:
+        say(counts(frame).to_markdown(index=False))
+        if doubts := flag_words(frame):
+            say(f"\n{doubts}")
 
 
 def table(
@@ -30,7 +46,7 @@ def table(
     cols: Annotated[list[str], typer.Option(help="Fields that make the columns: precision,compile")] = [],  # noqa: B006
     value: Annotated[list[str], typer.Option(help="PHASE.METRIC: forward.time, step.tflops; repeatable.")] = [],  # noqa: B006
     where: Annotated[list[str], typer.Option(help="FIELD=VALUE: only these results; repeatable.")] = [],  # noqa: B006
-    format: Annotated[str, typer.Option(help="text, markdown, latex, typst, csv or html.")] = "text",
+    format: Format = "text",
     preset: Annotated[str | None, typer.Option(help="A predefined table; --list-presets names them.")] = None,
     price: Annotated[
         list[str], typer.Option(help="H200=3.5: price in dollars per hour, for --preset cost; repeatable.")
@@ -41,12 +57,19 @@ def table(
     ] = None,
     list_presets: Annotated[bool, typer.Option("--list-presets", help="List the predefined tables.")] = False,
 ) -> None:
-    """Print a pivot table of the results. Without options, it shows everything that varies."""
-    from lmsweep.analysis import default_layout, load, pivot, render
+    """Print a pivot table of the results. Without options, it shows everything that varies.
+
+    \b
+    Example:
+      lmsweep table results --preset end-to-end
+    """
+    from lmsweep.analysis import default_layout, load, pivot
+    from lmsweep.analysis.data.code_states import latest_code
     from lmsweep.analysis.data.flop_rates import is_flop_rate
     from lmsweep.analysis.data.load import of_present_devices
     from lmsweep.analysis.data.selection import select, workloads_beside
     from lmsweep.analysis.presets import PRESETS, make_preset
+    from lmsweep.orchestrator.commands.show_table import show_table
 
     if list_presets:
         width = max(map(len, PRESETS))
@@ -59,8 +82,8 @@ def table(
             raise RequestError(f"--preset {preset} fixes the rows, columns and values; use --where to select results")
         from lmsweep.trials.analytic.prices import parse_prices
 
-        conditions = _pairs(where, "--where")
-        say(render(make_preset(preset, store, where=conditions, prices=parse_prices(price), flops=flops), format))
+        conditions = pairs(where, "--where")
+        show_table(make_preset(preset, store, where=conditions, prices=parse_prices(price), flops=flops), format)
         return
     if flops and not any(map(is_flop_rate, value)):
         raise RequestError(
@@ -69,8 +92,9 @@ def table(
     frame = load(store, flops=flops or "model")
     if frame.empty:
         raise RequestError(f"{store} holds no results; measure some with: lmsweep run quick --store {store}")
-    conditions = _pairs(where, "--where")
+    conditions = pairs(where, "--where")
     frame = of_present_devices(frame, conditions)
+    frame = latest_code(frame, [*conditions, *(_names(rows) or ()), *(_names(cols) or ())])
     row_names, col_names, values = default_layout(
         frame,
         rows=_names(rows),
@@ -79,7 +103,7 @@ def table(
         where=conditions,
     )
     chosen = pivot(frame, rows=row_names, cols=col_names, values=values, where=conditions)
-    say(render(chosen, format))
+    show_table(chosen, format)
     if not value and (others := workloads_beside(select(frame, conditions), values)):
         say(f"not in this table: {', '.join(others)}; --list-presets lists tables that show them", error=True)
 
@@ -101,20 +125,27 @@ def compare(
         str | None, typer.Option("--with", help="Show beside `published`, a reference store, or another store.")
     ] = None,
     fail_on: Annotated[list[str], typer.Option(help="Exit with 1 if a verdict is slower, more, ...; repeatable.")] = [],  # noqa: B006
-    format: Annotated[str, typer.Option(help="text, markdown, latex, typst, csv or html.")] = "text",
+    format: Format = "text",
 ) -> None:
-    """Compare two selections of results, or two stores, cell by cell: a ratio of medians and a verdict."""
-    from lmsweep.analysis import load, render
+    """Compare two selections of results, or two stores, cell by cell: a ratio of medians and a verdict.
+
+    \b
+    Example:
+      lmsweep compare results --baseline precision=fp32 --contrast precision=bf16
+    """
+    from lmsweep.analysis import load
     from lmsweep.analysis.comparison.compare import VERDICTS, select_sides
     from lmsweep.analysis.comparison.compare import compare as compare_sides
     from lmsweep.analysis.comparison.noise import machines
+    from lmsweep.analysis.data.code_states import latest_code
     from lmsweep.analysis.data.selection import select
+    from lmsweep.orchestrator.commands.show_table import show_table
 
     for word in fail_on:
         if word not in VERDICTS:
             raise RequestError(f"--fail-on {word}: no such verdict; there are: {', '.join(VERDICTS)}")
-    conditions = _pairs(where, "--where")
-    first, second = _pairs(baseline, "--baseline"), _pairs(contrast, "--contrast")
+    conditions = pairs(where, "--where")
+    first, second = pairs(baseline, "--baseline"), pairs(contrast, "--contrast")
     if beside:
         if other or first or second or fail_on or across or value or min_effect:
             raise RequestError(
@@ -122,13 +153,14 @@ def compare(
             )
         from lmsweep.analysis.comparison.side_by_side import beside as place_beside
 
-        say(render(place_beside(select(load(store), conditions), beside), format))
+        show_table(place_beside(select(load(store), conditions), beside), format)
         return
     if other is None and not (first and second):
         raise RequestError(
             "nothing to compare; give --baseline FIELD=VALUE and --contrast FIELD=VALUE, or a second store"
         )
-    stores = [load(location, pooled=False) for location in (store, other) if location]
+    named = [*conditions, *first, *second, *(_names(across) or ())]
+    stores = [latest_code(load(location, pooled=False), named) for location in (store, other) if location]
     frame = select(stores[0], conditions)
     if other is None:
         one, two, between = select_sides(frame, first, second)
@@ -146,7 +178,7 @@ def compare(
         least=_share(min_effect) if min_effect else None,
         machines=machines(*stores),
     )
-    say(render(found.listing(), format))
+    show_table(found.listing(), format)
     # A cell that fails on one side is a regression, too.
     if fail_on and found.frame["verdict"].isin([*fail_on, "failed"]).any():
         raise typer.Exit(1)
@@ -162,14 +194,20 @@ def _share(text: str) -> float:
 def diff(
     store: Annotated[str, typer.Argument(help="One store.")],
     other: Annotated[str, typer.Argument(help="Another.")],
-    format: Annotated[str, typer.Option(help="text, markdown, latex, typst, csv or html.")] = "text",
+    format: Format = "text",
 ) -> None:
-    """Show in which hardware and software two stores differ."""
-    from lmsweep.analysis import load, render
+    """Show in which hardware and software two stores differ.
+
+    \b
+    Example:
+      lmsweep diff results other-results
+    """
+    from lmsweep.analysis import load
     from lmsweep.analysis.comparison.environment_diff import environment_diff
+    from lmsweep.orchestrator.commands.show_table import show_table
 
     frames = [load(location, pooled=False) for location in (store, other)]
-    say(render(environment_diff(frames[0], frames[1], (store, other)), format))
+    show_table(environment_diff(frames[0], frames[1], (store, other)), format)
 
 
 def report(
@@ -182,7 +220,12 @@ def report(
         typer.Option("--with", help="Show `published`, a reference store, or another store beside it; repeatable."),
     ] = [],  # noqa: B006
 ) -> None:
-    """Write an HTML page of charts and tables. It needs neither a server nor a network."""
+    """Write an HTML page of charts and tables. It needs neither a server nor a network.
+
+    \b
+    Example:
+      lmsweep report results -o report.html
+    """
     from lmsweep.analysis.report import page_of, write_report
 
     if output == "-":
@@ -204,7 +247,8 @@ def _names(options: list[str]) -> list[str] | None:
     return ",".join(options).split(",") if any(options) else None
 
 
-def _pairs(texts: list[str], option: str) -> dict[str, str]:
+def pairs(texts: list[str], option: str) -> dict[str, str]:
+    """Return the values by field of a repeatable option. Raises RequestError for other texts and repeated fields."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))

@@ -10,7 +10,7 @@ from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.running.out_of_memory import in_short
 from lmsweep.orchestrator.running.progress import count_trials, describe, varying_fields
 from lmsweep.orchestrator.running.run import Account
-from lmsweep.orchestrator.terminal import format_seconds
+from lmsweep.orchestrator.terminal import format_seconds, say
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record
@@ -24,16 +24,16 @@ MOST_LEFT_OUT = 10
 """Most trials left out that are listed; of more, only the number is given."""
 
 
-def run_summary(plan: Plan, store: Store, account: Account) -> str:
-    """Return the results of this sweep as a table, their flags, the account of the run, and a hint."""
-    parts = _results(plan, store)
+def show_summary(plan: Plan, store: Store, account: Account) -> None:
+    """Print the results of this sweep as a table, their flags, the account of the run, and a hint."""
+    parts = _show_results(plan, store)
     if sum(account.seconds.values()):
         parts.append(where_the_time_went(account))
     if account.statuses:
         counts = ", ".join(f"{count} {status}" for status, count in account.statuses.most_common())
         parts.append(f"workloads by status: {counts}")
     parts.append(f"results are in {store.location}; show them with: lmsweep table {shlex.quote(store.location)}")
-    return "\n\n".join(part for part in parts if part)
+    say("\n\n".join(part for part in parts if part))
 
 
 def left_out(trials: Sequence[PlannedTrial], plan: Plan) -> str:
@@ -77,17 +77,21 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if value.is_integer() else f"{value:.6g}"
 
 
-def _results(plan: Plan, store: Store) -> list[str]:
+def _show_results(plan: Plan, store: Store) -> list[str]:
+    """Print the table, if it is not too long, and return what to say of the results below it."""
     from lmsweep.analysis import load
     from lmsweep.analysis.metrics.status import flag_words
     from lmsweep.analysis.tables.pivot import default_layout, pivot
     from lmsweep.analysis.tables.render import render
+    from lmsweep.orchestrator.commands.show_table import show_table
 
     if not store.exists():  # no trial ran
         return []
     wanted = {measurement_id(one.trial.config, name) for one in plan.trials for name in one.trial.workloads}
     frame = load(store)
-    frame = frame[frame["measurement_id"].isin(wanted)]
+    states = {one.environment.code_digest for one in plan.trials}  # other results are of earlier states of the code
+    is_of_state = frame["code_digest"].isna() | frame["code_digest"].isin(states)
+    frame = frame[frame["measurement_id"].isin(wanted) & is_of_state]
     if frame.empty:
         return []
     if (frame["status"] == Status.UNSUPPORTED.value).all():
@@ -95,5 +99,9 @@ def _results(plan: Plan, store: Store) -> list[str]:
     frame = frame[~frame["device_name"].map(is_absent)]  # the plan's summary lists them
     rows, cols, values = default_layout(frame)
     table = pivot(frame, rows=rows, cols=cols, values=values, where={})
-    text = render(table, "text") if len(table.median) <= MOST_ROWS else ""
-    return [text, flag_words(frame, told=text)]
+    told = ""
+    if len(table.median) <= MOST_ROWS:
+        show_table(table, pages=False)
+        told = render(table, "text")
+        say("")
+    return [flag_words(frame, told=told)]

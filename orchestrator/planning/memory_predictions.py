@@ -21,9 +21,11 @@ from lmsweep.trials.analytic.memory_prediction import (
     subject_of,
     upper_bound,
 )
+from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.machine.cache_folder import cache_folder
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.quantities import gib
+from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.workloads import Subject
 
 MOST = 2000
@@ -57,12 +59,17 @@ class Predictions:
 
     def __init__(self, trials: Iterable[Trial], *, least: int = 0) -> None:
         """Trials that certainly need less than `least` bytes are not predicted."""
-        subjects = ((trial.config, subject_of(trial)) for trial in trials)
-        wanted = {memory_id(config, subject): _Wanted(config, subject) for config, subject in subjects if subject}
+        self._digests: dict[tuple[tuple[str, ...], Code], str | None] = {}
+        wanted: dict[str, _Wanted] = {}
+        self._code: Code | None = None
+        for trial in trials:
+            if subject := subject_of(trial):
+                wanted[self._key(trial, subject)] = _Wanted(trial.config, subject)
+                self._code = self._code or trial.code
         self._known: dict[str, Prediction | Bounds | Refusal] = {
             key: Refusal(f"it needs less than {least} bytes")
             for key, one in wanted.items()
-            if upper_bound(one.config, one.subject) < least
+            if (most := upper_bound(one.config, one.subject)) is not None and most < least
         }
         self._verdicts: dict[str, bool | None] = {}
         self._cache = _Cache()
@@ -77,6 +84,7 @@ class Predictions:
             self._answers = Answers(
                 "predict",
                 [memory_config(one.config) for one in asked],
+                code=vars(self._code) if self._code else None,
                 subjects=[one.subject for one in asked],
                 on_answer=lambda index, answer: self._cache.keep(self._asked[index], answer),
             )
@@ -91,7 +99,9 @@ class Predictions:
             config, subject = self._undecided[key]
             if config.device_type not in largest:
                 self._known[key] = Refusal("the memory size of its device is unknown")
-            elif upper_bound(config, subject) <= largest[config.device_type].room:
+            elif (most := upper_bound(config, subject)) is None:
+                self._known[key] = Refusal("in a plan this large, your own code is not predicted")
+            elif most <= largest[config.device_type].room:
                 self._known[key] = Refusal(f"it needs less than {gib(largest[config.device_type].room)}")
             else:
                 asked.append(key)
@@ -133,7 +143,7 @@ class Predictions:
             self._known |= {
                 key: _from_answer(answers[index]) if index in answers else late for index, key in enumerate(self._asked)
             }
-        found = self._known[memory_id(trial.config, subject)]
+        found = self._known[self._key(trial, subject)]
         return found.on(device_name) if isinstance(found, Prediction) else found
 
     def settle(self, questions: Iterable[FitQuestion]) -> None:
@@ -149,7 +159,7 @@ class Predictions:
             prediction = self.of(question.trial, question.device_name)
             if not isinstance(prediction, Prediction) or not depends_on_order(prediction, question.budget):
                 continue
-            key = _verdict_key(question)
+            key = self._verdict_key(question)
             if key in kept:
                 self._verdicts[key] = kept[key]["fits"]
             else:
@@ -162,26 +172,35 @@ class Predictions:
                 subjects=[subject_of(one.trial) for one in asked.values()],
                 budgets=[one.budget.bytes for one in asked.values()],
                 device_names=[one.device_name for one in asked.values()],
+                code=vars(self._code) if self._code else None,
                 on_answer=lambda index, answer: self._cache.keep(keys[index], answer),
             ).wait()
             self._verdicts |= {key: answer.get("fits") for key, answer in zip(keys, answers, strict=True)}
 
     def verdict(self, question: FitQuestion) -> bool | None:
         """Return whether the trial fits, if `settle` has simulated it; None if that is not known."""
-        return self._verdicts.get(_verdict_key(question)) if subject_of(question.trial) else None
+        return self._verdicts.get(self._verdict_key(question)) if subject_of(question.trial) else None
+
+    def _key(self, trial: Trial, subject: Subject) -> str:
+        """Return the identifier of the trial's prediction."""
+        if trial.code is None:
+            return memory_id(trial.config, subject)
+        state = (trial.config.references, trial.code)
+        if state not in self._digests:
+            self._digests[state] = code_digest(trial.config, trial.code)
+        return memory_id(trial.config, subject, self._digests[state])
+
+    def _verdict_key(self, question: FitQuestion) -> str:
+        subject = subject_of(question.trial)
+        assert subject is not None, "a trial with a prediction has a subject"
+        workspace = cublas_workspace(question.device_name)
+        return f"{self._key(question.trial, subject)} in {question.budget.bytes} with {workspace}"
 
     def close(self) -> None:
         """End the process if its answers have not been used."""
         if self._answers:
             self._answers.close()
             self._answers = None
-
-
-def _verdict_key(question: FitQuestion) -> str:
-    subject = subject_of(question.trial)
-    assert subject is not None, "a trial with a prediction has a subject"
-    workspace = cublas_workspace(question.device_name)
-    return f"{memory_id(question.trial.config, subject)} in {question.budget.bytes} with {workspace}"
 
 
 def _from_answer(answer: Answer) -> Prediction | Bounds | Refusal:

@@ -10,6 +10,7 @@ from lmsweep.orchestrator.cluster.placement import Placement, able_nodes, place
 from lmsweep.orchestrator.cluster.refusal import Refusal
 from lmsweep.orchestrator.planning.memory_budget import budget, why_not
 from lmsweep.orchestrator.planning.memory_predictions import FitQuestion, Predictions
+from lmsweep.orchestrator.sweep.duration import seconds_of
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.code.digest import code_digest
@@ -80,6 +81,14 @@ class Planned:
     """None with `--no-predict`."""
     budget: str | None = None
     """The time budget of the run (30m, 2h, ...), if the command or the sweep gives one."""
+    ends_in: float | None = None
+    """Seconds from the reading of the sweep to the end time of the run, if the command gives one."""
+
+    @property
+    def seconds_for_run(self) -> float | None:
+        """How long the run may take; None if nothing limits it."""
+        limits = [seconds_of(self.budget)] if self.budget else []
+        return min([*limits, *([self.ends_in] if self.ends_in is not None else [])], default=None)
 
 
 def make_plan(

@@ -11,7 +11,8 @@
     admission.py          which trials may still begin, given `--budget` and Ctrl-C
     store_writer.py       writes rows to the store in the background
     eta.py                the estimated time left
-    progress.py           the progress bar and the line for each trial
+    progress.py           the line for each trial, and on a terminal the live view
+    live_view.py          the live view: devices, running trials with their phases, doubts, time left
     out_of_memory.py      an out-of-memory error in one line
     other_runs.py         other lmsweep runs on this machine
 

@@ -1,23 +1,31 @@
-"""Shows the progress of a run: a line for each trial, and on a terminal a live bar for each device."""
+"""Shows the progress of a run: a line for each trial, and on a terminal the live view below them."""
 
 import statistics
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.live import Live
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.eta import Eta
+from lmsweep.orchestrator.running.live_view import LiveView
 from lmsweep.orchestrator.running.out_of_memory import in_short
 from lmsweep.orchestrator.terminal import OutputError, format_seconds, harmless, say
-from lmsweep.trials.results.outcome import Flag, Status
+from lmsweep.trials.results.outcome import Flag, Status, error_line
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 
 MOST_LINES = 200
-"""Lines for trials that succeeded: a longer run prints one for every few of them. Each failed trial has a line."""
+"""Lines for trials: a longer run prints one for every few of them, with counts."""
+
+MOST_FAILED = 50
+"""Failed trials that have a line each, however long the run."""
+
+REFRESHED = 2
+"""Times per second that the live view is drawn. The machine is measuring."""
 
 FIRST_TRIALS = 3
 """Trials after which the run's duration is compared with its estimate."""
@@ -26,34 +34,37 @@ NOTABLE_RATIO = 1.3
 
 
 class RunProgress:
-    """Shows how many trials are running, done, failed and left, and the estimated time left."""
+    """Prints a line for each trial that ends, and on a terminal draws the live view below them."""
 
-    def __init__(self, trials: Sequence[PlannedTrial], eta: Eta, console: Console) -> None:
+    def __init__(
+        self,
+        trials: Sequence[PlannedTrial],
+        eta: Eta,
+        console: Console,
+        *,
+        phases: Path | None = None,
+        is_search: bool = False,
+    ) -> None:
+        """`phases` is the folder in which trials tell their phases; None if they run on other machines. `is_search`:
+        not all trials will run, so nobody knows how long the run takes.
+        """
+        self._is_search = is_search
         self._names = varying_fields(planned.trial.config for planned in trials)
         self._total = len(trials)
-        self._done = 0
+        self._done = self._failed = 0
         self._estimated = eta.seconds_left()
         self._told = False
         self._began = 0.0  # no trial has begun
         self._eta = eta
         self._every = max(1, self._total // MOST_LINES)
-        self._live = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[detail]}"),
-            TimeElapsedColumn(),
-            console=console,
-            disable=not console.is_terminal,
-            transient=True,
-        )
-        self._tasks = {
-            name: self._live.add_task(name, total=device.left, detail="starting Ray")
-            for name, device in eta.devices.items()
-        }
+        self._console = console
+        described = {planned.index: describe(planned.trial.config, self._names) for planned in trials}
+        self._view = LiveView(eta, described, phases, tells_time_left=not is_search)
+        self._live = Live(get_renderable=self._view.draw, console=console, refresh_per_second=REFRESHED, transient=True)
 
     def __enter__(self) -> Self:
-        self._live.start()
+        if self._console.is_terminal:
+            self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -62,23 +73,32 @@ class RunProgress:
     def started(self, planned: PlannedTrial) -> None:
         if not self._began:
             self._began = time.monotonic()
+        self._view.phase_names[planned.index] = planned.trial_id
         self._eta.started(planned)
-        self._show(planned.environment.device_name)
 
     def ended(self, planned: PlannedTrial, rows: list[Record]) -> None:
         failed = any(row.status != Status.OK for row in rows)
         self._eta.ended(planned, iterated=None if failed else iterated_seconds(rows))
         self._done += 1
-        if failed or self._total <= MOST_LINES or self._done % self._every == 0:
+        self._failed += failed
+        self._view.doubts.update({flag for row in rows for flag in row.flags})
+        if self._done % self._every == 0 or (failed and self._failed <= MOST_FAILED):
             place = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
             which = f", process {planned.process} of {count}" if (count := planned.trial.config.processes) > 1 else ""
-            self.say(f"{place} {describe(planned.trial.config, self._names)}{which}: {outcome(rows)}")
+            self.say(f"{place} {describe(planned.trial.config, self._names)}{which}: {outcome(rows)}{self._counts()}")
         self._compare_with_estimate()
-        self._show(planned.environment.device_name)
+
+    def _counts(self) -> str:
+        """Return what the lines that are left out would have told."""
+        if self._every == 1:
+            return ""
+        failed = [f"{self._failed} failed so far"] if self._failed else []
+        left = [] if self._is_search else [f"about {format_seconds(self._eta.seconds_left())} left"]
+        return f" ({', '.join([*failed, *left])})" if failed or left else ""
 
     def _compare_with_estimate(self) -> None:
         """Say once if trials take notably longer, or less time, than estimated."""
-        if self._told or self._done < FIRST_TRIALS:
+        if self._told or self._is_search or self._done < FIRST_TRIALS:
             return
         left = self._eta.seconds_left()
         whole = time.monotonic() - self._began + left
@@ -88,21 +108,12 @@ class RunProgress:
             self.say(f"trials take {words} than estimated: about {format_seconds(left)} left")
 
     def say(self, line: str) -> None:
-        """Print a line above the bars."""
+        """Print a line above the live view."""
         try:
-            self._live.console.print(harmless(line), highlight=False, markup=False, soft_wrap=True)
+            self._console.print(harmless(line), highlight=False, markup=False, soft_wrap=True)
         except (OutputError, BrokenPipeError) as error:  # a run must not fail because nobody can read its progress
-            self._live.console.quiet = True
+            self._console.quiet = True
             say(f"lmsweep: cannot write to standard output: {error}; the run continues", error=True)
-
-    def _show(self, device_name: str) -> None:
-        if self._live.disable:
-            return
-        device = self._eta.devices[device_name]
-        detail = f"{len(device.running)} running, {device.failed} failed, {device.left} to start"
-        if self._done:
-            detail += f", about {format_seconds(self._eta.seconds_left())} left"
-        self._live.update(self._tasks[device_name], completed=device.done + device.failed, detail=detail)
 
 
 def iterated_seconds(rows: Iterable[Record]) -> float:
@@ -139,11 +150,13 @@ def outcome(rows: list[Record]) -> str:
     failures = [row for row in rows if row.status != Status.OK]
     if failures:
         if failures[0].status == Status.TIMEOUT:  # its error ends with a stack trace
-            return f"timeout after {format_seconds(failures[0].config.timeout_seconds)}"
+            place, hung, _ = (failures[0].error or "").partition(": killed here")
+            where = f" at {place}" if hung else ""
+            return f"timeout after {format_seconds(failures[0].config.timeout_seconds)}{where}"
         if failures[0].status == Status.OOM:
             return f"oom: {in_short(failures[0].error or '')}"
-        reason = (failures[0].error or "").strip().splitlines()
-        return f"{failures[0].status}: {reason[-1]}" if reason else str(failures[0].status)
+        reason = error_line(failures[0].error or "")
+        return f"{failures[0].status}: {reason}" if reason else str(failures[0].status)
     times = {row.phase: statistics.median(row.samples) for row in rows if row.metric == "time" and row.samples}
     if "step" in times and rows[0].workload != "attention":
         words = f"{format_seconds(times['step'])} per step"
@@ -156,4 +169,5 @@ def outcome(rows: list[Record]) -> str:
     worked = [row.samples for row in rows if (row.phase, row.metric) == ("step", "device_time") and row.samples]
     if Flag.HOST_BOUND in flags and worked and "step" in times:
         words += f", GPU idle for {1 - statistics.median(worked[0]) / times['step']:.0%} of it"
+    words += ", disagrees with float64" if Flag.DISAGREES in flags else ""
     return words + (", on a busy host" if Flag.BUSY_HOST in flags else "")

@@ -12,8 +12,10 @@ from lmsweep.orchestrator.sweep.located_yaml import KeyPath, Problem
 from lmsweep.orchestrator.sweep.own_code import ALL_DIMENSIONS, DIMENSIONS, Fields, in_json
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, RequestError, TrialConfig
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES, ModelSize, size_name
+from lmsweep.trials.spec.reference import HUGGING_FACE
 from lmsweep.trials.spec.workloads import workloads
 
+_OFFERED = ("vocab_size", "context_length", *DIMENSIONS)
 _DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items()}
 
 
@@ -117,6 +119,9 @@ def _combinations(block: Block, matched: list[bool]) -> Iterator[dict[str, Any]]
                 excluded = matched[index] = True
         if excluded:
             continue
+        for name in _OFFERED:  # an argument of the user's model that lmsweep has a field for
+            if f"model_args.{name}" in arguments and not _is_hugging_face(arguments):
+                arguments[name] = arguments[f"model_args.{name}"]
         dimensions = [arguments.get(name) for name in DIMENSIONS]
         if None not in dimensions and arguments.get("model_code") is None:
             shape = (arguments.get(name, _DEFAULTS[name]) for name in SHAPE_FIELDS)
@@ -159,8 +164,19 @@ def _label(dimensions: tuple[Any, ...], shape: tuple[Any, ...]) -> str:
     return size_name(ModelSize(**dict(zip((*DIMENSIONS, *SHAPE_FIELDS), (*dimensions, *shape), strict=True))))
 
 
+def _is_hugging_face(arguments: dict[str, Any]) -> bool:
+    return str(arguments.get("model_code")).startswith(HUGGING_FACE)
+
+
 def _lacking(names: list[str], arguments: dict[str, Any]) -> str | None:
-    """Return what is wrong if a workload needs a dimension that is not given, else None."""
+    """Return what is wrong if a workload needs a dimension that is not given, or if the model gives it, else None."""
+    if _is_hugging_face(arguments):
+        given = [name for name in ("vocab_size", *DIMENSIONS) if arguments.get(name)]
+        if given:
+            return (
+                f"{given[0]} is the Hugging Face configuration's own; use override, with the name that it has there, "
+                "as in {hf: ./config.json, override: {vocab_size: 32000}}"
+            )
     for workload in names:
         if workloads()[workload].needs == "model" and (arguments.get("model_code") or arguments.get("step")):
             continue

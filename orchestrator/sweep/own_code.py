@@ -15,12 +15,13 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import entry_points
 from typing import Any
 
+from lmsweep.orchestrator.sweep.hugging_face_json import with_dimensions
 from lmsweep.orchestrator.sweep.located_yaml import shown
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.source import check_reference
-from lmsweep.trials.spec.config import ARGUMENTS, WORDS, RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.config import ARGUMENTS, WORDS, RequestError, Trial
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES, VOCABULARIES, ModelSize
-from lmsweep.trials.spec.reference import HUGGING_FACE, canonical, is_reference, short_name
+from lmsweep.trials.spec.reference import HUGGING_FACE, Code, canonical, is_reference, short_name
 from lmsweep.trials.spec.suggestions import choices
 
 GROUPS = {"model": "lmsweep.models", "attention": "lmsweep.attention", "optimizer": "lmsweep.optimizers"}
@@ -111,11 +112,12 @@ def with_code(trials: Iterable[Trial], folder: str | None, trusted: Iterable[str
             problems[str(error)] = None
     if problems:
         raise RequestError("\n".join(problems))
-    return tuple(replace(trial, code=code) if _uses_code(trial.config) else trial for trial in listed)
+    return tuple(_with_code(trial, code) if trial.config.references else trial for trial in listed)
 
 
-def _uses_code(config: TrialConfig) -> bool:
-    return bool(config.references)
+def _with_code(trial: Trial, code: Code) -> Trial:
+    config = trial.config
+    return replace(trial, config=with_dimensions(config, code) if config.is_hugging_face else config, code=code)
 
 
 def _fields(field: str, text: str, *, name: str | None = None) -> dict[str, Any]:

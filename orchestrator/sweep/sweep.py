@@ -18,6 +18,7 @@ from lmsweep.orchestrator.sweep.own_code import ALL_DIMENSIONS, with_code
 from lmsweep.orchestrator.sweep.ranges import written_out
 from lmsweep.orchestrator.sweep.schema import SKELETON, VARYING, Axes, GridFile, SweepFile, given, validate
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.suggestions import nearest
 from lmsweep.trials.spec.workloads import workloads
 
@@ -99,6 +100,23 @@ def load_sweep(
     sweep, written = _read(text, source, _overrides(overrides or {}))
     folder = code or (str(Path(source).parent / written) if written else None)
     return replace(sweep, trials=with_code(sweep.trials, folder, trusted))
+
+
+def planned_trial(sweep: Sweep, text: str) -> Trial:
+    """Return the trial of the sweep whose `trial_id` begins with this text.
+
+    Raises RequestError if there is none, or if several do: their fields of the measuring protocol may differ.
+    """
+    found = [trial for trial in sweep.trials if text and trial_id(trial.config).startswith(text.lower())]
+    if not found:
+        raise RequestError(
+            f"--id {text}: no trial of {sweep.name} has this identifier; `lmsweep plan {sweep.name} --all` shows them"
+        )
+    if len(found) > 1:
+        ids = dict.fromkeys(trial_id(trial.config) for trial in found)
+        what = f"begins the identifiers {', '.join(ids)}" if len(ids) > 1 else "is the identifier of several trials"
+        raise RequestError(f"--id {text}: {what} of {sweep.name}; write one in full, or choose with --set FIELD=VALUE")
+    return found[0]
 
 
 def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: Sequence[str] = ()) -> Trial:

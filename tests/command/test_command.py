@@ -17,6 +17,7 @@ import pytest
 
 from lmsweep.orchestrator.cluster import ray_session
 from lmsweep.orchestrator.cluster.ray_session import folder_for_sockets
+from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import pinned
 from lmsweep.trials.spec.config import RequestError
@@ -393,3 +394,14 @@ def test_a_truncated_fragment_is_named_and_the_rest_is_read(finished, tmp_path):
     assert "damaged/" in done.stderr
     assert (store / "damaged" / damaged.name).exists()
     assert pd.read_parquet(store / "measurements")["trial_id"].nunique() == 4
+
+
+def test_the_packaged_sweeps_are_listed_and_one_is_printed_to_copy(tmp_path):
+    listed = lmsweep_here("sweeps").splitlines()
+    assert len(listed) == len(packaged_sweeps())
+    assert any(line.startswith("quick ") and "  8 trials  A first look" in line for line in listed)
+    copy = tmp_path / "mine.yaml"
+    copy.write_text(lmsweep_here("show", "quick"))
+    assert copy.read_text() == packaged_sweeps()["quick"]
+    done = lmsweep("show", "quik")
+    assert (done.returncode, "did you mean quick?" in done.stderr) == (2, True)

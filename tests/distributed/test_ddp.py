@@ -615,7 +615,11 @@ def test_a_trial_of_one_process_keeps_its_identifier():
 
 @pytest.mark.slow
 def test_one_trial_runs_without_ray(tmp_path):
-    words = [f"{name}={value}" for name, value in asdict(SMALL).items() if value is not None and name != "cold_l2"]
+    words = [
+        f"{name}={value}"
+        for name, value in asdict(SMALL).items()
+        if value is not None and name not in ("cold_l2", "processes")
+    ]
     done = lmsweep("trial", "workloads=ddp", *words, "--store", tmp_path / "results")
     assert done.returncode == 0, done.stderr
     assert "exposed_time" in done.stdout

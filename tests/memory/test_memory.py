@@ -30,6 +30,7 @@ from lmsweep.trials.memory.usage import MOST_POINTS, Usage
 from lmsweep.trials.results.measurement import Allocation, Artifact, Measurement, Timeline, Yielded
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 from lmsweep.trials.store.store import Store
 from lmsweep.trials.workloads.memory import measure
 from tests.support.command import lmsweep_here
@@ -84,7 +85,8 @@ def measured(config: TrialConfig) -> Found:
 
 def dimensions(config: TrialConfig) -> dict[str, int]:
     batch = {name: getattr(config, name) for name in ("vocab_size", "context_length", "batch_size")}
-    return asdict(config.size) | batch
+    plain = {name: value for name, value in asdict(config.size).items() if name not in SHAPE_FIELDS}
+    return plain | batch
 
 
 def parameters(config: TrialConfig) -> int:
@@ -318,7 +320,7 @@ def test_a_history_that_does_not_come_to_the_peak_breaks_nothing_down():
     ledger.begin()
     ledger.allocate(1, piece(100))
     read = {("step", "peak_tensors"): 160, ("before_backward", "tensors"): 100}
-    rows = list(breakdown_rows(replace(CONFIG, mode="forward"), read, {}, {}, Usage.of(ledger)))
+    rows = list(breakdown_rows(replace(CONFIG, mode="forward"), 1, read, {}, {}, Usage.of(ledger)))
     at_peak = {(row.samples, row.reason) for row in rows if row.phase == "peak"}
     assert at_peak == {(None, "the recorded allocations add up to 100 bytes, not the 160 that were read")}
     before = {row.metric: row.samples for row in rows if row.phase == "before_backward" and row.metric != "saved"}

@@ -32,7 +32,7 @@ from lmsweep.trials.prediction.predict import PeakQuestion
 from lmsweep.trials.prediction.process_pool import answer_by_run
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
 from tests.support.command import lmsweep, lmsweep_here
 
 A100 = "NVIDIA A100-SXM4-80GB"
@@ -413,7 +413,8 @@ def test_the_workspace_of_cublas_is_that_of_the_device_and_the_largest_where_it_
 @pytest.mark.parametrize(("model", "context_length"), [("small", 512), ("xl", 128)])
 def test_predictions_are_the_closed_forms(model: str, context_length: int, precision: Any) -> None:
     config = named(model, context_length=context_length, precision=precision)
-    shape = {**asdict(config.size), "vocab_size": config.vocab_size, "context_length": context_length, "batch_size": 4}
+    plain = {name: value for name, value in asdict(config.size).items() if name not in SHAPE_FIELDS}
+    shape = {**plain, "vocab_size": config.vocab_size, "context_length": context_length, "batch_size": 4}
     how: dict[str, Any] = {"mode": "train_step", "autocast": precision == "bf16"}
     found = predict(config)
     # The allocator rounds each tensor up to 512 bytes; there are some 20 parameters and kept tensors to a layer.

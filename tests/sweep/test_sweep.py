@@ -37,7 +37,7 @@ ATTENTIONS = (
 )
 MODELS = ", ".join(SIZES)
 WORKLOADS = f"(one of: {', '.join(BUILT_IN)})"
-PARTS_OF_OTHERS = ("model_code", "model_args", "attention_args", "optimizer_args", "ddp_args")
+PARTS_OF_OTHERS = ("model_code", "model_args", "step_args", "attention_args", "optimizer_args", "ddp_args")
 FIELDS = f"(one of: {', '.join(name for name in CONFIG_FIELDS if name not in PARTS_OF_OTHERS)})"
 
 
@@ -108,8 +108,8 @@ def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
         mode: forward, warmup_steps: 0, measure_steps: 1, max_seconds: 0.5, cold_l2: true, profiler: nsys,
         timeout_seconds: 2.5, processes: 3"""
     other = yaml.safe_load(f"{{{row}}}")
-    of_own_code = {"model_code", "model_args", "blocks", "step", "step_args", "attention_args", "optimizer_args"}
-    assert list(other) == [name for name in CONFIG_FIELDS if name not in of_own_code | {"loss", "ddp_args"}]
+    of_own_code = {*PARTS_OF_OTHERS, "blocks", "step", "loss"}
+    assert list(other) == [name for name in CONFIG_FIELDS if name not in of_own_code]
     for name, value in other.items():
         expected = "small" if name == "model" else value
         beside = {

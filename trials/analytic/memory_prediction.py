@@ -11,6 +11,7 @@ from typing import Any, Literal
 from lmsweep.trials.analytic.datasheets import DEVICES
 from lmsweep.trials.analytic.formulas import parameter_count, step_peak_bytes
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, Trial, TrialConfig
+from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.workloads import Subject, workloads
 
 Dimension = Literal["batch_size", "context_length"]
@@ -74,14 +75,20 @@ def cublas_workspace(device_name: str) -> int:
 
 def subject_of(trial: Trial) -> Subject | None:
     """Return the larger subject that the trial's workloads hold in memory, or None if none of them is predicted."""
-    if trial.config.references:
+    config = trial.config
+    if any(is_reference(value) for value in (config.attention, config.ddp, config.step)):
         return None
     subjects = {workloads()[name].holds for name in trial.workloads}
     return "model" if "model" in subjects else "attention" if "attention" in subjects else None
 
 
-def upper_bound(config: TrialConfig, subject: Subject) -> int:
-    """Return a safe upper bound on the trial's bytes, from closed forms. It shows quickly which trials fit anywhere."""
+def upper_bound(config: TrialConfig, subject: Subject) -> int | None:
+    """Return a safe upper bound on the trial's bytes, from closed forms; None for the user's own code, which has none.
+
+    It shows quickly which trials fit anywhere.
+    """
+    if config.references:
+        return None
     shape = {"context_length": config.context_length, "batch_size": config.batch_size}
     heads = config.num_heads or 1
     if subject == "attention" or config.num_layers is None:
@@ -115,9 +122,13 @@ def memory_config(config: TrialConfig) -> TrialConfig:
     return replace(config, **changes)
 
 
-def memory_id(config: TrialConfig, subject: Subject) -> str:
-    """Return an identifier of everything that a prediction depends on. Trials with one memory_id share a prediction."""
-    return f"{subject}-{hashlib.sha256(repr(memory_config(config)).encode()).hexdigest()[:32]}"
+def memory_id(config: TrialConfig, subject: Subject, code_digest: str | None = None) -> str:
+    """Return an identifier of everything that a prediction depends on. Trials with one memory_id share a prediction.
+
+    code_digest: the state of the user's code, if the configuration uses it.
+    """
+    described = f"{memory_config(config)!r}{code_digest or ''}"
+    return f"{subject}-{hashlib.sha256(described.encode()).hexdigest()[:32]}"
 
 
 def with_value(config: TrialConfig, dimension: Dimension, value: int) -> TrialConfig:

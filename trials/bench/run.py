@@ -1,5 +1,6 @@
 """Runs a trial in this process: its workloads in turn, each turned into rows."""
 
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import torch
 from lmsweep.trials.bench.fingerprint import fingerprint, present_devices
 from lmsweep.trials.bench.watchdog import Show, Watchdog
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.code.traceback_text import user_line
+from lmsweep.trials.code.traceback_text import CodeError, running_line, user_line
 from lmsweep.trials.distributed.process_group import leave
 from lmsweep.trials.distributed.ranks import Emit, Part, Rank, RankDiedError, Start, has_failed, parts_of, run_ranks
 from lmsweep.trials.machine.cpu_affinity import usable_cores
@@ -97,7 +98,7 @@ def run_trial(
                 bench = bench or Workbench(trial.config, requested_at=requested_at, rank=rank, code=trial.code)
                 met = bench.fingerprint(workload)
                 rows = attempt.rows(workload, list(run_workload(bench, workload)), met)
-        except Exception as error:  # noqa: BLE001 - a trial may fail in any way, and each way is a row
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a trial may fail in any way, and each is a row
             emit([attempt.failure(workload, status_of(error), describe(error, attempt.trial.code), met)])
             return False
         emit(rows)
@@ -151,6 +152,8 @@ def run_watched(trial: Trial, tell: Callable[[list[Row]], None], show: Show) -> 
     def end(status: Status, reason: str) -> None:
         if status == Status.TIMEOUT:
             reason = f"{reason}: timeout_seconds is {trial.config.timeout_seconds:g}"
+            place = running_line(threading.main_thread().ident or 0, trial.code) if trial.code else None
+            reason = f"{place}: {reason}" if place else reason
         told = list(rows)
         records = [row for row in told if isinstance(row, Record)]
         waiting = [name for name in trial.workloads if name not in {record.workload for record in records}]
@@ -167,7 +170,7 @@ def _expected(trial: Trial) -> Fingerprint:
     return fingerprint("cpu" if trial.config.device_type not in present_devices() else trial.config.device_type)
 
 
-def status_of(error: Exception) -> Status:
+def status_of(error: BaseException) -> Status:
     """Return the status word for what a trial raised."""
     if isinstance(error, UnsupportedError):
         return Status.UNSUPPORTED
@@ -187,14 +190,15 @@ def status_of(error: Exception) -> Status:
     return Status.ERROR
 
 
-def describe(error: Exception, code: Code | None = None) -> str:
+def describe(error: BaseException, code: Code | None = None) -> str:
     """Return the error text of a row: one line for an expected failure, the allocator's whole message for running out
     of memory, and the traceback for anything else. A line of the user's own code comes first.
     """
     status = status_of(error)
     if status == Status.ERROR:
-        own = user_line(error, code) if code else None
-        first = [own] if own else [str(error)] if isinstance(error, RequestError) else []
+        says_where = isinstance(error, RequestError | CodeError)
+        own = user_line(error, code) if code and not says_where else None
+        first = [str(error)] if says_where else [own] if own else []
         return "\n".join([*first, "".join(traceback.format_exception(error))[-8000:]])
     if status == Status.OOM and str(error).strip():
         return str(error).strip()[:8000]

@@ -15,6 +15,7 @@ from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.distributed.process_group import collective_library, join
 from lmsweep.trials.distributed.ranks import Rank
 from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.machine.live_phase import tell_phase
 from lmsweep.trials.model.attention import kernel_chosen
 from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import reset_compiler
@@ -23,6 +24,7 @@ from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.workloads import workloads
 from lmsweep.trials.timing.clock import synchronize
@@ -40,7 +42,8 @@ class Workbench:
         a trial with several. `code` is where the references of the configuration lead.
         """
         self.config = config
-        self._code = code
+        self.code = code
+        """Where the references lead; None if there are none."""
         self._code_digest = code_digest(config, code)
         if code:
             use_code(code)
@@ -79,14 +82,16 @@ class Workbench:
             parameter_dtype=str(mode.parameter_dtype).removeprefix("torch."),
             collective_library=collective_library(),
             code_digest=self._code_digest,
-            code_revision=self._code.revision if self._code else None,
-            code_dirty=self._code.dirty if self._code else None,
+            code_revision=self.code.revision if self.code else None,
+            code_dirty=self.code.dirty if self.code else None,
         )
 
     @contextmanager
     def account(self, what: str) -> Iterator[None]:
         """Add the time inside the context to `seconds[what]`, and the time since the last account to set-up."""
         self.seconds["setup"] += self._lap()
+        if self.rank is None or self.rank.index == 0:
+            tell_phase(trial_id(self.config), what)
         try:
             yield
             synchronize(self.config.device_type)

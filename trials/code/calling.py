@@ -4,6 +4,8 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 
+from lmsweep.trials.code.importing import code_in_use
+from lmsweep.trials.code.traceback_text import defined_at
 from lmsweep.trials.spec.config import RequestError
 
 
@@ -26,8 +28,9 @@ def call(
     parameters = signature.parameters
     takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
     unknown = [name for name in own if name not in parameters and not takes_any]
+    place = defined_at(function, code_in_use())
     if unknown:
-        raise RequestError(f"{text}{signature} has no parameter {unknown[0]}")
+        raise RequestError(f"{place}: {text}{signature} has no parameter {unknown[0]}")
     given = {name: value for name, value in offered.items() if name in parameters and name not in own} | dict(own)
     missing = [
         name
@@ -36,7 +39,8 @@ def call(
     ]
     if missing:
         raise RequestError(
-            f"{text}{signature} needs {', '.join(missing)}; give {'it' if len(missing) == 1 else 'them'} under "
+            f"{place}: {text}{signature} needs "
+            f"{', '.join(missing)}; give {'it' if len(missing) == 1 else 'them'} under "
             f"args, or as a field that is offered ({', '.join(offered)})"
         )
     return function(**given)

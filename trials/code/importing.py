@@ -14,9 +14,21 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from lmsweep.trials.code.source import check_reference, find_source, is_reserved, is_users_file, roots, trusted_packages
+from lmsweep.trials.code.source import (
+    check_reference,
+    find_source,
+    is_own,
+    is_reserved,
+    is_users_file,
+    roots,
+    trusted_packages,
+)
+from lmsweep.trials.code.traceback_text import CodeError, user_line
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import Code, Reference, parse_reference
+
+_IN_CHECKOUT = ("trials", "orchestrator", "analysis")
+"""Folders beside `lmsweep` in a checkout of it, which Python finds too. lmsweep itself imports them by no such name."""
 
 
 class _CodeFinder(MetaPathFinder):
@@ -32,7 +44,9 @@ class _CodeFinder(MetaPathFinder):
         if "." in fullname or is_reserved(fullname):
             return None
         found = PathFinder.find_spec(fullname, self.folders)
-        if found is not None and found.origin is None:  # a folder without __init__.py gives way to a real package
+        if (
+            found is not None and found.origin is None and fullname not in _IN_CHECKOUT
+        ):  # a folder without __init__.py gives way to a real package
             installed = PathFinder.find_spec(fullname)
             return found if installed is None or installed.origin is None else None
         return found
@@ -58,7 +72,15 @@ def load(text: str) -> object:
     try:
         module = _import(reference, code)
     except SystemExit as error:
-        raise RuntimeError(f"importing {reference.where} ended in sys.exit({error.code!r})") from error
+        raise CodeError(f"{user_line(error, code)}: importing {reference.where} ended in sys.exit") from error
+    except ImportError as error:
+        top = (error.name or "").partition(".")[0]
+        if is_reserved(top) and is_own(top, code):
+            raise CodeError(
+                f"{user_line(error, code)}: {top} is also the name of a module that lmsweep or PyTorch imports, so the "
+                f"one in {code.folder} is never imported; rename it"
+            ) from error
+        raise
     found: object = module
     for name in reference.attribute.split("."):
         if not hasattr(found, name):

@@ -30,6 +30,8 @@ OURS = frozenset(
 )
 """Packages that lmsweep and torch import, some of them late. A folder's file of such a name is never imported."""
 
+_DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
 
 def is_reserved(name: str) -> bool:
     """Return whether a top-level module of this name in the code folder would hide one that others need."""
@@ -37,9 +39,14 @@ def is_reserved(name: str) -> bool:
 
 
 def roots(code: Code) -> list[Path]:
-    """Return the folders in which top-level modules of the user's code are looked for: the folder, and its `src`."""
+    """Return the folders in which top-level modules of the user's code are looked for.
+
+    They are the folder, the projects directly in it (with a pyproject.toml of their own, as cs336-basics), and `src` of
+    each.
+    """
     folder = Path(code.folder)
-    return [folder, *([folder / "src"] if (folder / "src").is_dir() else [])]
+    projects = sorted(file.parent for file in folder.glob("[!.]*/pyproject.toml"))
+    return [place for root in (folder, *projects) for place in (root, root / "src") if place.is_dir()]
 
 
 def check_reference(text: str, code: Code) -> None:
@@ -88,6 +95,24 @@ def find_source(reference: Reference, code: Code) -> Path | None:
     )
 
 
+def line_of(text: str, code: Code) -> str | None:
+    """Return `mine/model.py:12`, the line that defines what a reference names; None if the files do not say.
+
+    Raises RequestError if the reference leads to nothing that may be called.
+    """
+    reference = parse_reference(text)
+    path = find_source(reference, code)
+    if path is None:
+        return None
+    body: list[ast.stmt] = ast.parse(path.read_bytes()).body
+    for name in reference.attribute.split("."):
+        found = [node for node in _statements(body) if isinstance(node, _DEFINITION) and node.name == name]
+        if not found:
+            return None
+        body = found[-1].body
+    return f"{path.resolve().relative_to(Path(code.folder).resolve())}:{found[-1].lineno}"
+
+
 @cache
 def registered_packages() -> frozenset[str]:
     """Return the top-level packages that installed distributions register by entry points."""
@@ -117,6 +142,8 @@ def is_own(name: str, code: Code) -> bool:
 
 def is_users_file(path: Path | str, code: Code) -> bool:
     """Return whether a file is in the code folder, links followed, and in no virtual environment there."""
+    if str(path).startswith("<"):  # <frozen importlib._bootstrap>, <string>
+        return False
     resolved, folder = Path(path).resolve(), Path(code.folder).resolve()
     if not resolved.is_relative_to(folder):
         return False

@@ -29,7 +29,7 @@ from lmsweep.trials.machine.processes import kill_group, lead_own_group
 from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.spec.config import CompileMode, TrialConfig
+from lmsweep.trials.spec.config import HIDDEN_LOSSES, CompileMode, TrialConfig
 
 LOOK_AGAIN_SECONDS = 0.05
 """Seconds between two checks whether another server has compiled a graph."""
@@ -40,8 +40,13 @@ def graphs_of(configs: Iterable[TrialConfig]) -> list[TrialConfig]:
 
     Graphs for max-autotune are left out, because it times kernels on the device, which a trial must have to itself.
     """
-    wanted = [_graph_of(config) for config in configs if config.compiles and config.compile_mode != "max-autotune"]
+    wanted = [_graph_of(config) for config in configs if has_shared_graph(config)]
     return sorted(dict.fromkeys(wanted), key=lambda config: -(config.num_layers or 0))
+
+
+def has_shared_graph(config: TrialConfig) -> bool:
+    """Whether a trial compiles a graph ahead: not the loss alone, which takes a second, and not kernels to be timed."""
+    return (config.compile != "none" or config.attention == "flex") and config.compile_mode != "max-autotune"
 
 
 def precompile(config: TrialConfig, *, threads: int) -> None:
@@ -82,6 +87,7 @@ def _graph_of(config: TrialConfig) -> TrialConfig:
         # Checkpointing of a compiled block is outside the graph.
         checkpointing="none" if config.compile == "block" else config.checkpointing,
         optimizer="adamw_fused",
+        loss="chunked" if config.loss in HIDDEN_LOSSES else "eager",
         capture="none",
         zero_grad="after_step",
         batch_size=config.micro_batch_size,

@@ -18,6 +18,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection, wait
 
 from lmsweep.trials.bench.fingerprint import fingerprint
+from lmsweep.trials.code.traceback_text import hung_line
 from lmsweep.trials.distributed.ranks import exit_words
 from lmsweep.trials.isolation.child import main as child_main
 from lmsweep.trials.isolation.messages import Finished, PrecompileRequest, Request
@@ -131,7 +132,7 @@ class Server:
             rest = replace(request.attempt, trial=replace(trial, workloads=tuple(waiting)))
             with suppress(BrokenPipeError):  # it died while idle, which _next detects
                 child.connection.send(replace(request, attempt=rest, keep=may_share_a_process(trial)))
-            while not isinstance(message := self._next(child, deadline), Finished | Death):
+            while not isinstance(message := self._next(child, trial, deadline), Finished | Death):
                 rows += message
                 waiting.pop(0)
             if isinstance(message, Finished) and message.reusable:
@@ -148,7 +149,7 @@ class Server:
                 waiting = waiting[len(ended) :]
         return rows
 
-    def _next(self, child: Child, deadline: float) -> list[Row] | Finished | Death:
+    def _next(self, child: Child, trial: Trial, deadline: float) -> list[Row] | Finished | Death:
         """Return the child's next message. Raises EOFError, after ending the child, if the client is gone."""
         # The client sends nothing while it waits for an answer. If its socket is readable, it has closed.
         watched: list[Connection | int] = [child.connection, child.process.sentinel, self.client]
@@ -172,7 +173,10 @@ class Server:
         with suppress(ProcessLookupError):
             os.killpg(child.process.pid or 0, signal.SIGUSR1)  # the child and its ranks print their stacks
         time.sleep(LAST_WORDS_SECONDS)
-        return Death(status=Status.TIMEOUT, error=f"killed when its time was up\n{child.last_words()}".strip())
+        words = child.last_words()
+        place = hung_line(words, trial.code) if trial.code else None
+        reason = f"{place}: killed here when its time was up" if place else "killed when its time was up"
+        return Death(status=Status.TIMEOUT, error=f"{reason}\n{words}".strip())
 
     def _child_for(self, trial: Trial) -> Child:
         if self.idle and self.idle.process.is_alive() and may_share_a_process(trial):

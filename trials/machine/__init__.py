@@ -7,6 +7,7 @@
     processes.py        process groups, core pinning, and death with the parent
     interpreter.py      how our Python processes start: no module of the user's folder hides one of ours
     cache_folder.py     where files are kept between runs: ~/.cache/lmsweep
+    live_phase.py       what a running trial is doing, told through a file
     scratch.py          temporary folders that are deleted even after a crash
     gpu_inventory.py    the state of every NVIDIA GPU, read without torch
     nvml_sampler.py     a process that samples one GPU through NVML

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lmsweep.trials.memory.ledger import Labels, Ledger, Piece
-from lmsweep.trials.memory.source_lines import Frame, nearest, phase_of
+from lmsweep.trials.memory.source_lines import Frame, Sources, phase_of
 
 _NO_PYTHON = "autograd's thread, which runs no Python"
 _GENERATED = "code that torch.compile generated, called by autograd"
@@ -22,7 +22,8 @@ _GENERATED = "code that torch.compile generated, called by autograd"
 class TracedHistory:
     """Makes CUDA's allocator remember stacks from now on and, inside `recording`, all its actions."""
 
-    def __init__(self) -> None:
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
         torch.cuda.memory._record_memory_history("state", context="state", stacks="python")
         self._labels: dict[str, Labels] = {}
         self._phase = "init"
@@ -58,7 +59,7 @@ class TracedHistory:
     def finished(self) -> Ledger:
         """The ledger of the recorded iteration."""
         entries = self.snapshot["device_traces"][torch.cuda.current_device()]
-        return read_trace(self._live, entries, self._labels)
+        return read_trace(self._live, entries, self._labels, self._sources)
 
     def pickled(self) -> bytes:
         """The snapshot, for pytorch.org/memory_viz. This project never unpickles it."""
@@ -70,7 +71,10 @@ def _live_blocks(segments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def read_trace(
-    live: Sequence[dict[str, Any]], entries: Sequence[dict[str, Any]], labels: Mapping[str, Labels]
+    live: Sequence[dict[str, Any]],
+    entries: Sequence[dict[str, Any]],
+    labels: Mapping[str, Labels],
+    sources: Sources,
 ) -> Ledger:
     """The ledger of one iteration.
 
@@ -79,7 +83,7 @@ def read_trace(
     """
     ledger = Ledger()
     for block in live:
-        ledger.live[block["address"]] = _piece(block["requested_size"], block.get("frames", []))
+        ledger.live[block["address"]] = _piece(block["requested_size"], block.get("frames", []), sources)
     phase = "init"
     ledger.label(labels.get(phase, {}))
     ledger.begin()
@@ -91,20 +95,20 @@ def read_trace(
         if phase != before:
             ledger.label(labels.get(before, {}))
         if action == "alloc":
-            ledger.allocate(address, _piece(entry["size"], entry.get("frames", [])))
+            ledger.allocate(address, _piece(entry["size"], entry.get("frames", []), sources))
         elif address in ledger.live:
             ledger.free(address, phase)
     ledger.label(labels.get(phase, {}))
     return ledger
 
 
-def _piece(size: int, raw: Sequence[Mapping[str, Any]]) -> Piece:
+def _piece(size: int, raw: Sequence[Mapping[str, Any]], sources: Sources) -> Piece:
     frames = _frames(raw)
-    ours = nearest(frames)
+    ours = sources.nearest(frames)
     return Piece(
         bytes=size,
         phase=_phase_of(frames),
-        line=ours.place if ours else None,
+        line=sources.place(ours) if ours else None,
         function=ours.function if ours else None,
         operator=None,
         reason=None if ours else _GENERATED if frames else _NO_PYTHON,

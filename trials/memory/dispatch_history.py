@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 
 from lmsweep.trials.memory.ledger import Labels, Ledger, Piece
-from lmsweep.trials.memory.source_lines import Frame, nearest
+from lmsweep.trials.memory.source_lines import Frame, Sources
 from lmsweep.trials.memory.storage_tracker import Storage, StorageTracker, storage_key
 
 _BETWEEN = "allocated by autograd, between two operators of the model"
@@ -22,7 +22,8 @@ class TrackedHistory:
 
     key = staticmethod(storage_key)
 
-    def __init__(self, tracker: StorageTracker) -> None:
+    def __init__(self, tracker: StorageTracker, sources: Sources) -> None:
+        self._sources = sources
         self.ledger = Ledger()
         self.phase = "init"
         self._lines: dict[int, Frame] = {}
@@ -51,7 +52,7 @@ class TrackedHistory:
         return self.ledger
 
     def _allocated(self, storage: Storage, size: int, operator: str) -> None:
-        frame = nearest(_stack())
+        frame = self._sources.nearest(_stack())
         node = torch._C._current_autograd_node()
         if node is None and frame:
             # Autograd numbers its nodes. The node of this operator exists already and has the latest number.
@@ -63,7 +64,7 @@ class TrackedHistory:
             Piece(
                 bytes=size,
                 phase=self.phase,
-                line=frame.place if frame else None,
+                line=self._sources.place(frame) if frame else None,
                 function=frame.function if frame else None,
                 operator=operator,
                 reason=None if frame else _BETWEEN,

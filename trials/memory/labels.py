@@ -56,10 +56,10 @@ def activations_noted(step: TrainingStep, key: Key) -> Iterator[dict[int, Label]
     calls = [block._compiled_call_impl for block in blocks]
 
     def numbered(number: int, call: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*inputs: Any) -> Any:
+        def run(*inputs: Any, **named: Any) -> Any:
             running.append(number)
             try:
-                return call(*inputs)
+                return call(*inputs, **named)
             finally:
                 running.pop()
 

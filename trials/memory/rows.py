@@ -65,6 +65,7 @@ def resident_rows(before: ResidentBytes | None, after: ResidentBytes | None) -> 
 
 def breakdown_rows(
     config: TrialConfig,
+    blocks: int,
     readings: Readings,
     labels: Mapping[int, Label],
     kept: Mapping[int, Label],
@@ -73,8 +74,9 @@ def breakdown_rows(
     """Bytes between forward and backward and at the peak, by category, which add up to the total; and the bytes that
     autograd saves, in all and by block.
 
-    `labels` are those of all known storages between forward and backward, used if there is no usage. `kept` are those
-    of what autograd saves; the batch is also in `labels`, as inputs.
+    `blocks` is the number of the model's repeated layers. `labels` are those of all known storages between forward and
+    backward, used if there is no usage. `kept` are those of what autograd saves; the batch is also in `labels`, as
+    inputs.
     """
     why = _GRAPHS if config.device_type == "cuda" else _COMPILED
     if usage:
@@ -90,7 +92,7 @@ def breakdown_rows(
     saved = sum(label.bytes for label in kept.values())
     yield _row("before_backward", "saved", saved if labels else None, why)
     if config.mode != "forward":
-        yield from _block_rows(config, kept, None if labels else why)
+        yield from _block_rows(config, blocks, kept, None if labels else why)
 
 
 def _parts(read_at: str, prefix: str, readings: Readings, held: Mapping[str, int]) -> Iterator[Measurement]:
@@ -108,13 +110,11 @@ def _parts(read_at: str, prefix: str, readings: Readings, held: Mapping[str, int
         yield _row(phase, "rounding", None if why else readings[read_at, f"{prefix}allocated"] - whole, why)
 
 
-def _block_rows(config: TrialConfig, kept: Mapping[int, Label], why: str | None) -> Iterator[Measurement]:
+def _block_rows(config: TrialConfig, count: int, kept: Mapping[int, Label], why: str | None) -> Iterator[Measurement]:
     if config.checkpointing != "none":
         why = why or "checkpointing saves only the inputs of groups of blocks, outside of the blocks"
     elif config.compile == "model":
         why = why or "compile: model compiles all blocks into one graph"
-    seen = (label.block for label in kept.values() if label.block is not None)
-    count = config.num_layers or 1 + max(seen, default=-1)
     blocks: list[int | None] = [*range(count), None]
     for block in blocks:
         held = sum(label.bytes for label in kept.values() if label.block == block)

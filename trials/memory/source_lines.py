@@ -1,14 +1,17 @@
-"""The line of this project's code that allocates a piece of memory, found from the call stack."""
+"""The line of code that allocates a piece of memory, found from the call stack: this project's, or the user's own."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from lmsweep.trials.memory.ledger import END
+from lmsweep.trials.spec.reference import Code
 
 ROOT = Path(__file__).parents[2]
 PROJECT = str(ROOT / "trials")
-"""Only code in this folder is attributed."""
+"""This project's code."""
 
 # Files of the measurement itself, which appear on every stack and allocate nothing of their own.
 _INSTRUMENTS = {"storage_tracker.py", "dispatch_history.py", "source_lines.py", "emulated_autocast.py"}
@@ -28,24 +31,47 @@ class Frame(NamedTuple):
     """Qualified name."""
 
     @property
-    def is_ours(self) -> bool:
-        """Whether it is code of this project, other than the measurement."""
-        return self.file.startswith(PROJECT) and self.file.rpartition("/")[2] not in _INSTRUMENTS
-
-    @property
     def is_step(self) -> bool:
         """Whether it is code of the training step, the origin of every allocation of an iteration."""
         return self.file.startswith(PROJECT) and self.file.endswith("/training_step.py")
 
-    @property
-    def place(self) -> str:
-        """File, relative to the project, and line, such as trials/model/transformer.py:44."""
-        return f"{Path(self.file).relative_to(ROOT).as_posix()}:{self.line}"
 
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """The code whose lines are named: this project's and, if the trial has any, the user's."""
 
-def nearest(frames: Iterable[Frame]) -> Frame | None:
-    """The innermost frame of this project's code; frames come innermost first."""
-    return next((frame for frame in frames if frame.is_ours), None)
+    code: Code | None = None
+    """The folder of the user's code."""
+    packages: tuple[str, ...] = ()
+    """Folders of installed packages that define the model."""
+
+    @classmethod
+    def of(cls, code: Code | None, *, is_hugging_face: bool = False) -> "Sources":
+        """The sources of a trial. The layers of a Hugging Face model are in the package transformers."""
+        names = [*(code.trusted if code else ()), *(["transformers"] if is_hugging_face else [])]
+        found = [find_spec(name) for name in names]
+        folders = [folder for one in found if one for folder in one.submodule_search_locations or ()]
+        return cls(code=code, packages=tuple(f"{folder}/" for folder in folders))
+
+    def nearest(self, frames: Iterable[Frame]) -> Frame | None:
+        """The innermost frame whose line is named; frames come innermost first."""
+        return next((frame for frame in frames if self._is_named(frame.file)), None)
+
+    def place(self, frame: Frame) -> str:
+        """File, relative to the project, the code folder or the installed packages, and line, such as
+        trials/model/transformer.py:44.
+        """
+        path = Path(frame.file)
+        roots = [*([Path(self.code.folder)] if self.code else []), ROOT, *(Path(one).parent for one in self.packages)]
+        shown = next((path.relative_to(root) for root in roots if path.is_relative_to(root)), path)
+        return f"{shown.as_posix()}:{frame.line}"
+
+    def _is_named(self, file: str) -> bool:
+        if file.startswith(PROJECT):
+            return file.rpartition("/")[2] not in _INSTRUMENTS
+        if self.packages and file.startswith(self.packages):
+            return True
+        return self.code is not None and file.startswith(f"{self.code.folder}/") and "-packages/" not in file
 
 
 def phase_of(frames: Iterable[Frame]) -> str | None:

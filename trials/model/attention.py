@@ -168,7 +168,8 @@ def attention_for(
     `dtype` is that of q, k and v; `backend` is that of torch.compile, for FlexAttention.
     """
     if is_reference(config.attention):
-        return own_attention(config, device=device, dtype=dtype)
+        own = own_attention(config, device=device, dtype=dtype)
+        return own if config.num_kv_heads in (None, config.num_heads) else with_groups(own, config.attention)
     options: dict[str, Any] = {"causal": config.causal}
     if config.attention == "flex":
         options["backend"] = backend

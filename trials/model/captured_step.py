@@ -2,6 +2,7 @@
 
 import torch
 
+from lmsweep.trials.model.optimizer import ADAMW
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.timing.clock import Phase
@@ -25,6 +26,8 @@ def check_capture(config: TrialConfig) -> None:
         raise UnsupportedError(
             "capture: step captures each phase once; with accumulate a phase runs once per micro-batch"
         )
+    if config.mode == "train_step" and config.optimizer not in ADAMW:
+        raise UnsupportedError(f"capture: step needs a capturable optimizer, and {config.optimizer} is none; use AdamW")
     if config.precision == "fp16" and config.mode == "train_step" and config.optimizer != "adamw_fused":
         raise UnsupportedError(
             f"with precision fp16 and optimizer {config.optimizer}, in each step the host waits for "

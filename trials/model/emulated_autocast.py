@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
+from lmsweep.trials.model.cast_lists import NARROW, WIDE, functions_named
+
 _NARROW: set[Callable[..., Any]] = {
     torch.bmm,
     torch.matmul,
@@ -50,7 +52,8 @@ class EmulatedCudaAutocast(TorchFunctionMode):
     and the transformer's weights reach their products transposed.
     """
 
-    wide = _WIDE
+    narrow: frozenset[Callable[..., object]] = frozenset(_NARROW)
+    wide: frozenset[Callable[..., object]] = _WIDE
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -64,12 +67,16 @@ class EmulatedCudaAutocast(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _NARROW or func in self.wide:
-            dtype = self.dtype if func in _NARROW else torch.float32
+        if func in self.narrow or func in self.wide:
+            dtype = self.dtype if func in self.narrow else torch.float32
             # Last argument first: the order in which x86 compilers evaluate arguments in PyTorch's C++ code.
-            kwargs = tree_map_only(Tensor, lambda x: _cast(x, dtype), kwargs)
-            args = tree_map_only(Tensor, lambda x: _cast(x, dtype), args[::-1])[::-1]
+            kwargs = tree_map_only(Tensor, lambda x: self.cast(x, dtype), kwargs)
+            args = tree_map_only(Tensor, lambda x: self.cast(x, dtype), args[::-1])[::-1]
         return func(*args, **kwargs)
+
+    def cast(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return the tensor in this type; autocast leaves integers and float64 as they are."""
+        return x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x
 
 
 class EmulatedCpuAutocast(EmulatedCudaAutocast):
@@ -78,6 +85,36 @@ class EmulatedCpuAutocast(EmulatedCudaAutocast):
     wide = frozenset()
 
 
-def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:
-    # Autocast leaves integers and float64 as they are.
-    return x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x
+class CompleteCudaAutocast(EmulatedCudaAutocast):
+    """The same for any model: all functions that autocast casts, and its cache of cast weights."""
+
+    narrow = functions_named(NARROW)
+    wide = functions_named(WIDE)
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__(dtype)
+        self._cast_weights: dict[int, tuple[Tensor, Tensor]] = {}
+        """Number of a weight -> the weight and its cast, which live until the context ends."""
+
+    def __exit__(self, *error: object) -> None:
+        self._cast_weights.clear()
+        super().__exit__(*error)  # type: ignore[no-untyped-call]  # PyTorch does not annotate it
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if kwargs and kwargs.get("dtype") is not None:
+            return func(*args, **kwargs)  # the caller chose a type
+        return super().__torch_function__(func, types, args, kwargs)
+
+    def cast(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        is_weight = x.dtype == torch.float32 and x.requires_grad and x.is_leaf and not x._is_view()
+        if not is_weight or dtype == torch.float32:
+            return super().cast(x, dtype)
+        if id(x) not in self._cast_weights:
+            self._cast_weights[id(x)] = x, x.to(dtype)
+        return self._cast_weights[id(x)][1]

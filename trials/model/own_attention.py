@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from lmsweep.trials.code.calling import arguments_of
-from lmsweep.trials.code.importing import load
-from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.code.importing import code_in_use, load
+from lmsweep.trials.code.traceback_text import CodeError, defined_at, user_line
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 
 PROBE_TOKENS = 128
 """Most tokens of the call that finds out which shapes a function takes: one tile of most kernels."""
@@ -18,53 +19,75 @@ PROBE_TOKENS = 128
 def own_attention(config: TrialConfig, *, device: torch.device | str, dtype: torch.dtype) -> Callable[..., Tensor]:
     """Return the user's attention as a function of q, k and v, each (..., tokens, d_head), to the same shape.
 
-    A function that takes only (batch, tokens, d_head) is given the heads as part of the batch; one call on a small
-    input finds that out. Raises RequestError if its signature does not fit, UnsupportedError if it has no causal mask
-    and one is asked for, and what it raises itself.
+    A function that takes only (batch, tokens, d_head) is given the heads as part of the batch, and one that takes only
+    (batch, heads, tokens, d_head) is given one head if the trial has none; calls on a small input find that out. Raises
+    CodeError if its signature does not fit or it returns something else than attention, UnsupportedError if it has no
+    causal mask and one is asked for, and what it raises itself.
     """
-    attend = _with_mask(config)
-    if not config.num_heads:
-        return attend
+    found = load(config.attention)
+    attend = _with_mask(config, found)
     shape = (1, 1, min(config.context_length, PROBE_TOKENS), config.head_width)
     q = torch.zeros(shape, device=device, dtype=dtype)
+    as_in_trial, other = (q, q[0]) if config.num_heads else (q[0], q)
     try:
-        _check_shape(attend(q, q, q), q, config.attention)
+        _check_output(attend(as_in_trial, as_in_trial, as_in_trial), as_in_trial, found)
     except Exception as error:  # noqa: BLE001 - whatever it raises, it does not take this shape
         try:
-            _check_shape(attend(q[0], q[0], q[0]), q[0], config.attention)
+            _check_output(attend(other, other, other), other, found)
         except Exception:  # noqa: BLE001 - it takes neither shape, and the first failure is told
-            raise error from None
-        return _heads_in_batch(attend)
+            raise placed(error, found) from error
+        return _heads_in_batch(attend) if config.num_heads else _one_head(attend)
     return attend
 
 
-def _with_mask(config: TrialConfig) -> Callable[..., Tensor]:
+def _with_mask(config: TrialConfig, found: object) -> Callable[..., Tensor]:
     """Return the function of q, k and v, with the mask and its own arguments already given."""
-    found = load(config.attention)
     arguments = arguments_of(config.attention_args)
     is_autograd = inspect.isclass(found) and issubclass(found, torch.autograd.Function)
     if inspect.isclass(found) and not is_autograd:
-        raise RequestError(f"{config.attention} is a class; attention is a function of q, k, v and is_causal")
-    function = cast(Callable[..., Tensor], found.apply if is_autograd else found)  # type: ignore[attr-defined]
+        raise _misfit(found, "is a class; attention is a function of q, k, v and is_causal")
     if is_autograd and arguments:
-        raise RequestError(f"{config.attention} is an autograd.Function, whose apply takes no arguments by name")
+        raise _misfit(found, "is an autograd.Function, whose apply takes no arguments by name")
+    function = cast(Callable[..., Tensor], found.apply if is_autograd else found)  # type: ignore[attr-defined]
     parameters = list(inspect.signature(found.forward if is_autograd else function).parameters.values())  # type: ignore[attr-defined]
+    takes = len(parameters) - is_autograd
+    takes_any = any(one.kind is one.VAR_POSITIONAL for one in parameters)
+    if takes < 3 and not takes_any:
+        raise _misfit(found, f"takes {takes} arguments; attention is a function of q, k, v and is_causal")
     named = {one.name for one in parameters}
     if mask := next((name for name in ("is_causal", "causal") if name in named and not is_autograd), None):
         by_name = {mask: config.causal, **arguments}
         return lambda q, k, v: function(q, k, v, **by_name)
-    takes = len(parameters) - is_autograd
-    if takes > 3 or any(one.kind is one.VAR_POSITIONAL for one in parameters):
+    if takes > 3 or takes_any:
         return lambda q, k, v: function(q, k, v, config.causal, **arguments)
     if config.causal:
         raise UnsupportedError(f"{config.attention} takes no is_causal, so it has no causal mask; use causal: false")
     return lambda q, k, v: function(q, k, v, **arguments)
 
 
-def _check_shape(output: object, q: Tensor, where: str) -> None:
-    if not isinstance(output, Tensor) or output.shape != q.shape:
-        found = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise ValueError(f"{where} returned {found} for queries of shape {tuple(q.shape)}; attention keeps the shape")
+def _check_output(output: object, q: Tensor, found: object) -> None:
+    wanted = (tuple(q.shape), q.dtype, q.device)
+    if not isinstance(output, Tensor):
+        words = f"a {type(output).__name__}"
+    elif (returned := (tuple(output.shape), output.dtype, output.device)) != wanted:
+        words = " ".join(map(str, returned))
+    else:
+        return
+    asked = " ".join(map(str, wanted))
+    raise _misfit(found, f"returned {words} for queries of {asked}; attention keeps shape, type and device")
+
+
+def placed(error: Exception, found: object) -> Exception:
+    """Return the error itself if a line of the user's raised it, else one that says where the attention is defined."""
+    if isinstance(error, CodeError) or user_line(error, code_in_use()) is not None:
+        return error
+    return CodeError(f"{defined_at(found, code_in_use())}: {type(error).__name__}: {error}")
+
+
+def _misfit(found: object, words: str) -> CodeError:
+    """Return the error for an attention that is not one, with the place where it is defined."""
+    name = getattr(found, "__name__", type(found).__name__)
+    return CodeError(f"{defined_at(found, code_in_use())}: {name} {words}")
 
 
 def _heads_in_batch(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -77,3 +100,10 @@ def _heads_in_batch(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return with_them
 
     return with_heads
+
+
+def _one_head(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def with_one_head(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attend(*(x.unsqueeze(1) for x in (q, k, v))).squeeze(1)
+
+    return with_one_head

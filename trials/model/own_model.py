@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from lmsweep.trials.code.calling import arguments_of, call
@@ -15,6 +16,10 @@ from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedErr
 
 OFFERED = ("vocab_size", "context_length", "d_model", "d_ff", "num_layers", "num_heads")
 """The fields that a model is called with, if its signature has them, in addition to `device` and `dtype`."""
+
+
+CHECKPOINTED = "_checkpoint_wrapped_module."
+"""What PyTorch's checkpoint wrapper adds to the path of a weight or module."""
 
 
 def build_own_model(config: TrialConfig, *, device: str, dtype: torch.dtype) -> nn.Module:
@@ -37,8 +42,9 @@ def build_own_model(config: TrialConfig, *, device: str, dtype: torch.dtype) -> 
     if not isinstance(model, nn.Module):
         raise TypeError(f"{config.model_code} returned a {type(model).__name__}; a model is a torch.nn.Module")
     if any(parameter.is_floating_point() and parameter.dtype != dtype for parameter in model.parameters()):
-        model = model.to(dtype)
-    model = model.to(device)
+        _convert(model, dtype)
+    if any(tensor.device.type != device for tensor in (*model.parameters(), *model.buffers())):
+        model = model.to(device)
     model.train(config.mode != "forward")
     if config.checkpointing != "none":
         _checkpoint(model, config)
@@ -84,12 +90,37 @@ def logits_of(output: object, expected: tuple[int, int], where: str) -> Tensor:
     return logits
 
 
+def vocabulary_of(model: nn.Module, config: TrialConfig) -> int:
+    """Return the number of tokens: of a Hugging Face model, that of its own configuration."""
+    if config.is_hugging_face:
+        described: Any = model.config
+        return int(described.get_text_config().vocab_size)
+    return config.vocab_size
+
+
 def check_devices(model: nn.Module, device_type: str) -> None:
     """Raise ValueError if a weight or a buffer is on another device after the first forward pass."""
     tensors = (*model.named_parameters(), *model.named_buffers())
     for name, tensor in tensors:
         if tensor.device.type != device_type:
             raise ValueError(f"{name} is on {tensor.device}, but the trial runs on {device_type}")
+
+
+def _convert(model: nn.Module, dtype: torch.dtype) -> None:
+    """Convert weights and buffers; also those of fake tensors, which `Module.to` cannot replace."""
+    if not any(isinstance(parameter, FakeTensor) for parameter in model.parameters()):
+        model.to(dtype)
+        return
+    converted: dict[int, nn.Parameter] = {}  # a tied weight stays one
+    for module in model.modules():
+        for name, weight in module._parameters.items():
+            if weight is not None and weight.is_floating_point():
+                if id(weight) not in converted:
+                    converted[id(weight)] = nn.Parameter(weight.detach().to(dtype), weight.requires_grad)
+                module._parameters[name] = converted[id(weight)]
+        for name, buffer in module._buffers.items():
+            if buffer is not None and buffer.is_floating_point():
+                module._buffers[name] = buffer.to(dtype)
 
 
 def _are_alike(layers: list[nn.Module]) -> bool:

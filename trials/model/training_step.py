@@ -11,7 +11,7 @@ from lmsweep.trials.model.compiler import check_compile_mode, compile_model, rea
 from lmsweep.trials.model.flex_attention import Backend
 from lmsweep.trials.model.loss import loss_for
 from lmsweep.trials.model.optimizer import make_optimizer
-from lmsweep.trials.model.own_model import blocks_of, build_own_model, check_devices, logits_of
+from lmsweep.trials.model.own_model import blocks_of, build_own_model, check_devices, logits_of, vocabulary_of
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.transformer import Transformer
 from lmsweep.trials.spec.config import Mode, TrialConfig, UnsupportedError
@@ -46,7 +46,8 @@ class TrainingStep:
             ready_compiler(device)
         self.model, self.blocks = self._build(backend)
         compile_model(self.model, self.blocks, config, backend)
-        self._compute_loss = loss_for(config)
+        self._loss = loss_for(config)
+        self._head = self._head_outside() if self._loss.takes_hidden else None
         self._first = config.model_code is not None
         self.uses_cuda_graphs = uses_cuda_graphs(config)
         capturable = config.capture == "step"
@@ -55,8 +56,9 @@ class TrainingStep:
         )
         self.scaler = torch.amp.GradScaler(device, enabled=math_mode.scales_gradients)
         shape = (config.batch_size, config.context_length)  # (batch, tokens)
-        self.inputs = torch.randint(config.vocab_size, shape, device=device)
-        self.targets = torch.randint(config.vocab_size, shape, device=device)
+        vocabulary = vocabulary_of(self.model, config)
+        self.inputs = torch.randint(vocabulary, shape, device=device)
+        self.targets = torch.randint(vocabulary, shape, device=device)
         # Kept alive from forward to the end of the iteration, like the variables of a training loop.
         self.logits: torch.Tensor | None = None
         self.loss: torch.Tensor | None = None
@@ -77,6 +79,12 @@ class TrainingStep:
             checkpointing=config.checkpointing,
         )
         return model, list(model.blocks)
+
+    def _head_outside(self) -> torch.Tensor:
+        """Let the model return hidden states, and return the weight of its head, for a loss that takes both."""
+        assert isinstance(self.model, Transformer), "only our model returns hidden states"
+        self.model.returns_hidden = True
+        return self.model.head.weight
 
     def _logits_in(self, output: object) -> torch.Tensor:
         """Return the logits in what the user's model returned; check that and its devices once."""
@@ -112,9 +120,14 @@ class TrainingStep:
         with torch.inference_mode(self.config.mode == "forward"), self.math_mode.autocast(self.config.device_type):
             with Range("forward"):
                 output = self.model(self.micro_batch(self.inputs, index))
-                self.logits = output if self.config.model_code is None else self._logits_in(output)
+            targets = self.micro_batch(self.targets, index)
+            if self._head is not None:
+                with Range("loss"):
+                    self.loss = self._loss.function(output, self._head, targets)
+                return
+            self.logits = output if self.config.model_code is None else self._logits_in(output)
             with Range("loss"):
-                self.loss = self._compute_loss(self.logits, self.micro_batch(self.targets, index))
+                self.loss = self._loss.function(self.logits, targets)
 
     def micro_batch(self, whole: torch.Tensor, index: int) -> torch.Tensor:
         """The rows of a micro-batch: (batch, tokens) to (batch / accumulate, tokens)."""

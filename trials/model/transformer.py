@@ -234,13 +234,17 @@ class Transformer(nn.Module):
         self.head = Linear(d_model, vocab_size, device=device, dtype=dtype)
         if size.tied_head:
             self.head.weight = self.token_embedding.weight
+        self.returns_hidden = False
+        """Whether forward leaves out the head, for a loss that computes the logits itself."""
         self.checkpointing = checkpointing
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Integers (batch, tokens), at most `context_length` tokens, to logits (batch, tokens, vocab_size)."""
-        x = self.run_blocks(self.token_embedding(tokens))
-        logits: Tensor = self.head(self.final_norm(x))
-        return logits
+        """Integers (batch, tokens), at most `context_length` tokens, to logits (batch, tokens, vocab_size).
+
+        With `returns_hidden`, to the input of the head, (batch, tokens, d_model).
+        """
+        hidden: Tensor = self.final_norm(self.run_blocks(self.token_embedding(tokens)))
+        return hidden if self.returns_hidden else self.head(hidden)
 
     def run_blocks(self, x: Tensor) -> Tensor:
         """Apply all blocks; (batch, tokens, d_model) to the same."""

@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from lmsweep.trials.model.attention import naive
+from lmsweep.trials.model.loss import loss_for
+from lmsweep.trials.model.own_model import CHECKPOINTED, build_own_model, logits_of
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer import Transformer, cross_entropy
 
@@ -33,6 +35,8 @@ def make_reference(step: TrainingStep) -> ReferencePass:
     """
     config = step.config
     device = "cpu" if config.device_type == "mps" else config.device_type
+    if config.model_code is not None:
+        return _own_reference(step, device)
     model = Transformer(
         config.size,
         vocab_size=config.vocab_size,
@@ -51,6 +55,31 @@ def make_reference(step: TrainingStep) -> ReferencePass:
     loss = cross_entropy(logits, step.targets.to(device))
     loss.backward()
     gradients = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+    return ReferencePass(logits=logits.detach(), loss=loss.detach(), gradients=gradients)
+
+
+def _own_reference(step: TrainingStep, device: str) -> ReferencePass:
+    """The same for the user's own model, with its own loss. Buffers keep the values that the model gave them."""
+    config = step.config
+    attention = "naive" if config.is_hugging_face else config.attention
+    model = build_own_model(
+        replace(config, attention=attention, checkpointing="none"), device=device, dtype=torch.float64
+    )
+    model.train(step.model.training)
+    with torch.no_grad():
+        for exact, weight in zip(model.parameters(), step.model.parameters(), strict=True):
+            rounded = exact.float()
+            exact.copy_(rounded)
+            weight.copy_(rounded)
+    shape = (config.batch_size, config.context_length)
+    logits = logits_of(model(step.inputs.to(device)), shape, config.model_code or "")
+    loss = loss_for(config).function(logits, step.targets.to(device))
+    loss.backward()
+    gradients = {
+        name.replace(CHECKPOINTED, ""): weight.grad
+        for name, weight in model.named_parameters()
+        if weight.grad is not None
+    }
     return ReferencePass(logits=logits.detach(), loss=loss.detach(), gradients=gradients)
 
 
@@ -74,11 +103,14 @@ def underflow(values: Iterable[Tensor], exact: Iterable[Tensor]) -> float:
 
 
 def by_part(names: Iterable[str]) -> dict[str, list[str]]:
-    """Part of the model (token_embedding, attention, feed_forward, norm or head) -> names of its weights."""
+    """Part of the model (token_embedding, attention, feed_forward, norm or head) -> names of its weights.
+
+    A model of the user's own is divided by the names of its layers.
+    """
     parts: dict[str, list[str]] = {}
     for name in names:
         first, *rest = name.split(".")
-        module = rest[1] if first == "blocks" else first
+        module = rest[1] if first == "blocks" and len(rest) > 1 else name.split(".")[-2] if rest else first
         parts.setdefault("norm" if module.endswith("norm") else module, []).append(name)
     return parts
 
@@ -111,7 +143,8 @@ def scaled_gradients(step: TrainingStep) -> tuple[float, dict[str, Tensor]]:
 
 
 def _gradients(step: TrainingStep) -> dict[str, Tensor]:
-    return {name: weight.grad for name, weight in step.model.named_parameters() if weight.grad is not None}
+    named = step.model.named_parameters()
+    return {name.replace(CHECKPOINTED, ""): weight.grad for name, weight in named if weight.grad is not None}
 
 
 def _float64_beside(value: Tensor, reference: Tensor) -> Tensor:

@@ -41,7 +41,9 @@ def watch_outputs(model: nn.Module) -> Iterator[dict[str, torch.dtype]]:
     types: dict[str, torch.dtype] = {}
 
     def watch(name: str, module: nn.Module) -> Any:
-        return module.register_forward_hook(lambda module, args, output: types.__setitem__(name, output.dtype))
+        return module.register_forward_hook(
+            lambda module, args, output: types.update({name: output.dtype} if isinstance(output, Tensor) else {})
+        )
 
     handles = [watch(name, module) for name, module in model.named_modules() if name]
     try:
@@ -60,7 +62,6 @@ def dtypes_of(
     """
     weights = dict(model.named_parameters())
     gradients = {name: weight.grad.dtype for name, weight in weights.items() if weight.grad is not None}
-    assert gradients.keys() == weights.keys(), "backward gives every weight a gradient"
     tensors = [("weight", name, weight.dtype) for name, weight in weights.items()]
     tensors += [("output", name, dtype) for name, dtype in outputs.items()]
     tensors += [("logits", "logits", logits.dtype), ("loss", "loss", loss.dtype)]
@@ -78,7 +79,7 @@ def toy_dtypes(math_mode: MathMode, device_type: str) -> list[TensorDtype]:
 
 
 def emulated_dtypes(config: TrialConfig, math_mode: MathMode) -> list[TensorDtype]:
-    """The types that steps of the toy model and of the configuration's model would have on CUDA.
+    """The types that steps of the toy model and of lmsweep's own model would have on CUDA.
 
     CUDA's autocast keeps more in float32 than the CPU's, so its casts are emulated on meta tensors. Empty without
     autocast, since types are then the same on all devices.
@@ -86,6 +87,8 @@ def emulated_dtypes(config: TrialConfig, math_mode: MathMode) -> list[TensorDtyp
     if math_mode.autocast_dtype is None:
         return []
     casts = EmulatedCudaAutocast(math_mode.autocast_dtype)
+    if config.model_code is not None:
+        return _toy(math_mode, "meta", casts, rules="cuda")
     model = Transformer(
         config.size,
         vocab_size=config.vocab_size,

@@ -5,6 +5,9 @@
     peak_memory.py           the prediction for one trial, and whether it fits
     largest_fit.py           the largest batch size or context length that fits
     meta_run.py              one training step on meta tensors
+    fake_run.py              one training step with the user's own code, on fake tensors
+    flop_count.py            FLOPs of a step with the user's own model, without computing anything
+    own_code_jobs.py         predictions that import the user's code, each in a process with a time limit
     meta_device.py           what the meta device lacks: autocast, fused attention, fused AdamW
     allocation_trace.py      every allocation and free of that step, in order
     layer_extrapolation.py   the trace of a deep model, from those of two shallow ones

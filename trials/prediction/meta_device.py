@@ -3,14 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmsweep.trials.model.emulated_autocast import EmulatedCpuAutocast, EmulatedCudaAutocast
+from lmsweep.trials.model.optimizer import Muon
 from lmsweep.trials.model.precision import MATH_MODES, MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
@@ -41,6 +43,7 @@ class FusedAttention(TorchFunctionMode):
         super().__init__()
         self.device_type = config.device_type
         self.efficient = config.attention == "sdpa_efficient"
+        self.written_out = config.attention == "sdpa_math"
 
     def __torch_function__(
         self,
@@ -50,14 +53,70 @@ class FusedAttention(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func is not scaled_dot_product_attention:
+        if func is not scaled_dot_product_attention or self.written_out:
             return func(*args, **kwargs)
-        ops, causal = torch.ops.aten, kwargs["is_causal"]
+        given = _bound(*args, **kwargs)
+        ops, inputs, causal = torch.ops.aten, given.inputs, given.is_causal
         if self.device_type == "cpu":
-            return ops._scaled_dot_product_flash_attention_for_cpu(*args, 0.0, causal)[0]
-        if args[0].dtype in (torch.float16, torch.bfloat16) and not self.efficient:
-            return ops._scaled_dot_product_flash_attention(*args, 0.0, causal)[0]
-        return ops._scaled_dot_product_efficient_attention(*args, None, torch.is_grad_enabled(), 0.0, causal)[0]
+            return ops._scaled_dot_product_flash_attention_for_cpu(*inputs, given.dropout_p, causal)[0]
+        is_narrow = inputs[0].dtype in (torch.float16, torch.bfloat16)
+        if is_narrow and not self.efficient and given.attn_mask is None:
+            return ops._scaled_dot_product_flash_attention(*inputs, given.dropout_p, causal)[0]
+        if given.enable_gqa and inputs[0].shape[1] != inputs[1].shape[1]:
+            return func(*args, **kwargs)  # only FlashAttention has groups of queries
+        mask = given.attn_mask
+        if mask is not None:
+            if mask.dtype == torch.bool:
+                mask = torch.zeros_like(mask, dtype=inputs[0].dtype)
+            mask = mask.expand(*inputs[0].shape[:-1], inputs[1].shape[-2])
+        with_gradients = torch.is_grad_enabled()
+        return ops._scaled_dot_product_efficient_attention(*inputs, mask, with_gradients, given.dropout_p, causal)[0]
+
+
+class _Given(NamedTuple):
+    """The arguments of scaled_dot_product_attention."""
+
+    inputs: tuple[Tensor, Tensor, Tensor]
+    attn_mask: Tensor | None
+    dropout_p: float
+    is_causal: bool
+    enable_gqa: bool
+
+
+def _bound(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> _Given:
+    inputs = (query, key, value)
+    return _Given(inputs, attn_mask, dropout_p, is_causal, enable_gqa)
+
+
+class GroupedProducts(TorchDispatchMode):
+    """A context in which the products of a mixture of experts accept any type without storage, as they do on devices.
+
+    PyTorch's shape function for them accepts only bfloat16.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch does not annotate it
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is not torch.ops.aten._grouped_mm.default or args[0].dtype == torch.bfloat16:
+            return func(*args, **kwargs)
+        a, b = (x.to("meta", torch.bfloat16) for x in args[:2])
+        offsets = args[2] if len(args) > 2 else kwargs.get("offs")
+        narrow = func(a, b, offsets if offsets is None else torch.empty_like(offsets, device="meta"))
+        return args[0].new_empty(narrow.shape)
 
 
 def meta_math_mode(config: TrialConfig) -> MetaMathMode:
@@ -91,26 +150,32 @@ def fused_attention(config: TrialConfig) -> AbstractContextManager[object]:
     return FusedAttention(config) if config.attention in FUSED_ATTENTION else nullcontext()
 
 
-def autocast_again(blocks: Iterable[nn.Module], math_mode: MetaMathMode) -> None:
+def autocast_again(blocks: Iterable[nn.Module], math_mode: MathMode) -> None:
     """Make checkpointed blocks cast again when backward recomputes them; autocast does so, its emulation does not."""
     for block in blocks:
         forward = block.forward
 
-        def cast_too(x: Tensor, forward: Callable[[Tensor], Tensor] = forward) -> Tensor:
+        def cast_too(*inputs: Any, forward: Callable[..., Any] = forward, **named: Any) -> Any:
             with math_mode.autocast("meta"):
-                return forward(x)
+                return forward(*inputs, **named)
 
         block.forward = cast_too
 
 
-def make_state(step: TrainingStep) -> None:
-    """Create the state that AdamW creates at its first step; fused AdamW refuses to on the meta device."""
+def make_state(step: TrainingStep, *, counted_on: str | None = None) -> None:
+    """Create the state that AdamW creates at its first step; fused AdamW refuses to on the meta device.
+
+    counted_on: the device of the counts of steps; None is that of the trial.
+    """
     assert step.optimizer is not None, "the optimizer phase has an optimizer"
-    counted_on = "meta" if step.config.optimizer == "adamw_fused" else "cpu"
-    for parameter in step.model.parameters():
-        if parameter not in step.optimizer.state:
-            step.optimizer.state[parameter] = {
-                "step": torch.zeros((), dtype=torch.float32, device=counted_on),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
+    for part in step.optimizer.parts if isinstance(step.optimizer, Muon) else (step.optimizer,):
+        if not isinstance(part, torch.optim.AdamW):
+            continue
+        device = counted_on or ("meta" if part.param_groups[0]["fused"] else "cpu")
+        for parameter in part.param_groups[0]["params"]:
+            if parameter.grad is not None and parameter not in part.state:
+                part.state[parameter] = {
+                    "step": torch.zeros((), dtype=torch.float32, device=device),
+                    "exp_avg": torch.zeros_like(parameter),
+                    "exp_avg_sq": torch.zeros_like(parameter),
+                }

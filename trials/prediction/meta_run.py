@@ -18,6 +18,7 @@ from lmsweep.trials.model.precision import MATH_MODES
 from lmsweep.trials.model.training_step import PHASES, TrainingStep
 from lmsweep.trials.prediction.allocation_trace import Recorder, Trace, everything_freed
 from lmsweep.trials.prediction.aot_graph import in_primes
+from lmsweep.trials.prediction.fake_run import own_trace
 from lmsweep.trials.prediction.graph_memory import graph_memory
 from lmsweep.trials.prediction.graph_replay import as_compiled, install
 from lmsweep.trials.prediction.kernel_workspace import flex_scratch_bytes, scratch_bytes
@@ -46,15 +47,22 @@ def model_trace(config: TrialConfig, run: Mode | None = None) -> Trace:
     this mode's is taken, so that one run serves several modes. Raises UnpredictableError, and UnsupportedError where
     the trial would.
     """
+    if config.references and leaves_something(config):
+        return own_trace(config, ITERATIONS)
     if leaves_something(config):
         return _recorded(_as_run(config))
-    init, *stretches = _recorded(_as_run(config if run is None else replace(config, mode=run)))
+    if config.references:
+        init, *stretches = own_trace(config, 1)
+    else:
+        init, *stretches = _recorded(_as_run(config if run is None else replace(config, mode=run)))
     iteration = stretches[: len(PHASES[config.mode])]
     return [init, *iteration, everything_freed(iteration)]
 
 
 def one_run_for(config: TrialConfig) -> TrialConfig:
     """One configuration that represents all those that one run serves: several modes, or one compiled graph."""
+    if config.references:
+        return config
     if config.compile != "none":
         return graph_config(config)
     return _as_run(config if config.mode == "forward" else replace(config, mode="train_step"))

@@ -14,7 +14,7 @@ from lmsweep.trials.prediction.layer_extrapolation import deepen
 from lmsweep.trials.prediction.meta_device import FUSED_ATTENTION
 from lmsweep.trials.prediction.meta_run import ITERATIONS, attention_trace, leaves_something, model_trace
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
-from lmsweep.trials.spec.config import Mode, TrialConfig
+from lmsweep.trials.spec.config import HIDDEN_LOSSES, Mode, TrialConfig
 from lmsweep.trials.spec.workloads import Subject
 
 UNSURE = 32 * MIB
@@ -74,10 +74,16 @@ def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Tr
         raise UnpredictableError("training on several devices is not predicted")
     if config.accumulate > 1:
         raise UnpredictableError("gradients that several micro-batches add up are not predicted")
+    if config.loss in (*HIDDEN_LOSSES, "compiled"):
+        raise UnpredictableError(f"what the kernels of loss {config.loss} allocate is not predicted")
+    if config.mode == "train_step" and config.optimizer in ("adafactor", "adamw_8bit", "adamw_4bit"):
+        raise UnpredictableError(f"the state of optimizer {config.optimizer} is not predicted")
     if config.capture != "none":
         raise UnpredictableError("the memory that CUDA graphs keep for themselves is not predicted")
     if subject == "attention":
         trace = attention_trace(config)
+    elif config.references:
+        trace = model_trace(config)
     elif config.num_layers is None:
         raise UnpredictableError("the configuration has no whole model")
     else:

@@ -8,22 +8,25 @@ the process PID, does.
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from lmsweep.trials.analytic.memory_bounds import bounds_of, family
 from lmsweep.trials.analytic.memory_prediction import Dimension, Prediction
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.prediction.largest_fit import largest_that_fits
+from lmsweep.trials.prediction.own_code_jobs import answer_with_code
 from lmsweep.trials.prediction.peak_memory import fits, predict
-from lmsweep.trials.prediction.process_pool import Batch, answer_by_run, answer_jobs
+from lmsweep.trials.prediction.process_pool import Batch, Question, answer_by_run, answer_jobs
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.spec.config import Mode, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.workloads import Subject
 
+Q = TypeVar("Q", bound=Question)
 Answer = dict[str, Any]
 """An answer as JSON. Instead of the value it may hold the `reason` why there is none, or the `failure` of a bug."""
 
@@ -89,6 +92,8 @@ def main() -> None:
 
 def _answers(request: dict[str, Any]) -> Iterator[tuple[int, Answer]]:
     configs = [TrialConfig(**fields) for fields in request["configs"]]
+    written = request.get("code")
+    code = Code(**{**written, "trusted": tuple(written["trusted"])}) if written else None
 
     def columns(*names: str) -> Iterator[tuple[Any, ...]]:
         return zip(configs, *(request[name] for name in names), strict=True)
@@ -96,13 +101,13 @@ def _answers(request: dict[str, Any]) -> Iterator[tuple[int, Answer]]:
     match request["question"]:
         case "predict":
             peaks = [PeakQuestion(config=config, subject=subject) for config, subject in columns("subjects")]
-            return answer_by_run(_predictions, peaks)
+            return _answered(_predictions, peaks, code)
         case "fits":
             fit_questions = [
                 FitQuestion(config=config, subject=subject, budget=budget, device_name=name)
                 for config, subject, budget, name in columns("subjects", "budgets", "device_names")
             ]
-            return answer_by_run(_verdicts, fit_questions)
+            return _answered(_verdicts, fit_questions, code)
         case "bounds":
             families: dict[tuple[TrialConfig, str, int], Batch[BoundsQuestion]] = {}
             for i, (config, subject, room, name) in enumerate(columns("subjects", "rooms", "device_names")):
@@ -115,9 +120,22 @@ def _answers(request: dict[str, Any]) -> Iterator[tuple[int, Answer]]:
                 FrontierQuestion(config=config, dimension=request["dimension"], budget=budget, device_name=name)
                 for config, budget, name in columns("budgets", "device_names")
             ]
-            return answer_by_run(_frontiers, frontiers)
+            return _answered(_frontiers, frontiers, code)
         case other:
             raise ValueError(f"no such question: {other}")
+
+
+def _answered(
+    answer: Callable[[list[Q]], list[Answer]], questions: list[Q], code: Code | None
+) -> Iterator[tuple[int, Answer]]:
+    """Answer questions about lmsweep's own code in this process and its pool, those about the user's apart from it."""
+    numbered = list(enumerate(questions))
+    ours = [index for index, one in numbered if not one.config.references]
+    for place, answered in answer_by_run(answer, [questions[index] for index in ours]):
+        yield ours[place], answered
+    own = [[(index, one)] for index, one in numbered if one.config.references]
+    if own and code:
+        yield from answer_with_code(answer, own, code, lambda why: {"failure": why})
 
 
 def _predictions(questions: list[PeakQuestion]) -> list[Answer]:

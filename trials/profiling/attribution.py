@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lmsweep.trials.profiling.events import DeviceEvent, HostEvent
+from lmsweep.trials.profiling.events import STEP, DeviceEvent, HostEvent
 from lmsweep.trials.results.measurement import RANGES
 
 COLLECTIVES = "collectives"
@@ -21,6 +21,10 @@ UNATTRIBUTED = "unattributed"
 
 _COLLECTIVE = re.compile(r"(c10d|nccl|gloo|record_param_comms)\b|nccl(Dev)?Kernel", re.IGNORECASE)
 _GRAPH = re.compile(r"Torch-Compiled Region: (\d+/\d+)")
+_OF_TORCH = re.compile(
+    r"Optimizer\.|ProfilerStep|## |Torch-Compiled|TorchDynamo|Pregraph|AOTDispatcher|CompiledFunction|Distributed"
+)
+"""Ranges that PyTorch itself opens; of `Distributed`, those of DistributedDataParallel."""
 
 
 class Piece(NamedTuple):
@@ -53,8 +57,11 @@ class Surroundings(NamedTuple):
     """Nanoseconds outside nested operators and calls. 0 for ranges, because time outside operators is not work."""
 
 
-def surroundings(hosts: Sequence[HostEvent]) -> Surroundings:
-    """Find what encloses each event. The events may be in any order."""
+def surroundings(hosts: Sequence[HostEvent], *, any_range: bool = False) -> Surroundings:
+    """Find what encloses each event. The events may be in any order.
+
+    any_range: whether ranges of the user's own code count too, not only RANGES.
+    """
     count = len(hosts)
     parents, self_times, in_backward = [-1] * count, [0] * count, [False] * count
     found: list[str | None] = [None] * count
@@ -88,7 +95,7 @@ def surroundings(hosts: Sequence[HostEvent]) -> Surroundings:
             continue
         if event.sequence >= 0:
             nodes[event.thread, event.sequence] = i
-        found[i] = _range_of(event, around, in_backward[i])
+        found[i] = _range_of(event, around, in_backward[i], any_range)
     return Surroundings(parents, found, self_times)
 
 
@@ -132,10 +139,11 @@ def _operator_name(hosts: Sequence[HostEvent], parents: list[int], launcher: int
     return hosts[i].name if i >= 0 else None
 
 
-def _range_of(event: HostEvent, around: str | None, in_backward: bool) -> str | None:
+def _range_of(event: HostEvent, around: str | None, in_backward: bool, any_range: bool) -> str | None:
     """The range of an event other than an operator of backward; `around` is the range of its parent."""
     graph = _GRAPH.match(event.name)
-    if graph or (event.is_annotation and event.name in RANGES):
+    named = event.name in RANGES or (any_range and event.name != STEP and not _OF_TORCH.match(event.name))
+    if graph or (event.is_annotation and named):
         name = f"graph {graph[1]}" if graph else event.name
         return f"recomputed {name}" if in_backward else name
     if event.name.endswith("AccumulateGrad"):

@@ -77,7 +77,7 @@ class TensorDtype:
     """Detail row: the dtype of a tensor of a training step."""
 
     subject: str
-    """The model: transformer, the trial's own; or toy, two linear layers and a LayerNorm."""
+    """The model: transformer, lmsweep's; own, the user's; or toy, two linear layers and a LayerNorm."""
     kind: str
     """weight, output (of a layer), logits, loss or gradient (of a weight)."""
     name: str
@@ -106,8 +106,9 @@ class Kernel:
     """
 
     range: str | None
-    """One of RANGES, `graph 0/0` (a compiled graph, by dynamo's number), `backward of` or `recomputed` before one of
-    these, accumulate_grad or collectives; None if the kernel belongs to none of them."""
+    """One of RANGES, a module of the user's own model by its path (`layers.3.attn`), `graph 0/0` (a compiled graph, by
+    dynamo's number), `backward of` or `recomputed` before one of these, accumulate_grad or collectives; None if the
+    kernel belongs to none of them."""
     kernel: str
     """Full name of the kernel, copy or fill."""
     operator: str | None

@@ -1,6 +1,9 @@
 """The status words of a workload, and the flags that question a measurement."""
 
+import re
 from enum import StrEnum
+
+_BEGINS_WITH_PLACE = re.compile(r"[^\s:]+:\d+: ")
 
 
 class Status(StrEnum):
@@ -96,12 +99,25 @@ class Flag(StrEnum):
         "More than 1 % of the profiled time belongs to no known range, so the ranges' times are too short by that "
         "much. The trace beside the result shows what launched it.",
     )
-    DISAGREES = (
-        "disagrees",
-        "Your own code computes something else than the reference: the rows of phase `error` say by how much. Repair "
-        "it before you compare its time.",
-    )
     COLD_CACHE = (
         "cold_cache",
         "The compiler's cache did not contain this graph, so its compile time is that of a first run on this machine.",
     )
+    DISAGREES = (
+        "disagrees",
+        "Your own code computes something else than the reference, by more than its precision explains (rows of phase "
+        "error, and gradients.relative_error of ddp), so this is not the time of the same work. Attention: check the "
+        "mask, the scale 1 / sqrt(d) and the gradients. In fp32, tl.dot of Triton needs "
+        'input_precision="ieee", or the trial precision: tf32. Data-parallel: check that gradients are averaged, that '
+        "all of them are, and that every rank gets all updated weights.",
+    )
+
+
+def error_line(error: str) -> str:
+    """Return the line of a row's error that says what went wrong: the first if it names a place, else the last.
+
+    `mine/flash.py:12: ValueError: ...` comes before its traceback; a bare traceback ends with the exception. Empty if
+    there is no text.
+    """
+    lines = error.strip().splitlines() or [""]
+    return lines[0] if _BEGINS_WITH_PLACE.match(lines[0]) else lines[-1]

@@ -17,8 +17,12 @@ Mode = Literal["forward", "train_forward", "forward_backward", "train_step"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "bf16_pure"]
 Compile = Literal["none", "block", "model"]
 Attention = Literal["naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex"]
-Optimizer = Literal["adamw_fused", "adamw_foreach", "adamw_loop"]
+Optimizer = Literal[
+    "adamw_fused", "adamw_foreach", "adamw_loop", "adamw_8bit", "adamw_4bit", "sgd", "adafactor", "muon"
+]
 ZeroGrad = Literal["after_step", "before_backward"]
+HIDDEN_LOSSES = ("chunked", "liger", "cut_cross_entropy")
+"""Losses that take hidden states and the weight of the output head, not logits."""
 CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 Capture = Literal["none", "step"]
 Checkpointing = Literal["none", "block", "sqrt", "nested", "selective"]
@@ -26,7 +30,7 @@ Checkpointing = Literal["none", "block", "sqrt", "nested", "selective"]
 Ddp = Literal["none", "naive", "flat", "overlap", "bucketed", "torch", "zero1", "fsdp"]
 Gather = Literal["fp32", "bf16"]
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
-Loss = Literal["eager", "cross_entropy"]
+Loss = Literal["eager", "cross_entropy", "compiled", "chunked", "liger", "cut_cross_entropy"]
 Profiler = Literal["torch", "nsys"]
 Auto = Literal["auto"]
 """The number of steps is decided during the measurement: see `lmsweep.trials.timing.stopping`."""
@@ -89,7 +93,7 @@ class TrialConfig:
     tied_head: bool = _combination(False)
     """Whether the output head shares the embedding's weights."""
     vocab_size: int = _combination(10_000)
-    """Rows of the token embedding and of the output head."""
+    """Rows of the token embedding and of the output head; 0 if only a Hugging Face configuration knows it."""
     context_length: int = _combination(256)
     """Tokens per sequence."""
     batch_size: int = _combination(4)
@@ -116,13 +120,16 @@ class TrialConfig:
     causal: bool = _combination(True)
     """Whether each position attends only to itself and earlier positions, or to all."""
     optimizer: str = _combination("adamw_fused")
-    """AdamW as one fused kernel, over lists of tensors (foreach), or as a loop over parameters; or a reference to the
-    user's class."""
+    """AdamW as one fused kernel, over lists of tensors (foreach), as a loop over parameters, or with its state in 8 or
+    4 bits (torchao); SGD with momentum; Adafactor; Muon for the matrices of the blocks, with fused AdamW for the other
+    weights; or a reference to the user's class."""
     optimizer_args: str | None = _combination(None)
     """Arguments of the user's optimizer, as a JSON mapping."""
     loss: str = _combination("eager")
-    """The loss: eager (a log-sum-exp of separate operations), cross_entropy (PyTorch's), or a reference to the user's
-    function of logits and targets."""
+    """The loss: eager (a log-sum-exp of separate operations), cross_entropy (PyTorch's), compiled (that, by
+    torch.compile), chunked (PyTorch's linear_cross_entropy: head and loss together, without all logits in memory),
+    liger and cut_cross_entropy (the same by those packages), or a reference to the user's function of logits and
+    targets, or of hidden states, the head's weight and targets."""
     zero_grad: ZeroGrad = _combination("after_step")
     """When gradients are freed: right after the optimizer step, or just before the next backward. With the latter, as
     in the published reports, the next forward runs with the gradients still in memory."""
@@ -180,8 +187,11 @@ class TrialConfig:
         optional = ("num_kv_heads", "d_head", "num_experts", "active_experts")
         for name in (*sizes, *optional, "world_size", "nodes", "bucket_bytes", "accumulate", "tp", "message_bytes"):
             value = getattr(self, name)
-            if name == "d_model" and value == 0 and (self.model_code or self.step or not self.num_layers):
-                continue  # the user's own model has what width it has, and a collective has none
+            own = bool(self.model_code or self.step)
+            if value == 0 and (
+                (own and name in ("d_model", "vocab_size")) or (name == "d_model" and not self.num_layers)
+            ):
+                continue  # only the user's own model knows it, and a collective has none
             if value is not None and value < 1:
                 raise RequestError(f"{name} is {value}; it must be at least 1")
         if self.world_size % self.nodes:
@@ -211,7 +221,7 @@ class TrialConfig:
             )
         if self.d_head is not None and self.d_head % 2:
             raise RequestError(f"d_head is {self.d_head}; rotary embeddings need an even head dimension")
-        if self.num_heads is not None and self.d_head is None:
+        if self.num_heads is not None and self.d_head is None and self.model_code is None:
             if self.d_model % self.num_heads:
                 raise RequestError(f"num_heads {self.num_heads} does not divide d_model {self.d_model}")
             if (self.d_model // self.num_heads) % 2:
@@ -259,7 +269,7 @@ class TrialConfig:
     @property
     def compiles(self) -> bool:
         """Whether torch.compile is used at all. FlexAttention is always compiled."""
-        return self.compile != "none" or self.attention == "flex"
+        return self.compile != "none" or self.attention == "flex" or self.loss == "compiled"
 
     @property
     def size(self) -> ModelSize:

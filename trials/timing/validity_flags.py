@@ -13,24 +13,28 @@ from lmsweep.trials.spec.config import TrialConfig
 
 
 def flags_of_times(
-    config: TrialConfig, phase: str, seconds: Sequence[float], device: Device | None
+    config: TrialConfig, phase: str, seconds: Sequence[float], device: Device | None, flops: int | None = None
 ) -> tuple[Flag, ...]:
     """Return the flags of one phase of a whole model.
 
-    `seconds` are its samples. Without a datasheet (`device` is None) `physics_violation` is never set.
+    `seconds` are its samples. `flops` are those counted for a model of the user's own. Without a datasheet (`device` is
+    None) `physics_violation` is never set.
     """
     found = {
         Flag.OUTLIERS: count_outliers(np.array([seconds]))[0] > 0,
-        Flag.PHYSICS_VIOLATION: exceeds_peak(config, phase, median(seconds), device),
+        Flag.PHYSICS_VIOLATION: exceeds_peak(config, phase, median(seconds), device, flops),
     }
     return tuple(flag for flag, holds in found.items() if holds)
 
 
-def exceeds_peak(config: TrialConfig, phase: str, seconds: float, device: Device | None) -> bool:
+def exceeds_peak(
+    config: TrialConfig, phase: str, seconds: float, device: Device | None, flops: int | None = None
+) -> bool:
     """Return whether the phase's minimum FLOPs in this time exceed the datasheet's peak; False if either is unknown."""
-    if config.model_code is not None or config.step is not None:
-        return False
     peak = peak_flops(device, config.precision) if device else None
+    if config.model_code is not None or config.step is not None:
+        # Half of them are certain: a causal mask may spare half of attention.
+        return bool(peak and flops and flops / 2 > peak * seconds)
     passes = PASSES[config.mode] if phase == "step" else PHASE_PASSES.get(phase)
     return bool(peak and passes and passes * least_forward_flops(config) > peak * seconds)
 

@@ -19,6 +19,7 @@ from lmsweep.trials.machine.telemetry import Watch, doubts
 from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import check_compiled
+from lmsweep.trials.numerics.attention_error import disagrees, own_attention_errors
 from lmsweep.trials.profiling.device_time import DeviceTime, device_row, trace_device
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
@@ -40,7 +41,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     On CUDA, forward and backward are queued behind work that keeps the GPU busy, so neither waits for the host
     (`lmsweep.trials.timing.queued_timer`). The `latency` of each is its time from an idle GPU. With `cold_l2`, the
     GPU's L2 cache is overwritten before each. The first iteration of compiled attention, in which the compiler runs,
-    is timed separately and is not part of the warm-up.
+    is timed separately and is not part of the warm-up. The user's own attention is first compared with float64.
 
     Raises UnsupportedError if the device lacks the kernel, and RuntimeError if a compiled trial compiled nothing.
     """
@@ -48,6 +49,8 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     check_attention(config, bench.math_mode.operand_dtype, gradients=True)
     if config.cold_l2 and config.device_type != "cuda":
         raise UnsupportedError("cold_l2 needs device: cuda; the caches of other devices cannot be emptied")
+    errors = own_attention_errors(bench, gradients=True)
+    yield from errors
     bench.clear()  # the model of an earlier workload would count as attention's memory
     with Watch(config.device_type) as watch, bench.quiet():
         step = AttentionStep(config, bench.math_mode)
@@ -66,7 +69,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     host_bound = (Flag.HOST_BOUND,) if timer.waited_for_host else ()
     del timer
     step.gradient = None
-    common = (*host_bound, *series.flags, *doubts(watch, since=series.since, until=series.until))
+    common = (*disagrees(errors), *host_bound, *series.flags, *doubts(watch, since=series.since, until=series.until))
     yield from _times(config, series, latencies, traced, common)
     with bench.account("measured"):
         memory = list(_memory(config.device_type, step))

@@ -41,11 +41,11 @@ from lmsweep.trials.distributed.step_pairs import Pair, in_pairs
 from lmsweep.trials.distributed.tensor_parallel import check_tensor_parallel
 from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import check_compiled, uses_cuda_graphs
+from lmsweep.trials.model.optimizer import ADAMW
 from lmsweep.trials.profiling.device_time import device_row, is_host_bound
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.spec.config import Precision, TrialConfig, UnsupportedError
-from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.config import HIDDEN_LOSSES, Precision, TrialConfig, UnsupportedError
 from lmsweep.trials.timing.clock import Iteration
 from lmsweep.trials.timing.validity_flags import flags_of_times
 
@@ -101,14 +101,16 @@ def check_configuration(config: TrialConfig) -> None:
     check_tensor_parallel(config)
     if config.accumulate > 1 and is_own(config):
         raise UnsupportedError("nothing is known of your own code that holds back its communication; use accumulate: 1")
-    if config.ddp == "fsdp" and is_reference(config.optimizer):
+    if (config.ddp == "fsdp" or config.tp > 1) and config.optimizer not in ADAMW:
         raise UnsupportedError(
-            "ddp fsdp is measured with AdamW; with an optimizer of your own choose bucketed or another"
+            f"divided weights are measured with AdamW; with {config.optimizer} choose bucketed or another"
         )
+    if config.ddp == "fsdp" and config.loss in HIDDEN_LOSSES:
+        raise UnsupportedError(f"loss {config.loss} reads the weight of the head, which fsdp has divided; use eager")
     if config.ddp == "zero1" and config.mode != "train_step":
         raise UnsupportedError("ddp zero1 shards the optimizer's state; it needs mode train_step")
-    if config.ddp == "zero1" and is_reference(config.optimizer):
-        raise UnsupportedError("ddp zero1 shards AdamW; with an optimizer of your own choose bucketed or another")
+    if config.ddp == "zero1" and config.optimizer not in ADAMW:
+        raise UnsupportedError(f"ddp zero1 shards AdamW's state, not that of {config.optimizer}")
     if config.ddp == "torch" and config.compile == "model" and (config.bucket_bytes or 2**20) < 2**20:
         raise UnsupportedError(
             "torch.compile splits the model at the boundaries of buckets; bucket_bytes must be 1 MiB or more"

@@ -11,6 +11,7 @@ from lmsweep.trials.memory.labels import activations_noted, lasting_labels
 from lmsweep.trials.memory.ledger import END, Label
 from lmsweep.trials.memory.meter import CudaMeter, Meter, TensorMeter, resident_bytes
 from lmsweep.trials.memory.rows import Readings, breakdown_rows, history_rows, resident_rows, unknown_rows, value_rows
+from lmsweep.trials.memory.source_lines import Sources
 from lmsweep.trials.memory.storage_tracker import StorageTracker, storage_key
 from lmsweep.trials.memory.usage import Usage
 from lmsweep.trials.model.compiler import check_compiled
@@ -49,7 +50,8 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     tracked = not config.compiles and config.device_type != "cuda"
     tracker = StorageTracker(config.device_type) if tracked else None
     meter = CudaMeter() if config.device_type == "cuda" else TensorMeter(config.device_type, tracker)
-    history = TrackedHistory(tracker) if tracker else TracedHistory() if _is_traced(config) else None
+    sources = Sources.of(bench.code, is_hugging_face=config.is_hugging_face)
+    history = TrackedHistory(tracker, sources) if tracker else TracedHistory(sources) if _is_traced(config) else None
     with bench.quiet(), tracker or nullcontext():
         once = {("baseline", metric): held for metric, held in meter.now().items()}
         step = bench.step
@@ -68,7 +70,7 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     yield from unknown_rows(config, [phase.name for phase in step.phases()])
     yield from resident_rows(resident_before, resident_bytes())
     usage = Usage.of(history.finished()) if history else None
-    yield from breakdown_rows(config, series[-1], last.before_backward, last.kept, usage)
+    yield from breakdown_rows(config, len(step.blocks), series[-1], last.before_backward, last.kept, usage)
     yield from history_rows(config, history, usage)
 
 

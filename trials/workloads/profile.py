@@ -7,6 +7,7 @@ from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.profiling.attribution import device_pieces, host_pieces, surroundings
 from lmsweep.trials.profiling.events import STEP, Trace
 from lmsweep.trials.profiling.kernel_table import kernel_rows, operator_rows, range_rows, step_starts
+from lmsweep.trials.profiling.module_ranges import modules_ranged
 from lmsweep.trials.profiling.nsys import profile_with_nsys
 from lmsweep.trials.profiling.torch_trace import take_trace
 from lmsweep.trials.results.measurement import Artifact, Measurement, Yielded
@@ -34,10 +35,10 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     else:
         with bench.quiet():
             run_steps = ready_steps(bench)
-            with bench.account("measured"):
+            with bench.account("measured"), modules_ranged(bench.step):
                 found = take_trace(run_steps, cuda=bench.config.device_type == "cuda")
     with bench.account("measured"):
-        rows = list(_rows(found))
+        rows = list(_rows(found, any_range=bool(bench.config.references)))
     yield from rows
 
 
@@ -63,8 +64,8 @@ def ready_steps(bench: Workbench) -> Callable[[], None]:
     return run_steps
 
 
-def _rows(trace: Trace) -> Iterator[Yielded]:
-    around = surroundings(trace.hosts)
+def _rows(trace: Trace, *, any_range: bool) -> Iterator[Yielded]:
+    around = surroundings(trace.hosts, any_range=any_range)
     starts = step_starts(trace.hosts, around)
     if trace.devices is None:
         pieces = host_pieces(trace.hosts, around)

@@ -12,9 +12,13 @@ from lmsweep.trials.machine.telemetry import Watch, doubts, gauge_rows
 from lmsweep.trials.model.captured_step import capture_phases, check_capture
 from lmsweep.trials.model.compiler import check_compiled, compile_counts
 from lmsweep.trials.model.own_step import WHOLE
+from lmsweep.trials.model.training_step import PHASES
+from lmsweep.trials.numerics.attention_error import disagrees, own_attention_errors
+from lmsweep.trials.prediction.flop_count import StepFlops, UncountedError, count_flops
 from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, is_host_bound, trace_device
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.timing.clock import (
     Clock,
     Iteration,
@@ -32,13 +36,15 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
     The first iteration of a compiled model, in which the compiler runs, is timed separately and is not part of the
     warm-up. The GPU's clocks, power and temperature are sampled throughout. On CUDA, further iterations are traced to
-    find how long the device is busy in each phase.
+    find how long the device is busy in each phase. The user's own attention is first compared with float64.
 
     Raises UnsupportedError if this host cannot run the configuration, and RuntimeError if a model that should be
     compiled ran without a compiled graph.
     """
     config = bench.config
     check_capture(config)
+    errors = own_attention_errors(bench, gradients=config.mode != "forward")
+    yield from errors
     with Watch(config.device_type) as watch, bench.quiet():
         phases = bench.iteration.phases()
 
@@ -71,15 +77,18 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         [one.step for one in device], [one.step for one in series.measured]
     )
     common = (
+        *disagrees(errors),
         *((Flag.HOST_BOUND,) if host_bound else ()),
         *series.flags,
         *doubts(watch, since=series.since, until=series.until),
     )
     names = phase_names(phases)
-    yield from _times(bench, names, series, common)
+    flops = _flops(config)
+    yield from _times(bench, names, series, common, flops)
     if config.device_type == "cuda":
         yield from device_rows(names, device)
     yield from gauge_rows(watch, warmup_from=series.warmup_from, since=series.since, until=series.until)
+    yield from _flops_rows(config, flops)
 
 
 def _compile(bench: Workbench, phases: Sequence[Phase], run: Callable[[], Iteration]) -> Iterator[Measurement]:
@@ -92,6 +101,30 @@ def _compile(bench: Workbench, phases: Sequence[Phase], run: Callable[[], Iterat
     for name, seconds in zip(phase_names(phases), first.phases, strict=True):
         if name != "optimizer":  # the optimizer is never compiled
             yield Measurement(phase=name, metric="compile_time", unit="s", samples=(seconds,), flags=flags)
+
+
+def _flops(config: TrialConfig) -> StepFlops | UncountedError | None:
+    """FLOPs of the user's own model, or why they are not known; None for lmsweep's, which has closed forms."""
+    if config.model_code is None:
+        return None
+    try:
+        return count_flops(config)
+    except UncountedError as error:
+        return error
+
+
+def _flops_rows(config: TrialConfig, flops: StepFlops | UncountedError | None) -> Iterator[Measurement]:
+    if flops is None:
+        return
+    for phase in (*(name for name in PHASES[config.mode] if name != "optimizer"), "step"):
+        counted = flops.of(phase) if isinstance(flops, StepFlops) else None
+        yield Measurement(
+            phase=phase,
+            metric="flops",
+            unit="FLOP",
+            samples=None if counted is None else (counted,),
+            reason=str(flops) if isinstance(flops, UncountedError) else None,
+        )
 
 
 def _compile_counts(graphs_at_first: int) -> Iterator[Measurement]:
@@ -108,7 +141,11 @@ def _compile_counts(graphs_at_first: int) -> Iterator[Measurement]:
 
 
 def _times(
-    bench: Workbench, names: Sequence[str], series: Series[Iteration], common: tuple[Flag, ...]
+    bench: Workbench,
+    names: Sequence[str],
+    series: Series[Iteration],
+    common: tuple[Flag, ...],
+    flops: StepFlops | UncountedError | None,
 ) -> Iterator[Measurement]:
     """Yield the times of each phase and of the step; on CUDA also the time that the host took to launch the step."""
     config = bench.config
@@ -117,7 +154,8 @@ def _times(
 
     def row(phase: str, metric: str, *taken: list[float]) -> Measurement:
         samples, warmup_samples = (tuple(values) for values in taken)
-        flags = common + flags_of_times(config, phase, samples, device) if metric == "time" else ()
+        counted = flops.of(phase) if isinstance(flops, StepFlops) else None
+        flags = common + flags_of_times(config, phase, samples, device, counted) if metric == "time" else ()
         return Measurement(
             phase=phase, metric=metric, unit="s", samples=samples, warmup_samples=warmup_samples, flags=flags
         )

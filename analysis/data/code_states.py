@@ -1,0 +1,115 @@
+"""The states of the user's code in a store: which is the latest, which the one before, and which rows belong to them.
+
+A state is a `code_digest`. Results that use the same references belong together, and their states are ordered by when
+each was last measured. The column `code` says `latest`, `previous`, or the first digits of an older digest; it is null
+in rows that use none of the user's code.
+"""
+
+import warnings
+from collections.abc import Collection
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.suggestions import choices
+
+LATEST, PREVIOUS = "latest", "previous"
+
+REFERENCES = ("model_code", "step", "attention", "optimizer", "loss", "ddp")
+"""Columns that may hold a reference to the user's code."""
+
+STATE_COLUMNS = ("code", "code_digest", "code_revision", "code_dirty")
+"""Columns that tell states apart."""
+
+SHOWN_DIGITS = 8
+"""Digits of a digest that name an older state."""
+
+LEAST_DIGITS = 4
+"""Fewest digits of a digest or a revision by which a state is chosen."""
+
+
+def with_code_states(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with the column `code`."""
+    digests = frame["code_digest"]
+    states = pd.Series(None, frame.index, dtype=object)
+    own = digests.notna()
+    if own.any():
+        references = [frame.loc[own, name].where(frame.loc[own, name].map(is_reference), "") for name in REFERENCES]
+        family = pd.concat(references, axis=1).groupby(list(REFERENCES), sort=False).ngroup()
+        measured = frame.loc[own, ["code_digest", "started_at"]].assign(family=family)
+        newest = measured.groupby(["family", "code_digest"], as_index=False)["started_at"].max()
+        newest["age"] = newest.groupby("family")["started_at"].rank(ascending=False, method="first").astype(int)
+        ages = measured.merge(newest, on=["family", "code_digest"], how="left")["age"].to_numpy()
+        states[own] = np.select([ages == 1, ages == 2], [LATEST, PREVIOUS], digests[own].str[:SHOWN_DIGITS])
+    return frame.assign(code=states)
+
+
+def latest_code(frame: pd.DataFrame, named: Collection[str] = ()) -> pd.DataFrame:
+    """Return the rows without those of earlier states of the user's code; a warning tells how many were left out.
+
+    named: the columns that a table or its conditions name; all rows are kept if one of STATE_COLUMNS is among them.
+    """
+    earlier = (frame["code"].notna() & (frame["code"] != LATEST)).to_numpy(dtype=bool)
+    if not earlier.any() or {*STATE_COLUMNS} & {*named}:
+        return frame
+    left_out = frame[earlier]
+    results = len(left_out.drop_duplicates(["measurement_id", "environment_id"]))
+    states = left_out["code_digest"].nunique()
+    warnings.warn(
+        f"{_count(results, 'result')} of {_count(states, 'earlier state')} of your code are not shown; "
+        "`--where code=previous` "
+        "shows the state before the latest, `--rows code,...` all of them, and "
+        "`lmsweep compare --baseline code=previous --contrast code=latest` what changed",
+        stacklevel=2,
+    )
+    return frame[~earlier].reset_index(drop=True)
+
+
+def rows_of_state(frame: pd.DataFrame, text: str, option: str) -> NDArray[np.bool_]:
+    """Return which rows belong to a state: latest, previous, the beginning of a digest or revision, or `-` for no code.
+
+    text: one of these, or several separated by commas. Raises RequestError, naming the command-line option, if there is
+    no such state.
+    """
+    chosen = np.zeros(len(frame), dtype=bool)
+    for word in text.split(","):
+        found = _of_word(frame, word)
+        if not found.any():
+            raise RequestError(f"{option} code={word}: {_why_none(frame, word)}")
+        chosen |= found
+    return chosen
+
+
+def _of_word(frame: pd.DataFrame, word: str) -> NDArray[np.bool_]:
+    if word == "-":
+        return frame["code"].isna().to_numpy(dtype=bool)
+    found = frame["code"] == word
+    if word not in (LATEST, PREVIOUS) and len(word) >= LEAST_DIGITS:
+        for name in ("code_digest", "code_revision"):
+            found |= frame[name].astype(object).map(lambda text: isinstance(text, str) and text.startswith(word))
+    return found.to_numpy(dtype=bool)
+
+
+def _why_none(frame: pd.DataFrame, word: str) -> str:
+    own = frame[frame["code"].notna()]
+    if own.empty:
+        return "no such result uses code of your own"
+    states = own.groupby("code_digest")["started_at"].max().sort_values(ascending=False)
+    known = ", ".join(
+        f"{str(digest)[:SHOWN_DIGITS]} ({when:%Y-%m-%d %H:%M} UTC)" for digest, when in states.head(5).items()
+    )
+    if word == PREVIOUS:
+        return (
+            f"there is only one state of your code among these results, {known}; edit the code, run the sweep again, "
+            "and there are two"
+        )
+    if word == LATEST:
+        return f"none of these results is of the latest state; there are {known}"
+    return f"there is no such state{choices(word, [LATEST, PREVIOUS])}; digests are {known}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,1 @@
+"""Assignment 1: the transformer."""

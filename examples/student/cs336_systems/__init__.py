@@ -1,0 +1,1 @@
+"""Assignment 2: FlashAttention, data-parallel training, a sharded optimizer."""

@@ -1,0 +1,100 @@
+"""Asks the process that imports the user's code whether it works, and lays out its findings."""
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from lmsweep.trials.code.finding import Finding, Question
+from lmsweep.trials.code.source import line_of
+from lmsweep.trials.machine.interpreter import command, environment
+from lmsweep.trials.machine.processes import kill_group
+from lmsweep.trials.machine.scratch import temporary_folder
+from lmsweep.trials.spec.config import RequestError, Trial
+from lmsweep.trials.spec.model_sizes import ModelSize
+from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference
+
+FIELDS = {
+    "model_code": ("model_args", "blocks", "vocab_size", *ModelSize.__dataclass_fields__),
+    "attention": ("attention_args", "causal", "num_heads"),
+    "optimizer": ("optimizer_args",),
+    "loss": (),
+    "ddp": ("ddp_args",),
+    "step": (),
+}
+"""Each field that may hold a reference -> the other fields that its check depends on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The findings about one reference."""
+
+    question: Question
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether trials with this reference would fail."""
+        return any(one.kind == "wrong" for one in self.findings)
+
+
+def questions(trials: Sequence[Trial]) -> list[Question]:
+    """Return one question for each distinct reference of the trials, with the first configuration that has it."""
+    found: dict[tuple[object, ...], Question] = {}
+    for trial in trials:
+        for field, others in FIELDS.items():
+            text = getattr(trial.config, field)
+            if text is not None and is_reference(text):
+                key = (field, text, *(getattr(trial.config, name) for name in others))
+                found.setdefault(key, Question(field=field, config=trial.config, workloads=trial.workloads))
+    return list(found.values())
+
+
+def answers(asked: Sequence[Question], code: Code, seconds: float) -> Iterator[Answer]:
+    """Yield the answers as they come, from a process without a GPU. `seconds` is the limit for each.
+
+    Raises RequestError if the process fails.
+    """
+    request = {"code": asdict(code), "questions": [one.as_json() for one in asked], "seconds": seconds}
+    with tempfile.TemporaryFile(dir=temporary_folder()) as file:
+        file.write(json.dumps(request).encode())
+        file.seek(0)
+        process = subprocess.Popen(
+            command("lmsweep.trials.numerics.check_code", str(os.getpid())),
+            stdin=file,
+            stdout=subprocess.PIPE,
+            env=environment() | {"CUDA_VISIBLE_DEVICES": ""},
+            start_new_session=True,
+        )
+    count = 0
+    try:
+        assert process.stdout is not None, "it is a pipe"
+        for line in process.stdout:
+            found = json.loads(line)
+            findings = tuple(Finding(**one) for one in found["findings"])
+            yield Answer(question=asked[found["index"]], findings=findings)
+            count += 1
+        if process.wait() or count < len(asked):
+            raise RequestError("the process that checks the code failed (see above)")
+    finally:
+        kill_group(process.pid)
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def as_text(answer: Answer, code: Code) -> str:
+    """Return one block: the reference and where it is defined, then a line for each finding, errors first."""
+    question = answer.question
+    field = "model" if question.field == "model_code" else question.field
+    place = None if question.reference.startswith(HUGGING_FACE) else line_of(question.reference, code)
+    args = getattr(question.config, f"{field}_args", None)
+    size = f" {question.config.model}" if field == "model" else ""
+    heading = f"{field}{size}: {question.reference}{f' {args}' if args else ''}{f'  ({place})' if place else ''}"
+    wrong = [one.found for one in answer.findings if one.kind == "wrong"]
+    others = [one for one in answer.findings if one.kind != "wrong"]
+    width = max((len(one.what) for one in others), default=0)
+    lines = [f"  {one.what:<{width}}  {'' if one.kind == 'fine' else 'no: '}{one.found}" for one in others]
+    return "\n".join([heading, *wrong, *lines])

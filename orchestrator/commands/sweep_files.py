@@ -1,0 +1,111 @@
+"""The verbs about sweep files: sweeps, show, init, check. They measure nothing."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lmsweep.orchestrator.commands.measure import CodeFolder, Sweep, Trust
+from lmsweep.orchestrator.terminal import say
+from lmsweep.trials.spec.config import RequestError
+
+
+def sweeps() -> None:
+    """List the packaged sweeps: name, number of trials, what they measure.
+
+    \b
+    Example:
+      lmsweep sweeps
+    """
+    from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
+
+    found = [load_sweep(name) for name in packaged_sweeps()]
+    width = max(len(sweep.name) for sweep in found)
+    for sweep in found:
+        say(f"{sweep.name:<{width}}  {len(sweep.trials):>3} trials  {sweep.description}")
+
+
+def show(sweep: Sweep) -> None:
+    """Print a packaged sweep, to copy and change: lmsweep show quick > mine.yaml
+
+    \b
+    Example:
+      lmsweep show quick
+    """
+    from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
+    from lmsweep.trials.spec.suggestions import choices
+
+    packaged = packaged_sweeps()
+    if sweep not in packaged:
+        raise RequestError(f"{sweep} is not a packaged sweep{choices(sweep, packaged)}")
+    say(packaged[sweep].rstrip("\n"))
+
+
+def check(
+    sweep: Sweep,
+    code: CodeFolder = None,
+    trust: Trust = [],  # noqa: B006 - typer takes the option's name and a fresh list from here
+    timeout: Annotated[str, typer.Option(help="Time limit for each reference: 60s, 5m, ...")] = "60s",
+) -> None:
+    """Try the sweep's references to your own code on this CPU, without measuring: imports, shapes, correctness.
+
+    \b
+    Example:
+      lmsweep check quick
+    """
+    from lmsweep.orchestrator.commands.code_check import answers, as_text, questions
+    from lmsweep.orchestrator.sweep.duration import seconds_of
+    from lmsweep.orchestrator.sweep.sweep import load_sweep
+
+    seconds = seconds_of(timeout, "--timeout")
+    trials = load_sweep(sweep, code=code, trusted=trust).trials
+    asked = questions(trials)
+    if not asked:
+        say(f"{sweep} refers to no code of your own; its trials: lmsweep plan {sweep}")
+        return
+    found_in = next(trial.code for trial in trials if trial.code)
+    wrong = 0
+    for answer in answers(asked, found_in, seconds):
+        say(f"{as_text(answer, found_in)}\n")
+        wrong += answer.is_wrong
+    count = f"{len(asked)} reference{'s' * (len(asked) > 1)}"
+    say(f"{count}, {wrong} with errors" if wrong else f"{count}, no errors")
+    if wrong:
+        raise typer.Exit(2)
+
+
+def init(code: Annotated[str, typer.Option(help="Folder with your own code. Default: this one.")] = ".") -> None:
+    """Write lmsweep.yaml: a first sweep of the models, attention and optimizers that this folder's code defines.
+
+    \b
+    Example:
+      lmsweep init
+    """
+    from lmsweep.orchestrator.cluster.nodes import this_machine
+    from lmsweep.orchestrator.sweep.first_sweep import ADAPTER, first_sweep
+    from lmsweep.orchestrator.sweep.sweep import load_sweep
+    from lmsweep.trials.code.digest import code_folder
+    from lmsweep.trials.code.discovery import discover
+
+    file = Path("lmsweep.yaml")
+    if file.exists():
+        raise RequestError(f"{file} exists; delete or rename it, and lmsweep init writes a new one")
+    folder = code_folder(code)
+    found = discover(folder)
+    here = this_machine()
+    device = next(name for name in ("cuda", "mps", "cpu") if name in here.environments)
+    sweep = first_sweep(Path(folder.folder).name, found, device=device, gpus=here.gpus, code=code)
+    adapter = Path(folder.folder, ADAPTER)
+    if sweep.adapter and not adapter.exists():
+        adapter.write_text(sweep.adapter, "utf-8")
+        say(f"wrote {adapter}, which builds your model from its settings")
+    file.write_text(sweep.text, "utf-8")
+    trials = load_sweep(str(file)).trials
+    say(f"wrote {file}: {len(trials)} trials on {device}; read {found.files} files and found")
+    for one in found.candidates:
+        say(f"  {one.kind:<9}  {one.reference}  ({one.place})")
+    if not found.candidates:
+        say("  no code of your own to measure: the sweep is of lmsweep's model")
+    else:
+        say(f"\nnext: lmsweep check {file}  tries your code and measures nothing")
+    say(f"then: lmsweep run {file}")

@@ -1,0 +1,147 @@
+"""`run --watch`: measures again at every save in the code folder, and compares with the state before.
+
+Each round is a `lmsweep run` of its own, so that it finds the code as it is on disk. The folder is polled: nothing has
+to be installed for that, and it works on network file systems.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import typer
+
+from lmsweep.orchestrator.interrupt import exit_code, is_terminated
+from lmsweep.orchestrator.sweep.sweep import Sweep
+from lmsweep.orchestrator.terminal import say
+from lmsweep.trials.code.digest import SUFFIXES, code_digest
+from lmsweep.trials.machine.interpreter import command, environment
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.identity import measurement_id
+from lmsweep.trials.store.store import Store
+
+POLL_SECONDS = 0.3
+"""Seconds between two looks at the folder. A round begins once two looks in a row find the same: editors save in steps,
+and a checkout changes many files."""
+
+NOT_CODE = frozenset(("__pycache__", "site-packages", "dist-packages", "node_modules"))
+"""Folders, besides hidden ones, in which nobody edits."""
+
+Stamps = dict[str, tuple[int, int]]
+"""Path of a file -> time of its last change in nanoseconds, and its size in bytes."""
+
+
+def watch(load: Callable[[], Sweep], arguments: Sequence[str], *, sweep_file: str, store: str) -> None:
+    """Run the sweep now and after every change of its code or its file, until Ctrl-C.
+
+    load: reads the sweep as it is now; its RequestErrors are printed, except the first. arguments: those of
+    `lmsweep run` for one round. Raises RequestError if the sweep uses none of the user's code, and typer.Exit at the
+    end.
+    """
+    sweep = load()
+    folders = {trial.code.folder for trial in sweep.trials if trial.code}
+    if not folders:
+        raise RequestError(f"--watch measures again when your code changes, but {sweep_file} uses none of your own")
+    measured: set[str] = set()  # digests of the last state of the code that has results
+    ran: tuple[set[str], object] | None = None  # digests and sweep file of the last round
+    try:
+        while True:
+            seen = _settled(folders, sweep_file)
+            try:
+                sweep = load()
+            except RequestError as error:
+                say(f"lmsweep: {error}", error=True)
+            else:
+                now = _digests(sweep)
+                if ran != (now, seen.get(sweep_file)):  # else the sweep uses nothing of what has changed
+                    ran = (now, seen.get(sweep_file))
+                    _run(arguments)
+                    measured = _compare(sweep, store, before=measured, now=now)
+            say(f"\nwatching {', '.join(sorted(folders))}; Ctrl-C ends it")
+            while _look(folders, sweep_file) == seen:
+                time.sleep(POLL_SECONDS)
+    except KeyboardInterrupt:
+        raise typer.Exit(exit_code()) from None
+
+
+def _settled(folders: Iterable[str], sweep_file: str) -> Stamps:
+    """Return the files once they stay the same from one look to the next."""
+    seen = _look(folders, sweep_file)
+    while True:
+        time.sleep(POLL_SECONDS)
+        if (again := _look(folders, sweep_file)) == seen:
+            return seen
+        seen = again
+
+
+def _look(folders: Iterable[str], sweep_file: str) -> Stamps:
+    """Return the source files of the folders, and the sweep file if it is one."""
+    paths = [sweep_file]
+    for folder in folders:
+        for place, inside, files in os.walk(folder):
+            inside[:] = [name for name in inside if not name.startswith(".") and name not in NOT_CODE]
+            paths += [os.path.join(place, name) for name in files if Path(name).suffix in SUFFIXES]
+    found: Stamps = {}
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except OSError:  # a packaged sweep is no file here, and an editor may just be replacing one
+            continue
+        found[path] = (status.st_mtime_ns, status.st_size)
+    return found
+
+
+def _digests(sweep: Sweep) -> set[str]:
+    found = {(trial.config.references, trial.code): trial for trial in sweep.trials if trial.code}
+    return {digest for trial in found.values() if (digest := code_digest(trial.config, trial.code))}
+
+
+def _run(arguments: Sequence[str]) -> None:
+    """Run one round. Ctrl-C reaches it too, as it is in the same process group; this process waits for its end."""
+    process = subprocess.Popen(command("lmsweep.orchestrator.cli", *arguments), env=environment())
+    try:
+        process.wait()
+    except KeyboardInterrupt:
+        if is_terminated():
+            process.send_signal(signal.SIGTERM)
+        while process.poll() is None:
+            try:
+                process.wait()
+            except KeyboardInterrupt:  # the second Ctrl-C ends its trials at once
+                continue
+        raise
+
+
+def _compare(sweep: Sweep, store: str, *, before: set[str], now: set[str]) -> set[str]:
+    """Print how this state of the code differs from the last that has results. Return the digests of the newer one.
+
+    before: digests of that state; empty in the first round, which compares with what the store has.
+    """
+    from lmsweep.analysis import load, render
+    from lmsweep.analysis.comparison.compare import compare, select_sides
+    from lmsweep.analysis.comparison.noise import machines
+    from lmsweep.trials.results.outcome import Status
+
+    if not Store(store).exists():
+        return before
+    wanted = {measurement_id(trial.config, name) for trial in sweep.trials for name in trial.workloads}
+    stored = load(store, pooled=False)
+    frame = stored[stored["measurement_id"].isin(wanted)]
+    succeeded = set(frame.loc[frame["status"] == Status.OK, "code_digest"].dropna())
+    old, new = before - now, now - before
+    try:
+        if not before:
+            sides = select_sides(frame, {"code": "previous"}, {"code": "latest"})
+        elif new & succeeded:
+            sides = select_sides(frame, {"code": ",".join(sorted(old))}, {"code": ",".join(sorted(new))})
+        else:
+            return before
+        found = compare(sides.baseline, sides.contrast, between=sides.between, machines=machines(stored))
+    except RequestError as error:
+        if before:  # in the first round there may be nothing to compare with
+            say(f"not compared with the state before: {error}", error=True)
+    else:
+        say(render(found.listing(), "text"))
+    return now if now & succeeded else before

@@ -1,0 +1,64 @@
+"""The dimensions of a Hugging Face configuration, read from its JSON without importing or running anything."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lmsweep.trials.code.calling import arguments_of
+from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.spec.reference import HUGGING_FACE, Code
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "vocab_size": ("vocab_size",),
+    "d_model": ("hidden_size", "n_embd", "d_model", "dim"),
+    "d_ff": ("intermediate_size", "n_inner", "ffn_dim", "d_ff"),
+    "num_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "num_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+}
+"""Field -> the usual names of it in a Hugging Face configuration."""
+
+
+def with_dimensions(config: TrialConfig, code: Code) -> TrialConfig:
+    """Return the configuration with the dimensions that its Hugging Face configuration states.
+
+    What it does not state stays unknown; then vocab_size and d_model are 0, and the trial itself knows. Raises
+    RequestError if there is no such file or it is not JSON.
+    """
+    path = _json_of(str(config.model_code).removeprefix(HUGGING_FACE), code)
+    if path is None:
+        return replace(config, vocab_size=0)
+    try:
+        described: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{path}: it is not a Hugging Face configuration in JSON: {error}") from error
+    described = described.get("text_config") or described
+    described = described | arguments_of(config.model_args)
+    values: dict[str, Any] = {"vocab_size": 0}
+    for field, names in NAMES.items():
+        stated = [described[name] for name in names if isinstance(described.get(name), int)]
+        if stated and stated[0] > 0:
+            values[field] = stated[0]
+    return replace(config, **values)
+
+
+def _json_of(name: str, code: Code) -> Path | None:
+    """Return the file of a configuration: in the code folder, or in the cache of the hub; None if it is in neither.
+
+    Raises RequestError if a path is named and nothing is there.
+    """
+    path = Path(code.folder, name)
+    for file in (path / "config.json", path):
+        if file.is_file():
+            return file
+    if name.startswith((".", "/")) or name.endswith(".json"):
+        raise RequestError(f"hf:{name}: there is no file {path}")
+    home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
+    hub = Path(os.environ.get("HF_HUB_CACHE") or Path(home, "hub")).expanduser()
+    kept = hub / f"models--{name.replace('/', '--')}"
+    revision = kept / "refs" / "main"
+    if not revision.is_file():
+        return None
+    file = kept / "snapshots" / revision.read_text().strip() / "config.json"
+    return file if file.is_file() else None

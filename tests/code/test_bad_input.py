@@ -1,0 +1,161 @@
+"""What goes wrong in the user's code is a row that begins with the user's file and line."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.bench.fingerprint import fingerprint
+from lmsweep.trials.isolation.client import IsolatedRunner
+from lmsweep.trials.results.outcome import error_line
+from lmsweep.trials.results.record import Record, records_of
+from tests.support.command import lmsweep
+
+ATTEND = """
+import torch
+
+def attend(q, k, v, is_causal):
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+"""
+CALLS_INNER = "def attend(q, k, v, is_causal):\n    return inner(q, k, v, is_causal)"
+BAD = {
+    "raises.py": "import torch\nraise ValueError('no GPU here')\ndef attend(q, k, v, is_causal): ...",
+    "imports_broken.py": "import broken\ndef attend(q, k, v, is_causal): ...",
+    "broken.py": "x = 1\ndef f(:\n",
+    "imports_nothing.py": "import no_such_package\ndef attend(q, k, v, is_causal): ...",
+    "imports_hidden.py": "from sympy import my_helper\ndef attend(q, k, v, is_causal): ...",
+    "sympy.py": "my_helper = 1",
+    "exits.py": "import sys\nsys.exit('bye')\ndef attend(q, k, v, is_causal): ...",
+    "exits_later.py": "import sys\ndef attend(q, k, v, is_causal):\n    sys.exit(3)",
+    "hangs.py": "def spin():\n    while True:\n        pass\nspin()\ndef attend(q, k, v, is_causal): ...",
+    "two_arguments.py": "\ndef attend(q, k):\n    return q",
+    "a_module.py": "import torch\nclass attend(torch.nn.Module):\n    pass",
+    "shape.py": "\n\ndef attend(q, k, v, is_causal):\n    return q.sum(-1)",
+    "gives_a_tuple.py": "def attend(q, k, v, is_causal):\n    return q, k",
+    "dtype.py": "def attend(q, k, v, is_causal):\n    return q.double()",
+    "device.py": "\nimport torch\ndef attend(q, k, v, is_causal):\n    return q * torch.ones(8, device='meta')",
+    "detached.py": "def attend(q, k, v, is_causal):\n    return v.detach()",
+    "argument.py": "def attend(q, k, v, is_causal, *, block):\n    return q",
+}
+SAID = {
+    "raises.py": "raises.py:2: ValueError: no GPU here",
+    "imports_broken.py": "broken.py:2: SyntaxError",
+    "imports_nothing.py": "imports_nothing.py:1: ModuleNotFoundError: No module named 'no_such_package'",
+    "imports_hidden.py": "imports_hidden.py:1: ImportError",
+    "exits.py": "exits.py:2: SystemExit: bye: importing exits.py ended in sys.exit",
+    "exits_later.py": "exits_later.py:3: SystemExit: 3",
+    "hangs.py": "hangs.py:",
+    "two_arguments.py": "two_arguments.py:2: attend takes 2 arguments",
+    "a_module.py": "a_module.py:2: attend is a class",
+    "shape.py": "shape.py:3: attend returned (1, 1, 16)",
+    "gives_a_tuple.py": "gives_a_tuple.py:1: attend returned a tuple",
+    "dtype.py": "dtype.py:1: attend returned (1, 1, 16, 8) torch.float64",
+    "device.py": "device.py:",
+    "detached.py": "detached.py:1: RuntimeError: element 0 of tensors does not require grad",
+    "argument.py": "argument.py:1: TypeError: attend() missing 1 required keyword-only argument",
+}
+RESEARCH = {
+    "analysis/__init__.py": "from analysis.data import x",
+    "analysis/data.py": "x = 1",
+    "trials.py": "y = 2",
+    "orchestrator/kernels.py": ATTEND,  # without __init__.py
+    "torch.py": "raise RuntimeError('the torch of the folder')",
+    "random.py": "raise RuntimeError('the random of the folder')",
+    "numpy/__init__.py": "raise RuntimeError('the numpy of the folder')",
+    "utils.py": ATTEND,
+    ".venv/lib/python3.11/site-packages/utils.py": "raise RuntimeError('of the virtual environment')",
+    "my-kernel.py": ATTEND,
+    "scripts/run.py": "from neighbour import attend as inner\n" + CALLS_INNER,
+    "scripts/neighbour.py": ATTEND,
+    "package/__init__.py": "",
+    "package/flash.py": "from .inner import attend as inner\n" + CALLS_INNER,
+    "package/inner.py": ATTEND,
+    "research.py": """
+import analysis, trials, orchestrator.kernels, utils
+import numpy, random
+
+def attend(q, k, v, is_causal):
+    assert analysis.x == 1 and trials.y == 2 and hasattr(numpy, "array") and hasattr(random, "choice")
+    return orchestrator.kernels.attend(q, k, v, is_causal) + 0 * utils.attend(q, k, v, is_causal)
+""",
+}
+GOOD = (
+    *("research:attend", "orchestrator.kernels:attend", "orchestrator/kernels.py:attend", "utils:attend"),
+    *("my-kernel.py:attend", "scripts/run.py:attend", "package.flash:attend", "package/flash.py:attend"),
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A code folder with all of these files."""
+    folder = tmp_path_factory.mktemp("code")
+    for name, text in {**BAD, **RESEARCH}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[IsolatedRunner]:
+    with IsolatedRunner() as runner:
+        yield runner
+
+
+def measure(runner: IsolatedRunner, folder: Path, attention: str) -> list[Record]:
+    """The rows of a short trial with this attention."""
+    settings = ("workloads=attention", "d_model=16", "num_heads=2", "context_length=16", "batch_size=1")
+    limits = ("warmup_steps=1", "measure_steps=2", "timeout_seconds=4" if "hangs" in attention else "")
+    trial = single_trial([one for one in (*settings, *limits, f"attention={attention}") if one], code=str(folder))
+    return records_of(runner.run(trial, fallback=fingerprint("cpu")))
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_a_failure_of_the_users_code_begins_with_its_file_and_line(
+    name: str, runner: IsolatedRunner, folder: Path
+) -> None:
+    (row,) = measure(runner, folder, f"{name}:attend")
+    assert row.status == ("timeout" if name == "hangs.py" else "error")
+    assert row.error and row.error.startswith(SAID[name]), row.error
+    assert error_line(row.error) == row.error.splitlines()[0]
+
+
+@pytest.mark.parametrize("reference", GOOD)
+def test_folders_of_research_code_are_measured_as_they_are(
+    reference: str, runner: IsolatedRunner, folder: Path
+) -> None:
+    rows = measure(runner, folder, reference)
+    assert {row.status for row in rows} == {"ok"}, rows[0].error
+    assert not any("disagrees" in row.flags for row in rows)
+
+
+def test_plan_imports_nothing_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text("open('imported', 'w')\ndef attend(q, k, v, is_causal): ...")
+    (tmp_path / "s.yaml").write_text(
+        "name: s\ngrids: [{workloads: [attention], fixed: {attention: './mine.py:attend', d_model: 16}}]"
+    )
+    monkeypatch.chdir(tmp_path)
+    done = lmsweep("plan", "s.yaml", "--code", ".")
+    assert done.returncode == 0 and "1 to run" in done.stdout, done.stderr
+    assert not (tmp_path / "imported").exists()
+
+
+@pytest.mark.slow
+def test_run_and_trial_say_the_users_line_in_a_folder_full_of_such_names(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    references = ", ".join(f"{name}:attend" for name in ("raises.py", "hangs.py", "dtype.py", "research.py"))
+    (folder / "bad.yaml").write_text(
+        f"name: bad\ngrids:\n  - workloads: [attention]\n    axes: {{attention: [{references}]}}\n"
+        "    fixed: {d_model: 16, context_length: 16, batch_size: 1, measure_steps: 2, timeout_seconds: 5}\n"
+    )
+    monkeypatch.chdir(folder)
+    done = lmsweep("run", "bad.yaml", "--store", str(tmp_path / "results"))
+    assert done.returncode == 1
+    assert "raises.py:2: ValueError: no GPU here" in done.stdout
+    assert "timeout after 5.0 s at hangs.py:" in done.stdout
+    assert "dtype.py:1: attend returned" in done.stdout
+    assert "workloads by status: 3 error" not in done.stdout and "1 ok" in done.stdout
+    trial = lmsweep("trial", "workloads=attention", "attention=hangs.py:attend", "d_model=16", "timeout_seconds=20")
+    assert trial.returncode == 1 and "hangs.py:" in trial.stdout.partition("ended when")[0], trial.stdout

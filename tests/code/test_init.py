@@ -1,0 +1,148 @@
+"""`lmsweep init` finds by syntax alone what a folder's code defines, and writes a sweep file that is read."""
+
+from pathlib import Path
+
+import pytest
+
+from lmsweep.orchestrator.sweep.first_sweep import first_sweep
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.code.digest import code_folder
+from lmsweep.trials.code.discovery import discover
+from lmsweep.trials.spec.config import Trial
+from tests.support.command import lmsweep
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+MODEL = """
+raise SystemExit("init imports nothing")
+from torch import nn, autograd
+import torch
+
+class Block(nn.Module):
+    def __init__(self, dim):
+        self.norm = nn.LayerNorm(dim)
+    def forward(self, x):
+        return x
+
+class Base(nn.Module):
+    pass
+
+class Trunk(Base):
+    def __init__(self, n_vocab, dim, n_layers):
+        self.tok = nn.Embedding(n_vocab, dim)
+    def forward(self, tokens): ...
+
+class LM(Base):
+    def __init__(self, n_vocab, dim, n_layers, dropout):
+        self.trunk = Trunk(n_vocab, dim, n_layers)
+        self.lm_head = nn.Linear(dim, n_vocab)
+    def forward(self, tokens, targets=None): ...
+
+class Pair(nn.Module):
+    def __init__(self): self.e = nn.Embedding(2, 2)
+    def forward(self, source, target): ...
+
+def attend(q, k, v, is_causal=True): ...
+def parts(q, k, v, is_causal=True): return q, k
+def masked(q, k, v, mask=None): ...
+def plain(q, k, v): ...
+
+class Muon(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.9): ...
+    def step(self): ...
+
+class DDP(nn.Module):
+    def __init__(self, module, bucket_size_mb): ...
+    def forward(self, x): ...
+    def finish_gradient_synchronization(self): ...
+"""
+
+
+def trials_of(folder: Path, device: str = "cpu") -> tuple[Trial, ...]:
+    """The trials of the first sweep for a folder, written to it and read."""
+    sweep = first_sweep(folder.name, discover(code_folder(folder)), device=device, gpus=2, code=".")
+    if sweep.adapter:
+        (folder / "lmsweep_model.py").write_text(sweep.adapter)
+    path = folder / "lmsweep.yaml"
+    path.write_text(sweep.text)
+    return load_sweep(str(path)).trials
+
+
+def test_models_attention_optimizers_and_wrappers_are_found_without_importing(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODEL)
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "other.py").write_text(MODEL)
+    found = discover(code_folder(tmp_path))
+    assert [(one.kind, one.reference) for one in found.candidates] == [
+        ("model", "mine:LM"),
+        ("model", "mine:Trunk"),
+        ("attention", "mine:attend"),
+        ("attention", "mine:plain"),
+        ("optimizer", "mine:Muon"),
+        ("ddp", "mine:DDP"),
+    ]
+    assert found.candidates[0].place == "mine.py:20"
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
+def test_a_model_gets_values_for_parameters_whose_names_say_what_they_are(tmp_path: Path, device: str) -> None:
+    (tmp_path / "mine.py").write_text(MODEL)
+    trials = trials_of(tmp_path, device)
+    assert {trial.config.device for trial in trials} == {device}
+    (first, *_) = trials
+    assert first.config.model_code == "mine:LM"
+    width, depth = (768, 12) if device == "cuda" else (128, 2)
+    text = f'{{"dim":{width},"dropout":0.0,"n_layers":{depth},"n_vocab":10000}}'
+    assert first.config.model_args == text
+    plain = [trial.config for trial in trials if trial.config.attention == "mine:plain"]
+    assert plain and not any(config.causal for config in plain)
+    assert any(trial.config.optimizer == "mine:Muon" for trial in trials)
+
+
+def test_a_model_with_a_parameter_that_nobody_can_guess_is_named_and_not_measured(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODEL.replace("n_layers", "router"))
+    assert trials_of(tmp_path)[0].config.model_code is None
+    assert "mine:LM (mine.py:20) also needs router" in (tmp_path / "lmsweep.yaml").read_text()
+
+
+def test_a_model_that_takes_an_object_with_settings_gets_a_function_that_builds_it(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text((EXAMPLES / "nanogpt_like" / "model.py").read_text())
+    assert trials_of(tmp_path)[0].config.model_code == "lmsweep_model:build"
+    assert (
+        "GPT(GPTConfig(vocab_size=vocab_size, block_size=context_length, **changes))"
+        in (tmp_path / "lmsweep_model.py").read_text()
+    )
+
+
+def test_a_sharded_optimizer_is_measured_with_two_ranks(tmp_path: Path) -> None:
+    sharded = "\n\nclass Sharded(torch.optim.Optimizer):\n    def __init__(self, params, optimizer_cls, **more): ...\n"
+    (tmp_path / "mine.py").write_text(f"{MODEL}{sharded}    def step(self): ...\n")
+    (config,) = [one.config for one in trials_of(tmp_path) if one.config.optimizer == "mine:Sharded"]
+    assert (config.world_size, config.ddp) == (2, "torch")
+
+
+def test_an_empty_folder_gets_a_sweep_of_our_model(tmp_path: Path) -> None:
+    assert {trial.config.model for trial in trials_of(tmp_path)} == {"tiny"}
+
+
+def test_the_command_says_what_it_found_and_what_comes_next_and_never_overwrites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+    done = lmsweep("init")
+    assert done.returncode == 0, done.stderr
+    assert "model      mine:LM  (mine.py:20)" in done.stdout
+    assert "next: lmsweep check lmsweep.yaml" in done.stdout
+    again = lmsweep("init")
+    assert again.returncode == 2
+    assert "lmsweep.yaml exists" in again.stderr
+
+
+def test_a_project_in_the_folder_with_a_pyproject_of_its_own_is_named_as_it_imports_itself(tmp_path: Path) -> None:
+    package = tmp_path / "cs336-basics" / "cs336_basics"
+    package.mkdir(parents=True)
+    (tmp_path / "cs336-basics" / "pyproject.toml").touch()
+    (package / "__init__.py").touch()
+    (package / "model.py").write_text(MODEL)
+    (trial, *_) = trials_of(tmp_path)
+    assert trial.config.model_code == "cs336_basics.model:LM"

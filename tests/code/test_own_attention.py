@@ -1,0 +1,161 @@
+"""The user's own attention: what it is called with, and its error before its time."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.bench.fingerprint import fingerprint
+from lmsweep.trials.isolation.client import IsolatedRunner
+from lmsweep.trials.results.record import Record, records_of
+
+ATTENTION = """
+import math
+import torch
+
+def _attend(q, k, v, is_causal, scale=None):
+    scores = q @ k.transpose(-2, -1) * (scale or 1 / math.sqrt(q.shape[-1]))
+    if is_causal:
+        scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
+    return scores.softmax(-1) @ v
+
+def plain(q, k, v, is_causal=False):
+    return _attend(q, k, v, is_causal)
+
+def three_dimensions(q, k, v, is_causal):
+    batch, tokens, width = q.shape
+    return _attend(q, k, v, is_causal)
+
+def four_dimensions(q, k, v, is_causal):
+    batch, heads, tokens, width = q.shape
+    return _attend(q, k, v, is_causal)
+
+def without_mask(q, k, v):
+    return _attend(q, k, v, False)
+
+class Function(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, is_causal=False):
+        ctx.save_for_backward(q, k, v)
+        ctx.is_causal = is_causal
+        return _attend(q, k, v, is_causal)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        with torch.enable_grad():
+            inputs = [x.detach().requires_grad_() for x in ctx.saved_tensors]
+            output = _attend(*inputs, ctx.is_causal)
+        return *torch.autograd.grad(output, inputs, gradient), None
+
+class WrongBackward(Function):
+    @staticmethod
+    def backward(ctx, gradient):
+        dq, dk, dv, _ = Function.backward(ctx, gradient)
+        return dq, dv, dk, None
+
+def no_scale(q, k, v, is_causal):
+    return _attend(q, k, v, is_causal, scale=1.0)
+
+def forgets_mask(q, k, v, is_causal):
+    return _attend(q, k, v, False)
+
+def nan(q, k, v, is_causal):
+    return _attend(q, k, v, is_causal) * float("nan")
+"""
+RIGHT = ("plain", "three_dimensions", "four_dimensions", "Function")
+
+
+class Measure:
+    """Measures short trials of a code folder, each in a fresh process."""
+
+    def __init__(self, folder: Path, runner: IsolatedRunner) -> None:
+        self.folder, self.runner = folder, runner
+
+    def __call__(self, attention: str, *settings: str, workload: str = "attention") -> dict[str, Record]:
+        """The rows of a trial with this attention, by phase and metric."""
+        common = (f"workloads={workload}", "context_length=24", "batch_size=2", "warmup_steps=1", "measure_steps=3")
+        trial = single_trial([*common, f"attention={attention}", *settings], code=str(self.folder))
+        rows = records_of(self.runner.run(trial, fallback=fingerprint("cpu")))
+        return {f"{row.phase}.{row.metric}": row for row in rows}
+
+
+@pytest.fixture(scope="module")
+def measure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measure]:
+    """With a code folder that has these attentions."""
+    folder = tmp_path_factory.mktemp("code")
+    (folder / "mine.py").write_text(ATTENTION)
+    with IsolatedRunner() as runner:
+        yield Measure(folder, runner)
+
+
+IN_ATTENTION = ("d_model=16",)
+IN_MODEL = ("model=tiny", "vocab_size=50")
+
+
+@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize(
+    "settings", [("causal=true",), ("num_heads=2", "causal=false")], ids=["no heads, causal", "heads, not causal"]
+)
+def test_a_right_attention_agrees_with_float64_in_every_shape(
+    measure: Measure, name: str, settings: tuple[str, ...]
+) -> None:
+    rows = measure(f"mine:{name}", *IN_ATTENTION, *settings)
+    assert rows["forward.time"].samples and rows["backward.time"].samples
+    for error in ("error.output", "error.gradient"):
+        assert rows[error].samples and 0 < rows[error].samples[0] < 1e-5 and "disagrees" not in rows[error].flags
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_it_runs_inside_our_model(measure: Measure, name: str) -> None:
+    rows = measure(f"mine.py:{name}", *IN_MODEL, workload="timing")
+    assert rows["step.time"].samples and "disagrees" not in rows["step.time"].flags
+    assert rows["error.gradient"].samples
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_the_tolerance_grows_with_the_rounding_of_the_precision(measure: Measure, precision: str) -> None:
+    rows = measure("mine:plain", *IN_ATTENTION, f"precision={precision}")
+    assert rows["forward.time"].samples and "disagrees" not in rows["error.output"].flags
+    wrong = measure("mine:no_scale", *IN_ATTENTION, f"precision={precision}")
+    assert "disagrees" in wrong["error.output"].flags
+
+
+@pytest.mark.parametrize(
+    ("name", "rows_that_differ"),
+    [
+        ("no_scale", ("error.output", "error.gradient")),
+        ("forgets_mask", ("error.output", "error.gradient")),
+        ("WrongBackward", ("error.gradient",)),
+        ("nan", ("error.output", "error.gradient")),
+    ],
+)
+def test_a_wrong_attention_is_flagged_with_its_time(
+    measure: Measure, name: str, rows_that_differ: tuple[str, ...]
+) -> None:
+    rows = measure(f"mine:{name}", *IN_ATTENTION)
+    flagged = tuple(key for key in ("error.output", "error.gradient") if "disagrees" in rows[key].flags)
+    assert flagged == rows_that_differ
+    assert "disagrees" in rows["forward.time"].flags
+    if name == "nan":
+        assert rows["error.output"].samples is None and "NaN" in (rows["error.output"].reason or "")
+
+
+def test_without_a_mask_it_is_measured_with_causal_false_alone(measure: Measure) -> None:
+    assert measure("mine:without_mask", *IN_ATTENTION, "causal=false")["error.output"].samples
+    (row,) = measure("mine:without_mask", *IN_ATTENTION).values()
+    assert row.status == "unsupported" and "causal: false" in (row.error or "")
+
+
+def test_in_mode_forward_only_the_output_is_compared(measure: Measure) -> None:
+    rows = measure("mine:plain", *IN_MODEL, "mode=forward", workload="timing")
+    assert "error.output" in rows and "error.gradient" not in rows
+
+
+def test_lmsweeps_own_attention_has_no_error_rows(measure: Measure) -> None:
+    assert "error.output" not in measure("naive", *IN_ATTENTION)
+
+
+def test_grouped_keys_and_values_are_repeated_for_it(measure: Measure) -> None:
+    rows = measure("mine:plain", *IN_ATTENTION, "num_heads=4", "num_kv_heads=2")
+    assert rows["forward.time"].samples and "disagrees" not in rows["error.gradient"].flags

@@ -1,0 +1,238 @@
+"""Models that were not written for lmsweep run unedited: measured, predicted and counted."""
+
+import math
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.analytic.formulas import forward_flops
+from lmsweep.trials.analytic.memory_prediction import memory_id
+from lmsweep.trials.bench.run import run_here
+from lmsweep.trials.code.digest import code_digest, code_folder
+from lmsweep.trials.code.importing import _CodeFinder, use_code
+from lmsweep.trials.model.precision import MathMode
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.prediction.flop_count import UncountedError, count_flops
+from lmsweep.trials.prediction.own_code_jobs import answer_with_code
+from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.prediction.predict import PeakQuestion
+from lmsweep.trials.results.measurement import Kernel
+from lmsweep.trials.results.record import DetailRow, Record
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
+
+FOLDER = Path(__file__).parent / "folder"
+CODE = code_folder(FOLDER)
+ZOO = ("NanoGPT", "Encoder", "ConvModel", "ScanModel")
+HUGGING_FACE = ("gpt2", "llama", "qwen3", "gemma", "mixtral")
+
+
+def config(name: str, **fields: Any) -> TrialConfig:
+    reference = f"hf:hf/{name}.json" if name in HUGGING_FACE else f"zoo.py:{name}"
+    usual: dict[str, Any] = {
+        "model": name,
+        "model_code": reference,
+        "vocab_size": 512,
+        "context_length": 32,
+        "batch_size": 2,
+        "attention": "sdpa",
+        "warmup_steps": 1,
+        "measure_steps": 2,
+    }
+    return TrialConfig(**(usual | fields))
+
+
+def measured(workload: str, one: TrialConfig) -> list[Any]:
+    rows = run_here(Trial(config=one, workloads=(workload,), sweep="s", code=CODE))
+    failures = [row.error for row in rows if isinstance(row, Record) and row.status != "ok"]
+    assert not failures, failures[0]
+    return [row.detail if isinstance(row, DetailRow) else row for row in rows]
+
+
+def sample(rows: list[Any], phase: str, metric: str) -> float:
+    (row,) = [row for row in rows if isinstance(row, Record) and (row.phase, row.metric) == (phase, metric)]
+    assert row.samples, row.error
+    return float(row.samples[-1])
+
+
+@pytest.fixture(autouse=True)
+def _code() -> Iterator[None]:
+    use_code(CODE)
+    yield
+    _forget_code()
+
+
+def _forget_code() -> None:
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _CodeFinder)]
+
+
+needs_transformers = pytest.mark.skipif(
+    not __import__("importlib.util").util.find_spec("transformers"), reason="transformers is not installed"
+)
+MODELS = [*ZOO, *(pytest.param(name, marks=[pytest.mark.slow, needs_transformers]) for name in HUGGING_FACE)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_peak_predicted_without_storage_is_the_measured_one_within_two_percent(name: str) -> None:
+    one = config(name)
+    peak = sample(measured("memory", one), "step", "peak_tensors")
+    assert predict(one).peak == pytest.approx(peak, rel=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "fields",
+    [{"precision": "bf16"}, {"precision": "bf16_pure", "checkpointing": "block"}, {"mode": "forward"}],
+    ids=["bf16", "checkpointed", "forward"],
+)
+def test_so_it_is_in_each_precision_and_mode_and_with_checkpointing(name: str, fields: dict[str, Any]) -> None:
+    one = config(name, **fields)
+    peak = sample(measured("memory", one), "step", "peak_tensors")
+    assert predict(one).peak == pytest.approx(peak, rel=0.02)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "mixtral"])
+def test_flops_are_those_that_pytorch_counts_on_real_tensors(name: str) -> None:
+    one = config(name, mode="forward_backward")
+    step = TrainingStep(one, MathMode())
+    counts = []
+    for phase in step.phases():
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            phase.run()
+        counts.append(counter.get_total_flops())
+    found = count_flops(one)
+    if name != "mixtral":  # PyTorch's counter does not know grouped products
+        assert [found.forward, found.backward] == counts
+    assert found.forward > 0
+
+
+def test_flops_of_lmsweeps_own_model_as_a_reference_equal_the_closed_form() -> None:
+    size = {"d_model": 64, "d_ff": 128, "num_layers": 2, "vocab_size": 512}
+    one = config("Ours", **size, num_heads=4)
+    flops = count_flops(one)
+    once = forward_flops(**size, context_length=32, batch_size=2)
+    assert flops.forward == once
+    assert flops.backward == 2 * once
+
+
+def test_flops_are_unknown_with_a_reason_if_the_model_looks_at_values() -> None:
+    with pytest.raises(UncountedError, match="cannot run without values"):
+        count_flops(config("Looking"))
+
+
+def test_timing_stores_the_flops_of_each_phase() -> None:
+    rows = measured("timing", config("NanoGPT"))
+    forward, backward = sample(rows, "forward", "flops"), sample(rows, "backward", "flops")
+    assert sample(rows, "step", "flops") == forward + backward
+    (unknown,) = [row for row in measured("timing", config("Looking")) if row.phase == "step" and row.metric == "flops"]
+    assert unknown.samples is None and "without values" in unknown.reason
+
+
+@pytest.mark.parametrize("name", ["Linear", *ZOO])
+def test_every_precision_is_compared_with_float64(name: str) -> None:
+    rows = measured("precision", config(name, precision="bf16"))
+    assert 0 < sample(rows, "logits", "relative_error") < 0.1
+    assert math.isfinite(sample(rows, "gradients", "relative_error"))
+
+
+def test_profile_ranges_have_the_paths_of_modules_and_the_users_own_names() -> None:
+    rows = measured("profile", config("NanoGPT", mode="forward_backward"))
+    ranges = {row.range for row in rows if isinstance(row, Kernel)}
+    assert {"transformer.h.3.attn", "backward of transformer.h.3.attn", "transformer.wte", "lm_head"} <= ranges
+    assert {"my_range", "backward of my_range"} <= ranges
+
+
+def test_memory_names_the_users_lines_and_the_activations_of_each_block() -> None:
+    rows = measured("memory", config("Encoder"))
+    saved = [sample(rows, f"block{number}", "saved") for number in range(4)]
+    assert len(set(saved[1:])) == 1 and saved[0] > 0
+    lines = {row.line for row in measured("memory", config("ScanModel")) if getattr(row, "line", None)}
+    assert any(line.startswith("zoo.py:") for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["NanoGPT", "Encoder", "ConvModel", "ScanModel"])
+@pytest.mark.parametrize("compiled", ["block", "model"])
+def test_models_compile_as_blocks_and_whole(name: str, compiled: str) -> None:
+    measured("timing", config(name, compile=compiled, num_layers=2))
+
+
+@pytest.mark.parametrize("text", ["while True: pass", "import os; os._exit(3)", "print('noise' * 9999)"])
+def test_an_import_that_hangs_exits_or_prints_does_not_disturb_the_plan(tmp_path: Path, text: str) -> None:
+    (tmp_path / "odd.py").write_text(
+        f"import torch\n{text}\ndef make(vocab_size): return torch.nn.Embedding(512, 512)\n"
+    )
+    one = replace(config("NanoGPT"), model_code="odd.py:make")
+    _forget_code()
+    began = time.monotonic()
+    asked = [(0, PeakQuestion(config=one, subject="model"))]
+    folder = code_folder(tmp_path)
+    ((index, answer),) = answer_with_code(_peaks, [asked], folder, lambda why: why, limit=8)
+    assert index == 0 and time.monotonic() - began < 20
+    if "while" in text:
+        assert answer == "your code did not finish on fake tensors within 8 s"
+    elif "exit" in text:
+        assert answer == "your code ended the process that predicts (exit code 3)"
+    else:
+        assert int(answer) > 0
+
+
+def _peaks(questions: list[PeakQuestion]) -> list[str]:
+    return [str(predict(one.config, one.subject).peak) for one in questions]
+
+
+def test_a_prediction_is_kept_for_one_state_of_the_code(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    one = replace(config("NanoGPT"), model_code="mine.py:make")
+    keys = set()
+    for text in ("def make(): ...", "def make(): pass"):
+        file.write_text(text)
+        keys.add(memory_id(one, "model", code_digest(one, code_folder(tmp_path))))
+    assert len(keys) == 2
+
+
+def trial_of(fixed: str, folder: Path) -> TrialConfig:
+    path = folder / "s.yaml"
+    path.write_text(f"name: s\ngrids:\n  - workloads: [timing]\n    fixed: {{{fixed}}}\n")
+    (trial,) = load_sweep(str(path), code=str(FOLDER)).trials
+    return trial.config
+
+
+def test_dimensions_of_a_hugging_face_model_are_those_of_its_json_with_the_overrides(tmp_path: Path) -> None:
+    plain = trial_of("model: 'hf:hf/llama.json'", tmp_path)
+    assert (plain.vocab_size, plain.d_model, plain.num_layers, plain.num_heads) == (512, 64, 4, 4)
+    gpt2 = trial_of("model: {hf: hf/gpt2.json, override: {n_layer: 2, vocab_size: 100}}", tmp_path)
+    assert (gpt2.vocab_size, gpt2.num_layers) == (100, 2)
+    axis = trial_of("model: 'hf:hf/llama.json', model_args.num_hidden_layers: 3", tmp_path)
+    assert axis.num_layers == 3
+
+
+def test_a_dimension_beside_a_hugging_face_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="vocab_size is the Hugging Face configuration's own; use override"):
+        trial_of("model: 'hf:hf/llama.json', vocab_size: 100", tmp_path)
+    with pytest.raises(RequestError, match="there is no file"):
+        trial_of("model: 'hf:hf/lama.json'", tmp_path)
+
+
+def test_arguments_that_lmsweep_has_a_field_for_set_the_field(tmp_path: Path) -> None:
+    one = trial_of("model: {call: 'zoo.py:NanoGPT', args: {vocab_size: 300, num_layers: 2}}", tmp_path)
+    assert (one.vocab_size, one.num_layers) == (300, 2)
+
+
+@pytest.mark.slow
+@needs_transformers
+def test_inputs_are_drawn_below_the_vocabulary_of_the_hugging_face_model() -> None:
+    step = TrainingStep(config("gpt2", vocab_size=0, model_args='{"vocab_size":7}'), MathMode())
+    assert int(step.inputs.max()) < 7
+    step.forward()
+    assert step.logits is not None and step.logits.shape[-1] == 7
+    assert torch.isfinite(step.logits).all()

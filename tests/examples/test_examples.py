@@ -1,0 +1,63 @@
+"""The examples work: `check` finds no error in them, `init` finds their code, and their trials are measured."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.code.digest import code_folder
+from lmsweep.trials.code.discovery import discover
+from tests.support.command import lmsweep
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/lmsweep.yaml"))
+
+
+def needs(name: str) -> None:
+    """Skip the example whose package is not installed."""
+    if name == "hugging_face" and importlib.util.find_spec("transformers") is None:
+        pytest.skip("transformers is not installed")
+
+
+def test_each_example_has_a_readme_with_its_commands() -> None:
+    assert len(NAMES) == 4
+    for name in NAMES:
+        assert "lmsweep run lmsweep.yaml" in (EXAMPLES / name / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_check_finds_no_error_in_an_example(name: str) -> None:
+    needs(name)
+    done = lmsweep("check", EXAMPLES / name / "lmsweep.yaml", "--timeout", "3m")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "hugging_face"])
+def test_init_finds_the_model_of_an_example(name: str) -> None:
+    written = {
+        trial.config.model_code.partition(":")[0]
+        for trial in load_sweep(str(EXAMPLES / name / "lmsweep.yaml")).trials
+        if trial.config.model_code
+    }
+    found = discover(code_folder(EXAMPLES / name)).of("model")
+    assert {found[0].reference.partition(":")[0]} == written
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_every_trial_of_an_example_is_measured(name: str, tmp_path: Path) -> None:
+    needs(name)
+    store = tmp_path / "results"
+    done = lmsweep(
+        "run", EXAMPLES / name / "lmsweep.yaml", "--store", store, "--set", "measure_steps=2", "--set", "warmup_steps=1"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "error" not in lmsweep("status", store).stdout
+
+
+def test_the_examples_are_read_with_every_grid() -> None:
+    for name in NAMES:
+        path = EXAMPLES / name / "lmsweep.yaml"
+        assert len(load_sweep(str(path)).trials) >= len(yaml.safe_load(path.read_text("utf-8"))["grids"])

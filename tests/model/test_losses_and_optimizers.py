@@ -1,0 +1,129 @@
+"""Each loss and each optimizer computes what its name says, in its own way."""
+
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lmsweep.trials.model.precision import MATH_MODES
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.prediction.trial_graph import UnpredictableError
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+
+SMALL = TrialConfig(
+    d_model=32, d_ff=48, num_layers=2, num_heads=4, vocab_size=200, context_length=16, batch_size=2, attention="sdpa"
+)
+
+
+class Operations(TorchDispatchMode):
+    """Notes the names of the operations that run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.add(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def step_of(config: TrialConfig) -> TrainingStep:
+    torch.manual_seed(0)
+    return TrainingStep(config, MATH_MODES[config.precision])
+
+
+def loss_and_gradient(config: TrialConfig) -> tuple[float, torch.Tensor]:
+    step = step_of(config)
+    step.forward()
+    step.backward()
+    assert step.loss is not None
+    gradients = [weight.grad.flatten() for weight in step.model.parameters() if weight.grad is not None]
+    return float(step.loss), torch.cat(gradients)
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "chunked", pytest.param("compiled", marks=pytest.mark.slow)])
+def test_a_loss_gives_the_same_value_and_gradients(loss: str) -> None:
+    value, gradient = loss_and_gradient(SMALL)
+    other, of_other = loss_and_gradient(replace(SMALL, loss=loss))
+    assert other == pytest.approx(value, rel=1e-5)
+    torch.testing.assert_close(of_other, gradient, rtol=1e-3, atol=1e-6)
+
+
+def test_a_loss_changes_the_operations_that_run() -> None:
+    found = {}
+    for loss in ("eager", "cross_entropy", "chunked"):
+        step = step_of(replace(SMALL, loss=loss))
+        with Operations() as operations:
+            step.forward()
+        found[loss] = frozenset(operations.names)
+        assert (step.logits is None) == (loss == "chunked"), "a chunked loss never holds all logits"
+    assert len(set(found.values())) == 3
+
+
+def test_a_chunked_loss_casts_as_autocast_does() -> None:
+    value, _ = loss_and_gradient(replace(SMALL, precision="bf16"))
+    other, _ = loss_and_gradient(replace(SMALL, precision="bf16", loss="chunked"))
+    assert other == pytest.approx(value, rel=0.02)
+
+
+@pytest.mark.parametrize("loss", ["liger", "cut_cross_entropy"])
+def test_a_loss_of_a_package_is_unsupported_without_a_gpu(loss: str) -> None:
+    with pytest.raises(UnsupportedError, match="needs device: cuda"):
+        step_of(replace(SMALL, loss=loss))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adafactor", "muon"])
+def test_an_optimizer_changes_every_weight_in_a_way_of_its_own(optimizer: str) -> None:
+    after = {}
+    for name in (optimizer, "adamw_loop"):
+        step = step_of(replace(SMALL, optimizer=name))
+        before = [weight.detach().clone() for weight in step.model.parameters()]
+        for phase in step.phases() * 2:
+            phase.run()
+        after[name] = [weight.detach() for weight in step.model.parameters()]
+        assert all(not torch.equal(one, other) for one, other in zip(before, after[name], strict=True))
+    assert not torch.equal(after[optimizer][-1], after["adamw_loop"][-1]) or optimizer == "muon"
+    assert any(not torch.equal(one, other) for one, other in zip(*after.values(), strict=True))
+
+
+def state_bytes(optimizer: str) -> int:
+    step = step_of(replace(SMALL, optimizer=optimizer))
+    for phase in step.phases():
+        phase.run()
+    assert step.optimizer is not None
+    parts = [part for state in step.optimizer.state.values() for part in state.values()]
+    return sum(part.nbytes for part in parts if isinstance(part, torch.Tensor))
+
+
+def test_optimizers_keep_two_one_or_hardly_any_copies_of_the_weights() -> None:
+    weights = sum(weight.nbytes for weight in step_of(SMALL).model.parameters())
+    assert state_bytes("adamw_loop") == pytest.approx(2 * weights, rel=0.01)
+    assert state_bytes("sgd") == weights
+    assert weights < state_bytes("muon") < 2 * weights
+    assert state_bytes("adafactor") < 0.2 * weights
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "muon"])
+def test_the_memory_of_an_optimizers_state_is_predicted(optimizer: str) -> None:
+    less = predict(SMALL).after_init - predict(replace(SMALL, optimizer=optimizer)).after_init
+    assert less == 0, "state comes with the first step"
+    difference = predict(SMALL).step_end - predict(replace(SMALL, optimizer=optimizer)).step_end
+    assert difference == pytest.approx(state_bytes("adamw_fused") - state_bytes(optimizer), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "change", [{"loss": "chunked"}, {"loss": "compiled"}, {"optimizer": "adafactor"}, {"optimizer": "adamw_8bit"}]
+)
+def test_memory_that_is_not_predicted_has_a_reason(change: dict[str, str]) -> None:
+    with pytest.raises(UnpredictableError, match="is not predicted"):
+        predict(replace(SMALL, **change))
+
+
+def test_low_bit_optimizers_need_their_package() -> None:
+    if find_spec("torchao"):
+        pytest.skip("torchao is installed")
+    with pytest.raises(UnsupportedError, match="torchao"):
+        step_of(replace(SMALL, optimizer="adamw_8bit"))

@@ -1,0 +1,92 @@
+"""The live view of a run, drawn as a terminal of 80 columns shows it."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from lmsweep.orchestrator.planning.plan import PlannedTrial
+from lmsweep.orchestrator.planning.time_estimate import Estimate
+from lmsweep.orchestrator.running.eta import Eta
+from lmsweep.orchestrator.running.progress import RunProgress
+from lmsweep.trials.machine.live_phase import read_phase, tell_phase, watched_phases
+from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.config import Trial, TrialConfig
+from lmsweep.trials.spec.identity import trial_id
+from tests.support.made_up_results import H200, LAPTOP
+
+
+def planned(count: int) -> list[PlannedTrial]:
+    found = []
+    for index in range(count):
+        config = TrialConfig(d_model=2, context_length=16 + index, attention="sdpa")
+        found.append(
+            PlannedTrial(
+                index=index,
+                trial=Trial(config=config, workloads=("noop",), sweep="test"),
+                trial_id=trial_id(config),
+                action="run",
+                reason=None,
+                environment=H200 if index % 2 else LAPTOP,
+            )
+        )
+    return found
+
+
+def run_of(trials: list[PlannedTrial], console: Console, phases: Path | None = None) -> RunProgress:
+    estimates = {
+        one.index: Estimate(seconds=30.0, iterating=20.0, reason=None, is_new=True, is_modelled=True) for one in trials
+    }
+    return RunProgress(trials, Eta(trials, estimates), console, phases=phases)
+
+
+def drawn(progress: RunProgress) -> str:
+    console = Console(width=80, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(progress._view.draw())
+    return captured.get()
+
+
+def test_the_view_names_devices_trials_phases_doubts_and_time_left_in_80_columns() -> None:
+    trials = planned(6)
+    with watched_phases() as folder:
+        progress = run_of(trials, Console(width=80, file=io.StringIO()), folder)
+        assert drawn(progress).count("starting Ray") == 2
+        for one in trials[:3]:
+            progress.started(one)
+        tell_phase(trials[1].trial_id, "warmup")
+        assert read_phase(folder, trials[1].trial_id) == "warmup"
+        row = Attempt.begin(trials[2].trial).failure("noop", Status.ERROR, "ValueError: no", LAPTOP)
+        progress.ended(trials[2], [replace(row, flags=("busy_host",))])
+        text = drawn(progress)
+    lines = text.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert any("H200" in line and "0/3" in line for line in lines)
+    assert any("Laptop" in line and "1/3" in line and "1 failed" in line and "left" in line for line in lines)
+    assert any("context_length 17" in line and "warming up" in line and "of ~30.0 s" in line for line in lines)
+    assert any("context_length 16" in line and "starting" in line for line in lines)
+    assert "doubts: 1 busy_host" in text
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_a_thousand_trials_do_not_flood_a_log(failing: bool) -> None:
+    trials, output = planned(1000), io.StringIO()
+    progress = run_of(trials, Console(width=80, file=output))
+    with progress:
+        for one in trials:
+            progress.started(one)
+            attempt = Attempt.begin(one.trial)
+            rows = [attempt.failure("noop", Status.ERROR, "ValueError: no", LAPTOP)] if failing else []
+            progress.ended(one, rows)
+    lines = [line for line in output.getvalue().splitlines() if line.startswith("[")]
+    assert 190 <= len(lines) <= 250
+    assert lines[-1].startswith("[1000/1000]") and ("1000 failed so far" in lines[-1]) == failing
+
+
+def test_without_somebody_who_watches_no_phase_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tell_phase("trial", "warmup")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,104 @@
+"""Tables on a terminal: they fit its width whatever they hold, and lose nothing."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lmsweep import analysis
+from lmsweep.analysis import load
+from lmsweep.analysis.comparison.compare import compare
+from lmsweep.analysis.presets import make_preset
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.number_format import p_text
+from lmsweep.analysis.tables.ratio_bar import bars
+from lmsweep.analysis.tables.terminal import terminal_text
+from tests.support.command import ROOT
+
+REFERENCE = ROOT / "analysis/reference"
+
+
+def widest(text: str) -> int:
+    return max(map(len, text.splitlines()))
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize(
+    ("store", "preset"),
+    [
+        ("h200-memory", "memory-parts"),
+        ("h200-x2-ddp", "ddp-variants"),
+        ("h200-attention", "attention"),
+        ("h200-end-to-end", "compile-speed"),
+        ("h200-profile", "softmax-matmul"),
+        ("h100-devices", "parameters"),
+    ],
+)
+def test_a_table_fits_the_terminal_and_shows_every_cell(store: str, preset: str, width: int) -> None:
+    table = make_preset(preset, str(REFERENCE / store))
+    wide, fitted = analysis.render(table, "text"), terminal_text(table, width=width).plain
+    assert widest(wide) > width >= widest(fitted)
+    body = wide.split("\n\n")[1].splitlines()
+    begins = next(place for place, line in enumerate(body) if line.startswith("---")) + 1
+    cells = {cell.strip() for line in body[begins:] for cell in line.split("  ") if cell.strip()}
+    shown = " ".join(fitted.split())
+    assert [cell for cell in cells if cell not in shown] == []
+
+
+def comparison() -> Listing:
+    frames = [load(str(REFERENCE / name), pooled=False) for name in ("h100-devices", "h200-devices")]
+    across = ("device_name", "device_memory")
+    found = compare(frames[0], frames[1], between={}, stores=("h100", "h200"), across=across)
+    return found.listing()
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_comparison_shows_ratio_bar_and_verdict_first_and_the_verdict_in_colour(width: int) -> None:
+    text = terminal_text(comparison(), width=width)
+    first = text.plain.split("\n\n")[1]
+    assert widest(text.plain) <= width
+    assert "ratio" in first and "━│" in first and "faster" in first
+    assert "green" in {str(span.style) for span in text.spans if "faster" in text.plain[span.start : span.end]}
+
+
+def test_control_characters_of_a_table_are_escaped() -> None:
+    frame = pd.DataFrame({"name": ["\x1b[31mred", "plain"], "count": [1.0, 2.0]})
+    listing = Listing(title="\x1b[2J", frame=frame, keys=["name"], units={"count": "1"})
+    text = terminal_text(listing, width=80, escape=lambda words: words.replace("\x1b", "^"))
+    assert "\x1b" not in text.plain and "^[31mred" in text.plain
+
+
+def test_a_table_of_few_rows_is_transposed_where_that_fits() -> None:
+    names = [f"column_number_{number}" for number in range(20)]
+    frame = pd.DataFrame({"name": ["one", "two"], **{name: [1.0, 2.0] for name in names}})
+    text = terminal_text(Listing(title="t", frame=frame, keys=["name"], units=dict.fromkeys(names, "1")), width=60)
+    assert all(any(line.startswith(name) for line in text.plain.splitlines()) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("p", "words"), [(1e-9, "<0.001"), (0.00098, "<0.001"), (0.0041, "0.004"), (0.037, "0.037"), (0.42, "0.42")]
+)
+def test_a_p_value_is_written_as_people_read_it(p: float, words: str) -> None:
+    assert p_text(p) == words
+
+
+def test_bars_are_longer_the_farther_a_ratio_is_from_one_and_point_to_its_side() -> None:
+    found = bars(np.array([0.5, 0.8, 1.0, 1.25, 2.0, np.nan]), width=11)
+    assert found.header == "up to 2x"
+    assert found.texts == ["━━━━━│     ", "   ╺━│     ", "     │     ", "     │━╸   ", "     │━━━━━", ""]
+
+
+def test_json_has_what_csv_has_with_null_for_what_is_unknown() -> None:
+    table = make_preset("end-to-end", str(REFERENCE / "h200-end-to-end"))
+    lines = list(csv.DictReader(io.StringIO(analysis.render(table, "csv"))))
+    found = json.loads(analysis.render(table, "json"))
+    assert [float(line["median"]) if line["median"] else None for line in lines] == [
+        one["median"] for one in found["results"]
+    ]
+    assert found["conditions"]["device_name"] == "NVIDIA H200" and {one["unit"] for one in found["results"]} == {"s"}
+    listed = json.loads(analysis.render(comparison(), "json"))
+    assert len(listed["results"]) == 24 and {one["verdict"] for one in listed["results"]} == {"faster"}
+    assert isinstance(listed["results"][0]["flags"], list)

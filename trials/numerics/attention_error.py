@@ -1,0 +1,129 @@
+"""The error of the user's attention against attention in float64, measured before anything is timed."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.code.importing import load
+from lmsweep.trials.model.attention import attention_for, naive, sdpa
+from lmsweep.trials.model.own_attention import placed
+from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.reference import is_reference
+
+MOST_TOKENS, MOST_HEADS = 2048, 2
+"""Largest shape that is compared: float64 scores of one sequence then take at most 64 MiB."""
+
+TIMES = 4
+"""How much larger than the error of PyTorch's own attention an error may be. FlashAttention's tests allow twice the
+error of an attention of separate operations in the same type, and thrice that of some gradients
+(https://github.com/Dao-AILab/flash-attention, tests/test_flash_attn.py)."""
+
+Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionResult:
+    """What an attention computes from the same queries, keys, values and gradient of the output."""
+
+    output: Tensor
+    """(..., tokens, d_head), detached."""
+    gradients: tuple[Tensor, ...]
+    """Those of queries, keys and values, each (..., tokens, d_head); empty if none were asked for."""
+
+
+def own_attention_errors(bench: Workbench, *, gradients: bool) -> list[Measurement]:
+    """Return `error.output` and `error.gradient` of an attention that is a reference; nothing for lmsweep's own.
+
+    The error is the largest difference from `naive` in float64, divided by the largest element; `gradient` is that of
+    the worst of q, k and v. Queries, keys and values are random, of one sequence of at most 2048 tokens and two heads,
+    in the trial's own type, on its own device; the attention runs uncompiled. `disagrees` is set if the error is larger
+    than `tolerance`, or if anything is infinite or NaN.
+
+    Raises what the user's code raises.
+    """
+    config = bench.config
+    if not is_reference(config.attention) or config.model_code is not None or config.step is not None:
+        return []
+    with bench.account("checked"):
+        return list(_compare(config, bench.math_mode.operand_dtype, gradients))
+
+
+def _compare(config: TrialConfig, dtype: torch.dtype, gradients: bool) -> Iterator[Measurement]:
+    inputs = _random(_shape(config), config, dtype, count=4)
+    exact_device = "cpu" if config.device_type == "mps" else config.device_type  # MPS has no float64
+    exact_inputs = [one.to(device=exact_device, dtype=torch.float64) for one in inputs]
+    exact = _run(partial(naive, causal=config.causal), exact_inputs, gradients)
+    attend = attention_for(config, device=config.device_type, dtype=dtype)
+    try:
+        found = _errors(_run(attend, inputs, gradients), exact)
+    except Exception as error:
+        raise placed(error, load(config.attention)) from error  # backward fails outside of the user's lines
+    usual = [_errors(_run(partial(one, causal=config.causal), inputs, gradients), exact) for one in (naive, sdpa)]
+    for i, metric in enumerate(("output", "gradient")[: len(found)]):
+        yield _measurement(metric, found[i], tolerance([one[i] for one in usual], dtype))
+
+
+def tolerance(usual: Sequence[float], dtype: torch.dtype) -> float:
+    """Return the largest relative error that an attention may have: TIMES the larger error of PyTorch's own.
+
+    usual: the errors of `naive` and of scaled_dot_product_attention in this type, on the same inputs. One rounding of
+    the result in this type is always allowed.
+    """
+    return TIMES * max(*usual, torch.finfo(dtype).eps / 2)
+
+
+def disagrees(measurements: Sequence[Measurement]) -> tuple[Flag, ...]:
+    """Return the flag `disagrees` if one of these errors carries it, for the times of the same attention."""
+    return (Flag.DISAGREES,) if any(Flag.DISAGREES in one.flags for one in measurements) else ()
+
+
+def _measurement(metric: str, error: float, largest: float) -> Measurement:
+    if not math.isfinite(error):
+        words = f"the {metric} of the attention holds infinite elements or NaN"
+        return Measurement(phase="error", metric=metric, unit="1", samples=None, reason=words, flags=(Flag.DISAGREES,))
+    flags = (Flag.DISAGREES,) if error > largest else ()
+    return Measurement(phase="error", metric=metric, unit="1", samples=(error,), flags=flags)
+
+
+def _shape(config: TrialConfig) -> tuple[int, ...]:
+    heads = (min(config.num_heads, MOST_HEADS),) if config.num_heads else ()
+    return (1, *heads, min(config.context_length, MOST_TOKENS), config.head_width)
+
+
+def _random(shape: tuple[int, ...], config: TrialConfig, dtype: torch.dtype, *, count: int) -> list[Tensor]:
+    """Return normal random tensors, the same in every trial, without touching the generators of the trial."""
+    generator = torch.Generator().manual_seed(0)
+    made = [torch.randn(shape, generator=generator) for _ in range(count)]
+    return [one.to(device=config.device_type, dtype=dtype) for one in made]
+
+
+def _run(attend: Attention, inputs: Sequence[Tensor], gradients: bool) -> AttentionResult:
+    """Run forward and, if asked for, backward. inputs: q, k, v and the gradient of the output."""
+    q, k, v = (one.detach().clone().requires_grad_(gradients) for one in inputs[:3])
+    output = attend(q, k, v)
+    if not gradients:
+        return AttentionResult(output=output.detach(), gradients=())
+    # An input that the output does not depend on has a gradient of zeros.
+    gradients_of = torch.autograd.grad(output, (q, k, v), inputs[3], allow_unused=True, materialize_grads=True)
+    return AttentionResult(output=output.detach(), gradients=gradients_of)
+
+
+def _errors(found: AttentionResult, exact: AttentionResult) -> list[float]:
+    """Return the largest relative error of the output and, if there are gradients, of the gradients."""
+    output = _error(found.output, exact.output)
+    if not exact.gradients:
+        return [output]
+    each = [_error(one, other) for one, other in zip(found.gradients, exact.gradients, strict=True)]
+    return [output, math.nan if any(map(math.isnan, each)) else max(each)]
+
+
+def _error(value: Tensor, exact: Tensor) -> float:
+    difference = value.to(device=exact.device, dtype=torch.float64) - exact
+    return (difference.abs().max() / exact.abs().max()).item()

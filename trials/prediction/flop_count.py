@@ -1,0 +1,105 @@
+"""FLOPs of a step with the user's own model, counted without computing anything.
+
+As in the closed forms for lmsweep's own model: matrix products and convolutions, two per multiply-add, attention over
+all pairs of positions even with a causal mask, and nothing that is computed again.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
+
+from lmsweep.trials.model.precision import MathMode
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.prediction.fake_run import Fakes, unpacked_batches
+from lmsweep.trials.prediction.meta_device import GroupedProducts
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepFlops:
+    """FLOPs of one iteration, of the batch and context length of the configuration."""
+
+    forward: int
+    """FLOPs of forward and loss."""
+    backward: int | None
+    """FLOPs of backward; None if the mode has none."""
+
+    def of(self, phase: str) -> int | None:
+        """FLOPs of forward, backward or the whole step; None for others. The optimizer has no matrix products."""
+        return {"forward": self.forward, "backward": self.backward, "step": self.forward + (self.backward or 0)}.get(
+            phase
+        )
+
+
+class UncountedError(Exception):
+    """The FLOPs cannot be counted; the message is the reason."""
+
+
+def count_flops(config: TrialConfig) -> StepFlops:
+    """Count the FLOPs of the configuration's model. Raises UncountedError if that needs values or custom kernels."""
+    has_backward = config.mode in ("forward_backward", "train_step")
+    mode: Any = "forward_backward" if has_backward else config.mode
+    counted = replace(
+        config,
+        mode=mode,
+        device="cpu",
+        precision="fp32",
+        attention="sdpa" if config.attention.startswith("sdpa") or config.attention == "flex" else config.attention,
+        optimizer="adamw_fused",
+        compile="none",
+        compile_mode="default",
+        capture="none",
+        checkpointing="none",
+        zero_grad="after_step",
+    )
+    kernels = _CustomKernels()
+    try:
+        fakes = Fakes(allow_non_fake_inputs=True)
+        with unpacked_batches(config), sdpa_kernel(SDPBackend.MATH), GroupedProducts(), kernels, fakes:
+            step = TrainingStep(counted, MathMode())
+            counts = []
+            for phase in step.phases():
+                with FlopCounterMode(display=False, custom_mapping=_MORE) as counter:
+                    phase.run()
+                counts.append(counter.get_total_flops())
+    except UnsupportedError as error:
+        raise UncountedError(str(error)) from error
+    except Exception as error:
+        said = str(error).strip().splitlines()
+        raise UncountedError(
+            f"an operation cannot run without values: {type(error).__name__}: {said[0] if said else ''}"
+        ) from error
+    if kernels.found:
+        raise UncountedError(f"FLOPs of the custom operators {', '.join(sorted(kernels.found))} are not declared")
+    return StepFlops(forward=counts[0], backward=counts[1] if has_backward else None)
+
+
+class _CustomKernels(TorchDispatchMode):
+    """A context that notes operators that are not PyTorch's and have no FLOP formula."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch does not annotate it
+        self.found: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace not in _NAMESPACES and func._overloadpacket not in flop_registry:
+            self.found.add(str(func._overloadpacket))
+        return func(*args, **(kwargs or {}))
+
+
+_NAMESPACES = ("aten", "prim", "prims", "profiler", "_c10d_functional")
+
+
+def _grouped_flops(a: Any, b: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
+    """Two per multiply-add: each row of a (rows, inner) meets one of the matrices b (groups, inner, outer); or, for the
+    gradient of the matrices, a (outer, rows) meets b (rows, inner).
+    """
+    return int(2 * a[-2] * a[-1] * b[-1])
+
+
+_MORE = {torch.ops.aten._grouped_mm: _grouped_flops}
+"""Operators that PyTorch's counter does not know."""
