@@ -1,5 +1,7 @@
 """Training with sharded weights (fully_shard), gradient accumulation, and meshes of ranks, with gloo."""
 
+import gzip
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -9,10 +11,12 @@ import pytest
 import torch
 
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.distributed.coordinator import Team
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep, largest_error
 from lmsweep.trials.distributed.fully_sharded import gathered
 from lmsweep.trials.distributed.memory_stages import STAGES
 from lmsweep.trials.distributed.process_group import leave
+from lmsweep.trials.distributed.rank_traces import KeepTrace, merge_traces
 from lmsweep.trials.distributed.ranks import Emit, Rank, parts_of, run_ranks
 from lmsweep.trials.distributed.step_report import StepReport, report_step
 from lmsweep.trials.machine.cpu_affinity import usable_cores
@@ -215,3 +219,34 @@ def test_shards_are_half_of_what_two_ranks_hold_otherwise(reports):
     assert state["fsdp"] == pytest.approx(state["flat"] / 2, rel=0.02)
     gathered = {name: reports[name].memory["peak"].parts["communication"] for name in ("deep", "deep and kept")}
     assert gathered["deep and kept"] > 2 * gathered["deep"] > 0, "what stays after forward is in memory at the peak"
+
+
+# The trace of all ranks
+
+
+def traced(bench: Workbench, config: TrialConfig) -> list[bytes]:
+    member = DataParallelStep(config, bench.math_mode)
+    member.build()
+    member.step(synchronized=True)
+    team = Team(member)
+    if torch.distributed.get_rank() > 0:
+        team.follow()
+        return []
+    merged = merge_traces(team.all(KeepTrace()), one_host=True)
+    team.dismiss()
+    return [merged]
+
+
+def test_one_file_has_the_steps_of_all_ranks_on_one_clock():
+    (merged,) = in_ranks(traced, SMALL)
+    events = json.loads(gzip.decompress(merged))["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event.get("name") == "process_name"}
+    assert {name.partition(":")[0] for name in names.values()} == {"rank 0", "rank 1"}
+    gathers: dict[str, list[tuple[float, float]]] = {"rank 0": [], "rank 1": []}
+    for event in events:
+        if event.get("name") == "gloo:all_gather":
+            gathers[names[event["pid"]].partition(":")[0]].append((event["ts"], event["ts"] + event["dur"]))
+    assert len(gathers["rank 0"]) == len(gathers["rank 1"]) == 5
+    for mine, theirs in zip(*(sorted(intervals) for intervals in gathers.values()), strict=True):
+        assert mine[0] < theirs[1] and theirs[0] < mine[1], "a collective runs on both ranks at the same time"
+    assert any("FSDP::all_gather" in str(event.get("name")) for event in events)

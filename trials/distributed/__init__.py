@@ -20,6 +20,7 @@
     comm_count.py           how many collectives there are, and the bytes of their messages
     memory_stages.py        what a rank holds in memory after init, around a step and at its peak
     report_rows.py          the rows of both
+    rank_traces.py          the traces of all ranks in one file for Perfetto
     comm_trace.py           how much of a step's communication overlaps with computation
 
 The trial's child process forks its ranks and then only watches them. The ranks are in the child's process group and

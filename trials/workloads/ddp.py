@@ -36,6 +36,7 @@ from lmsweep.trials.distributed.orders import (
     TimeStep,
     TraceStep,
 )
+from lmsweep.trials.distributed.rank_traces import FILE_NAME, KeepTrace, merge_traces
 from lmsweep.trials.distributed.report_rows import report_rows
 from lmsweep.trials.distributed.step_pairs import Pair, in_pairs
 from lmsweep.trials.distributed.tensor_parallel import check_tensor_parallel
@@ -43,7 +44,8 @@ from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import check_compiled, uses_cuda_graphs
 from lmsweep.trials.model.optimizer import ADAMW
 from lmsweep.trials.profiling.device_time import device_row, is_host_bound
-from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.profiling.torch_trace import trace_file
+from lmsweep.trials.results.measurement import Measurement, Yielded
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import HIDDEN_LOSSES, Precision, TrialConfig, UnsupportedError
 from lmsweep.trials.timing.clock import Iteration
@@ -68,7 +70,7 @@ class RanksDisagreeError(Exception):
     """The ranks have wrong gradients or different weights, so the trial is not worth timing."""
 
 
-def measure(bench: Workbench) -> Iterator[Measurement]:
+def measure(bench: Workbench) -> Iterator[Yielded]:
     """Time isolated all-reduces, check gradients and weights, then time `measure_steps` pairs of steps; seconds.
 
     `warmup_steps` pairs come first, and one traced step last. Runs in every rank; only rank 0 yields. A wrapper or an
@@ -119,7 +121,7 @@ def check_configuration(config: TrialConfig) -> None:
         raise UnsupportedError(f"compile_mode {config.compile_mode} keeps gradients in the memory pool of CUDA graphs")
 
 
-def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Measurement]:
+def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
     """Rank 0's part: order every measurement, and yield the results."""
     config = bench.config
     gradients = team.all(Build())[0]
@@ -143,6 +145,7 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Measurement
         memory = team.all(ReadMemory())
         reports = team.all(ReportStep())
         traces = team.all(TraceStep())
+        merged = merge_traces(team.all(KeepTrace()), one_host=config.nodes == 1)
 
     yield from checks
     own_flags = (Flag.DISAGREES,) if any(Flag.DISAGREES in check.flags for check in checks) else ()
@@ -155,6 +158,7 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Measurement
     yield from _times(bench, series, own_flags + gpu_flags)
     yield from _communication(traces)
     yield from report_rows(reports, config)
+    yield trace_file(FILE_NAME, merged)
     yield from _memory(memory, config.device_type)
     yield from _bandwidth(bench, gradients, all_reduces)
 
