@@ -16,6 +16,7 @@ from lmsweep.analysis.data.columns import NO_VALUE
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.analysis.tables.text_table import Markup, Sheet, axis_names, sheet_of
+from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.suggestions import choices
 
@@ -123,7 +124,10 @@ def _json(table: Table | Listing) -> str:
         content |= {"units": table.units, "results": table.frame.to_dict("records")}
     else:
         content |= {"differing": table.differing, "results": _long(table).to_dict("records")}
-    return json.dumps(_plain_json(content | {"notes": list(table.notes)}), indent=2, ensure_ascii=False) + "\n"
+    shown = {str(flag) for row in content["results"] for flag in row.get("flags") or ()}
+    advice = {flag.value: flag.advice for flag in Flag if flag.value in shown}
+    content |= {"flags": advice, "notes": list(table.notes)}
+    return json.dumps(_plain_json(content), indent=2, ensure_ascii=False) + "\n"
 
 
 def _plain_json(value: Any) -> Any:
