@@ -5,6 +5,7 @@
 The rooms, from the top down. A module imports from its own room and from the rooms below it.
 
     report        the HTML report of a store
+    best          the best configuration for a goal, what it beats, and how to use it
     comparison    two selections of results: ratios, intervals, verdicts
     presets       named tables, each answering one question for any store
     metrics       quantities derived from measurements: cost, roofline, scaling, kernels, memory

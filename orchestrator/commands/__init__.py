@@ -1,6 +1,8 @@
 """What each verb of the command does, and the text that it prints.
 
 app.py            the verbs
+best.py           best
+best_sweep.py     the search of `best` through a sweep, and what it says at its end
 measure.py        plan, run, trial, doctor
 read.py           status, table, compare, report
 sweep_files.py    sweeps, show, init, check

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from lmsweep.orchestrator.commands import measure, read, sweep_files
+from lmsweep.orchestrator.commands.best import best
 from lmsweep.orchestrator.terminal import Pager, Traceback, say
 from lmsweep.trials import __version__
 
@@ -55,6 +56,7 @@ for verb in (
     measure.run,
     measure.noise,
     measure.trial,
+    best,
     read.status,
     read.table,
     read.compare,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lmsweep.orchestrator.commands.plan_request import PlanRequest
     from lmsweep.orchestrator.planning.plan import Planned
     from lmsweep.orchestrator.running.run import Run
+    from lmsweep.orchestrator.searching.plan_search import PlanSearch
 
 Sweep = Annotated[str, typer.Argument(help="A sweep file, or the name of a packaged sweep.")]
 StoreOption = Annotated[str, typer.Option("--store", help="Where results are stored: a folder or a URI.")]
@@ -246,7 +247,7 @@ def _plan_and_run(
     if ready.to_run and not request.address and (others := other_runs()):
         say(warning_about(others), error=True)
     resume = f"To resume: {request.resume_command(grace)}"
-    _run_or_exit(ready, request.address, seconds_of(grace) if grace else 0.0, resume)
+    run_or_exit(ready, request.address, seconds_of(grace) if grace else 0.0, resume)
     return ready
 
 
@@ -261,7 +262,9 @@ def _limit(budget: str | None, until: str | None) -> str:
     return " and ".join([*words, f"before {until}"] if until else words)
 
 
-def _run_or_exit(ready: "Run", address: str | None, grace: float, resume: str) -> None:
+def run_or_exit(
+    ready: "Run", address: str | None, grace: float, resume: str, *, search: "PlanSearch | None" = None
+) -> None:
     """Run the plan. If that is interrupted or the store fails, say how to resume, and exit."""
     from lmsweep.orchestrator.interrupt import cause, exit_code
     from lmsweep.orchestrator.running.run import run_plan
@@ -270,7 +273,7 @@ def _run_or_exit(ready: "Run", address: str | None, grace: float, resume: str) -
     location = ready.planned.store.location
     try:
         with ready.progress:
-            run_plan(ready, address, grace=grace)
+            run_plan(ready, address, grace=grace, search=search)
     except KeyboardInterrupt:
         say(f"\n{cause()}; results of finished trials are in {location}. {resume}", error=True)
         raise typer.Exit(exit_code()) from None

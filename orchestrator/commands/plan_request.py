@@ -1,6 +1,7 @@
 """Makes the plan for `plan` and `run`: reads the sweep, predicts memory, finds the nodes, consults the store."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -49,6 +50,10 @@ class PlanRequest:
     """The value of `--for`."""
     will_run: bool = False
     """Whether the plan will be run."""
+    needs_peaks: bool = False
+    """Whether the peak of every trial is wanted, not only whether it fits."""
+    verb: str = "run"
+    """The verb of the command that resumes it."""
     budget: str | None = None
     nsys: bool = False
     code: str | None = None
@@ -71,7 +76,8 @@ class PlanRequest:
         if self.will_run:
             store.check_writable()
             upload_left_over(store)
-        predictions = Predictions(sweep.trials, least=SMALL if self.will_run else 0) if self.predict else None
+        least = SMALL if self.will_run and not self.needs_peaks else 0
+        predictions = Predictions(sweep.trials, least=least) if self.predict else None
         if predictions:
             _say_many(predictions.asked)
         budget = self.budget or sweep.budget
@@ -87,8 +93,11 @@ class PlanRequest:
         plan = make_plan(sweep, nodes, store, retry=self.retry, fresh=self.fresh, predictions=predictions)
         return Planned(plan=plan, store=store, nodes=nodes, predictions=predictions, budget=budget, ends_in=ends_in)
 
-    def resume_command(self, grace: str | None) -> str:
-        """Return the command that runs what is left: without --fresh and --retry, which would start again."""
+    def resume_command(self, grace: str | None, more: Sequence[str] = ()) -> str:
+        """Return the command that runs what is left: without --fresh and --retry, which would start again.
+
+        more: further options and their values.
+        """
         options = {
             "--store": [self.store] if self.store != "results" else [],
             "--set": self.overrides,
@@ -101,7 +110,9 @@ class PlanRequest:
         }
         flags = {"--no-predict": not self.predict, "--nsys": self.nsys}
         given = [word for option, values in options.items() for value in values if value for word in (option, value)]
-        return shlex.join(["lmsweep", "run", self.sweep, *given, *(flag for flag, wanted in flags.items() if wanted)])
+        return shlex.join(
+            ["lmsweep", self.verb, self.sweep, *given, *more, *(flag for flag, wanted in flags.items() if wanted)]
+        )
 
     def load(self) -> Sweep:
         """Return the sweep, checked against the options about its devices and profiler."""

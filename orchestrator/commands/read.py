@@ -82,7 +82,7 @@ def table(
             raise RequestError(f"--preset {preset} fixes the rows, columns and values; use --where to select results")
         from lmsweep.trials.analytic.prices import parse_prices
 
-        conditions = _pairs(where, "--where")
+        conditions = pairs(where, "--where")
         show_table(make_preset(preset, store, where=conditions, prices=parse_prices(price), flops=flops), format)
         return
     if flops and not any(map(is_flop_rate, value)):
@@ -92,7 +92,7 @@ def table(
     frame = load(store, flops=flops or "model")
     if frame.empty:
         raise RequestError(f"{store} holds no results; measure some with: lmsweep run quick --store {store}")
-    conditions = _pairs(where, "--where")
+    conditions = pairs(where, "--where")
     frame = of_present_devices(frame, conditions)
     frame = latest_code(frame, [*conditions, *(_names(rows) or ()), *(_names(cols) or ())])
     row_names, col_names, values = default_layout(
@@ -144,8 +144,8 @@ def compare(
     for word in fail_on:
         if word not in VERDICTS:
             raise RequestError(f"--fail-on {word}: no such verdict; there are: {', '.join(VERDICTS)}")
-    conditions = _pairs(where, "--where")
-    first, second = _pairs(baseline, "--baseline"), _pairs(contrast, "--contrast")
+    conditions = pairs(where, "--where")
+    first, second = pairs(baseline, "--baseline"), pairs(contrast, "--contrast")
     if beside:
         if other or first or second or fail_on or across or value or min_effect:
             raise RequestError(
@@ -219,6 +219,7 @@ def report(
         list[str],
         typer.Option("--with", help="Show `published`, a reference store, or another store beside it; repeatable."),
     ] = [],  # noqa: B006
+    price: Annotated[list[str], typer.Option(help="Dollars per hour of a device, such as H100=2.5; repeatable.")] = [],  # noqa: B006
 ) -> None:
     """Write an HTML page of charts and tables. It needs neither a server nor a network.
 
@@ -227,10 +228,13 @@ def report(
       lmsweep report results -o report.html
     """
     from lmsweep.analysis.report import page_of, write_report
+    from lmsweep.trials.analytic.prices import parse_prices
+
+    prices = parse_prices(price)
 
     if output == "-":
         sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-        sys.stdout.writelines(page_of(store, others))
+        sys.stdout.writelines(page_of(store, others, prices))
         return
     path = Path(output).expanduser()
     if path.suffix.lower() not in ("", ".html", ".htm"):
@@ -238,7 +242,7 @@ def report(
             f"-o {output}: the report is an HTML file; give a name that ends in .html, or - for standard output. "
             "For PDF, print it from a browser; for other formats, use `lmsweep table --format`"
         )
-    size = write_report(store, path, others)
+    size = write_report(store, path, others, prices)
     say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")
 
 
@@ -247,7 +251,8 @@ def _names(options: list[str]) -> list[str] | None:
     return ",".join(options).split(",") if any(options) else None
 
 
-def _pairs(texts: list[str], option: str) -> dict[str, str]:
+def pairs(texts: list[str], option: str) -> dict[str, str]:
+    """Return the values by field of a repeatable option. Raises RequestError for other texts and repeated fields."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))

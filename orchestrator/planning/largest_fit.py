@@ -6,7 +6,9 @@ from lmsweep.orchestrator.planning.memory_budget import Budget, budget
 from lmsweep.orchestrator.planning.plan import Plan
 from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.trials.analytic.memory_prediction import Dimension, memory_config, with_value
+from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.spec.quantities import gib
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,28 @@ def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
             "--max-batch and --max-context need a trial with a whole model, on a device whose memory size is known; "
             "--for names a device"
         )
+    return _frontiers(places, dimension)
+
+
+def find_largest(
+    config: TrialConfig, environment: Fingerprint, dimension: Dimension, *, limit: int | None = None
+) -> Frontier | None:
+    """Return the frontier of one configuration in this environment; None if it has no whole model or no known memory.
+
+    limit: bytes that its peak must not exceed, besides the device's memory.
+    """
+    room = budget(config, environment)
+    if room is None or config.num_layers is None:
+        return None
+    if limit is not None and limit < room.bytes:
+        room = Budget(bytes=limit, words=f"limit of {gib(limit)}")
+    first = replace(with_value(memory_config(config), dimension, 1), model=config.model)
+    (found,) = _frontiers({first: (environment.device_name, room)}, dimension)
+    return found
+
+
+def _frontiers(places: dict[TrialConfig, tuple[str, Budget]], dimension: Dimension) -> list[Frontier]:
+    """Return the frontiers of these configurations, each on its device."""
     rooms = [room.bytes for _, room in places.values()]
     names = [name for name, _ in places.values()]
     answers = Answers("frontier", list(places), dimension=dimension, budgets=rooms, device_names=names).wait()

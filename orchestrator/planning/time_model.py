@@ -44,7 +44,7 @@ def datasheet_of(environment: Fingerprint) -> Device | None:
 
 def iterations_seconds(config: TrialConfig, workload: Workload, device: Device) -> float:
     """Return the seconds of all iterations of a workload, warm-up included."""
-    once = _attention_seconds(config, device) if workload.holds == "attention" else _step_seconds(config, device)
+    once = _attention_seconds(config, device) if workload.holds == "attention" else step_seconds(config, device)
     if workload.iterations is not None:
         return max(workload.iterations * once, workload.least_seconds)
     warmup = AUTO_WARMUP_STEPS if config.warmup_steps == "auto" else config.warmup_steps
@@ -63,9 +63,10 @@ def graph_seconds(config: TrialConfig) -> float:
     return fixed + per_layer * (config.num_layers or 0)
 
 
-def _step_seconds(config: TrialConfig, device: Device) -> float:
+def step_seconds(config: TrialConfig, device: Device) -> float:
+    """Return the seconds of one iteration of a whole model; 0 if its work is not known, as of the user's own model."""
     if config.model_code or not (config.d_ff and config.num_layers and config.num_heads):
-        return 0.0  # the work of the user's own model is not known
+        return 0.0
     terms = config.size.terms
     size = {"d_model": terms["d_model"], "d_ff": config.d_ff * terms["active_experts"], "num_layers": config.num_layers}
     shape = {"context_length": config.context_length, "batch_size": config.batch_size}

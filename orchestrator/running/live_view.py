@@ -30,11 +30,12 @@ WORDS = {
 class LiveView:
     """Draws the state of a run, in 80 columns or more."""
 
-    def __init__(self, eta: Eta, names: dict[int, str], phases: Path | None) -> None:
+    def __init__(self, eta: Eta, names: dict[int, str], phases: Path | None, *, tells_time_left: bool = True) -> None:
         """`names` describe the trials by their index in the plan; `phases` is the folder in which they tell theirs.
 
         Without the folder, as on a cluster, the phases are unknown and not shown.
         """
+        self._tells_time_left = tells_time_left
         self._eta = eta
         self._names = names
         self._phases = phases
@@ -59,7 +60,7 @@ class LiveView:
         line = Table.grid(padding=(0, 2, 0, 0), expand=False)
         for most in (26, 16, 11, 10, None):
             line.add_column(no_wrap=True, overflow="ellipsis", max_width=most)
-        left = f"about {format_seconds(device.seconds_left(now))} left" if ended else ""
+        left = f"about {format_seconds(device.seconds_left(now))} left" if ended and self._tells_time_left else ""
         if not (ended or device.running):
             left = "starting Ray"
         failed = Text(f"{device.failed} failed", "red") if device.failed else Text()

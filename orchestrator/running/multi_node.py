@@ -27,11 +27,11 @@ BLAME_SECONDS = 5.0
 class Crew:
     """The workers of one placement group, reused while successive trials need the same resources."""
 
-    def __init__(self, trials: Sequence[PlannedTrial], code: bytes | None) -> None:
+    def __init__(self, trials: Sequence[PlannedTrial], code: bytes | None, *, compiles_ahead: bool = True) -> None:
         """`code` is the packed folder with the user's code; None if the trials' own paths lead to it."""
         self._trials = trials
         self._code = code
-        self._leader = worker_here(trials, code)
+        self._leader = worker_here(trials, code, compiles_ahead=compiles_ahead)
         self._members: dict[int, Any] = {}
         """The actor of each other node, by the index of its bundle. Ray's actor handles are untyped."""
 
@@ -136,7 +136,7 @@ class _Member:
         return self._worker.run(position, part=part)
 
 
-def worker_here(trials: Sequence[PlannedTrial], code: bytes | None) -> Worker:
+def worker_here(trials: Sequence[PlannedTrial], code: bytes | None, *, compiles_ahead: bool = True) -> Worker:
     """Return a worker with the GPUs that Ray assigned to this actor."""
     import ray
 
@@ -147,6 +147,7 @@ def worker_here(trials: Sequence[PlannedTrial], code: bytes | None) -> Worker:
         gpu_ids=context.get_accelerator_ids().get("GPU", []),
         gpus_on_node=int(here.resources.get("GPU", 0)),
         code=code,
+        compiles_ahead=compiles_ahead,
     )
 
 

@@ -37,9 +37,18 @@ class RunProgress:
     """Prints a line for each trial that ends, and on a terminal draws the live view below them."""
 
     def __init__(
-        self, trials: Sequence[PlannedTrial], eta: Eta, console: Console, *, phases: Path | None = None
+        self,
+        trials: Sequence[PlannedTrial],
+        eta: Eta,
+        console: Console,
+        *,
+        phases: Path | None = None,
+        is_search: bool = False,
     ) -> None:
-        """`phases` is the folder in which trials tell their phases; None if they run on other machines."""
+        """`phases` is the folder in which trials tell their phases; None if they run on other machines. `is_search`:
+        not all trials will run, so nobody knows how long the run takes.
+        """
+        self._is_search = is_search
         self._names = varying_fields(planned.trial.config for planned in trials)
         self._total = len(trials)
         self._done = self._failed = 0
@@ -50,7 +59,7 @@ class RunProgress:
         self._every = max(1, self._total // MOST_LINES)
         self._console = console
         described = {planned.index: describe(planned.trial.config, self._names) for planned in trials}
-        self._view = LiveView(eta, described, phases)
+        self._view = LiveView(eta, described, phases, tells_time_left=not is_search)
         self._live = Live(get_renderable=self._view.draw, console=console, refresh_per_second=REFRESHED, transient=True)
 
     def __enter__(self) -> Self:
@@ -83,12 +92,13 @@ class RunProgress:
         """Return what the lines that are left out would have told."""
         if self._every == 1:
             return ""
-        left = f"about {format_seconds(self._eta.seconds_left())} left"
-        return f" ({self._failed} failed so far, {left})" if self._failed else f" ({left})"
+        failed = [f"{self._failed} failed so far"] if self._failed else []
+        left = [] if self._is_search else [f"about {format_seconds(self._eta.seconds_left())} left"]
+        return f" ({', '.join([*failed, *left])})" if failed or left else ""
 
     def _compare_with_estimate(self) -> None:
         """Say once if trials take notably longer, or less time, than estimated."""
-        if self._told or self._done < FIRST_TRIALS:
+        if self._told or self._is_search or self._done < FIRST_TRIALS:
             return
         left = self._eta.seconds_left()
         whole = time.monotonic() - self._began + left

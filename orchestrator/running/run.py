@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -22,9 +23,12 @@ from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.trials.code.bundle import pack
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import Record, Row
+from lmsweep.trials.results.record import Record, Row, records_of
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
+
+if TYPE_CHECKING:
+    from lmsweep.orchestrator.searching.plan_search import PlanSearch
 
 COMPACT_FROM = 32
 """A finished run merges the files of a store with at least this many. Opening a file costs as much as reading thousands
@@ -79,12 +83,19 @@ class Run:
 
 
 def prepare(
-    planned: Planned, console: Console, *, began: float, budget: float | None, phases: Path | None = None
+    planned: Planned,
+    console: Console,
+    *,
+    began: float,
+    budget: float | None,
+    phases: Path | None = None,
+    is_search: bool = False,
 ) -> Run:
     """Return everything that running the plan needs.
 
     `began` is the time.monotonic() at the start of the command; `budget` is how many seconds the command may take.
-    `phases` is the folder in which trials tell their phases, if they run on this machine.
+    `phases` is the folder in which trials tell their phases, if they run on this machine. `is_search`: it is not known
+    how many of the trials will run.
     """
     plan, nodes = planned.plan, planned.nodes
     estimate = estimate_plan(plan, Estimates(planned.store), nodes)
@@ -94,7 +105,7 @@ def prepare(
         estimated = trials[first.index]  # the first compiled trial waits for the precompilation
         trials[first.index] = replace(estimated, seconds=estimated.seconds + estimate.compiling)
     eta = Eta(to_run, trials)
-    progress = RunProgress(to_run, eta, console, phases=phases)
+    progress = RunProgress(to_run, eta, console, phases=phases, is_search=is_search)
 
     def on_close() -> None:
         what = f"finishing {count_trials(eta.running)}" if eta.running else "no trial is running; starting none"
@@ -113,8 +124,8 @@ def prepare(
     )
 
 
-def run_plan(run: Run, address: str | None, *, grace: float = 0.0) -> None:
-    """Run the plan's trials. For each trial that the plan rules out, store the reason.
+def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "PlanSearch | None" = None) -> None:
+    """Run the plan's trials, or those that `search` chooses. For each trial that the plan rules out, store the reason.
 
     Raises KeyboardInterrupt on Ctrl-C. It is also raised on SIGTERM or SIGHUP, after running trials have had `grace`
     seconds to end. In both cases finished trials are in the store. Raises StoreError if the store rejects rows, and
@@ -136,6 +147,12 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0) -> None:
         run.progress.say(f"{signal_name}: {what}")
 
     writer = StoreWriter(store, kept)
+
+    def on_rows(planned: PlannedTrial, rows: list[Row]) -> None:
+        if search:
+            search.learn(planned, records_of(rows))
+        writer.put(planned, rows)
+
     try:
         for planned in run.planned.plan.trials:
             if planned.action in RULED_OUT:
@@ -146,7 +163,14 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0) -> None:
                 # Ray reads its settings on import, so it must be imported after `start_ray` has made them.
                 from lmsweep.orchestrator.running.tune_runner import launch
 
-                launch(run.to_run, gate=run.gate, on_start=run.progress.started, on_rows=writer.put, code=code)
+                launch(
+                    run.to_run,
+                    gate=run.gate,
+                    on_start=run.progress.started,
+                    on_rows=on_rows,
+                    code=code,
+                    search=search,
+                )
     finally:
         with postpone_termination():
             if run.to_run:

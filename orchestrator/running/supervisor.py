@@ -15,8 +15,14 @@ NODE_ID = "ray.io/node-id"
 class Supervisor(tune.Trainable):
     """Runs trials one after another; there is one per slot, which Tune keeps from trial to trial."""
 
-    def setup(self, config: dict[str, Any], trials: Sequence[PlannedTrial] = (), code: bytes | None = None) -> None:
-        self.crew = Crew(trials, code)
+    def setup(
+        self,
+        config: dict[str, Any],
+        trials: Sequence[PlannedTrial] = (),
+        code: bytes | None = None,
+        compiles_ahead: bool = True,
+    ) -> None:
+        self.crew = Crew(trials, code, compiles_ahead=compiles_ahead)
 
     def step(self) -> dict[str, Any]:
         return {"done": True, "rows": self.crew.run(self.config["position"])}

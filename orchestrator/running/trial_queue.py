@@ -5,7 +5,7 @@ Whenever Tune's own searchers and schedulers start a trial, they look through al
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial as TuneTrial
@@ -18,6 +18,9 @@ from lmsweep.orchestrator.cluster.placement import Placement
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.not_pickled import NotPickled
+
+if TYPE_CHECKING:
+    from lmsweep.orchestrator.searching.plan_search import PlanSearch
 
 
 class PlanSearcher(NotPickled, Searcher):
@@ -51,8 +54,7 @@ class PlanSearcher(NotPickled, Searcher):
             return Searcher.FINISHED  # type: ignore[return-value] # a str, which Tune's annotation omits
         self._running[placement] += 1
         self._placements[trial_id] = placement
-        bundles = [dict(placement.bundle) for _ in range(placement.nodes)]
-        return {"position": position, "bundles": bundles, "node_ids": list(placement.node_ids)}
+        return _configuration(position, placement)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         self._running[self._placements.pop(trial_id)] -= 1
@@ -72,6 +74,52 @@ class PlanSearcher(NotPickled, Searcher):
         """
         for placement, left in self._left.items():
             left.insert(placement.slots, left.pop())
+
+
+class SearchingSearcher(NotPickled, Searcher):
+    """Hands out the positions that a search chooses, and no more when it says that the best trial is known."""
+
+    def __init__(self, trials: Sequence[PlannedTrial], *, gate: Gate, search: "PlanSearch") -> None:
+        super().__init__(metric="position", mode="max")  # Tune requires both; the search learns from the rows
+        self._trials = trials
+        self._gate = gate
+        self._search = search
+        self._left: dict[Placement, set[int]] = {}
+        for position, planned in enumerate(trials):
+            self._left.setdefault(planned.required_placement, set()).add(position)
+        self._running: dict[str, Placement] = {}
+        """Tune's trial_id -> the placement of a trial that has been handed out."""
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        """Return the configuration of the next trial; None to be asked again once one ends, or FINISHED."""
+        busy = Counter(self._running.values())
+        free = [placement for placement, left in self._left.items() if left and busy[placement] < placement.slots]
+        for placement in sorted(free, key=lambda one: busy[one] / one.slots):
+            left = self._left[placement]
+            while (position := self._search.choose(left)) is not None:
+                left.discard(position)
+                if self._gate.admits(self._trials[position]):
+                    self._running[trial_id] = placement
+                    return _configuration(position, placement)
+                self._search.withdraw(position)
+        if self._running and not self._gate.closed:
+            return None  # what runs may change what is worth running
+        return Searcher.FINISHED  # type: ignore[return-value] # a str, which Tune's annotation omits
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        del self._running[trial_id]
+
+    def save(self, checkpoint_path: str) -> None:
+        """Save nothing: a search resumes from the store."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Restore nothing."""
+
+
+def _configuration(position: int, placement: Placement) -> dict[str, Any]:
+    """Return what Tune is told of a trial."""
+    bundles = [dict(placement.bundle) for _ in range(placement.nodes)]
+    return {"position": position, "bundles": bundles, "node_ids": list(placement.node_ids)}
 
 
 class PlanScheduler(NotPickled, FIFOScheduler):

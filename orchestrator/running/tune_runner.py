@@ -5,6 +5,7 @@ result and go to `on_rows` at once.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ray import tune
 from ray.tune.search import ConcurrencyLimiter
@@ -14,8 +15,11 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.result_collector import OnRows, OnStart, ResultCollector
 from lmsweep.orchestrator.running.supervisor import Supervisor, resources
-from lmsweep.orchestrator.running.trial_queue import PlanScheduler, PlanSearcher
+from lmsweep.orchestrator.running.trial_queue import PlanScheduler, PlanSearcher, SearchingSearcher
 from lmsweep.trials.machine.scratch import scratch_folder
+
+if TYPE_CHECKING:
+    from lmsweep.orchestrator.searching.plan_search import PlanSearch
 
 TRIALS_PER_SLOT = 2
 """Trials that Tune knows of for each slot: the next one is placed as soon as one ends, and an autoscaler sees that
@@ -26,20 +30,31 @@ MAX_FAILURES = 2
 
 
 def launch(
-    trials: Sequence[PlannedTrial], *, gate: Gate, on_start: OnStart, on_rows: OnRows, code: bytes | None = None
+    trials: Sequence[PlannedTrial],
+    *,
+    gate: Gate,
+    on_start: OnStart,
+    on_rows: OnRows,
+    code: bytes | None = None,
+    search: "PlanSearch | None" = None,
 ) -> None:
     """Run the trials that the gate admits, until all have ended. Ray must be running.
 
     `on_rows` receives the rows of each trial as it ends. A trial whose node died has rows too, with status `lost`.
-    `code` is the packed folder with the user's code if it must travel to the nodes.
+    `code` is the packed folder with the user's code if it must travel to the nodes. A `search` chooses each trial and
+    says when to stop.
     """
     collector = ResultCollector(trials, on_start=on_start, on_rows=on_rows)
     slots = sum(placement.slots for placement in {planned.required_placement for planned in trials})
+    # A search knows more at each choice if no trial waits for its turn.
+    at_once = slots if search else TRIALS_PER_SLOT * slots
+    searcher = SearchingSearcher(trials, gate=gate, search=search) if search else PlanSearcher(trials, gate=gate)
+    supervisor = tune.with_parameters(Supervisor, trials=trials, code=code, compiles_ahead=search is None)
     with scratch_folder() as scratch, ray_private.registry_asked_once():
         tuner = tune.Tuner(
-            tune.with_resources(tune.with_parameters(Supervisor, trials=trials, code=code), resources),
+            tune.with_resources(supervisor, resources),
             tune_config=tune.TuneConfig(
-                search_alg=ConcurrencyLimiter(PlanSearcher(trials, gate=gate), max_concurrent=TRIALS_PER_SLOT * slots),
+                search_alg=ConcurrencyLimiter(searcher, max_concurrent=at_once),
                 scheduler=PlanScheduler(trials, gate=gate, on_lost=collector.lose),
                 num_samples=len(trials),
                 reuse_actors=True,

@@ -22,15 +22,23 @@ class Worker:
     """Runs trials, each in a process of its own, on this worker's cores."""
 
     def __init__(
-        self, trials: Sequence[PlannedTrial], *, gpu_ids: Sequence[str], gpus_on_node: int, code: bytes | None = None
+        self,
+        trials: Sequence[PlannedTrial],
+        *,
+        gpu_ids: Sequence[str],
+        gpus_on_node: int,
+        code: bytes | None = None,
+        compiles_ahead: bool = True,
     ) -> None:
         """Start the trial server in the background, which takes seconds.
 
         `trials` are in the order of the run. `gpu_ids` names the GPUs of this worker as CUDA_VISIBLE_DEVICES does;
-        `gpus_on_node` is the number of GPUs that Ray may assign on this node.
+        `gpus_on_node` is the number of GPUs that Ray may assign on this node. `compiles_ahead`: graphs of later trials
+        are compiled with the first; in a search most of them will not run.
         `code` is the packed folder with the user's code, unpacked here; None if the trials' own paths lead to it.
         """
         self._trials = trials
+        self._compiles_ahead = compiles_ahead
         self._copy = ExitStack()
         self._code_folder: str | None = None
         if code is not None:
@@ -77,6 +85,7 @@ class Worker:
             for i in range(position, len(self._trials))
             if self._trials[i].trial.config.compiles and self._trials[i].trial.config.device_type == device
         )
-        ahead = tuple(islice(alike, max(LEAST_AHEAD, len(self._cores)) * self._workers))
+        most = max(LEAST_AHEAD, len(self._cores)) * self._workers if self._compiles_ahead else 1
+        ahead = tuple(islice(alike, most))
         environment = self._trials[position].environment
         return self._runner.precompile(ahead, environment=environment, sharers=self._workers).seconds

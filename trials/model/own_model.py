@@ -143,8 +143,10 @@ def _are_alike(layers: list[nn.Module]) -> bool:
 
 def _checkpoint(model: nn.Module, config: TrialConfig) -> None:
     """Replace each repeated layer by one that saves only its inputs and recomputes the rest in backward."""
-    if config.checkpointing == "sqrt":
-        raise UnsupportedError("checkpointing sqrt groups layers, which only lmsweep's own model can; use block")
+    if config.checkpointing != "block":
+        raise UnsupportedError(
+            f"checkpointing {config.checkpointing} is for lmsweep's own model; with your own model use block"
+        )
     blocks = blocks_of(model, config.blocks)
     if not blocks:
         raise UnsupportedError(

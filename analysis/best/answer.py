@@ -1,0 +1,172 @@
+"""The answer: the best cell, what it beats and how surely, the Pareto front, and which axis mattered."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+
+from lmsweep.analysis.best.cells import WITHIN, Cell
+from lmsweep.analysis.best.effects import Effect, main_effects
+from lmsweep.analysis.best.goal import Aim
+from lmsweep.analysis.best.surrogate import Space, Surrogate
+from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
+from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
+
+FEWEST = 4
+"""Cells from which on effects are estimated."""
+
+DEVICE = "device"
+"""The axis of a cell's device; its value is the device's full name."""
+
+NOT_AXES = (
+    "model",
+    "device",
+    "warmup_steps",
+    "measure_steps",
+    "max_seconds",
+    "timeout_seconds",
+    "profiler",
+    "processes",
+)
+"""Fields that change nothing in what runs: names, the protocol, and the device, for which its full name stands."""
+
+JOB = (
+    *("model_code", "model_args", "blocks", "step", "d_model", "d_ff", "num_layers", "num_heads", "vocab_size"),
+    *(*SHAPE_FIELDS, "step_args"),
+    *("context_length", "causal", "mode"),
+)
+"""Fields that say what is trained, not how. Cells that differ in them are not compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beaten:
+    """A cell, compared with the winner."""
+
+    cell: Cell
+    ratio: float
+    """How many times better the winner is."""
+    low: float
+    high: float
+    """The 95 % interval of `ratio`, the variation between processes included."""
+    chance: float
+    """Probability that the winner is better at all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What is best among cells of one job."""
+
+    aim: Aim
+    winner: Cell
+    beaten: tuple[Beaten, ...]
+    """All others that were measured and keep the limit, the best first."""
+    over_limit: int
+    """Cells that were measured and do not keep the limit, or whose memory is unknown."""
+    failed: int
+    """Cells whose trial failed."""
+    front: tuple[Cell, ...]
+    """The cells of which no other is as good in time, memory and money and better in one; the fastest first."""
+    effects: tuple[Effect, ...]
+    names: tuple[str, ...]
+    """The fields in which the cells differ, `device` among them if there are several devices."""
+
+
+class NoAnswer(NamedTuple):
+    """Why there is no answer."""
+
+    reason: str
+
+
+def answer(cells: Sequence[Cell], aim: Aim, *, grid: Sequence[Cell | TrialConfig] = ()) -> Answer | NoAnswer:
+    """Return the answer in the measured cells of one job.
+
+    grid: further configurations of the grid, over which effects are averaged too.
+    """
+    known = [one for one in cells if one.cost(aim) is not None]
+    within = [one for one in known if one.keeps(aim)]
+    if not known:
+        missing = "price" if aim.goal.value == "$/Mtoken" else f"result of the workload {aim.goal.workload}"
+        return NoAnswer(f"no cell has a {missing}")
+    if not within:
+        return NoAnswer(f"none of {len(known)} measured cells is known to meet the limit ({aim.words})")
+    ranked = sorted(within, key=lambda one: _cost(one, aim))
+    names = axes_of([*cells, *grid])
+    return Answer(
+        aim=aim,
+        winner=ranked[0],
+        beaten=tuple(_compare(ranked[0], one, aim) for one in ranked[1:]),
+        over_limit=len(known) - len(within),
+        failed=len(cells) - len(known),
+        front=tuple(pareto_front(within, aim)),
+        effects=tuple(_effects(known, aim, names, grid)),
+        names=tuple(names),
+    )
+
+
+def value_of(cell: Cell | TrialConfig, name: str) -> object:
+    """Return the cell's value of an axis."""
+    if isinstance(cell, TrialConfig):
+        return None if name == DEVICE else getattr(cell, name)
+    return cell.environment.device_name if name == DEVICE else getattr(cell.config, name)
+
+
+def axes_of(cells: Sequence[Cell | TrialConfig]) -> list[str]:
+    """Return the fields in which these cells differ; DEVICE is the first if they ran on several devices."""
+    fields = [DEVICE, *(name for name in CONFIG_FIELDS if name not in (*NOT_AXES, *JOB))]
+    return [name for name in fields if len({value_of(one, name) for one in cells} - {None}) > 1]
+
+
+def pareto_front(cells: Sequence[Cell], aim: Aim) -> list[Cell]:
+    """Return the cells that no other one dominates in time per token, peak memory and dollars, the fastest first.
+
+    What is unknown of a cell is the worst.
+    """
+
+    def coordinates(cell: Cell) -> list[float]:
+        time = cell.values.get("step.time")
+        seconds = np.inf if time is None else time.median / cell.tokens
+        return [seconds, *(np.inf if one is None else one for one in (cell.peak, cell.dollars(aim)))]
+
+    points = np.array([coordinates(one) for one in cells])
+    no_worse = np.all(points[:, None] <= points, axis=2)
+    better = np.any(points[:, None] < points, axis=2)
+    dominated = np.any(no_worse & better, axis=0)
+    order = np.lexsort(points.T[::-1])
+    return [cells[index] for index in order if not dominated[index]]
+
+
+def _cost(cell: Cell, aim: Aim) -> float:
+    cost = cell.cost(aim)
+    assert cost is not None, "only cells with a cost are ranked"
+    return cost.median
+
+
+def _compare(winner: Cell, other: Cell, aim: Aim) -> Beaten:
+    ahead = log(_cost(other, aim) / _cost(winner, aim))
+    error = float(np.hypot(winner.error(aim), other.error(aim)))
+    return Beaten(
+        cell=other,
+        ratio=exp(ahead),
+        low=exp(ahead - WITHIN * error),
+        high=exp(ahead + WITHIN * error),
+        chance=float(ndtr(ahead / error)) if error else 1.0,
+    )
+
+
+def _effects(known: Sequence[Cell], aim: Aim, names: Sequence[str], grid: Sequence[Cell | TrialConfig]) -> list[Effect]:
+    """Return the effects, estimated from the measured cells and averaged over the grid."""
+    if len(known) < FEWEST or not names:
+        return []
+    measured = {one.config for one in known}
+    rest = [one for one in grid if isinstance(one, TrialConfig) and one not in measured] if DEVICE not in names else []
+    everything: list[Cell | TrialConfig] = [*known, *rest]
+    points = [[value_of(one, name) for name in names] for one in everything]
+    space = Space.of(names, points)
+    costs = np.log([_cost(one, aim) for one in known])
+    errors = np.array([one.error(aim) for one in known])
+    surrogate = Surrogate(space, space.codes[: len(known)], costs - costs.mean(), errors)
+    tried = [[value_of(one, axis.name) for one in known] for axis in space.axes]
+    return main_effects(space, surrogate, tried)

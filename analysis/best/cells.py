@@ -1,0 +1,165 @@
+"""The cells of a grid that were measured: configurations on a device, with the time, memory and energy of a step."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri
+
+from lmsweep.analysis.best.goal import MILLION, PEAKS, Aim
+from lmsweep.analysis.data.processes import student
+from lmsweep.trials.analytic.median_interval import CONFIDENCE
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.config import AUTO_FIELDS, STORED_FIELDS, TrialConfig
+from lmsweep.trials.spec.identity import trial_id
+
+BETWEEN_PROCESSES = 0.01
+"""Standard deviation between processes of the same configuration, as a share, where only one process measured it.
+
+The runs behind `analysis/reference/h200-end-to-end` differ by this much where their compile cache was warm.
+"""
+
+WITHIN = float(ndtri((1 + CONFIDENCE) / 2))
+"""Half the width of a 95 % interval, in standard deviations of a normal distribution."""
+
+
+class Value(NamedTuple):
+    """A median with its 95 % interval, in SI units."""
+
+    median: float
+    low: float
+    high: float
+
+    @property
+    def error(self) -> float:
+        """The standard error of its logarithm."""
+        if not (0 < self.low <= self.high):
+            return 0.0
+        return float(np.log(self.high / self.low)) / 2 / WITHIN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A configuration on a device, and what was measured of it."""
+
+    config: TrialConfig
+    environment: Fingerprint
+    environment_id: str
+    values: Mapping[str, Value]
+    """By `phase.metric`: step.time, step.device_time, step.energy, step.peak_allocated, ..."""
+    processes: int
+    """How many processes measured it."""
+    status: str
+    reason: str | None
+    """Why it failed."""
+    predicted_peak: float | None = None
+    """Predicted bytes, if its memory was not measured."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a step."""
+        return self.config.batch_size * self.config.context_length * self.config.world_size
+
+    @property
+    def peak(self) -> float | None:
+        """Peak bytes of a step, measured or else predicted; None if neither."""
+        measured = next((self.values[name].median for name in PEAKS if name in self.values), None)
+        return self.predicted_peak if measured is None else measured
+
+    def cost(self, aim: Aim) -> Value | None:
+        """Return what is to be small (`Goal.cost`); None if it was not measured or the device has no price."""
+        name = aim.goal.first_of(self.values)
+        hourly = aim.hourly(self.environment.device_name, self.environment.accelerator_type)
+        if name is None or (aim.goal.value == "$/Mtoken" and hourly is None):
+            return None
+        ends = (aim.goal.cost(one, tokens=self.tokens, hourly=hourly) for one in self.values[name])
+        return Value(*ends)
+
+    def dollars(self, aim: Aim) -> float | None:
+        """Return the dollars per million tokens, by the time of the device if it is known."""
+        hourly = aim.hourly(self.environment.device_name, self.environment.accelerator_type)
+        busy = self.values.get("step.device_time") or self.values.get("step.time")
+        return None if hourly is None or busy is None else busy.median * hourly / 3600 / self.tokens * MILLION
+
+    def keeps(self, aim: Aim) -> bool:
+        """Return whether its peak is known to be within the limit."""
+        return aim.peak is None or (self.peak is not None and self.peak < aim.peak)
+
+    def error(self, aim: Aim) -> float:
+        """Return the standard error of the logarithm of its cost, the variation between processes included."""
+        cost = self.cost(aim)
+        assert cost is not None, "a cell without a cost has no error"
+        if self.processes < 2:
+            return float(np.hypot(cost.error, BETWEEN_PROCESSES))
+        # The interval of several processes is Student's, much wider than a normal one if they are few.
+        measured = cost.error * WITHIN / student(self.processes - 1)
+        return max(measured, BETWEEN_PROCESSES / float(np.sqrt(self.processes)))
+
+
+def cells_of(frame: pd.DataFrame) -> list[Cell]:
+    """Return the cells among rows of `lmsweep.load`, in the order of their first row.
+
+    Workloads of one configuration, mode and environment are one cell. Of several protocols the newest counts.
+    """
+    steps = frame[frame["workload"].isin(["timing", "energy", "memory"])]
+    steps = steps.sort_values("started_at", kind="stable")
+    return [_cell(rows) for _, rows in steps.groupby(["trial_id", "mode", "environment_id"], sort=False)]
+
+
+def key_of(config: TrialConfig) -> str:
+    """Return what identifies a configuration, however it is measured."""
+    return f"{trial_id(config)} {config.mode}"
+
+
+def with_predicted_peaks(cells: list[Cell], peaks: Mapping[str, float]) -> list[Cell]:
+    """Return the cells with the predicted peaks of their configurations, by `key_of`."""
+    return [replace(one, predicted_peak=peaks.get(key_of(one.config), one.predicted_peak)) for one in cells]
+
+
+def _cell(rows: pd.DataFrame) -> Cell:
+    values: dict[str, Value] = {}
+    processes = 0
+    of_steps = rows[(rows["status"] == Status.OK) & rows["median"].notna() & (rows["phase"] == "step")]
+    columns = [of_steps[name].to_list() for name in ("metric", "median", "low", "high", "processes")]
+    for metric, median, low, high, count in zip(*columns, strict=True):
+        ends = (median if np.isnan(end) else end for end in (low, high))
+        values[f"step.{metric}"] = Value(median, *ends)
+        if metric in ("time", "energy"):
+            processes = count
+    last = rows.iloc[-1]
+    failed = rows[rows["status"] != Status.OK]
+    end = failed.iloc[-1] if len(failed) and not values else None
+    return Cell(
+        config=config_of(last),
+        environment=_environment_of(last),
+        environment_id=str(last["environment_id"]),
+        values=values,
+        processes=max(processes, 1),
+        status=str(end["status"]) if end is not None else str(Status.OK.value),
+        reason=None if end is None or pd.isna(end["error"]) else str(end["error"]),
+    )
+
+
+def config_of(row: pd.Series) -> TrialConfig:
+    """Return the configuration in a row of `lmsweep.load`."""
+    found: dict[str, Any] = {}
+    for name in STORED_FIELDS:
+        value = _plain(row[name])
+        if value is not None or name in AUTO_FIELDS:
+            found[name] = "auto" if value is None else value
+    return TrialConfig(**found)
+
+
+def _environment_of(row: pd.Series) -> Fingerprint:
+    names = [one.name for one in fields(Fingerprint) if one.name in row.index]
+    return Fingerprint(**{name: _plain(row[name]) for name in names})
+
+
+def _plain(value: Any) -> Any:
+    """Return a cell of the table as Python's own type; None for a null."""
+    if pd.isna(value):
+        return None
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,109 @@
+"""What is to be best: speed, money, energy or memory, and the limit that the best must keep."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lmsweep.trials.analytic.prices import Price
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.quantities import bytes_of, gib
+from lmsweep.trials.spec.suggestions import choices
+
+PEAKS = ("step.peak_allocated", "step.peak_tensors", "step.peak_resident")
+"""The values of the workload `memory` that are a step's peak, the best known first."""
+
+HOUR, MILLION = 3600.0, 1e6
+
+
+class Goal(StrEnum):
+    """What is to be best."""
+
+    SPEED = "tokens/s"
+    MONEY = "$/Mtoken"
+    ENERGY = "J/Mtoken"
+    MEMORY = "memory"
+
+    @property
+    def workload(self) -> str:
+        """The workload that measures it."""
+        return {Goal.ENERGY: "energy", Goal.MEMORY: "memory"}.get(self, "timing")
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The measured values that it is computed from; the first that was measured counts."""
+        return {
+            Goal.SPEED: ("step.time",),
+            Goal.MONEY: ("step.device_time", "step.time"),
+            Goal.ENERGY: ("step.energy",),
+            Goal.MEMORY: PEAKS,
+        }[self]
+
+    @property
+    def unit(self) -> str:
+        return "B" if self is Goal.MEMORY else str(self.value)
+
+    def cost(self, measured: float, *, tokens: int, hourly: float | None) -> float:
+        """Return what is to be small: seconds, dollars or joules per token, or bytes.
+
+        measured: seconds, joules or bytes of a step. tokens: tokens of a step. hourly: dollars per hour of the device.
+        """
+        if self is Goal.MEMORY:
+            return measured
+        if self is Goal.MONEY:
+            assert hourly is not None, "a goal in dollars has a price"
+            return measured * hourly / HOUR / tokens
+        return measured / tokens
+
+    def shown(self, cost: float) -> float:
+        """Return a cost in the goal's unit."""
+        if self is Goal.SPEED:
+            return 1 / cost
+        return cost if self is Goal.MEMORY else cost * MILLION
+
+    def first_of(self, values: Mapping[str, object]) -> str | None:
+        """Return the name of the value that counts among the measured ones; None if none does."""
+        return next((name for name in self.values if name in values), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aim:
+    """What is asked for."""
+
+    goal: Goal
+    peak: int | None = None
+    """Bytes that the peak memory of a step must stay below; None: no limit."""
+    prices: tuple[Price, ...] = ()
+
+    def hourly(self, device_name: str, accelerator_type: str | None) -> float | None:
+        """Return the dollars per hour of a device; None if it has no price."""
+        return next((one.dollars for one in self.prices if one.is_of(device_name, accelerator_type)), None)
+
+    @property
+    def words(self) -> str:
+        """What is asked for, in words."""
+        limit = f", peak below {gib(self.peak)}" if self.peak is not None else ""
+        return f"{self.goal.value}{limit}"
+
+
+def parse_aim(goal: str, limits: Iterable[str], prices: Iterable[Price]) -> Aim:
+    """Return the aim in the options --goal, --subject-to and --price.
+
+    Raises RequestError for an unknown goal or limit, two limits, and a goal in dollars without a price.
+    """
+    words = [one.value for one in Goal]
+    if goal not in words:
+        raise RequestError(f"--goal {goal}: no such goal{choices(goal, words)}")
+    priced = tuple(prices)
+    if goal == Goal.MONEY and not priced:
+        raise RequestError("--goal $/Mtoken needs the price of a device: --price H100=2.5 (dollars per hour)")
+    peak: int | None = None
+    for text in limits:
+        found = re.fullmatch(r"\s*peak\s*<=?\s*(.+?)\s*", text)
+        size = bytes_of(found[1]) if found else None
+        if size is None:
+            raise RequestError(f"--subject-to '{text}': write 'peak < 70GB'")
+        if peak is not None:
+            raise RequestError("--subject-to: given twice; one limit of the peak is enough")
+        peak = size
+    return Aim(goal=Goal(goal), peak=peak, prices=priced)

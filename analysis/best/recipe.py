@@ -1,0 +1,209 @@
+"""How to use a configuration: the command that measures it again, and plain PyTorch that sets it up."""
+
+import shlex
+from collections.abc import Iterable
+
+from lmsweep.trials.spec.config import CONFIG_FIELDS, HIDDEN_LOSSES, TrialConfig
+from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
+from lmsweep.trials.spec.reference import is_reference
+
+SDPA_KERNELS = {
+    "sdpa_math": "MATH",
+    "sdpa_flash": "FLASH_ATTENTION",
+    "sdpa_efficient": "EFFICIENT_ATTENTION",
+    "sdpa_cudnn": "CUDNN_ATTENTION",
+}
+"""Attention -> the name of its kernel in torch.nn.attention.SDPBackend."""
+
+AUTOCAST = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
+"""Precision -> the type that autocast casts to."""
+
+OPTIMIZERS = {
+    "adamw_fused": "torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)",
+    "adamw_foreach": "torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)",
+    "adamw_loop": "torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=False)",
+    "adamw_8bit": "AdamW8bit(model.parameters())",
+    "adamw_4bit": "AdamW4bit(model.parameters())",
+    "sgd": "torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)",
+    "adafactor": "torch.optim.Adafactor(model.parameters(), lr=1e-4)",
+}
+"""Optimizer -> how it is made; Muon takes two. The learning rate is that of lmsweep's steps, not a recommendation."""
+
+_DIMENSIONS = tuple(ModelSize.__dataclass_fields__)
+
+
+def trial_command(config: TrialConfig, workloads: Iterable[str]) -> str:
+    """Return the `lmsweep trial` that measures the configuration in this process."""
+    size = SIZES.get(config.model or "")
+    named = size is not None and all(getattr(size, name) == getattr(config, name) for name in _DIMENSIONS)
+    hidden = {*_DIMENSIONS} if named else {"model"}
+    settings = {
+        name: getattr(config, name)
+        for name, field in CONFIG_FIELDS.items()
+        if name not in hidden and getattr(config, name) != field.default
+    }
+    words = [f"{name}={_written(value)}" for name, value in settings.items()]
+    return shlex.join(["lmsweep", "trial", *words, f"workloads={','.join(workloads)}"])
+
+
+def pytorch_snippet(config: TrialConfig) -> str:
+    """Return Python that sets up a model of one's own as the configuration does, and defines its training step.
+
+    The names `model`, `inputs` and `targets` are the reader's: an nn.Module on the device with its layers in
+    `model.blocks`, and integers (batch, tokens).
+    """
+    before, around = _preparation(config), _contexts(config)
+    lines = [*_imports(config), "", *_facts(config), "", *before, "", "", "def step(inputs, targets):"]
+    body = ["torch.compiler.cudagraph_mark_step_begin()"] if _records_cuda_graphs(config) else []
+    forward = _forward(config)
+    body += [f"with {', '.join(around)}:", *(f"    {line}" for line in forward)] if around else forward
+    body += _after_forward(config)
+    lines += [f"    {line}" for line in [*body, "return loss.detach()"]]
+    return "\n".join(lines) + "\n"
+
+
+def _written(value: object) -> str:
+    """Return a value as a sweep file has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _trains(config: TrialConfig) -> bool:
+    return config.mode == "train_step"
+
+
+def _records_cuda_graphs(config: TrialConfig) -> bool:
+    return config.compile != "none" and config.compile_mode != "default" and config.device_type == "cuda"
+
+
+def _imports(config: TrialConfig) -> list[str]:
+    found = ["import torch", "from torch.nn import functional"]
+    if config.attention in SDPA_KERNELS:
+        found.append("from torch.nn.attention import SDPBackend, sdpa_kernel")
+    if config.optimizer in ("adamw_8bit", "adamw_4bit"):
+        found.append(f"from torchao.optim import {OPTIMIZERS[config.optimizer].partition('(')[0]}")
+    if config.loss == "liger":
+        found.append("from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss")
+    if config.loss == "cut_cross_entropy":
+        found.append("from cut_cross_entropy import linear_cross_entropy")
+    if config.checkpointing != "none":
+        found.append("from torch.utils.checkpoint import checkpoint")
+    return found
+
+
+def _facts(config: TrialConfig) -> list[str]:
+    """Return comments about what the reader's own model must bring."""
+    facts = [
+        f"# model: an nn.Module on {config.device_type}, its layers in model.blocks; inputs, targets: integers "
+        f"({config.batch_size}, {config.context_length})"
+    ]
+    if config.attention.startswith("sdpa"):
+        facts.append("# attention: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=...)")
+    elif config.attention == "flex":
+        facts.append("# attention: torch.compile(torch.nn.attention.flex_attention.flex_attention)")
+    else:
+        facts.append(f"# attention: {config.attention}, in the model's own code")
+    if config.loss in HIDDEN_LOSSES:
+        facts.append("# loss: model(inputs) is the input of the output head, whose weight is model.head.weight")
+    own = [name for name in ("optimizer", "loss", "ddp") if is_reference(getattr(config, name))]
+    facts += [f"# {name}: {getattr(config, name)}, your own, takes the place of the one below" for name in own]
+    if config.capture == "step":
+        facts.append("# The whole step is captured once with torch.cuda.graph and replayed.")
+    if config.world_size > 1:
+        facts.append(f"# {config.world_size} ranks; gradients are synchronised by ddp: {config.ddp}")
+    return facts
+
+
+def _preparation(config: TrialConfig) -> list[str]:
+    lines = [f'torch.set_float32_matmul_precision("{"high" if config.precision == "tf32" else "highest"}")']
+    if config.precision == "bf16_pure":
+        lines.append("model.to(torch.bfloat16)")
+    mode = f'mode="{config.compile_mode}", dynamic=False'
+    if config.compile == "block":
+        lines += ["for block in model.blocks:", f"    block.compile({mode})"]
+    lines += _checkpointing(config)
+    if config.compile == "model":
+        lines.append(f"model.compile({mode})")
+    if config.loss == "compiled":
+        lines.append("cross_entropy = torch.compile(functional.cross_entropy, dynamic=False)")
+    if _trains(config):
+        lines += _optimizers(config)
+    if config.precision == "fp16":
+        lines.append(f'scaler = torch.amp.GradScaler("{config.device_type}")')
+    return lines
+
+
+def _forward(config: TrialConfig) -> list[str]:
+    """Return the lines that compute the loss."""
+    if config.loss not in HIDDEN_LOSSES:
+        name = "cross_entropy" if config.loss == "compiled" else "functional.cross_entropy"
+        return ["logits = model(inputs)", f"loss = {name}(logits.flatten(0, -2).float(), targets.flatten())"]
+    narrow = AUTOCAST.get(config.precision)
+    cast = f".to({narrow})" if narrow else ""
+    hidden, weight = f"hidden.flatten(0, -2){cast}", f"model.head.weight{cast}"
+    loss = {
+        "chunked": f"functional.linear_cross_entropy({hidden}, {weight}, targets.flatten(), options=options)",
+        "liger": f"LigerFusedLinearCrossEntropyLoss()({weight}, {hidden}, targets.flatten())",
+        "cut_cross_entropy": f"linear_cross_entropy({hidden}, {weight}, targets.flatten())",
+    }[config.loss]
+    options = ["options = torch.nn.LinearCrossEntropyOptions()"] if config.loss == "chunked" else []
+    return ["hidden = model(inputs)", *options, f"loss = {loss}"]
+
+
+def _optimizers(config: TrialConfig) -> list[str]:
+    """Return the lines that make the optimizers."""
+    if config.optimizer != "muon":
+        made = OPTIMIZERS.get(config.optimizer, OPTIMIZERS["adamw_fused"])
+        return [f"optimizers = [{made}]"]
+    return [
+        "matrices = [w for name, w in model.named_parameters() if 'blocks' in name and w.dim() == 2]",
+        "others = [w for name, w in model.named_parameters() if not ('blocks' in name and w.dim() == 2)]",
+        "optimizers = [torch.optim.Muon(matrices, lr=1e-4), torch.optim.AdamW(others, lr=1e-4, fused=True)]",
+    ]
+
+
+def _checkpointing(config: TrialConfig) -> list[str]:
+    if config.checkpointing == "none":
+        return []
+    group = 1 if config.checkpointing == "block" else round((config.num_layers or 1) ** 0.5)
+    return [
+        "",
+        "",
+        "class Checkpointed(torch.nn.Module):",
+        '    """Layers of which only the input is kept for backward."""',
+        "",
+        "    def __init__(self, blocks):",
+        "        super().__init__()",
+        "        self.blocks = torch.nn.Sequential(*blocks)",
+        "",
+        "    def forward(self, x):",
+        "        return checkpoint(self.blocks, x, use_reentrant=False, preserve_rng_state=False)",
+        "",
+        "",
+        "blocks = list(model.blocks)",
+        f"groups = [blocks[first : first + {group}] for first in range(0, len(blocks), {group})]",
+        "model.blocks = torch.nn.ModuleList(Checkpointed(group) for group in groups)",
+    ]
+
+
+def _contexts(config: TrialConfig) -> list[str]:
+    found = []
+    if config.mode == "forward":
+        found.append("torch.inference_mode()")
+    if config.precision in AUTOCAST:
+        found.append(f'torch.autocast("{config.device_type}", dtype={AUTOCAST[config.precision]})')
+    if config.attention in SDPA_KERNELS:
+        found.append(f"sdpa_kernel(SDPBackend.{SDPA_KERNELS[config.attention]})")
+    return found
+
+
+def _after_forward(config: TrialConfig) -> list[str]:
+    if config.mode in ("forward", "train_forward"):
+        return []
+    scales = config.precision == "fp16"
+    clear = "model.zero_grad(set_to_none=True)"
+    lines = [clear] if config.zero_grad == "before_backward" else []
+    lines.append("scaler.scale(loss).backward()" if scales else "loss.backward()")
+    if _trains(config):
+        stepped = "scaler.step(optimizer)" if scales else "optimizer.step()"
+        lines += ["for optimizer in optimizers:", f"    {stepped}", *(["scaler.update()"] if scales else [])]
+    return lines + ([clear] if config.zero_grad == "after_step" else [])

@@ -1,0 +1,201 @@
+"""A surrogate of the logarithm of a goal over a grid: a Gaussian process that learns from the cells that were measured.
+
+The logarithm of a time is nearly a sum of effects: compilation saves 40 %, whatever the batch. So the process is a sum
+of one effect per axis, an interaction of each pair of axes, and what remains of a single cell (Duvenaud, Nickisch and
+Rasmussen, Additive Gaussian processes, NIPS 2011). How large each axis's effect is, is learned too: an axis that
+changes little in a few cells is not searched further.
+
+Unit of all values: natural logarithm, so that 0.02 is 2 %.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.optimize import minimize
+
+from lmsweep.trials.analytic.median_interval import Floats
+
+Indices = NDArray[np.int64]
+
+REACH = 3.0
+"""Doublings of a number, such as the batch size, over which effects resemble each other by 1/e."""
+
+OFFSET = 2.0
+"""Standard deviation of what all cells have in common: how wrong the prior mean may be as a whole."""
+
+
+class LogPrior(NamedTuple):
+    """A normal prior of the logarithm of a standard deviation."""
+
+    centre: float
+    """Its median, not as a logarithm."""
+    width: float
+
+
+EFFECT = LogPrior(0.2, 1.0)
+"""Of the effects of one axis."""
+INTERACTION = LogPrior(1.5, 0.7)
+"""Of the interaction of two axes, divided by the product of the standard deviations of their effects."""
+REST = LogPrior(0.05, 0.7)
+"""Of what remains of a single cell."""
+
+WITHIN = (math.log(1e-3), math.log(5.0))
+"""Where the logarithms of these standard deviations may lie."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """One field that varies over the grid."""
+
+    name: str
+    values: tuple[object, ...]
+    """In the order of their codes."""
+
+    @property
+    def is_scale(self) -> bool:
+        """Whether its values are positive numbers, of which near ones act alike."""
+        return all(isinstance(one, int | float) and not isinstance(one, bool) and one > 0 for one in self.values)
+
+    def likeness(self) -> Floats:
+        """Return how alike the effects of two values are, from 0 to 1, shape (values, values)."""
+        if not self.is_scale:
+            return np.eye(len(self.values))
+        doublings = np.log2(np.array(self.values, dtype=np.float64))
+        alike: Floats = np.exp(-np.abs(doublings[:, None] - doublings) / REACH)
+        return alike
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """The cells of a grid, or of several."""
+
+    axes: tuple[Axis, ...]
+    codes: Indices
+    """Code of each cell's value on each axis, shape (cells, axes)."""
+
+    @classmethod
+    def of(cls, names: Sequence[str], cells: Sequence[Sequence[object]]) -> "Space":
+        """Return the space of cells, given by their value on each of these axes. Axes with one value are left out."""
+        columns = [list(dict.fromkeys(cell[place] for cell in cells)) for place in range(len(names))]
+        kept = [place for place, values in enumerate(columns) if len(values) > 1]
+        codes = [[columns[place].index(cell[place]) for place in kept] for cell in cells]
+        axes = tuple(Axis(name=names[place], values=tuple(columns[place])) for place in kept)
+        return cls(axes=axes, codes=np.array(codes, dtype=np.int64).reshape(len(cells), len(kept)))
+
+
+class Belief(NamedTuple):
+    """What is believed about some cells."""
+
+    mean: Floats
+    """Shape (cells,)."""
+    covariance: Floats
+    """Shape (cells, cells)."""
+
+
+class Surrogate:
+    """The process, given the cells that were measured."""
+
+    def __init__(
+        self, space: Space, codes: Indices, values: Floats, errors: Floats, *, start: Floats | None = None
+    ) -> None:
+        """Fit it.
+
+        codes: of the measured cells, shape (n, axes). values: their logarithms less the prior mean, shape (n,).
+        errors: standard errors of the values. start: the `parameters` of an earlier fit, to begin from.
+        """
+        self._likeness = [axis.likeness() for axis in space.axes]
+        self._codes, self._noise = codes, errors**2
+        centres = [*([EFFECT] * len(space.axes)), INTERACTION, REST]
+        self._centre = np.log([one.centre for one in centres])
+        self._width = np.array([one.width for one in centres])
+        self._parts = [alike[np.ix_(codes[:, place], codes[:, place])] for place, alike in enumerate(self._likeness)]
+        first = self._centre if start is None else start
+        found = minimize(
+            self._loss,
+            first,
+            args=(values,),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[WITHIN] * len(centres),
+            options={"maxiter": 30},
+        )
+        self.parameters: Floats = found.x
+        """Logarithms of the standard deviations: one per axis, the interaction's, the rest's."""
+        with_noise = self._covariance(self._parts, self.parameters)
+        with_noise[np.diag_indices_from(with_noise)] += self._noise + self._rest
+        self._factor = cho_factor(with_noise, lower=True)
+        self._weights = cho_solve(self._factor, values)
+
+    @property
+    def _rest(self) -> float:
+        return math.exp(2 * self.parameters[-1])
+
+    def believe(self, codes: Indices, measured: Indices) -> Belief:
+        """Return the belief about cells.
+
+        codes: shape (cells, axes). measured: for each cell, which of the measured cells it is, or -1. The rest of a
+        cell that was measured is known as well as its value.
+        """
+        both = self._between(codes, self._codes)
+        known = measured >= 0
+        both[np.flatnonzero(known), measured[known]] += self._rest
+        prior = self._between(codes, codes)
+        prior[np.diag_indices_from(prior)] += self._rest
+        half = solve_triangular(self._factor[0], both.T, lower=True)
+        return Belief(mean=both @ self._weights, covariance=prior - half.T @ half)
+
+    def mean_and_deviation(self, codes: Indices, measured: Indices) -> tuple[Floats, Floats]:
+        """Return the mean and the standard deviation of each cell; as `believe`, without the covariances."""
+        both = self._between(codes, self._codes)
+        known = measured >= 0
+        both[np.flatnonzero(known), measured[known]] += self._rest
+        variances = np.exp(2 * self.parameters[:-2])
+        total, squares = variances.sum(), (variances**2).sum()
+        interaction = math.exp(2 * self.parameters[-2])
+        prior = OFFSET**2 + total + interaction * (total**2 - squares) / 2 + self._rest
+        half = solve_triangular(self._factor[0], both.T, lower=True)
+        return both @ self._weights, np.sqrt(np.maximum(prior - (half**2).sum(axis=0), 1e-12))
+
+    def contrast(self, codes: Indices, weights: Floats) -> tuple[float, float]:
+        """Return the mean and the standard error of a weighted sum of cells, without what remains of each cell."""
+        both = weights @ self._between(codes, self._codes)
+        half = solve_triangular(self._factor[0], both, lower=True)
+        variance = float(weights @ self._between(codes, codes) @ weights - half @ half)
+        return float(both @ self._weights), math.sqrt(max(variance, 0.0))
+
+    def _between(self, codes: Indices, others: Indices) -> Floats:
+        parts = [alike[np.ix_(codes[:, place], others[:, place])] for place, alike in enumerate(self._likeness)]
+        return self._covariance(parts, self.parameters, shape=(len(codes), len(others)))
+
+    def _covariance(self, parts: list[Floats], parameters: Floats, shape: tuple[int, int] | None = None) -> Floats:
+        total, squares = np.zeros(shape or (len(self._codes),) * 2), np.zeros(shape or (len(self._codes),) * 2)
+        for part, log_deviation in zip(parts, parameters, strict=False):
+            effect = math.exp(2 * log_deviation) * part
+            total += effect
+            squares += effect**2
+        # The sum over all pairs of axes of the products of their effects.
+        both: Floats = OFFSET**2 + total + math.exp(2 * parameters[-2]) * (total**2 - squares) / 2
+        return both
+
+    def _loss(self, parameters: Floats, values: Floats) -> tuple[float, Floats]:
+        """Return minus the logarithm of the posterior of the parameters, and its gradient."""
+        interaction, rest = np.exp(2 * parameters[-2:])
+        effects = [math.exp(2 * one) * part for one, part in zip(parameters, self._parts, strict=False)]
+        total: Floats = np.sum(effects, axis=0) if effects else np.zeros((len(values),) * 2)
+        pairs = (total**2 - np.sum([one**2 for one in effects], axis=0)) / 2 if effects else total
+        whole = OFFSET**2 + total + interaction * pairs
+        whole[np.diag_indices_from(whole)] += self._noise + rest
+        lower = np.linalg.cholesky(whole)
+        inverse = cho_solve((lower, True), np.eye(len(values)))
+        weights = inverse @ values
+        slope = inverse - np.outer(weights, weights)
+        gradient = [float((slope * one * (1 + interaction * (total - one))).sum()) for one in effects]
+        gradient += [float(interaction * (slope * pairs).sum()), float(rest * np.trace(slope))]
+        away = (parameters - self._centre) / self._width
+        loss = values @ weights / 2 + np.log(np.diag(lower)).sum() + (away**2).sum() / 2
+        return float(loss), np.array(gradient) + away / self._width

@@ -1,0 +1,115 @@
+"""The verb `best`: searches a sweep, or the results of a store, for the best configuration."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lmsweep.orchestrator.commands.measure import Address, CodeFolder, NoPredict, Prices, Sets, StoreOption, Trust
+from lmsweep.orchestrator.terminal import say
+from lmsweep.trials.spec.config import RequestError
+
+if TYPE_CHECKING:
+    from lmsweep.analysis.best.cells import Cell
+    from lmsweep.analysis.best.goal import Aim
+
+
+def best(
+    what: Annotated[str, typer.Argument(help="A sweep to search, or a store whose results are enough.")] = "results",
+    goal: Annotated[str, typer.Option(help="tokens/s, $/Mtoken, J/Mtoken or memory.")] = "tokens/s",
+    subject_to: Annotated[list[str], typer.Option("--subject-to", help="A limit: 'peak < 70GB'.")] = [],  # noqa: B006
+    price: Prices = [],  # noqa: B006
+    budget: Annotated[str | None, typer.Option(help="Search for no longer than this: 20m, 2h, ...")] = None,
+    where: Annotated[list[str], typer.Option(help="FIELD=VALUE: only these results of a store; repeatable.")] = [],  # noqa: B006
+    store: StoreOption = "results",
+    set: Sets = [],  # noqa: B006
+    address: Address = None,
+    no_predict: NoPredict = False,
+    code: CodeFolder = None,
+    trust: Trust = [],  # noqa: B006
+) -> None:
+    """Find the best configuration of a sweep, running as few trials as possible, or the best one in a store."""
+    began = time.monotonic()
+    from lmsweep.analysis.best.goal import parse_aim
+    from lmsweep.orchestrator.commands.best_sweep import best_of_sweep
+    from lmsweep.orchestrator.commands.plan_request import PlanRequest
+    from lmsweep.trials.analytic.prices import parse_prices
+
+    aim = parse_aim(goal, subject_to, parse_prices(price))
+    if _is_store(what):
+        if budget or set:
+            raise RequestError(f"{what} is a store, in which nothing runs; --budget and --set are for a sweep")
+        _best_of_store(what, where, aim, predict=not no_predict)
+        return
+    if where:
+        raise RequestError("--where selects results of a store; --set changes a sweep")
+    request = PlanRequest(
+        sweep=what,
+        store=store,
+        overrides=tuple(set),
+        address=address,
+        predict=not no_predict,
+        will_run=True,
+        needs_peaks=True,
+        verb="best",
+        budget=budget,
+        code=code,
+        trusted=tuple(trust),
+    )
+    options = {"--goal": [goal] if goal != "tokens/s" else [], "--subject-to": subject_to, "--price": price}
+    more = [word for option, values in options.items() for value in values for word in (option, value)]
+    best_of_sweep(request, aim, resume=f"To resume: {request.resume_command(None, more)}", began=began)
+
+
+def _is_store(what: str) -> bool:
+    from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
+    from lmsweep.trials.store.store import Store
+
+    return what not in packaged_sweeps() and not Path(what).is_file() and Store(what).exists()
+
+
+def _best_of_store(location: str, where: list[str], aim: "Aim", *, predict: bool) -> None:
+    from lmsweep.analysis import load
+    from lmsweep.analysis.best.answer import JOB, NoAnswer, answer, value_of
+    from lmsweep.analysis.best.answer_text import answer_text
+    from lmsweep.analysis.best.cells import cells_of, with_predicted_peaks
+    from lmsweep.analysis.data.load import of_present_devices
+    from lmsweep.analysis.data.selection import select
+    from lmsweep.orchestrator.commands.best_sweep import largest_batch_words
+    from lmsweep.orchestrator.commands.read import pairs
+    from lmsweep.orchestrator.searching.plan_search import predicted_peaks_of
+    from lmsweep.trials.analytic.prices import hourly_dollars
+
+    conditions = pairs(where, "--where")
+    frame = load(location)
+    if frame.empty:
+        raise RequestError(f"{location} holds no results; measure some with: lmsweep run quick --store {location}")
+    cells = cells_of(select(of_present_devices(frame, conditions), conditions))
+    if predict:
+        cells = with_predicted_peaks(cells, predicted_peaks_of(cells))
+    hourly_dollars(aim.prices, [(one.environment.device_name, one.environment.accelerator_type) for one in cells])
+    jobs: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in cells:
+        jobs.setdefault(tuple(value_of(cell, name) for name in JOB), []).append(cell)
+    answered = 0
+    for of_job in jobs.values():
+        found = answer(of_job, aim)
+        if isinstance(found, NoAnswer):
+            continue
+        say(f"{'' if not answered else chr(10)}{_job_words(of_job[0])}\n")
+        say(
+            answer_text(
+                found, cells=len(of_job) - found.failed, largest_batch=largest_batch_words(found) if predict else None
+            )
+        )
+        answered += 1
+    if not answered:
+        first = answer(cells, aim)
+        raise RequestError(f"{location}: {first.reason if isinstance(first, NoAnswer) else 'no result of a step'}")
+
+
+def _job_words(cell: "Cell") -> str:
+    config = cell.config
+    model = config.model or config.model_code or f"d_model {config.d_model}, {config.num_layers} layers"
+    return f"{model}, context_length {config.context_length}, mode {config.mode}"

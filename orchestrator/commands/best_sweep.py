@@ -1,0 +1,146 @@
+"""Searches a sweep for its best trial, and says what was found and how surely."""
+
+from dataclasses import replace
+
+import typer
+from rich.console import Console
+
+from lmsweep.analysis import load
+from lmsweep.analysis.best.answer import JOB, Answer, NoAnswer, answer
+from lmsweep.analysis.best.answer_text import answer_text
+from lmsweep.analysis.best.cells import Cell, cells_of, key_of, with_predicted_peaks
+from lmsweep.analysis.best.goal import Aim, Goal
+from lmsweep.orchestrator.commands.measure import run_or_exit
+from lmsweep.orchestrator.commands.plan_request import PlanRequest
+from lmsweep.orchestrator.commands.run_summary import where_the_time_went
+from lmsweep.orchestrator.planning.largest_fit import find_largest
+from lmsweep.orchestrator.planning.plan import Plan, Planned
+from lmsweep.orchestrator.running.run import prepare
+from lmsweep.orchestrator.searching.plan_search import (
+    Candidates,
+    PlanSearch,
+    candidates_of,
+    measurements_of,
+    predicted_peaks,
+)
+from lmsweep.orchestrator.searching.search import MARGIN
+from lmsweep.orchestrator.sweep.duration import seconds_of
+from lmsweep.orchestrator.terminal import say
+from lmsweep.trials.analytic.prices import hourly_dollars
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.config import RequestError
+
+
+def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float) -> None:
+    """Run trials of the sweep until the best is known, and print the answer.
+
+    resume: the sentence with the command that goes on. began: time.monotonic() at the start of the command. Raises
+    RequestError if the sweep cannot answer the question, and Exit with 1 if no trial did.
+    """
+    planned = request.make()
+    whole = planned.plan
+    _check(whole, aim)
+    peaks = predicted_peaks(whole.trials, planned.predictions)
+    for damage in planned.store.set_aside_damage():
+        place = planned.store.location
+        say(f"moved {place}/{damage.path}, which cannot be read ({damage.error}), to {place}/damaged/", error=True)
+    candidates = candidates_of(planned, _stored_cells(planned, peaks), aim, peaks)
+    budget = seconds_of(planned.budget) if planned.budget else None
+    ready = prepare(replace(planned, plan=candidates.plan), Console(), began=began, budget=budget, is_search=True)
+    search = PlanSearch(ready.to_run, candidates.known, aim, estimates=ready.estimate.trials, peaks=peaks)
+    say(_heading(whole, candidates, aim))
+    run_or_exit(ready, request.address, 0.0, resume, search=search)
+
+    cells = _stored_cells(planned, peaks)
+    grid = [one.trial.config for one in whole.trials if one.action in ("run", "stored")]
+    found = answer(cells, aim, grid=grid)
+    if isinstance(found, NoAnswer):
+        say(f"\n{found.reason}. {resume}", error=True)
+        raise typer.Exit(1)
+    measured = len(cells) - found.failed
+    largest = largest_batch_words(found) if request.predict else None
+    say(f"\n{answer_text(found, cells=measured, largest_batch=largest)}")
+    say(f"\n{_account(whole, candidates, search, failed=found.failed)}")
+    if ready.account.statuses:
+        say(where_the_time_went(ready.account))
+    if search.left and not search.is_settled:
+        say(resume)
+    if any(not Status(status).is_final for status in ready.account.statuses):
+        raise typer.Exit(1)
+
+
+def largest_batch_words(found: Answer) -> str:
+    """Return a sentence about the largest batch with which the winner fits its device and keeps the limit."""
+    winner = found.winner
+    largest = find_largest(winner.config, winner.environment, "batch_size", limit=found.aim.peak)
+    if largest is None or largest.largest is None:
+        reason = largest.reason if largest else "the memory of its model or device is unknown"
+        return f"The largest batch that it fits with is not known: {reason}"
+    return f"The largest batch with which it fits: {largest.largest} (predicted; {largest.budget.words})"
+
+
+def _check(plan: Plan, aim: Aim) -> None:
+    """Raise RequestError if the sweep has several jobs, does not measure the goal, or a device has no price."""
+    for name in JOB:
+        values = dict.fromkeys(getattr(one.trial.config, name) for one in plan.trials)
+        if len(values) > 1:
+            models = {one.trial.config.model for one in plan.trials}
+            which = "model" if name in ("d_model", "d_ff", "num_layers", "num_heads") and None not in models else name
+            raise RequestError(
+                f"the sweep trains different things ({which} varies), of which none is best; choose one with "
+                f"--set {which}=..."
+            )
+    workload = aim.goal.workload
+    if not any(workload in one.trial.workloads for one in plan.trials):
+        raise RequestError(f"--goal {aim.goal.value} needs the workload {workload}; add it to the sweep's workloads")
+    devices = [(one.environment.device_name, one.environment.accelerator_type) for one in plan.trials]
+    priced = hourly_dollars(aim.prices, devices)
+    if aim.goal is Goal.MONEY and (missing := [name for name, kind in devices if (name, kind) not in priced]):
+        raise RequestError(f"--goal $/Mtoken needs the price of every device; {missing[0]} has none")
+
+
+def _stored_cells(planned: Planned, peaks: dict[int, float]) -> list[Cell]:
+    """Return what the store has of the plan's trials."""
+    if not planned.store.exists():
+        return []
+    frame = load(planned.store)
+    frame = frame[frame["measurement_id"].isin(measurements_of(planned.plan))]
+    predicted = {key_of(one.trial.config): peaks[one.index] for one in planned.plan.trials if one.index in peaks}
+    return with_predicted_peaks(cells_of(frame), predicted)
+
+
+def _heading(plan: Plan, candidates: Candidates, aim: Aim) -> str:
+    """Return what the search begins with."""
+    counts = {
+        "known from the store": len(candidates.known),
+        "predicted not to fit": plan.count("predicted_oom"),
+        "unsupported": plan.count("unsupported"),
+        "over the limit": candidates.over_limit,
+        "not run, as their peak would not be known": candidates.unknown_peak,
+    }
+    known = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
+    left = len(candidates.plan.to_run)
+    cells = {(key_of(one.trial.config), one.environment.device_name) for one in plan.trials}
+    heading = f"{count_combinations(len(cells))}{f': {known}' if known else ''}. "
+    return heading + f"Searching the other {left} for the best by {aim.words}; most of them need not run."
+
+
+def _account(plan: Plan, candidates: Candidates, search: PlanSearch, *, failed: int) -> str:
+    """Return how many combinations ran or were ruled out, and how surely."""
+    first = _heading(plan, candidates, search.aim).partition(". ")[0]
+    words = [f"{first}, {search.ran} ran{f' ({failed} failed)' if failed else ''}"]
+    if search.left:
+        chance = search.doubt()
+        sure = f"the surrogate gives it {_share(chance)} that any of them is more than {100 * MARGIN:.0f} % better"
+        why = "were ruled out" if search.is_settled else "did not run in time"
+        words.append(f"{len(search.left)} {why}: {sure}")
+    return "; ".join(words)
+
+
+def _share(chance: float) -> str:
+    return "less than 0.1 %" if chance < 0.001 else f"{100 * chance:.1f} %"
+
+
+def count_combinations(count: int) -> str:
+    """Return `1 combination` or `2 combinations`."""
+    return f"{count} combination" if count == 1 else f"{count} combinations"

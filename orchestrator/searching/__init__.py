@@ -1,0 +1,5 @@
+"""Searches a sweep for the best trial without running them all.
+
+plan_search.py   a search over the trials of a plan
+search.py        which cell of a grid to measure next, and when to stop
+"""

@@ -1,0 +1,160 @@
+"""The answer from results alone: what is best, what it beats and how surely, the front, and what mattered."""
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmsweep.analysis import load
+from lmsweep.analysis.best.answer import Answer, NoAnswer, answer
+from lmsweep.analysis.best.cells import cells_of
+from lmsweep.analysis.best.goal import Goal, parse_aim
+from lmsweep.trials.analytic.prices import parse_prices
+from lmsweep.trials.spec.config import RequestError
+from tests.support.command import lmsweep, lmsweep_here
+from tests.support.made_up_results import H200, Attempts, config, samples
+
+H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=85_000_000_000)
+TOKENS = 256
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Attempts:
+    return Attempts(tmp_path / "results")
+
+
+def found(attempts: Attempts, goal: str = "tokens/s", limits: list[str] | None = None, prices: Any = ()) -> Answer:
+    got = answer(cells_of(load(attempts.store)), parse_aim(goal, limits or [], parse_prices(prices)))
+    assert isinstance(got, Answer), got
+    return got
+
+
+def gpu(**fields: Any) -> Any:
+    return config("small", device="cuda", **fields)
+
+
+def grid(attempts: Attempts) -> None:
+    """Compilation saves 40 %, fused attention 20 %, and a batch of 8 costs as much per token as one of 4."""
+    for batch, compiled, attention in itertools.product((4, 8), ("none", "block"), ("naive", "sdpa")):
+        seconds = batch * 0.01 * (0.6 if compiled == "block" else 1) * (0.8 if attention == "sdpa" else 1)
+        one = gpu(batch_size=batch, compile=compiled, attention=attention)
+        attempts.ok(
+            one, {"step.time": samples(seconds, seconds / 1000), "step.device_time": samples(seconds / 2, 1e-9)}
+        )
+        peak = batch * (2e9 if attention == "sdpa" else 4e9)
+        attempts.ok(one, {"step.peak_allocated": (peak,) * 3}, workload="memory", units={"step.peak_allocated": "B"})
+
+
+def test_the_winner_beats_the_others_by_the_ratio_of_their_times(attempts: Attempts) -> None:
+    attempts.ok(gpu(attention="naive"), {"step.time": samples(0.050, 1e-4)})
+    attempts.ok(gpu(attention="sdpa"), {"step.time": samples(0.040, 1e-4)})
+    got = found(attempts)
+    assert got.winner.config.attention == "sdpa"
+    (second,) = got.beaten
+    assert second.ratio == pytest.approx(1.25)
+    assert 1.20 < second.low < 1.25 < second.high < 1.30
+    assert second.chance > 0.999
+
+
+def test_one_process_each_cannot_tell_cells_apart_that_differ_by_less_than_processes_do(attempts: Attempts) -> None:
+    attempts.ok(gpu(attention="naive"), {"step.time": samples(0.0400, 1e-6)})
+    attempts.ok(gpu(attention="sdpa"), {"step.time": samples(0.0402, 1e-6)})
+    (second,) = found(attempts).beaten
+    assert second.low < 1 < second.high
+    assert second.chance < 0.9
+
+
+def test_a_goal_is_reached_in_its_own_currency(attempts: Attempts) -> None:
+    fast, lean = gpu(precision="bf16"), gpu(precision="tf32")
+    for one, seconds, joules in ((fast, 0.02, 20.0), (lean, 0.03, 10.0)):
+        attempts.ok(one, {"step.time": samples(seconds, 1e-6)})
+        attempts.ok(one, {"step.energy": (joules,)}, workload="energy", units={"step.energy": "J"})
+    assert found(attempts).winner.config == fast
+    assert found(attempts, "J/Mtoken").winner.config == lean
+
+
+def test_money_counts_the_time_of_the_device_across_hardware(attempts: Attempts) -> None:
+    for device, wall, busy in ((H200, 0.05, 0.02), (H100, 0.03, 0.024)):
+        times = {"step.time": samples(wall, 1e-6), "step.device_time": samples(busy, 1e-6)}
+        attempts.ok(gpu(), times, fingerprint=device)
+    prices = ["H200=4", "H100=2"]
+    assert found(attempts).winner.environment.device_name == H100.device_name
+    assert found(attempts, "$/Mtoken", prices=["H200=1", "H100=2"]).winner.environment.device_name == H200.device_name
+    got = found(attempts, "$/Mtoken", prices=prices)
+    assert got.winner.environment.device_name == H100.device_name
+    assert got.winner.dollars(got.aim) == pytest.approx(2 / 3600 * 0.024 / (4 * TOKENS) * 1e6)
+    assert got.names == ("device",)
+
+
+def test_the_limit_excludes_what_exceeds_it_and_what_is_not_known_to_keep_it(attempts: Attempts) -> None:
+    grid(attempts)
+    attempts.ok(gpu(batch_size=16, attention="sdpa"), {"step.time": samples(0.001, 1e-7)})  # its memory is unknown
+    got = found(attempts, limits=["peak < 10GB"])
+    assert (got.winner.config.batch_size, got.winner.config.attention) == (4, "sdpa")
+    assert got.over_limit == 7
+
+
+def test_no_cell_of_the_front_is_beaten_in_everything(attempts: Attempts) -> None:
+    attempts.ok(gpu(batch_size=1), {"step.time": samples(0.02, 1e-6)})
+    grid(attempts)
+    got = found(attempts, prices=["H200=3"])
+    shown = {(one.config.batch_size, one.config.compile, one.config.attention) for one in got.front}
+    assert shown == {(4, "block", "sdpa")}  # a batch of 8 is as fast and takes more memory
+
+
+def test_the_effects_are_those_of_the_grid(attempts: Attempts) -> None:
+    grid(attempts)
+    effects = {one.axis: one for one in found(attempts).effects}
+    assert list(effects) == ["compile", "attention", "batch_size"]
+    for name, ratio in (("compile", 1 / 0.6), ("attention", 1 / 0.8), ("batch_size", 1.0)):
+        assert effects[name].low <= ratio * 1.001 and ratio <= effects[name].high * 1.001
+        assert effects[name].ratio == pytest.approx(ratio, rel=0.02)
+    assert (effects["compile"].best, effects["compile"].worst) == ("block", "none")
+
+
+def test_without_a_result_of_the_goal_there_is_a_reason(attempts: Attempts) -> None:
+    attempts.ok(gpu(), {"step.time": samples(0.02, 1e-6)})
+    cells = cells_of(load(attempts.store))
+    assert answer(cells, parse_aim("J/Mtoken", [], [])) == NoAnswer("no cell has a result of the workload energy")
+    got = answer(cells, parse_aim("tokens/s", ["peak < 1GB"], []))
+    assert isinstance(got, NoAnswer) and "none of 1 measured cells is known to meet the limit" in got.reason
+
+
+@pytest.mark.parametrize(
+    ("goal", "limits", "message"),
+    [
+        ("token/s", [], "--goal token/s: no such goal; did you mean tokens/s?"),
+        ("$/Mtoken", [], "--goal $/Mtoken needs the price of a device"),
+        ("memory", ["peak < 70"], "--subject-to 'peak < 70': write 'peak < 70GB'"),
+        ("memory", ["peak < 70GB", "peak < 60GB"], "given twice"),
+    ],
+)
+def test_a_wrong_goal_or_limit_is_answered_with_the_right_one(goal: str, limits: list[str], message: str) -> None:
+    with pytest.raises(RequestError) as error:
+        parse_aim(goal, limits, [])
+    assert message in str(error.value)
+
+
+def test_the_words_of_goals_are_those_of_the_option() -> None:
+    assert [one.value for one in Goal] == ["tokens/s", "$/Mtoken", "J/Mtoken", "memory"]
+
+
+def test_best_of_a_store_answers_for_each_job(attempts: Attempts) -> None:
+    grid(attempts)
+    attempts.ok(config("medium", device="cuda"), {"step.time": samples(0.2, 1e-4)})
+    text = lmsweep_here("best", attempts.store.location, "--price", "H200=3.5", "--no-predict")
+    first, second = text.split("\nmedium, context_length 256, mode train_step\n")
+    assert first.startswith("small, context_length 256, mode train_step\n")
+    assert "Best for tokens/s: batch_size 4, compile block, attention sdpa\n" in first
+    assert "compile: block is 1.67x" in first
+    assert "lmsweep trial model=small" in first and "block.compile(" in first
+    assert "nothing else was measured" in second
+
+
+def test_best_of_a_store_refuses_what_is_for_a_sweep(attempts: Attempts) -> None:
+    grid(attempts)
+    done = lmsweep("best", attempts.store.location, "--budget", "1m")
+    assert done.returncode == 2
+    assert "is a store, in which nothing runs" in done.stderr

@@ -1,0 +1,88 @@
+"""`lmsweep best` with real trials: what it measures is stored, and neither a kill nor a second run loses any of it."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from lmsweep.analysis import load
+from tests.support.command import interrupt, lmsweep, start, wait_for_child, write_sweep
+
+QUIET = {"OMP_NUM_THREADS": "1"}
+
+
+def grid(folder: Path) -> Path:
+    return write_sweep(folder, context_length=16, batch_size=[1, 2], optimizer=["adamw_fused", "adamw_loop"])
+
+
+def attempts(store: Path) -> dict[str, int]:
+    """The number of attempts at each measurement."""
+    frame = load(str(store), pooled=False).drop_duplicates(["measurement_id", "attempt_id"])
+    return frame["measurement_id"].value_counts().to_dict()
+
+
+def test_a_search_answers_and_a_run_goes_on_from_it(tmp_path):
+    sweep, store = grid(tmp_path), tmp_path / "results"
+    done = lmsweep("best", sweep, "--store", store, "--no-predict", **QUIET)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("4 combinations. Searching the other 4 for the best by tokens/s")
+    for words in (
+        "Best for tokens/s: ",
+        "What it beats",
+        "What mattered most",
+        "lmsweep trial model=tiny",
+        "import torch",
+    ):
+        assert words in done.stdout
+    searched = attempts(store)
+    assert set(load(str(store))["status"]) == {"ok"}
+    done = lmsweep("run", sweep, "--store", store, "--no-predict", **QUIET)
+    assert done.returncode == 0, done.stderr
+    assert searched.items() <= attempts(store).items()
+    assert set(attempts(store).values()) == {1} and len(attempts(store)) == 4
+
+
+def test_a_search_that_is_killed_goes_on_where_it_was(tmp_path):
+    sweep, store = grid(tmp_path), tmp_path / "results"
+    process = start("best", sweep, "--store", store, "--no-predict", **QUIET)
+    wait_for_child(process)
+    deadline = time.monotonic() + 120
+    while not list(store.rglob("*.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    before = attempts(store)
+    assert before
+    done = lmsweep("best", sweep, "--store", store, "--no-predict", **QUIET)
+    assert done.returncode == 0, done.stderr
+    assert f"4 combinations: {len(before)} known from the store" in done.stdout
+    assert before.items() <= attempts(store).items()
+    assert set(attempts(store).values()) == {1}
+
+
+@pytest.mark.slow
+def test_ctrl_c_says_how_to_go_on(tmp_path):
+    sweep, store = grid(tmp_path), tmp_path / "results"
+    process = start("best", sweep, "--store", store, "--no-predict", "--goal", "tokens/s", **QUIET)
+    wait_for_child(process)
+    _, error = interrupt(process)
+    assert process.returncode == 130
+    assert f"To resume: lmsweep best {sweep} --store {store} --no-predict" in error
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({}, [], "the sweep trains different things (context_length varies), of which none is best"),
+        ({"context_length": [16]}, ["--goal", "J/Mtoken"], "--goal J/Mtoken needs the workload energy"),
+        ({"context_length": [16]}, ["--where", "model=tiny"], "--where selects results of a store"),
+    ],
+)
+def test_a_sweep_that_cannot_answer_is_refused_before_anything_runs(tmp_path, changes, options, message):
+    sweep = write_sweep(tmp_path, **changes)
+    done = lmsweep("best", sweep, "--store", tmp_path / "results", "--no-predict", *options, **QUIET)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not list(tmp_path.rglob("*.parquet"))

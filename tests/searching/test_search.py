@@ -1,0 +1,119 @@
+"""The search: it runs few cells, none twice, stops when no other is likely to be better, and is then mostly right."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from benchmarks.best_simulation import CLOSE, SHARE, race
+from lmsweep.analysis.best.surrogate import Space, Surrogate
+from lmsweep.orchestrator.searching.search import DOUBT, Search
+
+AXES = {"batch_size": (1, 2, 4, 8), "attention": ("naive", "sdpa", "flex"), "compile": ("none", "block")}
+CELLS = list(itertools.product(*AXES.values()))
+EFFECTS = {1: 0.3, 2: 0.2, 4: 0.1, 8: 0.0, "naive": 0.4, "sdpa": 0.0, "flex": 0.1, "none": 0.5, "block": 0.0}
+COSTS = np.array([sum(EFFECTS[value] for value in cell) for cell in CELLS])  # type: ignore[index]
+BEST = int(np.argmin(COSTS))
+
+
+def search() -> Search:
+    return Search(Space.of(list(AXES), CELLS), prior=np.zeros(len(CELLS)), seconds=np.ones(len(CELLS)))
+
+
+def run(one: Search, costs: dict[int, float | None]) -> list[int]:
+    """Measure what the search chooses until it stops; the cells in order."""
+    left, order = set(costs), []
+    while (cell := one.choose(left)) is not None:
+        left.discard(cell)
+        order.append(cell)
+        one.learn(cell, costs[cell])
+    return order
+
+
+def test_of_effects_that_add_up_the_best_is_found_without_running_most_cells() -> None:
+    one = search()
+    order = run(one, dict(enumerate(COSTS.tolist())))
+    assert one.leader == BEST
+    assert len(order) < len(CELLS) / 2
+    assert len(order) == len(set(order))
+    assert one.doubt(set(range(len(CELLS))) - set(order)) < DOUBT
+
+
+def test_every_value_is_tried_first() -> None:
+    order = run(search(), dict(enumerate(COSTS.tolist())))
+    first = [CELLS[cell] for cell in order[:4]]
+    assert {value for cell in first for value in cell} == set(EFFECTS)
+
+
+def test_a_value_that_always_fails_is_soon_left_alone() -> None:
+    costs = {index: None if "sdpa" in cell else COSTS[index] for index, cell in enumerate(CELLS)}
+    one = search()
+    order = run(one, costs)
+    tried = [index for index in order if "sdpa" in CELLS[index]]
+    assert len(tried) < 6  # of 8
+    best = min((index for index, cost in costs.items() if cost is not None), key=COSTS.__getitem__)
+    assert one.leader == best
+
+
+def test_cells_that_run_at_the_same_time_differ() -> None:
+    one, left = search(), set(range(len(CELLS)))
+    chosen = [one.choose(left) for _ in range(4)]
+    assert len(set(chosen)) == 4
+    for cell in chosen:
+        assert cell is not None
+        one.learn(cell, float(COSTS[cell]))
+    again = [one.choose(left - {*chosen}) for _ in range(3)]
+    assert len({*again} - {None}) == len([cell for cell in again if cell is not None])
+
+
+def test_where_everything_is_known_nothing_runs() -> None:
+    one = search()
+    for cell, cost in enumerate(COSTS.tolist()):
+        one.learn(cell, cost)
+    assert one.choose(set()) is None
+    assert one.leader == BEST
+
+
+def test_noise_keeps_the_search_from_being_sure() -> None:
+    """Where a value is known to 50 % only, no cell is ruled out by a few others."""
+    one, left = search(), set(range(len(CELLS)))
+    for _ in range(8):
+        cell = one.choose(left)
+        assert cell is not None
+        left.discard(cell)
+        one.learn(cell, float(COSTS[cell]), 0.5)
+    assert one.doubt(left) > DOUBT
+
+
+def test_the_gradient_of_the_surrogate_is_that_of_its_loss() -> None:
+    space = Space.of(list(AXES), CELLS)
+    rng = np.random.default_rng(0)
+    chosen = rng.permutation(len(CELLS))[:10]
+    values = COSTS[chosen] - COSTS.mean() + rng.normal(0, 0.01, 10)
+    surrogate = Surrogate(space, space.codes[chosen], values, np.full(10, 0.01))
+    at = rng.normal(-1.5, 0.5, len(space.axes) + 2)
+    _, gradient = surrogate._loss(at, values)
+    for place in range(len(at)):
+        step = np.zeros(len(at))
+        step[place] = 1e-5
+        slope = (surrogate._loss(at + step, values)[0] - surrogate._loss(at - step, values)[0]) / 2e-5
+        assert gradient[place] == pytest.approx(slope, rel=1e-4, abs=1e-6)
+
+
+def outcomes(seeds: range) -> tuple[float, float]:
+    """The share of draws with a right answer, and the mean share of the grid's device time."""
+    found = [race(seed)[0] for seed in seeds]
+    return float(np.mean([one.behind <= CLOSE for one in found])), float(np.mean([one.share for one in found]))
+
+
+def test_in_simulated_training_steps_it_is_mostly_right_for_little_device_time() -> None:
+    right, share = outcomes(range(12))
+    assert right >= 0.75
+    assert share < SHARE
+
+
+@pytest.mark.slow
+def test_in_a_thousand_simulated_grids_it_is_right_in_95_percent() -> None:
+    right, share = outcomes(range(1000, 2000))
+    assert right >= 0.95
+    assert share < SHARE
