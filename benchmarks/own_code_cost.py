@@ -28,7 +28,10 @@ SETTINGS = (
 WRAPPER = """
 
 def make(vocab_size, context_length, d_model, d_ff, num_layers, num_heads, device, dtype):
+    from functools import partial
+
     from lmsweep.trials.model.attention import naive
+    from lmsweep.trials.spec.model_sizes import ModelSize
 
     size = ModelSize(d_model=d_model, d_ff=d_ff, num_layers=num_layers, num_heads=num_heads)
     attention = partial(naive, causal=True)
