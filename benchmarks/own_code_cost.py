@@ -21,11 +21,17 @@ from lmsweep.trials.model import transformer
 from lmsweep.trials.results.record import records_of
 from lmsweep.trials.spec.config import Trial
 
-SETTINGS = ("workloads=timing", "context_length=128", "batch_size=1", "warmup_steps=2", "measure_steps=5")
+SETTINGS = (
+    *("d_model=256", "d_ff=768", "num_layers=8", "num_heads=8", "vocab_size=1024", "context_length=64", "batch_size=1"),
+    *("workloads=timing", "warmup_steps=2", "measure_steps=10"),
+)
 WRAPPER = """
 
 def make(vocab_size, context_length, d_model, d_ff, num_layers, num_heads, device, dtype):
+    from functools import partial
+
     from lmsweep.trials.model.attention import naive
+    from lmsweep.trials.spec.model_sizes import ModelSize
 
     size = ModelSize(d_model=d_model, d_ff=d_ff, num_layers=num_layers, num_heads=num_heads)
     attention = partial(naive, causal=True)
@@ -39,9 +45,8 @@ def main() -> None:
     pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 10
     with TemporaryDirectory() as folder, IsolatedRunner() as runner:
         Path(folder, "copied.py").write_text(Path(transformer.__file__ or "").read_text() + WRAPPER)
-        built_in = single_trial([*SETTINGS, "model=small"])
-        size = ("d_model=768", "d_ff=3072", "num_layers=12", "num_heads=12")
-        own = single_trial([*SETTINGS, *size, "model=copied.py:make"], code=folder)
+        built_in = single_trial(SETTINGS)
+        own = single_trial([*SETTINGS, "model=copied.py:make"], code=folder)
         seconds(runner, built_in)  # the server starts, and moves into huge pages after its first trial
         seconds(runner, own)
         ratios = []

@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch._functorch.config
@@ -48,7 +49,12 @@ def compile_model(
             )
         # All blocks share one code object, and dynamo takes weights as inputs: the graph of the first serves all.
         for block in blocks:
-            block.compile(backend=backend, mode=config.compile_mode, dynamic=False)
+            options: dict[str, Any] = {"backend": backend, "mode": config.compile_mode, "dynamic": False}
+            if type(block).__module__.startswith("torch.nn.modules."):
+                # Dynamo skips the frames of PyTorch's own layers, which Module.compile relies on.
+                block.forward = torch.compile(block.forward, **options)
+            else:
+                block.compile(**options)
     elif config.compile == "model":
         model.compile(backend=backend, mode=config.compile_mode, dynamic=False)
 
