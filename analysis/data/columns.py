@@ -12,7 +12,7 @@ from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.results.arrow_schema import schema_of
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, WORDS, RequestError, TrialConfig
+from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, WORDS, WORDS_OR_NUMBERS, RequestError, TrialConfig
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.spec.workloads import BUILT_IN
 
@@ -41,7 +41,12 @@ DDP_TIMES = (
 
 _VALUE_ORDER: dict[str, tuple[Any, ...]] = {
     name: get_args(hint) for name, hint in get_type_hints(TrialConfig).items() if get_origin(hint) is Literal
-} | {**WORDS, "workload": tuple(BUILT_IN), "part": (*PARTS, *(value.removesuffix(".time") for value in DDP_TIMES))}
+} | {
+    **WORDS,
+    **WORDS_OR_NUMBERS,
+    "workload": tuple(BUILT_IN),
+    "part": (*PARTS, *(value.removesuffix(".time") for value in DDP_TIMES)),
+}
 
 
 def check_key(name: str, option: str) -> None:

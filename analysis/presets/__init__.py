@@ -19,7 +19,13 @@ from dataclasses import dataclass
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets import ddp, numbers, operators, profile
 from lmsweep.analysis.presets.attention import attention_compiled, attention_grid, attention_rates
-from lmsweep.analysis.presets.limits import cost_table, frontier_table, roofline_table, scaling_table
+from lmsweep.analysis.presets.limits import (
+    cost_table,
+    frontier_table,
+    roofline_table,
+    scaling_limits_table,
+    scaling_table,
+)
 from lmsweep.analysis.presets.memory import allocations, parts, peaks
 from lmsweep.analysis.presets.timing import compiled, end_to_end, precisions, warm_up, warm_up_series
 from lmsweep.analysis.tables.listing import Listing
@@ -99,6 +105,13 @@ PRESETS: dict[str, Preset] = {
     "ddp-variants": Preset(make=ddp.variants, question="Which gradient synchronisation is fastest for each model?"),
     "ddp-links": Preset(make=ddp.links, question="How fast is an all-reduce of all gradients in isolation?"),
     "ddp-memory": Preset(make=ddp.memory, question="How much memory does each rank use, and what does ZeRO-1 save?"),
+    "ddp-traffic": Preset(
+        make=ddp.traffic, question="Which collectives does a step run, and how many bytes does each rank send?"
+    ),
+    "ddp-stages": Preset(make=ddp.stages, question="What does a rank hold after init, around a step and at its peak?"),
+    "collectives": Preset(
+        make=ddp.collectives, question="How fast is each collective by itself, for small and large messages?"
+    ),
     "roofline": Preset(
         make=roofline_table,
         question="How close does a step come to the limits of its device?",
@@ -108,6 +121,10 @@ PRESETS: dict[str, Preset] = {
         make=scaling_table,
         question="How does the time of a step grow with context length and model?",
         counts_flops=True,
+    ),
+    "scaling-limits": Preset(
+        make=scaling_limits_table,
+        question="From how many ranks on does communication take longer than computation?",
     ),
     "frontier": Preset(
         make=frontier_table, question="What is the largest context length and batch size that fits in memory?"

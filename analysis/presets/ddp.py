@@ -1,6 +1,9 @@
 """Presets of data-parallel training: cost of gradient synchronisation, speed of the links, memory of each rank."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from typing import get_args
 
 import pandas as pd
 
@@ -8,9 +11,14 @@ from lmsweep.analysis.data.columns import DDP_TIMES
 from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.data.selection import values_in
 from lmsweep.analysis.presets.layout import devices, layout, layout_parts
-from lmsweep.analysis.tables.pivot import Table
+from lmsweep.analysis.tables.pivot import Table, pivot, varying_keys
+from lmsweep.trials.spec.config import Collective
 
 _LINKS = ("gradients.size", "all_reduce.time", "all_reduce.algorithm_bandwidth", "all_reduce.bus_bandwidth")
+_COLLECTIVE = ("collective.time", "collective.algorithm_bandwidth", "collective.bus_bandwidth")
+_STAGES = ("init", "before_step", "after_step", "peak")
+_PARTS = ("memory", "weights", "gradients", "optimizer_state", "communication", "activations", "other")
+_STAGES_TITLE = "Memory of rank 0 after init, before and after a step, and at its peak, by what it is for"
 _TITLE = "Data-parallel steps (local_step: without synchronisation"
 
 
@@ -31,6 +39,30 @@ def variants(results: Results) -> Table:
 def links(results: Results) -> Table:
     """Size, time and bandwidth of an all-reduce of all gradients in isolation."""
     return _values(results, _LINKS, "All-reduce of all gradients in isolation")
+
+
+def collectives(results: Results) -> Table:
+    """Time and bandwidth of each collective by itself, by the size of its message."""
+    frame = results.of("collectives")
+    cols = [*devices(frame), *(["world_size"] if frame["world_size"].nunique() > 1 else [])]
+    rows = varying_keys(frame, ["collective", "message_bytes"], cols)
+    table = pivot(frame, rows=rows, cols=cols, values=_known(frame, _COLLECTIVE), where={})
+    return replace(table, title="Collectives (message_bytes, algorithm and bus bandwidth as nccl-tests counts them)")
+
+
+def stages(results: Results) -> Table:
+    """What each rank holds after init, before and after a step and at its peak, by what the memory is for."""
+    frame = results.of("ddp")
+    values = [f"rank0.{stage}_{part}" for stage, part in product(_STAGES, _PARTS)]
+    held = frame[frame["median"] > 0]
+    known = set(values_in(held))
+    return _values(results, [value for value in values if value in known], _STAGES_TITLE)
+
+
+def traffic(results: Results) -> Table:
+    """Collectives of one step of a rank by kind: number, bytes of the messages, bytes sent."""
+    values = [f"{kind}.{metric}" for kind, metric in product(get_args(Collective), ("calls", "size", "sent"))]
+    return _values(results, values, "Collectives of a step (size: bytes of the messages; sent: by each rank)")
 
 
 def memory(results: Results) -> Table:

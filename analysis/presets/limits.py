@@ -7,6 +7,7 @@ from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.metrics.cost import cost
 from lmsweep.analysis.metrics.roofline import roofline
 from lmsweep.analysis.metrics.scaling import frontier, scaling
+from lmsweep.analysis.metrics.scaling_limits import LIMITS, scaling_limits
 from lmsweep.analysis.presets.layout import in_order, with_flags, with_peak_flags
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
@@ -76,6 +77,28 @@ def scaling_table(results: Results) -> Listing:
         conditions=common_conditions(times, keys),
         notes=[
             f"flops_exponent: the exponent of the FLOPs of matrix products over the same points; {how_counted(times)}"
+        ],
+    )
+
+
+def scaling_limits_table(results: Results) -> Listing:
+    """The number of ranks above which each way to divide a model is bound by communication."""
+    rows = scaling_limits(results.measurements)
+    if rows.empty:
+        raise nothing("ddp")
+    keys = ["model", "tokens", "precision", "device_name"]
+    origins = [name for name in ("flops_from", "bandwidth_from") if rows[name].notna().any()]
+    return Listing(
+        title="Ranks above which communication takes longer than computation",
+        frame=rows[[*keys, "flops", "bandwidth", *origins, *LIMITS]],
+        keys=keys,
+        units={"tokens": "1", "flops": "FLOP/s", "bandwidth": "B/s"} | dict.fromkeys(LIMITS, "1"),
+        notes=[
+            "tokens: of all ranks; data_parallel: DDP and FSDP; mesh: FSDP x TP, whose gathers and reductions overlap; "
+            "serial_mesh: they take turns on the links. Of a feed-forward layer, with ring collectives that overlap "
+            "with computation (the formulas are in lmsweep.trials.analytic.scaling_limits)",
+            "flops: rate of a large matrix product if `lmsweep run ceiling` has measured it here, else of the "
+            "datasheet; bandwidth: highest bus bandwidth of an all-reduce in the store, else of the datasheet's NVLink",
         ],
     )
 

@@ -180,7 +180,7 @@ def _lacking(names: list[str], arguments: dict[str, Any]) -> str | None:
     for workload in names:
         if workloads()[workload].needs == "model" and (arguments.get("model_code") or arguments.get("step")):
             continue
-        needed = DIMENSIONS if workloads()[workload].needs == "model" else ("d_model",)
+        needed = {"model": DIMENSIONS, "width": ("d_model",), "nothing": ()}[workloads()[workload].needs]
         missing = [name for name in needed if arguments.get(name) is None]
         if missing:
             either = "" if needed == DIMENSIONS else f"{', '.join(needed)} or "

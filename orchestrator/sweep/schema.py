@@ -26,7 +26,15 @@ from pydantic import (
 from lmsweep.orchestrator.sweep.duration import seconds_of
 from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, shown
 from lmsweep.orchestrator.sweep.own_code import ALL_DIMENSIONS, DIMENSIONS, Fields, argument_of, read_code, size_fields
-from lmsweep.trials.spec.config import ARGUMENTS, AUTO_FIELDS, CONFIG_FIELDS, WORDS, TrialConfig
+from lmsweep.trials.spec.config import (
+    ARGUMENTS,
+    AUTO_FIELDS,
+    CONFIG_FIELDS,
+    WORDS,
+    WORDS_OR_NUMBERS,
+    TrialConfig,
+    word_or_number,
+)
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
 from lmsweep.trials.spec.suggestions import choices, known_elsewhere
 from lmsweep.trials.spec.workloads import RETIRED, workloads
@@ -79,6 +87,14 @@ def _auto_or_number(value: object, number: ValidatorFunctionWrapHandler) -> obje
     return value if value == "auto" else number(value)
 
 
+def _word_or_number(name: str, value: object) -> str:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    written = str(value).lower() if isinstance(value, bool) else str(value)
+    if is_number or written.isdecimal() or written in WORDS_OR_NUMBERS[name]:
+        return word_or_number(name, value)
+    raise ValueError(is_not(value, name, WORDS_OR_NUMBERS[name]) + "; a whole number is possible too")
+
+
 def _one_line(value: str) -> str:
     if not value.strip() or not value.isprintable():
         raise ValueError(f"{shown(value)} is not a name; give one line of text")
@@ -97,9 +113,10 @@ def _within_limits(name: str) -> AfterValidator:
         if isinstance(value, int) and value >= 2**63:
             raise ValueError(f"{name} is {value}; it must be less than 2**63")
         width = 2 * max(1, value or 1) if name == "num_heads" else 2
-        ranks = max(1, value or 1) if name == "nodes" else 1
+        divided = {"nodes": "world_size", "tp": "world_size", "accumulate": "batch_size"}.get(name)
+        whole = {divided: max(1, value)} if divided else {}
         experts = value if name == "active_experts" else None
-        TrialConfig(**{"d_model": width, "world_size": ranks, "num_experts": experts, name: value})
+        TrialConfig(**{"d_model": width, "num_layers": 1, "num_experts": experts, **whole, name: value})
         return value
 
     return AfterValidator(check)
@@ -133,6 +150,8 @@ _Dimensions = create_model("_Dimensions", __config__=_STRICT, **_dimension_types
 def _type_of(name: str) -> Any:
     if name == "model":
         return Annotated[_Dimensions, WrapValidator(_size_or_code)]
+    if name in WORDS_OR_NUMBERS:
+        return Annotated[Any, BeforeValidator(partial(_word_or_number, name))]
     if name in WORDS or name == "step":
         return Annotated[Any, BeforeValidator(partial(read_code, name))]
     if name == "device":

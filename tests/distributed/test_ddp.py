@@ -20,13 +20,15 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from lmsweep.orchestrator.cluster.nodes import this_machine
 from lmsweep.trials.bench.run import run_trial, status_of
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.distributed.comm_count import bus_factor
 from lmsweep.trials.distributed.comm_trace import SETTLE_SECONDS, on_gpu
 from lmsweep.trials.distributed.coordinator import Team
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
+from lmsweep.trials.distributed.fully_sharded import gathered
 from lmsweep.trials.distributed.gradient_buckets import fill_buckets
 from lmsweep.trials.distributed.gradient_sync import SYNCHRONIZERS, Naive
 from lmsweep.trials.distributed.orders import TimeStep
-from lmsweep.trials.distributed.process_group import bus_factor, leave
+from lmsweep.trials.distributed.process_group import leave
 from lmsweep.trials.distributed.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
 from lmsweep.trials.distributed.step_pairs import in_pairs
 from lmsweep.trials.isolation.client import IsolatedRunner
@@ -185,10 +187,11 @@ def gradients_of_all_variants(bench: Workbench, rank: int) -> list[dict[str, Any
         member = DataParallelStep(with_buckets(kind), bench.math_mode)
         member.build()
         during = collectives_begun_in_backward(member)
-        synchronized = [one.grad.numpy().copy() for one in member.training.model.parameters() if one.grad is not None]
+        gradients = [one.grad for one in member.training.model.parameters() if one.grad is not None]
+        synchronized = [gathered(one).numpy().copy() for one in gradients]
         member.training.model.zero_grad(set_to_none=True)
         alone = [one.numpy().copy() for one in member.gradients_alone()]
-        parameters = [one.detach().numpy().copy() for one in member.training.model.parameters()]
+        parameters = [gathered(one.detach()).numpy().copy() for one in member.training.model.parameters()]
         batches = [one.numpy() for one in member.batches]
         found.append(
             {
@@ -248,6 +251,7 @@ def test_each_variant_communicates_in_its_own_way(measured, gradients):
         "overlap": PARAMETERS,
         "bucketed": buckets,
         "zero1": buckets + 2,
+        "fsdp": 8,  # three gathers in forward, two in backward, which keeps those outside of the blocks; three scatters
     }
     assert 2 < torch_buckets < PARAMETERS - 2
     assert started_in_backward.pop("torch") >= 1, "in its first backward it has other buckets"
@@ -257,6 +261,7 @@ def test_each_variant_communicates_in_its_own_way(measured, gradients):
         "overlap": PARAMETERS,
         "bucketed": buckets,
         "zero1": buckets,
+        "fsdp": 8,
     }
 
 
@@ -311,7 +316,7 @@ def test_a_trial_tells_what_the_step_and_its_communication_took(measured, enviro
 
 
 def test_bus_bandwidth_counts_what_a_link_carries():
-    assert [bus_factor(n) for n in (1, 2, 4)] == [0, 1, 1.5]
+    assert [bus_factor("all_reduce", n) for n in (1, 2, 4)] == [0, 1, 1.5]
 
 
 def test_one_rank_by_itself_has_no_bus(runner, environment):
@@ -570,6 +575,9 @@ def test_what_follows_from_a_death_does_not_hide_it(environment):
         ({"mode": "train_forward"}, "computes no gradients"),
         ({"ddp": "zero1", "mode": "forward_backward"}, "needs mode train_step"),
         ({"ddp": "torch", "compile": "model", "bucket_bytes": 1000}, "1 MiB or more"),
+        ({"reshard": "false"}, "reshard has no effect with ddp naive, which gathers no weights"),
+        ({"ddp": "fsdp", "reshard": "2"}, "resharded over a smaller number of ranks"),
+        ({"ddp": "fsdp", "gather": "bf16"}, "precision fp32 computes in another"),
     ],
 )
 def test_what_would_change_nothing_is_unsupported_with_the_reason(runner, environment, changes, reason):

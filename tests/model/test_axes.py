@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lmsweep.trials.model.compiler import reset_compiler
 from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError, word_or_number
 
 LAYERS = 4
 CONFIG = TrialConfig(
@@ -165,6 +165,7 @@ def test_max_autotune_chooses_kernels_by_timing_them(tmp_path, monkeypatch):
         ({"compile_mode": "max-autotune"}, "has no effect with compile: none"),
         ({"compile": "block", "compile_mode": "reduce-overhead"}, "CUDA graphs, which device cpu does not have"),
         ({"checkpointing": "block", "mode": "forward"}, "has no effect in mode forward"),
+        ({"checkpointing": "selective", "compile": "block"}, "which a compiled block does not have"),
     ],
 )
 def test_what_would_change_nothing_is_unsupported_with_the_reason(fields: dict[str, Any], reason: str):
@@ -198,8 +199,30 @@ def test_checkpointing_computes_again_in_backward_what_it_did_not_keep():
     assert saved_bytes("sqrt") < saved_bytes("block") < saved_bytes("none") / 2
 
 
-@pytest.mark.parametrize("checkpointing", ["block", "sqrt"])
-@pytest.mark.parametrize("scope", ["none", "block", "model"])
+def test_groups_of_any_number_of_blocks_are_computed_again_at_once():
+    plain = products(operations(mode="forward_backward"))
+    of_size = {size: products(operations(checkpointing=str(size), mode="forward_backward")) for size in (2, 3, LAYERS)}
+    for size, count in of_size.items():
+        assert count - plain == 9 * LAYERS - math.ceil(LAYERS / size)
+    assert saved_bytes(str(LAYERS)) < saved_bytes("2") < saved_bytes("block")
+    assert word_or_number("checkpointing", 1) == "block", "one identifier for one step"
+
+
+def test_nested_groups_compute_each_block_twice_more_and_selective_ones_compute_no_product_again():
+    plain = products(operations(mode="forward_backward"))
+    nested = products(operations(checkpointing="nested", mode="forward_backward"))
+    assert nested > products(operations(checkpointing="sqrt", mode="forward_backward")) > plain
+    assert products(operations(checkpointing="selective", mode="forward_backward")) == plain
+    assert saved_bytes("nested") == saved_bytes("sqrt")
+
+
+@pytest.mark.parametrize(
+    ("checkpointing", "scope"),
+    [
+        *((kind, scope) for kind in ("block", "sqrt") for scope in ("none", "block", "model")),
+        *(("2", "none"), ("3", "block"), ("nested", "none"), ("nested", "block"), ("selective", "none")),
+    ],
+)
 def test_checkpointing_leaves_the_gradients_as_they_are(checkpointing: str, scope: str):
     gradients = []
     for fields in ({}, {"checkpointing": checkpointing, "compile": scope}):

@@ -36,7 +36,7 @@ GOLDEN = ROOT / "tests" / "support" / "golden" / "presets"
 SUFFIXES = {"text": "txt", "markdown": "md", "latex": "tex", "typst": "typ", "csv": "csv", "html": "html"}
 BF16 = replace(H200, autocast_dtype="bfloat16")
 
-CPU = ROOT / "tests/support/stores/cpu"
+CPU, RANKS = (ROOT / "tests/support/stores" / name for name in ("cpu", "ranks"))
 END_TO_END, BEST, ATTENTION, TWO_GPUS = (
     ROOT / "analysis/reference" / name
     for name in ("h200-end-to-end", "h200-best-2.7b", "h200-attention", "h200-x2-ddp")
@@ -74,6 +74,10 @@ SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
     "ddp": (CPU, {}),
     "ddp-variants": (TWO_GPUS, {"model": "small,xl"}),
     "ddp-links": (CPU, {}),
+    "ddp-traffic": (RANKS, {}),
+    "ddp-stages": (RANKS, {"ddp": "fsdp"}),
+    "collectives": (RANKS, {}),
+    "scaling-limits": (RANKS, {}),
     "ddp-memory": (TWO_GPUS, {"model": "small,xl", "ddp": "flat,torch,zero1"}),
 }
 """Preset -> the store and the conditions of its golden files."""

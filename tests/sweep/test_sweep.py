@@ -100,11 +100,11 @@ def test_a_fixed_configuration_is_one_trial_with_the_defaults_elsewhere(grid_of)
 def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
     row = """model: small, d_model: 64, d_ff: 32, num_layers: 3, num_heads: 2,
         num_kv_heads: 1, d_head: 6, qk_norm: true, feed_forward: gelu, num_experts: 4, active_experts: 2,
-        tied_head: true,
-        vocab_size: 11, context_length: 7,
+        tied_head: true, vocab_size: 11, context_length: 7,
         batch_size: 3, precision: tf32, compile: model, compile_mode: max-autotune, capture: step, checkpointing: sqrt,
         attention: sdpa, causal: false, optimizer: adamw_loop, zero_grad: before_backward, world_size: 2, nodes: 2,
-        ddp: flat, bucket_bytes: 1000, device: cuda:H200,
+        ddp: flat, bucket_bytes: 1000, reshard: "2", gather: bf16, accumulate: 3, tp: 2, collective: broadcast,
+        message_bytes: 77, device: cuda:H200,
         mode: forward, warmup_steps: 0, measure_steps: 1, max_seconds: 0.5, cold_l2: true, profiler: nsys,
         timeout_seconds: 2.5, processes: 3"""
     other = yaml.safe_load(f"{{{row}}}")
@@ -112,10 +112,22 @@ def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
     assert list(other) == [name for name in CONFIG_FIELDS if name not in of_own_code]
     for name, value in other.items():
         expected = "small" if name == "model" else value
-        beside = {"model": "", "nodes": "model: tiny, world_size: 2", "active_experts": "model: tiny, num_experts: 2"}
+        beside = {
+            "model": "",
+            "nodes": "model: tiny, world_size: 2",
+            "tp": "model: tiny, world_size: 2",
+            "accumulate": "model: tiny, batch_size: 3",
+            "active_experts": "model: tiny, num_experts: 2",
+        }
         model = beside.get(name, "model: tiny")
         assert values(grid_of(f"axes: {{{name}: [{value}]}}\nfixed: {{{model}}}"), name) == [(expected,)]
         assert values(grid_of(f"fixed: {{{name}: {value}, {model}}}"), name) == [(expected,)]
+
+
+def test_numbers_and_truths_need_no_quotes_where_words_are_possible_too(grid_of):
+    sweep = grid_of("axes: {checkpointing: [none, 1, 3, nested], reshard: [true, false, 4]}\nfixed: {model: tiny}")
+    assert [one for one, _ in values(sweep, "checkpointing", "reshard")[::3]] == ["none", "block", "3", "nested"]
+    assert [one for _, one in values(sweep, "checkpointing", "reshard")[:3]] == ["true", "false", "4"]
 
 
 def test_steps_may_be_auto_and_nothing_else_may(grid_of):

@@ -35,8 +35,9 @@ class Bounds:
 
 def family(config: TrialConfig) -> TrialConfig:
     """Return a representative of all configurations that differ from this one only in monotonic fields."""
-    same: dict[str, Any] = dict.fromkeys(GROWING, 1) | {"d_model": 2}  # the minimum for one head
-    if config.checkpointing == "sqrt":  # not monotonic: more layers may need less memory
+    # The minimum for one head, and for a batch of micro-batches.
+    same: dict[str, Any] = dict.fromkeys(GROWING, 1) | {"d_model": 2, "batch_size": config.accumulate}
+    if config.checkpointing not in ("none", "block", "selective"):  # not monotonic: more layers may need less memory
         del same["num_layers"]
     return replace(memory_config(config), **same, mode="forward")
 

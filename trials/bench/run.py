@@ -22,7 +22,7 @@ from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement, Yielded
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
-from lmsweep.trials.spec.config import RequestError, Trial, UnsupportedError
+from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.workloads import ranked_workloads, workloads
 
@@ -30,11 +30,15 @@ from lmsweep.trials.spec.workloads import ranked_workloads, workloads
 def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
     """Yield what the workload measures, then the time that each part of the work took."""
     record = workloads()[workload]
+    _check_fields(bench.config, workload)
     if not record.has_ranks and (bench.config.world_size > 1 or bench.config.ddp != "none"):
         ranked = ", ".join(ranked_workloads())
         raise UnsupportedError(f"{workload} runs in one process; world_size and ddp are for {ranked}")
     if bench.config.capture != "none" and not record.captures:
         raise UnsupportedError(f"{workload} measures no captured step; capture is for timing")
+    if bench.config.accumulate > 1 and not record.accumulates:
+        counting = ", ".join(name for name, one in workloads().items() if one.accumulates)
+        raise UnsupportedError(f"{workload} looks into a step with one batch; accumulate is for {counting}")
     if bench.config.step and not record.takes_own_step:
         raise UnsupportedError(
             f"{workload} looks into the model, and of the step {bench.config.step} only its phases are known; "
@@ -44,6 +48,19 @@ def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
     yield from import_module(record.module).measure(bench)
     for what, seconds in bench.seconds.items():
         yield Measurement(phase="trial", metric=f"{what}_time", unit="s", samples=(seconds - before.get(what, 0.0),))
+
+
+def _check_fields(config: TrialConfig, workload: str) -> None:
+    """Raise UnsupportedError if a field that only one workload reads is set for another."""
+    for field, only in (
+        ("reshard", "ddp"),
+        ("gather", "ddp"),
+        ("collective", "collectives"),
+        ("message_bytes", "collectives"),
+    ):
+        value = getattr(config, field)
+        if workload != only and value != CONFIG_FIELDS[field].default:
+            raise UnsupportedError(f"{field} {value} has no effect in the workload {workload}; it is for {only}")
 
 
 def run_trial(

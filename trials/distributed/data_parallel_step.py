@@ -1,9 +1,9 @@
 """One rank's share of data-parallel training: its slice of the batch, and a step with or without synchronization."""
 
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -11,17 +11,20 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lmsweep.trials.distributed.comm_trace import Communication, trace_communication
+from lmsweep.trials.distributed.fully_sharded import FullyShard, gathered
 from lmsweep.trials.distributed.gradient_buckets import gradient_of
-from lmsweep.trials.distributed.gradient_sync import SYNCHRONIZERS, NoSynchronizer, Synchronizer
+from lmsweep.trials.distributed.gradient_sync import SYNCHRONIZERS, Naive, NoSynchronizer, Synchronizer
+from lmsweep.trials.distributed.memory_stages import Held, MemoryWatch
+from lmsweep.trials.distributed.mesh import mesh_of
 from lmsweep.trials.distributed.own_wrapper import OwnWrapper
 from lmsweep.trials.distributed.process_group import Mean
 from lmsweep.trials.distributed.sharded_optimizer import own_optimizer, sharded_optimizer, state_bytes
+from lmsweep.trials.distributed.tensor_parallel import divide_layers, divided_optimizer
 from lmsweep.trials.distributed.users_optimizer import shards_state, users_sharded_optimizer, whole_optimizer
-from lmsweep.trials.machine.telemetry import Watch, doubts
+from lmsweep.trials.distributed.watched_rank import WatchedRank
 from lmsweep.trials.model.optimizer import make_optimizer
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.timing.clock import Iteration, Phase, clock_for, synchronize, time_iteration
@@ -52,7 +55,7 @@ class RankMemory:
     """Bytes of the optimizer's state; None if the user's class keeps it where it cannot be found."""
 
 
-class DataParallelStep:
+class DataParallelStep(WatchedRank):
     """A data-parallel training step in one rank, driven by the orders of rank 0 (`lmsweep.trials.distributed.orders`).
 
     Every method contains collectives or is timed against them, so all ranks must call it at the same time.
@@ -63,14 +66,17 @@ class DataParallelStep:
     alone: TrainingStep | None
     """If the wrapper or the optimizer is the user's: the same step in one process, without either. The user's code has
     no switch that turns its communication off, and its results are compared with this one's."""
-    _watch: Watch
 
     def __init__(self, config: TrialConfig, math_mode: MathMode) -> None:
+        super().__init__(config.device_type)
         self.config = config
         self.math_mode = math_mode
         self.clock = clock_for(config.device_type)
-        self._token = torch.zeros(1, device=config.device_type)
         self._vector: Tensor | None = None
+        self.memory_watch = None if config.compiles else MemoryWatch(config.device_type)
+        """Sees what is allocated; not in compiled code."""
+        self.after_init: Held | None = None
+        """What this rank holds once everything is built; None if unknown."""
 
     def time_all_reduce(self) -> float:
         """Seconds of an isolated all-reduce of as many elements as the model has gradients."""
@@ -78,13 +84,21 @@ class DataParallelStep:
             kind = self.math_mode.parameter_dtype
             self._vector = torch.randn(self.gradient_count(), device=self.config.device_type, dtype=kind)
         mean, vector = Mean(), self._vector
-        self._align()
+        self.align()
         phase = Phase(name="all_reduce", run=lambda: mean.start(vector).wait())
         return time_iteration([phase], self.clock).step
 
     def build(self) -> None:
         """Build the model and the whole batch, both equal on all ranks; take this rank's slice; attach the variant."""
+        with self.memory_watch or nullcontext():
+            self._build()
+        if self.memory_watch and not self.alone:
+            self.after_init = self.memory_watch.held(self.training)
+
+    def _build(self) -> None:
         config, rank = self.config, dist.get_rank()
+        mesh = mesh_of(config) if config.ddp == "fsdp" or config.tp > 1 else None
+        self.slices, self.slice = (mesh.slices, mesh.slice) if mesh else (dist.get_world_size(), rank)
         sharded = shards_state(config)
         # Its own optimizer takes the place of this one, which has no state before its first step.
         plain = replace(config, optimizer="adamw_foreach", optimizer_args=None) if sharded else config
@@ -94,14 +108,22 @@ class DataParallelStep:
         self.alone = TrainingStep(plain, self.math_mode) if is_own(config) else None
         if self.alone:
             self.alone.model.load_state_dict(self.training.model.state_dict())
-        shape = (dist.get_world_size(), config.batch_size, config.context_length)  # (ranks, batch, tokens)
+        shape = (self.slices, config.batch_size, config.context_length)  # (slices, batch, tokens)
         self.batches = [torch.randint(config.vocab_size, shape, device=config.device_type) for _ in "xy"]
         for whole in self.batches:
             dist.broadcast(whole, src=0)
-        self._take_slice(rank)
+        self._take_slice(self.slice)
         model = self.training.model
-        own = is_reference(config.ddp)
-        self.synchronizer = OwnWrapper(model, config) if own else SYNCHRONIZERS[config.ddp](model, config.bucket_bytes)
+        if mesh and config.tp > 1:
+            divide_layers(self.training.blocks, mesh.tensor)
+        if is_reference(config.ddp):
+            self.synchronizer = OwnWrapper(model, config)
+        elif mesh and config.ddp == "fsdp":
+            self.synchronizer = FullyShard(model, self.training.blocks, config, mesh.data)
+        elif mesh:
+            self.synchronizer = Naive(model, mesh.data.get_group())
+        else:
+            self.synchronizer = SYNCHRONIZERS[config.ddp](model, config.bucket_bytes)
         self.training.model = self.synchronizer.model
         if config.mode != "train_step":
             return
@@ -110,7 +132,9 @@ class DataParallelStep:
         elif sharded and self.alone:
             self.training.optimizer = users_sharded_optimizer(self.training.model, config)
             self.alone.optimizer = whole_optimizer(self.alone.model, config)
-        elif own:  # the wrapper may have other parameters than the module
+        elif config.tp > 1:
+            self.training.optimizer = divided_optimizer(model, config)
+        elif is_reference(config.ddp) or config.ddp == "fsdp":  # the weights may be other parameters than the module's
             self.training.optimizer = make_optimizer(self.training.model, config)
 
     def parameters(self) -> list[Tensor]:
@@ -131,10 +155,16 @@ class DataParallelStep:
         self._vector = None
         if isinstance(self.synchronizer, OwnWrapper) and self.synchronizer.is_sharded:
             return None
+        if self.config.ddp == "fsdp" or self.config.tp > 1:
+            self.alone = TrainingStep(self.config, self.math_mode)
+            for mine, theirs in zip(self.alone.model.parameters(), self.parameters(), strict=True):
+                mine.data = gathered(theirs.detach())
         expected = self.gradients_alone()
         self._synchronized_backward()
-        found = [gradient_of(parameter) for parameter in self.parameters()]
-        self._forget_gradients()
+        found = [gathered(gradient_of(parameter)) for parameter in self.parameters()]
+        self.forget_gradients()
+        if not is_own(self.config):
+            self.alone = None  # it has no optimizer, and takes no step
         return largest_error(found, expected)
 
     def weights_error(self) -> float:
@@ -168,33 +198,34 @@ class DataParallelStep:
 
         It takes one slice after the other, because the whole batch at once may not fit in memory.
         """
-        ranks = dist.get_world_size()
         with self._local():
-            for rank in range(ranks):
-                self._take_slice(rank)
-                self._unscaled_backward(rank)
-            self._take_slice(dist.get_rank())
-            gradients = [gradient_of(parameter).div_(ranks) for parameter in self.parameters()]
-            self._forget_gradients()
+            for one in range(self.slices):
+                self._take_slice(one)
+                self._unscaled_backward(one)
+            self._take_slice(self.slice)
+            gradients = [gradient_of(parameter).div_(self.slices) for parameter in self.parameters()]
+            self.forget_gradients()
         return gradients
 
     def step(self, synchronized: bool) -> Iteration:
         """Time one step that all ranks start together: forward, backward, synchronization, optimizer."""
-        self._align()
         with nullcontext() if synchronized else self._local():
+            self.align()
             iteration = time_iteration(self.phases(), self.clock)
-            self._forget_gradients()
+            self.forget_gradients()
         return iteration
 
     def phases(self) -> list[Phase]:
         """The phases of one step in the configuration's mode, in order."""
         phases = list(self.training.phases())
-        phases.insert(2, Phase(name=SYNCHRONIZATION, run=self.synchronizer.finish))
-        return phases
+        passes = 2 * self.config.accumulate
+        held = [replace(phase, run=partial(self._hold, phase.run)) for phase in phases[: passes - 2]]
+        finish = Phase(name=SYNCHRONIZATION, run=self.synchronizer.finish)
+        return [*held, *phases[passes - 2 : passes], finish, *phases[passes:]]
 
     def trace(self) -> Communication:
         """Trace one synchronized step for its communication."""
-        self._align()
+        self.align()
 
         def run() -> None:
             for phase in self.phases():
@@ -202,27 +233,16 @@ class DataParallelStep:
             synchronize(self.config.device_type)
 
         found = trace_communication(self.config.device_type, run)
-        self._forget_gradients()
+        self.forget_gradients()
         return found
 
     def weights_digest(self) -> WeightsDigest:
         """Sum and sum of squares of all weights, in float64."""
         total = torch.zeros(2, dtype=torch.float64, device=self.config.device_type)
         for parameter in self.training.model.parameters():
-            wide = parameter.detach().double()
+            wide = gathered(parameter.detach()).double()
             total += torch.stack((wide.sum(), wide.square().sum()))
         return WeightsDigest(*total.tolist())
-
-    def watch(self) -> None:
-        """Start sampling the telemetry of this rank's GPU."""
-        self._watch = Watch(self.config.device_type)
-        self._watch.wait()
-
-    def doubts(self, since_ago: float, until_ago: float) -> tuple[Flag, ...]:
-        """Stop sampling telemetry; return the flags that it raises for the interval between these many seconds ago."""
-        now = time.monotonic()
-        self._watch.close()
-        return doubts(self._watch, since=now - since_ago, until=now - until_ago)
 
     def reset_peak_memory(self) -> None:
         """Reset the peak of allocated memory; on CUDA only, where PyTorch counts it.
@@ -256,36 +276,42 @@ class DataParallelStep:
             self.training, self.synchronizer = training, synchronizer
             self.training.optimizer = optimizer
 
-    def _take_slice(self, rank: int) -> None:
-        self.training.inputs, self.training.targets = (whole[rank] for whole in self.batches)
+    def _take_slice(self, index: int) -> None:
+        self.training.inputs, self.training.targets = (whole[index] for whole in self.batches)
 
     def _synchronized_backward(self) -> None:
-        self._forget_gradients()
-        self._unscaled_backward(dist.get_rank())
+        self.forget_gradients()
+        self._unscaled_backward(self.slice)
         self.synchronizer.finish()
 
     def _update(self) -> None:
         """Update the weights by the gradients, and forget these."""
         assert self.training.optimizer is not None, "the mode has an optimizer"
         self.training.optimizer.step()
-        self._forget_gradients()
+        self.forget_gradients()
 
-    def _unscaled_backward(self, rank: int) -> None:
-        """Compute the gradients of this rank's slice, with the same dropout in whichever process does."""
+    def _unscaled_backward(self, index: int) -> None:
+        """Compute the gradients of a slice, with the same dropout in whichever process does."""
         generator = torch.cuda if self.config.device_type == "cuda" else torch.default_generator
-        generator.manual_seed(rank)
-        self.training.forward()
-        assert self.training.loss is not None, "it is what forward leaves"
-        self.training.loss.backward()
+        generator.manual_seed(index)
+        last = self.config.accumulate - 1
+        for micro in range(last + 1):
+            with self.synchronizer.hold() if micro < last else nullcontext():
+                self.training.forward(micro)
+                self.training.mean_loss().backward()
 
-    def _forget_gradients(self) -> None:
-        self.training.drop()
+    def _hold(self, run: Callable[[], object]) -> None:
+        with self.synchronizer.hold():
+            run()
+
+    def forget_gradients(self) -> None:
+        """Release the graph and the gradients."""
+        self.forget_graph()
         self.training.model.zero_grad(set_to_none=True)
 
-    def _align(self) -> None:
-        """Wait until the devices of all ranks are idle."""
-        dist.all_reduce(self._token)
-        synchronize(self.config.device_type)
+    def forget_graph(self) -> None:
+        """Release the graph, as a training loop does when its variables go out of scope."""
+        self.training.drop()
 
 
 def is_own(config: TrialConfig) -> bool:

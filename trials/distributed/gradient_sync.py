@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parameters_to_vector
 
+from lmsweep.trials.distributed.fully_sharded import part_of
 from lmsweep.trials.distributed.gradient_buckets import Bucket, fill_buckets, gradient_of, split_like
 from lmsweep.trials.distributed.process_group import Mean
 
@@ -30,6 +31,9 @@ class Synchronizer(Protocol):
     def local(self) -> AbstractContextManager[None]:
         """A context without synchronization: each rank keeps its own gradients."""
 
+    def hold(self) -> AbstractContextManager[None]:
+        """A context for the micro-batches before the last, whose gradients are not synchronized yet."""
+
     def finish(self) -> None:
         """Complete the synchronization after backward: start what has not started, wait for what has."""
 
@@ -37,22 +41,26 @@ class Synchronizer(Protocol):
 class _OwnSynchronizer:
     """What the variants implemented here have in common."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, group: dist.ProcessGroup | None = None) -> None:
+        """`group`: the ranks that average their gradients; None for all."""
         self.model = model
         self.parameters: list[Tensor] = [one for one in model.parameters() if one.requires_grad]
-        self.mean = Mean()
+        self.mean = Mean(group)
         self.synchronizes = True
 
     @contextmanager
     def local(self) -> Iterator[None]:
-        self.synchronizes = False
+        before, self.synchronizes = self.synchronizes, False
         try:
             yield
         finally:
-            self.synchronizes = True
+            self.synchronizes = before
+
+    def hold(self) -> AbstractContextManager[None]:
+        return self.local()
 
     def gradients(self) -> list[Tensor]:
-        return [gradient_of(parameter) for parameter in self.parameters]
+        return [part_of(gradient_of(parameter)) for parameter in self.parameters]
 
 
 class NoSynchronizer:
@@ -62,6 +70,9 @@ class NoSynchronizer:
         self.model = model
 
     def local(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def hold(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def finish(self) -> None:
@@ -157,6 +168,9 @@ class TorchDdp:
         self.model = DistributedDataParallel(model, **options)
 
     def local(self) -> AbstractContextManager[None]:
+        return self.model.no_sync()
+
+    def hold(self) -> AbstractContextManager[None]:
         return self.model.no_sync()
 
     def finish(self) -> None:

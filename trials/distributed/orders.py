@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from lmsweep.trials.distributed.comm_trace import Communication
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep, RankMemory, WeightsDigest
+from lmsweep.trials.distributed.step_report import StepReport, report_step
+from lmsweep.trials.distributed.watched_rank import WatchedRank
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.timing.clock import Iteration
 
@@ -64,7 +66,7 @@ class DigestWeights:
 class StartWatch:
     """Start sampling the telemetry of each rank's GPU."""
 
-    def carry_out(self, member: DataParallelStep) -> None:
+    def carry_out(self, member: WatchedRank) -> None:
         member.watch()
 
 
@@ -81,7 +83,7 @@ class EndWatch:
     until_ago: float
     """Seconds from the end of the interval to now."""
 
-    def carry_out(self, member: DataParallelStep) -> tuple[Flag, ...]:
+    def carry_out(self, member: WatchedRank) -> tuple[Flag, ...]:
         return member.doubts(self.since_ago, self.until_ago)
 
 
@@ -107,3 +109,11 @@ class TraceStep:
 
     def carry_out(self, member: DataParallelStep) -> Communication:
         return member.trace()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportStep:
+    """Run one synchronized step; answer: its collectives, and what it held in memory."""
+
+    def carry_out(self, member: DataParallelStep) -> StepReport:
+        return report_step(member)

@@ -62,6 +62,10 @@ class OwnWrapper:
         """Nothing is known of the wrapper that turns its communication off: see `DataParallelStep.alone`."""
         return nullcontext()
 
+    def hold(self) -> AbstractContextManager[None]:
+        """As `local`. The workload refuses micro-batches for the user's wrapper."""
+        return nullcontext()
+
     def finish(self) -> None:
         """Call the wrapper's `finish_gradient_synchronization`, if it has one."""
         finish = getattr(self.model, FINISH, None)

@@ -87,26 +87,19 @@ def collective_library() -> str | None:
 class Mean:
     """All-reduce tensors in place to their mean over the ranks: `start`, wait for the work, `finish`."""
 
-    def __init__(self) -> None:
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        """`group`: the ranks; None for all."""
+        self._group = group
         # gloo has no average: `finish` divides the sum.
         self._operation = dist.ReduceOp.AVG if dist.get_backend() == "nccl" else dist.ReduceOp.SUM
 
     def start(self, tensor: Tensor) -> dist.Work:
         """Start the all-reduce of a tensor of any shape."""
-        work: dist.Work | None = dist.all_reduce(tensor, op=self._operation, async_op=True)
+        work: dist.Work | None = dist.all_reduce(tensor, op=self._operation, group=self._group, async_op=True)
         assert work is not None, "this process is in the group"
         return work
 
     def finish(self, tensors: list[Tensor]) -> None:
         """Complete the mean of tensors whose all-reduces have ended."""
         if self._operation == dist.ReduceOp.SUM:
-            torch._foreach_div_(tensors, dist.get_world_size())
-
-
-def bus_factor(world_size: int) -> float:
-    """Bytes that each link carries in an all-reduce, per byte reduced: 2 (n - 1) / n.
-
-    Bus bandwidth is the algorithm bandwidth times this factor; it is comparable between numbers of ranks (NVIDIA
-    nccl-tests, doc/PERFORMANCE.md).
-    """
-    return 2 * (world_size - 1) / world_size
+            torch._foreach_div_(tensors, dist.get_world_size(self._group))

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
+from lmsweep.trials.distributed.fully_sharded import part_of
 from lmsweep.trials.model.optimizer import LEARNING_RATE
 from lmsweep.trials.spec.config import TrialConfig
 
@@ -35,7 +36,7 @@ def state_bytes(optimizer: torch.optim.Optimizer | None) -> int | None:
         return 0
     held = [one for one in vars(mine).values() if isinstance(one, torch.optim.Optimizer)]
     found = [
-        value.nbytes
+        part_of(value).nbytes
         for one in (mine, *held)
         for state in getattr(one, "state", {}).values()
         for value in state.values()

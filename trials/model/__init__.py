@@ -1,6 +1,7 @@
 """What is measured: the transformer, its attention, precision and compilation, and one training step.
 
 transformer.py         the model
+checkpointing.py       activation checkpointing of its blocks
 experts.py             a mixture of experts, as a feed-forward layer
 attention.py           implementations of attention, by name
 own_attention.py       the user's own implementation

@@ -22,6 +22,10 @@ def check_capture(config: TrialConfig) -> None:
         raise UnsupportedError(
             f"compile_mode {config.compile_mode} records CUDA graphs of its own; use capture without it"
         )
+    if config.accumulate > 1:
+        raise UnsupportedError(
+            "capture: step captures each phase once; with accumulate a phase runs once per micro-batch"
+        )
     if config.mode == "train_step" and config.optimizer not in ADAMW:
         raise UnsupportedError(f"capture: step needs a capturable optimizer, and {config.optimizer} is none; use AdamW")
     if config.precision == "fp16" and config.mode == "train_step" and config.optimizer != "adamw_fused":

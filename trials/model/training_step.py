@@ -1,5 +1,7 @@
 """The work that is measured: a model, its optimizer, a batch, and the phases of one training iteration."""
 
+from functools import partial
+
 import torch
 from torch import nn
 
@@ -33,6 +35,11 @@ class TrainingStep:
         check_compile_mode(config)
         if config.checkpointing != "none" and config.mode == "forward":
             raise UnsupportedError("checkpointing has no effect in mode forward, which saves nothing for backward")
+        if config.checkpointing == "selective" and config.compile == "block":
+            raise UnsupportedError(
+                "checkpointing selective keeps results of operators, which a compiled block does not have; use "
+                "compile: none or model"
+            )
         self.config = config
         self.math_mode = math_mode
         if config.compiles:
@@ -81,44 +88,63 @@ class TrainingStep:
 
     def _logits_in(self, output: object) -> torch.Tensor:
         """Return the logits in what the user's model returned; check that and its devices once."""
-        shape = (self.config.batch_size, self.config.context_length)
+        shape = (self.config.micro_batch_size, self.config.context_length)
         logits = logits_of(output, shape, str(self.config.model_code))
         if self._first:
-            check_devices(self.model, self.inputs.device.type)
+            check_devices(self.model, self.inputs.device.type, str(self.config.model_code))
             self._first = False
         return logits
 
     def phases(self) -> tuple[Phase, ...]:
-        """The phases of one iteration in the configuration's mode, in order."""
-        phases = {
-            "forward": Phase(name="forward", run=self.forward),
-            "backward": Phase(name="backward", run=self.backward),
-            "optimizer": Phase(name="optimizer", run=self.optimize),
-        }
-        return tuple(phases[name] for name in PHASES[self.config.mode])
+        """The phases of one iteration in the configuration's mode, in order; forward and backward once per micro-batch.
 
-    def forward(self) -> None:
-        """Compute logits (batch, tokens, vocab_size) and scalar loss; without an autograd graph in mode `forward`."""
+        Phases of one name are one phase in the results, with the sum of their times.
+        """
+        phases = []
+        for index in range(self.config.accumulate):
+            of_batch = {
+                "forward": Phase(name="forward", run=partial(self.forward, index)),
+                "backward": Phase(name="backward", run=partial(self.backward, index)),
+            }
+            phases += [of_batch[name] for name in PHASES[self.config.mode] if name in of_batch]
+        if "optimizer" in PHASES[self.config.mode]:
+            phases.append(Phase(name="optimizer", run=self.optimize))
+        return tuple(phases)
+
+    def forward(self, index: int = 0) -> None:
+        """Compute logits (batch, tokens, vocab_size) and scalar loss of a micro-batch; in mode `forward` without an
+        autograd graph.
+        """
         if self.uses_cuda_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # outputs of the last iteration's graphs may be overwritten
         with torch.inference_mode(self.config.mode == "forward"), self.math_mode.autocast(self.config.device_type):
             with Range("forward"):
-                output = self.model(self.inputs)
+                output = self.model(self.micro_batch(self.inputs, index))
+            targets = self.micro_batch(self.targets, index)
             if self._head is not None:
                 with Range("loss"):
-                    self.loss = self._loss.function(output, self._head, self.targets)
+                    self.loss = self._loss.function(output, self._head, targets)
                 return
             self.logits = output if self.config.model_code is None else self._logits_in(output)
             with Range("loss"):
-                self.loss = self._loss.function(self.logits, self.targets)
+                self.loss = self._loss.function(self.logits, targets)
 
-    def backward(self) -> None:
-        """Compute the gradients of all weights."""
+    def micro_batch(self, whole: torch.Tensor, index: int) -> torch.Tensor:
+        """The rows of a micro-batch: (batch, tokens) to (batch / accumulate, tokens)."""
+        size = self.config.micro_batch_size
+        return whole[index * size : (index + 1) * size] if self.config.accumulate > 1 else whole
+
+    def mean_loss(self) -> torch.Tensor:
+        """The micro-batch's part of the mean loss over the batch, a scalar."""
         assert self.loss is not None, "backward follows forward"
-        if self.config.zero_grad == "before_backward":
+        return self.loss / self.config.accumulate if self.config.accumulate > 1 else self.loss
+
+    def backward(self, index: int = 0) -> None:
+        """Compute the gradients of all weights, added to those of the micro-batches before."""
+        if self.config.zero_grad == "before_backward" and index == 0:
             self.model.zero_grad(set_to_none=True)
         with Range("loss"):
-            scaled = self.scaler.scale(self.loss)
+            scaled = self.scaler.scale(self.mean_loss())
         with Range("backward"):
             scaled.backward()
 

@@ -12,18 +12,14 @@ of each weight gradient.
 Weights are created on their final device; `device="meta"` makes a model of shapes only.
 """
 
-from collections.abc import Iterable
-from functools import partial
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.attention import AttentionFunction
+from lmsweep.trials.model.checkpointing import run_checkpointed
 from lmsweep.trials.model.experts import Experts
-from lmsweep.trials.spec.config import Checkpointing
 from lmsweep.trials.spec.model_sizes import ModelSize
 
 NORM_EPSILON = 1e-5
@@ -214,9 +210,7 @@ def _feed_forward(size: ModelSize, *, device: Device, dtype: torch.dtype) -> nn.
 
 
 class Transformer(nn.Module):
-    """The whole model. With `checkpointing`, forward saves only the inputs of each block (`block`) or of each group of
-    about sqrt(L) of the L blocks (`sqrt`); backward recomputes the rest.
-    """
+    """The whole model. `checkpointing` says what forward saves (`lmsweep.trials.model.checkpointing`)."""
 
     def __init__(
         self,
@@ -227,7 +221,7 @@ class Transformer(nn.Module):
         attention: AttentionFunction,
         device: Device,
         dtype: torch.dtype,
-        checkpointing: Checkpointing = "none",
+        checkpointing: str = "none",
     ) -> None:
         super().__init__()
         d_model, num_layers = size.d_model, size.num_layers
@@ -242,31 +236,19 @@ class Transformer(nn.Module):
             self.head.weight = self.token_embedding.weight
         self.returns_hidden = False
         """Whether forward leaves out the head, for a loss that computes the logits itself."""
-        self.group_size = {"none": None, "block": 1, "sqrt": round(num_layers**0.5)}[checkpointing]
+        self.checkpointing = checkpointing
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Integers (batch, tokens), at most `context_length` tokens, to logits (batch, tokens, vocab_size).
 
         With `returns_hidden`, to the input of the head, (batch, tokens, d_model).
         """
-        x = self.token_embedding(tokens)
-        blocks = list(self.blocks)
-        if self.group_size is None:
-            x = run_blocks(blocks, x)
-        else:
-            for first in range(0, len(blocks), self.group_size):
-                group = partial(run_blocks, blocks[first : first + self.group_size])
-                # The model draws no random numbers, so there is no state to restore.
-                x = checkpoint(group, x, use_reentrant=False, preserve_rng_state=False)
-        hidden: Tensor = self.final_norm(x)
+        hidden: Tensor = self.final_norm(self.run_blocks(self.token_embedding(tokens)))
         return hidden if self.returns_hidden else self.head(hidden)
 
-
-def run_blocks(blocks: Iterable[nn.Module], x: Tensor) -> Tensor:
-    """Apply the blocks in order; (batch, tokens, d_model) to the same."""
-    for block in blocks:
-        x = block(x)
-    return x
+    def run_blocks(self, x: Tensor) -> Tensor:
+        """Apply all blocks; (batch, tokens, d_model) to the same."""
+        return run_checkpointed(list(self.blocks), x, self.checkpointing)
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ repeated. Two shallow models tell what one layer adds. Where they differ by more
 from dataclasses import replace
 
 from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, Prediction, cublas_workspace
+from lmsweep.trials.model.checkpointing import grows_with_layers
 from lmsweep.trials.prediction.allocation_trace import Trace, held, runs_within
 from lmsweep.trials.prediction.caching_allocator import MIB, CachingAllocator
 from lmsweep.trials.prediction.layer_extrapolation import deepen
@@ -71,6 +72,8 @@ def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Tr
     """What the trial allocates and frees in all its iterations."""
     if config.world_size > 1:
         raise UnpredictableError("training on several devices is not predicted")
+    if config.accumulate > 1:
+        raise UnpredictableError("gradients that several micro-batches add up are not predicted")
     if config.loss in (*HIDDEN_LOSSES, "compiled"):
         raise UnpredictableError(f"what the kernels of loss {config.loss} allocate is not predicted")
     if config.mode == "train_step" and config.optimizer in ("adafactor", "adamw_8bit", "adamw_4bit"):
@@ -93,7 +96,7 @@ def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Tr
 
 def _deep_trace(config: TrialConfig, num_layers: int, run: Mode | None) -> Trace:
     """The trace of the model at its full depth."""
-    if num_layers > 3 and config.checkpointing != "sqrt":
+    if num_layers > 3 and grows_with_layers(config.checkpointing):
         for few in (1, 2):
             small, larger = (model_trace(replace(config, num_layers=few + more), run) for more in (0, 1))
             deep = deepen(small, larger, num_layers - few)

@@ -13,6 +13,10 @@ from lmsweep.trials.model.annotations import ranges_on
 from lmsweep.trials.profiling.device_time import CALL
 from lmsweep.trials.profiling.events import DeviceEvent, HostEvent, Trace
 from lmsweep.trials.profiling.kineto import DeviceType, KinetoEvent
+from lmsweep.trials.results.measurement import Artifact, Measurement
+
+MOST_TRACE_BYTES = 64 * 2**20
+"""Largest trace file that is kept, compressed; viewers cannot open larger ones."""
 
 
 class LaunchShape(NamedTuple):
@@ -101,3 +105,12 @@ def launch_shapes(entries: Iterable[dict[str, Any]]) -> dict[int, LaunchShape]:
 
 def _words(shape: Iterable[int]) -> str:
     return " ".join(map(str, shape))
+
+
+def trace_file(name: str, content: bytes) -> Artifact | Measurement:
+    """The file of a trace, or the reason why it is not kept."""
+    size = len(content)
+    if size > MOST_TRACE_BYTES:
+        reason = f"the trace has {size >> 20} MiB, more than the limit of {MOST_TRACE_BYTES >> 20} MiB"
+        return Measurement(phase="step", metric="trace", unit="B", samples=None, reason=reason)
+    return Artifact(name=name, content=content, phase="step", metric="trace")

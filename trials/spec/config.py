@@ -6,6 +6,7 @@ combination. `measurement_id` hashes the combination, the workload and the proto
 (`lmsweep.trials.spec.identity`).
 """
 
+import re
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -24,8 +25,11 @@ HIDDEN_LOSSES = ("chunked", "liger", "cut_cross_entropy")
 """Losses that take hidden states and the weight of the output head, not logits."""
 CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 Capture = Literal["none", "step"]
-Checkpointing = Literal["none", "block", "sqrt"]
-Ddp = Literal["none", "naive", "flat", "overlap", "bucketed", "torch", "zero1"]
+Checkpointing = Literal["none", "block", "sqrt", "nested", "selective"]
+"""Words of `checkpointing`; a number of blocks is another value."""
+Ddp = Literal["none", "naive", "flat", "overlap", "bucketed", "torch", "zero1", "fsdp"]
+Gather = Literal["fp32", "bf16"]
+Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
 Loss = Literal["eager", "cross_entropy", "compiled", "chunked", "liger", "cut_cross_entropy"]
 Profiler = Literal["torch", "nsys"]
 Auto = Literal["auto"]
@@ -67,7 +71,7 @@ class TrialConfig:
     step_args: str | None = _combination(None)
     """Arguments of that function, as a JSON mapping."""
     d_model: int = _combination(0)
-    """Width of the residual stream; 0 if only the user's own model knows it."""
+    """Width of the residual stream; 0 if only the user's own model knows it, or there is no model."""
     d_ff: int | None = _combination(None)
     """Width of the feed-forward layer; None if no whole model is built."""
     num_layers: int | None = _combination(None)
@@ -103,8 +107,10 @@ class TrialConfig:
     capture: Capture = _combination("none")
     """Whether the step is captured as CUDA graphs and replayed, so that no kernel waits for the host to launch it:
     what the device could do. The batch is then the same in each iteration."""
-    checkpointing: Checkpointing = _combination("none")
-    """Activation checkpointing: none, of each block, or of each group of about sqrt(L) of the L blocks."""
+    checkpointing: str = _combination("none")
+    """Activation checkpointing: none, of each block, of each group of about sqrt(L) of the L blocks, of each group of k
+    blocks (a number), nested (groups of about sqrt(L), and each block inside them when its group is recomputed), or
+    selective (keep the results of matrix products, recompute the rest)."""
     attention: str = _combination("naive")
     """Attention implementation: naive (written out), naive_softmax (naive with PyTorch's softmax), sdpa (PyTorch's
     scaled_dot_product_attention with the kernel that PyTorch chooses), sdpa_* (with the named kernel), flex
@@ -134,12 +140,27 @@ class TrialConfig:
     ddp: str = _combination("none")
     """How ranks all-reduce gradients: naive (one call per parameter after backward), flat (one call for all after
     backward), overlap (one call per parameter during backward), bucketed (one call per bucket during backward), torch
-    (DistributedDataParallel), zero1 (bucketed, with the optimizer state sharded over the ranks), or a reference to the
-    user's class that wraps the model."""
+    (DistributedDataParallel), zero1 (bucketed, with the optimizer state sharded over the ranks), fsdp (fully_shard:
+    weights, gradients and optimizer state sharded), or a reference to the user's class that wraps the model."""
     ddp_args: str | None = _combination(None)
     """Arguments of the user's wrapper, as a JSON mapping."""
     bucket_bytes: int | None = _combination(None)
     """Bytes of gradients per bucket for bucketed, torch and zero1; None is 25 MiB, as in DistributedDataParallel."""
+    reshard: str = _combination("true")
+    """Of fsdp, whether a block's gathered weights are freed after its forward and gathered again in backward: true,
+    false (they stay until backward, as in ZeRO-2), or a number of ranks over which they stay sharded meanwhile."""
+    gather: Gather = _combination("fp32")
+    """Of fsdp, the type in which weights are gathered: fp32 (the type in which they are kept) or bf16, with float32
+    weights in the optimizer and sums of gradients in float32."""
+    accumulate: int = _combination(1)
+    """Micro-batches into which a step's batch is divided; their gradients are added up, and ranks communicate them
+    after the last. Divides batch_size."""
+    tp: int = _combination(1)
+    """Number of ranks that share each layer (tensor parallelism). Divides world_size; the others are data-parallel."""
+    collective: Collective = _combination("all_reduce")
+    """Of the workload `collectives`, the operation that is timed."""
+    message_bytes: int = _combination(2**20)
+    """Of the workload `collectives`, the bytes of its message, as nccl-tests counts them."""
     device: str = _combination("cpu")
     """cpu, mps, cuda or cuda:<accelerator type>. Identifiers hash the part before the colon."""
     mode: Mode = _protocol("train_step")
@@ -164,14 +185,23 @@ class TrialConfig:
     def __post_init__(self) -> None:
         sizes = ("d_model", "d_ff", "num_layers", "num_heads", "vocab_size", "context_length", "batch_size")
         optional = ("num_kv_heads", "d_head", "num_experts", "active_experts")
-        for name in (*sizes, *optional, "world_size", "nodes", "bucket_bytes"):
+        for name in (*sizes, *optional, "world_size", "nodes", "bucket_bytes", "accumulate", "tp", "message_bytes"):
             value = getattr(self, name)
-            if name in ("d_model", "vocab_size") and value == 0 and (self.model_code or self.step):
-                continue  # only the user's own model knows it
+            own = bool(self.model_code or self.step)
+            if value == 0 and (
+                (own and name in ("d_model", "vocab_size")) or (name == "d_model" and not self.num_layers)
+            ):
+                continue  # only the user's own model knows it, and a collective has none
             if value is not None and value < 1:
                 raise RequestError(f"{name} is {value}; it must be at least 1")
         if self.world_size % self.nodes:
             raise RequestError(f"nodes {self.nodes} does not divide world_size {self.world_size}")
+        if self.world_size % self.tp:
+            raise RequestError(f"tp {self.tp} does not divide world_size {self.world_size}")
+        if self.batch_size % self.accumulate:
+            raise RequestError(f"accumulate {self.accumulate} does not divide batch_size {self.batch_size}")
+        for name in WORDS_OR_NUMBERS:
+            word_or_number(name, getattr(self, name))
         if self.measure_steps != "auto" and self.measure_steps < 1:
             raise RequestError(f"measure_steps is {self.measure_steps}; it must be at least 1")
         if self.warmup_steps != "auto" and self.warmup_steps < 0:
@@ -199,6 +229,11 @@ class TrialConfig:
                     f"d_model {self.d_model} / num_heads {self.num_heads} is odd; "
                     "rotary embeddings need an even head dimension"
                 )
+
+    @property
+    def micro_batch_size(self) -> int:
+        """Sequences per micro-batch."""
+        return self.batch_size // self.accumulate
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -258,6 +293,26 @@ class TrialConfig:
     def head_width(self) -> int:
         """The width of a head, or of attention without heads."""
         return self.d_head or self.d_model // (self.num_heads or 1)
+
+
+WORDS_OR_NUMBERS: dict[str, tuple[str, ...]] = {"checkpointing": get_args(Checkpointing), "reshard": ("true", "false")}
+"""The words of the fields that also accept a number."""
+
+
+def word_or_number(name: str, value: object) -> str:
+    """Return the one way to write a value of such a field, which identifiers hash. Raises RequestError if it is none.
+
+    A sweep file may have numbers, and true and false, without quotes.
+    """
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if name == "checkpointing" and text == "1":
+        return "block"
+    least = 1 if name == "checkpointing" else 2
+    if text in WORDS_OR_NUMBERS[name] or (re.fullmatch(r"[1-9]\d{0,8}", text) and int(text) >= least):
+        return text
+    words = ", ".join(WORDS_OR_NUMBERS[name])
+    unit = "blocks" if name == "checkpointing" else "ranks"
+    raise RequestError(f"{name} is {text}; it must be one of {words}, or a number of {unit} from {least}")
 
 
 CONFIG_FIELDS: dict[str, Field[Any]] = {f.name: f for f in fields(TrialConfig)}

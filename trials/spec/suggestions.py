@@ -22,6 +22,7 @@ _KNOWN_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "flash_attention_2": ("sdpa_flash",),
     "cudnn": ("sdpa_cudnn",),
     "math": ("sdpa_math",),
+    **dict.fromkeys(("zero2", "zero3", "fsdp2", "fully_shard"), ("fsdp",)),
     "adam": ("adamw_fused",),
     "adamw": ("adamw_fused",),
     "fused": ("adamw_fused",),
@@ -55,6 +56,9 @@ _KNOWN_ELSEWHERE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("num_processes", "runs", "repetitions"), ("processes",)),
     **dict.fromkeys(("gpus", "num_gpus", "n_gpus", "nproc_per_node", "ranks"), ("world_size",)),
     **dict.fromkeys(("num_nodes", "nnodes"), ("nodes",)),
+    **dict.fromkeys(("gradient_accumulation_steps", "accumulation_steps", "grad_accum"), ("accumulate",)),
+    **dict.fromkeys(("tensor_parallel", "tp_size", "tensor_parallel_size"), ("tp",)),
+    **dict.fromkeys(("reshard_after_forward",), ("reshard",)),
     **dict.fromkeys(("timeout", "time_limit"), ("timeout_seconds",)),
 }
 

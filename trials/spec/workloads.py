@@ -28,8 +28,8 @@ class Workload:
     module: str
     """Name of the module with `measure(bench)`, which yields measurements, detail rows and files. Only the process of a
     trial imports it."""
-    needs: Literal["model", "width"] = "model"
-    """What a configuration must specify: a whole model, or only `d_model`."""
+    needs: Literal["model", "width", "nothing"] = "model"
+    """What a configuration must specify: a whole model, only `d_model`, or neither."""
     protocol: tuple[str, ...] = ()
     """The protocol fields that it reads. Its measurement_id depends on no other protocol field."""
     holds: Subject | None = None
@@ -40,6 +40,8 @@ class Workload:
     """Whether it runs under the autocast of `precision`. If not, its tensors are of that type themselves."""
     may_follow: bool = False
     """Whether it may run in a process that has run another trial. What that trial left must not change its results."""
+    accumulates: bool = False
+    """Whether it measures a step whose batch is divided into micro-batches."""
     captures: bool = False
     """Whether it measures a step that is captured as CUDA graphs."""
     takes_own_step: bool = False
@@ -72,11 +74,20 @@ BUILT_IN: dict[str, Workload] = {
         Workload(name="noop", module=f"{_ROOM}.noop", needs="width", may_follow=True, preloads=True, iterations=0),
         Workload(name="ceiling", module=f"{_ROOM}.ceiling", needs="width", protocol=_STEPS, autocasts=False),
         Workload(
+            name="collectives",
+            module=f"{_ROOM}.collectives",
+            needs="nothing",
+            protocol=_STEPS,
+            has_ranks=True,
+            autocasts=False,
+        ),
+        Workload(
             name="timing",
             module=f"{_ROOM}.timing",
             protocol=("mode", *_STEPS),
             holds="model",
             may_follow=True,
+            accumulates=True,
             captures=True,
             takes_own_step=True,
             preloads=True,
@@ -87,6 +98,7 @@ BUILT_IN: dict[str, Workload] = {
             protocol=("mode",),
             holds="model",
             may_follow=True,
+            accumulates=True,
             takes_own_step=True,
             iterations=10,
             least_seconds=2.0,
@@ -127,6 +139,7 @@ BUILT_IN: dict[str, Workload] = {
             module=f"{_ROOM}.ddp",
             protocol=("mode", *_STEPS),
             has_ranks=True,
+            accumulates=True,
             preloads=True,
             runs_per_step=2,
         ),

@@ -7,7 +7,7 @@ subtracted from each other.
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -108,12 +108,26 @@ def clock_for(device_type: str) -> Clock:
 
 
 def time_iteration(phases: Sequence[Phase], clock: Clock) -> Iteration:
-    """Run the phases once, in order, and return their times."""
+    """Run the phases once, in order, and return their times; phases of one name are one, with their total time."""
     clock.start()
     for phase in phases:
         phase.run()
         clock.mark()
-    return clock.stop()
+    taken = clock.stop()
+    return replace(taken, phases=sums_by_name(phases, taken.phases))
+
+
+def sums_by_name(phases: Sequence[Phase], seconds: Sequence[float]) -> tuple[float, ...]:
+    """Return the sum of the seconds of the phases of each name, in the order of `phase_names`."""
+    by_name = dict.fromkeys(phase_names(phases), 0.0)
+    for phase, each in zip(phases, seconds, strict=True):
+        by_name[phase.name] += each
+    return tuple(by_name.values())
+
+
+def phase_names(phases: Sequence[Phase]) -> tuple[str, ...]:
+    """Return the names of the phases in the order in which each first runs."""
+    return tuple(dict.fromkeys(phase.name for phase in phases))
 
 
 def synchronize(device_type: str) -> None:

@@ -5,6 +5,7 @@
     attention.py     time and memory of attention alone
     profile.py       which kernels a step runs, and for which part of the model
     ddp.py           a data-parallel step on several ranks, and its exposed communication
+    collectives.py   latency and bandwidth of one collective between ranks
     precision.py     what each number format does to sums, types and results
     energy.py        joules per training iteration
     ceiling.py       the rates of a large matrix product and of a large copy

@@ -12,6 +12,7 @@ from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.median_interval import count_outliers, median_interval
 from lmsweep.trials.bench.iterations import Series, take_series
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.distributed.comm_count import bus_factor
 from lmsweep.trials.distributed.comm_trace import Communication
 from lmsweep.trials.distributed.coordinator import Team
 from lmsweep.trials.distributed.data_parallel_step import (
@@ -20,6 +21,7 @@ from lmsweep.trials.distributed.data_parallel_step import (
     RankMemory,
     is_own,
 )
+from lmsweep.trials.distributed.fully_sharded import check_sharding
 from lmsweep.trials.distributed.orders import (
     Build,
     CheckGradients,
@@ -27,21 +29,25 @@ from lmsweep.trials.distributed.orders import (
     DigestWeights,
     EndWatch,
     ReadMemory,
+    ReportStep,
     ResetPeakMemory,
     StartWatch,
     TimeAllReduce,
     TimeStep,
     TraceStep,
 )
-from lmsweep.trials.distributed.process_group import bus_factor
+from lmsweep.trials.distributed.rank_traces import FILE_NAME, KeepTrace, merge_traces
+from lmsweep.trials.distributed.report_rows import report_rows
 from lmsweep.trials.distributed.step_pairs import Pair, in_pairs
+from lmsweep.trials.distributed.tensor_parallel import check_tensor_parallel
 from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import check_compiled, uses_cuda_graphs
 from lmsweep.trials.model.optimizer import ADAMW
 from lmsweep.trials.profiling.device_time import device_row, is_host_bound
-from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.profiling.torch_trace import trace_file
+from lmsweep.trials.results.measurement import Measurement, Yielded
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.spec.config import Precision, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import HIDDEN_LOSSES, Precision, TrialConfig, UnsupportedError
 from lmsweep.trials.timing.clock import Iteration
 from lmsweep.trials.timing.validity_flags import flags_of_times
 
@@ -64,7 +70,7 @@ class RanksDisagreeError(Exception):
     """The ranks have wrong gradients or different weights, so the trial is not worth timing."""
 
 
-def measure(bench: Workbench) -> Iterator[Measurement]:
+def measure(bench: Workbench) -> Iterator[Yielded]:
     """Time isolated all-reduces, check gradients and weights, then time `measure_steps` pairs of steps; seconds.
 
     `warmup_steps` pairs come first, and one traced step last. Runs in every rank; only rank 0 yields. A wrapper or an
@@ -89,10 +95,20 @@ def check_configuration(config: TrialConfig) -> None:
     """Raise UnsupportedError if a field of the configuration is missing or would have no effect."""
     if config.ddp == "none":
         raise UnsupportedError("ddp: none synchronizes nothing; choose naive, flat, bucketed, ...")
-    if config.bucket_bytes is not None and config.ddp in ("naive", "flat", "overlap"):
+    if config.bucket_bytes is not None and config.ddp in ("naive", "flat", "overlap", "fsdp"):
         raise UnsupportedError(f"bucket_bytes has no effect with ddp {config.ddp}, which has no buckets")
     if config.mode not in ("forward_backward", "train_step"):
         raise UnsupportedError(f"mode {config.mode} computes no gradients; ddp needs forward_backward or train_step")
+    check_sharding(config)
+    check_tensor_parallel(config)
+    if config.accumulate > 1 and is_own(config):
+        raise UnsupportedError("nothing is known of your own code that holds back its communication; use accumulate: 1")
+    if (config.ddp == "fsdp" or config.tp > 1) and config.optimizer not in ADAMW:
+        raise UnsupportedError(
+            f"divided weights are measured with AdamW; with {config.optimizer} choose bucketed or another"
+        )
+    if config.ddp == "fsdp" and config.loss in HIDDEN_LOSSES:
+        raise UnsupportedError(f"loss {config.loss} reads the weight of the head, which fsdp has divided; use eager")
     if config.ddp == "zero1" and config.mode != "train_step":
         raise UnsupportedError("ddp zero1 shards the optimizer's state; it needs mode train_step")
     if config.ddp == "zero1" and config.optimizer not in ADAMW:
@@ -105,7 +121,7 @@ def check_configuration(config: TrialConfig) -> None:
         raise UnsupportedError(f"compile_mode {config.compile_mode} keeps gradients in the memory pool of CUDA graphs")
 
 
-def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Measurement]:
+def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
     """Rank 0's part: order every measurement, and yield the results."""
     config = bench.config
     gradients = team.all(Build())[0]
@@ -127,7 +143,9 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Measurement
         team.all(ResetPeakMemory())
         team.all(TimeStep(synchronized=True))
         memory = team.all(ReadMemory())
+        reports = team.all(ReportStep())
         traces = team.all(TraceStep())
+        merged = merge_traces(team.all(KeepTrace()), one_host=config.nodes == 1)
 
     yield from checks
     own_flags = (Flag.DISAGREES,) if any(Flag.DISAGREES in check.flags for check in checks) else ()
@@ -139,6 +157,8 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Measurement
         yield device_row("step", "device_time", worked)
     yield from _times(bench, series, own_flags + gpu_flags)
     yield from _communication(traces)
+    yield from report_rows(reports, config)
+    yield trace_file(FILE_NAME, merged)
     yield from _memory(memory, config.device_type)
     yield from _bandwidth(bench, gradients, all_reduces)
 
@@ -146,7 +166,7 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Measurement
 def _checks(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measurement]:
     """Compare gradients with those of one process, and weights between ranks. Raises RanksDisagreeError."""
     error = max(found for found in team.all(CheckGradients()) if found is not None)
-    allowed = TOLERANCE[config.precision]
+    allowed = TOLERANCE["bf16_pure" if config.gather == "bf16" else config.precision]
     if not error <= allowed:
         raise RanksDisagreeError(
             f"gradients are off by {error:.2g} of their norm from those of a single process on the whole batch; "
@@ -250,7 +270,7 @@ def _bandwidth(bench: Workbench, gradients: int, seconds: Sequence[float]) -> It
     """
     config = bench.config
     size = gradients * bench.math_mode.parameter_dtype.itemsize
-    factor = bus_factor(config.world_size)
+    factor = bus_factor("all_reduce", config.world_size)
     alone = None if factor else "one rank sends nothing"
     yield Measurement(phase="gradients", metric="size", unit="B", samples=(size,))
     yield Measurement(phase="all_reduce", metric="time", unit="s", samples=tuple(seconds))

@@ -9,15 +9,13 @@ from lmsweep.trials.profiling.events import STEP, Trace
 from lmsweep.trials.profiling.kernel_table import kernel_rows, operator_rows, range_rows, step_starts
 from lmsweep.trials.profiling.module_ranges import modules_ranged
 from lmsweep.trials.profiling.nsys import profile_with_nsys
-from lmsweep.trials.profiling.torch_trace import take_trace
-from lmsweep.trials.results.measurement import Artifact, Measurement, Yielded
+from lmsweep.trials.profiling.torch_trace import take_trace, trace_file
+from lmsweep.trials.results.measurement import Yielded
 from lmsweep.trials.spec.config import UnsupportedError
 from lmsweep.trials.timing.clock import clock_for, time_iteration
 
 PROFILED_STEPS = 3
 WARMUP_ITERATIONS = 3
-MOST_TRACE_BYTES = 64 * 2**20
-"""Largest trace file that is kept, compressed; viewers cannot open larger ones."""
 
 
 def measure(bench: Workbench) -> Iterator[Yielded]:
@@ -74,12 +72,4 @@ def _rows(trace: Trace, *, any_range: bool) -> Iterator[Yielded]:
     yield from kernel_rows(pieces, len(starts))
     yield from operator_rows(trace.hosts, around, trace.devices, len(starts))
     yield from range_rows(pieces, starts)
-    yield _file_of(trace)
-
-
-def _file_of(trace: Trace) -> Yielded:
-    size = len(trace.file)
-    if size > MOST_TRACE_BYTES:
-        reason = f"the trace has {size >> 20} MiB, more than the limit of {MOST_TRACE_BYTES >> 20} MiB"
-        return Measurement(phase="step", metric="trace", unit="B", samples=None, reason=reason)
-    return Artifact(name=trace.file_name, content=trace.file, phase="step", metric="trace")
+    yield trace_file(trace.file_name, trace.file)

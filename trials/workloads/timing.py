@@ -1,6 +1,7 @@
 """The workload `timing`: how long each phase of a training iteration takes."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
@@ -10,15 +11,23 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.telemetry import Watch, doubts, gauge_rows
 from lmsweep.trials.model.captured_step import capture_phases, check_capture
 from lmsweep.trials.model.compiler import check_compiled, compile_counts
-from lmsweep.trials.model.own_step import WHOLE
-from lmsweep.trials.model.training_step import PHASES
+from lmsweep.trials.model.own_step import WHOLE, OwnStep
+from lmsweep.trials.model.training_step import PHASES, TrainingStep
 from lmsweep.trials.numerics.attention_error import disagrees, own_attention_errors
 from lmsweep.trials.prediction.flop_count import StepFlops, UncountedError, count_flops
 from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, is_host_bound, trace_device
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.timing.clock import Clock, Iteration, Phase, clock_for, time_iteration
+from lmsweep.trials.timing.clock import (
+    Clock,
+    Iteration,
+    Phase,
+    clock_for,
+    phase_names,
+    sums_by_name,
+    time_iteration,
+)
 from lmsweep.trials.timing.validity_flags import flags_of_times
 
 
@@ -39,8 +48,12 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     with Watch(config.device_type) as watch, bench.quiet():
         phases = bench.iteration.phases()
 
+        finite: list[bool] = []
+
         def run_with(clock: Clock) -> Iteration:
             iteration = time_iteration(phases, clock)
+            if not finite:
+                finite.append(_has_finite_loss(bench.iteration))
             bench.iteration.drop()
             return iteration
 
@@ -56,7 +69,10 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         device: list[DeviceTime] = []
         if config.device_type == "cuda":
             with bench.account("profiled"):
-                device = trace_device(run_with, trial_seconds=bench.seconds_so_far)
+                device = [
+                    replace(one, phases=sums_by_name(phases, one.phases))
+                    for one in trace_device(run_with, trial_seconds=bench.seconds_so_far)
+                ]
 
     if config.compiles:
         yield from _compile_counts(graphs)
@@ -66,16 +82,23 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     )
     common = (
         *disagrees(errors),
+        *(() if all(finite) else (Flag.NOT_FINITE,)),
         *((Flag.HOST_BOUND,) if host_bound else ()),
         *series.flags,
         *doubts(watch, since=series.since, until=series.until),
     )
+    names = phase_names(phases)
     flops = _flops(config)
-    yield from _times(bench, phases, series, common, flops)
+    yield from _times(bench, names, series, common, flops)
     if config.device_type == "cuda":
-        yield from device_rows([phase.name for phase in phases], device)
+        yield from device_rows(names, device)
     yield from gauge_rows(watch, warmup_from=series.warmup_from, since=series.since, until=series.until)
     yield from _flops_rows(config, flops)
+
+
+def _has_finite_loss(iteration: TrainingStep | OwnStep) -> bool:
+    """Whether the loss is finite; True for a step of the user's, whose loss is not known."""
+    return isinstance(iteration, OwnStep) or iteration.loss is None or bool(iteration.loss.isfinite().all())
 
 
 def _compile(bench: Workbench, phases: Sequence[Phase], run: Callable[[], Iteration]) -> Iterator[Measurement]:
@@ -85,9 +108,9 @@ def _compile(bench: Workbench, phases: Sequence[Phase], run: Callable[[], Iterat
         if bench.step.uses_cuda_graphs:
             run()  # the first iteration only compiles; the second records the graphs
     flags = check_compiled(cuda_graphs=bench.step.uses_cuda_graphs)
-    for phase, seconds in zip(phases, first.phases, strict=True):
-        if phase.name != "optimizer":  # the optimizer is never compiled
-            yield Measurement(phase=phase.name, metric="compile_time", unit="s", samples=(seconds,), flags=flags)
+    for name, seconds in zip(phase_names(phases), first.phases, strict=True):
+        if name != "optimizer":  # the optimizer is never compiled
+            yield Measurement(phase=name, metric="compile_time", unit="s", samples=(seconds,), flags=flags)
 
 
 def _flops(config: TrialConfig) -> StepFlops | UncountedError | None:
@@ -129,7 +152,7 @@ def _compile_counts(graphs_at_first: int) -> Iterator[Measurement]:
 
 def _times(
     bench: Workbench,
-    phases: Sequence[Phase],
+    names: Sequence[str],
     series: Series[Iteration],
     common: tuple[Flag, ...],
     flops: StepFlops | UncountedError | None,
@@ -148,10 +171,10 @@ def _times(
         )
 
     both = (series.measured, series.warmup)
-    for i, phase in enumerate(phases):
-        if phase.name == WHOLE:
+    for i, name in enumerate(names):
+        if name == WHOLE:
             continue  # the user's own step in one piece: the row of the step says it
-        yield row(phase.name, "time", *([iteration.phases[i] for iteration in taken] for taken in both))
+        yield row(name, "time", *([iteration.phases[i] for iteration in taken] for taken in both))
     yield row("step", "time", *([iteration.step for iteration in taken] for taken in both))
     if config.device_type == "cuda":
         enqueued = ([iteration.enqueue for iteration in taken if iteration.enqueue is not None] for taken in both)

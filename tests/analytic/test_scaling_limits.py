@@ -1,0 +1,73 @@
+"""Limits of scaling: closed forms against a search over numbers of ranks."""
+
+import pytest
+
+from lmsweep.trials.analytic.datasheets import device_named
+from lmsweep.trials.analytic.links import LINKS
+from lmsweep.trials.analytic.scaling_limits import (
+    data_parallel_limit,
+    mesh_limit,
+    serial_mesh_limit,
+    tensor_parallel_limit,
+)
+
+D, F, M = 5120.0, 13824.0, 3
+FLOPS, BANDWIDTH = 4.6e14, 9.0e10  # of TPU-like devices, so that both limits are in reach
+BATCH = 65_536.0
+RATES = {"flops": FLOPS, "bandwidth": BANDWIDTH}
+
+
+def ring(size: float, ranks: float) -> float:
+    """Seconds of an all-gather or a reduce-scatter."""
+    return size * (ranks - 1) / ranks / BANDWIDTH
+
+
+def seconds(data: float, layers: float) -> tuple[float, float, float]:
+    """Forward on a mesh: computation, gathers of weights, reductions of outputs."""
+    computes = 2 * M * BATCH * D * F / (data * layers) / FLOPS
+    return computes, M * ring(2 * D * F / layers, data), 2 * ring(2 * BATCH / data * D, layers)
+
+
+def test_data_parallelism_is_bound_by_communication_above_its_limit():
+    limit = data_parallel_limit(tokens=BATCH, **RATES)
+    assert limit == pytest.approx(1 + BATCH * BANDWIDTH / FLOPS)
+    for ranks, bound in ((limit * 0.99, False), (limit * 1.01, True)):
+        backward = 4 * M * BATCH * D * F / ranks / FLOPS
+        assert (2 * M * ring(2 * D * F, ranks) > backward) == bound, "all-reduce of the gradients"
+        computes, gathers, _ = seconds(ranks, 1)
+        assert (gathers > computes) == bound, "FSDP's forward"
+
+
+def test_tensor_parallelism_is_bound_by_communication_above_its_limit():
+    limit = tensor_parallel_limit(d_ff=F, **RATES)
+    assert limit == pytest.approx(1 + 3 * F * BANDWIDTH / (2 * FLOPS))
+    for ranks, bound in ((limit * 0.99, False), (limit * 1.01, True)):
+        computes, _, reductions = seconds(1, ranks)
+        assert (reductions > computes) == bound
+
+
+def test_no_mesh_is_larger_than_its_limit():
+    grid = [(data, layers) for data in range(1, 60) for layers in range(1, 60)]
+    fits = [
+        (data * layers, all(one <= seconds(data, layers)[0] for one in seconds(data, layers)[1:]))
+        for data, layers in grid
+    ]
+    limit = mesh_limit(tokens=BATCH, d_ff=F, **RATES)
+    assert 0.7 * limit < max(count for count, fitting in fits if fitting) <= limit
+    serial = [data * layers for data, layers in grid if sum(seconds(data, layers)[1:]) <= seconds(data, layers)[0]]
+    limit = serial_mesh_limit(tokens=BATCH, d_ff=F, **RATES)
+    assert 0.9 * limit < max(serial) <= limit < mesh_limit(tokens=BATCH, d_ff=F, **RATES)
+
+
+def test_a_batch_too_small_to_be_divided_leaves_the_layers_alone():
+    little = {"tokens": 64.0, "d_ff": F, **RATES}
+    assert serial_mesh_limit(**little) == pytest.approx(tensor_parallel_limit(d_ff=F, **RATES))
+
+
+def test_wider_elements_halve_what_is_beyond_one_rank():
+    narrow, wide = (data_parallel_limit(tokens=BATCH, **RATES, element_bytes=size) for size in (2, 4))
+    assert wide - 1 == pytest.approx((narrow - 1) / 2)
+
+
+def test_every_link_is_that_of_a_known_device():
+    assert [name for name in LINKS if device_named(name) is None] == []

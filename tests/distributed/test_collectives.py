@@ -1,0 +1,86 @@
+"""The workload `collectives`: what each collective computes, what it takes, and how its bandwidth is counted."""
+
+from dataclasses import replace
+from statistics import median
+from typing import get_args
+
+import pytest
+
+from lmsweep.orchestrator.cluster.nodes import this_machine
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.distributed.comm_count import bus_factor
+from lmsweep.trials.isolation.client import IsolatedRunner
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.spec.config import Collective, Trial, TrialConfig
+from lmsweep.trials.spec.identity import trial_id
+from tests.support.command import lmsweep
+
+CONFIG = TrialConfig(world_size=2, warmup_steps=1, measure_steps=3, timeout_seconds=100.0)
+
+
+@pytest.fixture(scope="module")
+def environment() -> Fingerprint:
+    return this_machine().environments["cpu"]
+
+
+@pytest.fixture(scope="module")
+def runner():
+    with IsolatedRunner() as runner:
+        yield runner
+
+
+def run(runner: IsolatedRunner, environment: Fingerprint, **fields: object) -> list[Record]:
+    trial = Trial(config=replace(CONFIG, **fields), workloads=("collectives",), sweep="test")  # type: ignore[arg-type]
+    return [row for row in runner.run(trial, fallback=environment) if isinstance(row, Record)]
+
+
+@pytest.mark.parametrize("collective", get_args(Collective))
+def test_two_ranks_time_each_collective_and_count_as_nccl_tests_do(runner, environment, collective: Collective):
+    rows = run(runner, environment, collective=collective, message_bytes=1001)
+    assert {row.status for row in rows} == {Status.OK}, rows[0].error
+    found = {f"{row.phase}.{row.metric}": row.samples or () for row in rows}
+    assert found["collective.size"] == (1000,), "an element for each rank"
+    assert len(found["collective.time"]) == 3
+    rates = [1000 / seconds for seconds in found["collective.time"]]
+    assert list(found["collective.algorithm_bandwidth"]) == pytest.approx(rates)
+    factor = {"all_reduce": 1.0, "broadcast": 1.0, "send_recv": 1.0}.get(collective, 0.5)
+    assert median(found["collective.bus_bandwidth"]) == pytest.approx(factor * median(rates))
+
+
+def test_the_bus_factors_are_those_of_nccl_tests():
+    assert [bus_factor("all_reduce", ranks) for ranks in (2, 4, 8)] == [1.0, 1.5, 1.75]
+    for collective in ("all_gather", "reduce_scatter", "all_to_all"):
+        assert [bus_factor(collective, ranks) for ranks in (2, 4, 8)] == [0.5, 0.75, 0.875]
+    assert [bus_factor(collective, 4) for collective in ("broadcast", "send_recv")] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"world_size": 1}, "one rank sends nothing"),
+        ({"message_bytes": 4}, "no element for each of 2 ranks"),
+        ({"ddp": "flat"}, "collectives has no model"),
+    ],
+)
+def test_what_has_no_effect_is_unsupported_with_the_reason(runner, environment, fields, reason):
+    rows = run(runner, environment, **fields)
+    assert [row.status for row in rows] == [Status.UNSUPPORTED]
+    assert reason in (rows[0].error or "")
+
+
+def test_a_collective_has_identifiers_of_its_own_and_needs_no_model():
+    configs = [trial.config for trial in load_sweep("collectives").trials]
+    assert len({trial_id(config) for config in configs}) == len(configs) == 66
+    assert {config.d_model for config in configs} == {0}
+
+
+@pytest.mark.slow
+def test_the_sweep_runs_on_a_cpu_and_shows_in_a_table(tmp_path):
+    options = ("--set", "device=cpu", "--set", "message_bytes=1024,65536", "--set", "measure_steps=3")
+    done = lmsweep("run", "collectives", *options, "--store", tmp_path / "results")
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = lmsweep("table", tmp_path / "results", "--preset", "collectives")
+    assert table.returncode == 0, table.stderr
+    assert "reduce_scatter" in table.stdout and "65536" in table.stdout and "bus" in table.stdout

@@ -1,0 +1,252 @@
+"""Training with sharded weights (fully_shard), gradient accumulation, and meshes of ranks, with gloo."""
+
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.distributed.coordinator import Team
+from lmsweep.trials.distributed.data_parallel_step import DataParallelStep, largest_error
+from lmsweep.trials.distributed.fully_sharded import gathered
+from lmsweep.trials.distributed.memory_stages import STAGES
+from lmsweep.trials.distributed.process_group import leave
+from lmsweep.trials.distributed.rank_traces import KeepTrace, merge_traces
+from lmsweep.trials.distributed.ranks import Emit, Rank, parts_of, run_ranks
+from lmsweep.trials.distributed.step_report import StepReport, report_step
+from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.model.precision import set_math_mode
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.workloads.ddp import WEIGHTS_TOLERANCE
+
+SMALL = TrialConfig(
+    d_model=32,
+    d_ff=64,
+    num_layers=2,
+    num_heads=4,
+    vocab_size=50,
+    context_length=8,
+    batch_size=2,
+    warmup_steps=1,
+    measure_steps=2,
+    world_size=2,
+    ddp="fsdp",
+    timeout_seconds=100.0,
+)
+FSDP: dict[str, dict[str, Any]] = {
+    "fsdp": {},
+    "kept": {"reshard": "false"},
+    "accumulated": {"accumulate": 2},
+    "kept and accumulated": {"reshard": "false", "accumulate": 2},
+    "checkpointed": {"checkpointing": "block"},
+    "tied": {"tied_head": True},
+    "zeroed before backward": {"zero_grad": "before_backward"},
+}
+DDP: dict[str, dict[str, Any]] = {
+    kind: {"ddp": kind, "accumulate": 2} for kind in ("naive", "flat", "overlap", "bucketed", "torch", "zero1")
+}
+STEPS = 3
+
+
+def in_ranks(body: Callable[[Workbench, TrialConfig], Any], config: TrialConfig) -> Any:
+    """What rank 0 returns from `body`, which all ranks run as members of the group."""
+    cores = tuple(usable_cores()[:2])
+    return run_ranks(parts_of(config)[0], partial(_run_body, body, config), cores=cores, start="fork")
+
+
+def _run_body(body: Callable[[Workbench, TrialConfig], Any], config: TrialConfig, rank: Rank, emit: Emit) -> bool:
+    result = body(Workbench(config, requested_at=0.0, rank=rank), config)
+    if rank.index == 0:
+        emit(result)
+    leave()
+    return True
+
+
+def trained(bench: Workbench, config: TrialConfig, variants: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of each variant: the weights before and after STEPS steps with a local one between them, and the batch."""
+    found = []
+    for fields in variants.values():
+        torch.manual_seed(0)
+        member = DataParallelStep(replace(config, **fields), bench.math_mode)
+        member.build()
+        before = copies(member)
+        error = member.gradient_error()
+        for _ in range(STEPS):
+            member.step(synchronized=True)
+        after = copies(member)
+        member.step(synchronized=False)  # takes place, and the step after it is a whole one again
+        member.step(synchronized=True)
+        batches = [one.numpy() for one in member.batches]
+        found.append({"before": before, "after": after, "error": error, "batches": batches})
+    return found
+
+
+def copies(member: DataParallelStep) -> list[Any]:
+    return [gathered(one.detach()).numpy().copy() for one in member.training.model.parameters()]
+
+
+def one_process(config: TrialConfig, found: dict[str, Any]) -> list[torch.Tensor]:
+    """The weights after the same steps in one process on the whole batch."""
+    slices = len(found["batches"][0])
+    alone = replace(config, batch_size=config.batch_size * slices, world_size=1, ddp="none", reshard="true", tp=1)
+    step = TrainingStep(replace(alone, gather="fp32", accumulate=1), set_math_mode(config.precision, "cpu"))
+    for mine, theirs in zip(step.model.parameters(), found["before"], strict=True):
+        mine.data = torch.from_numpy(theirs.copy())
+    step.inputs, step.targets = (torch.from_numpy(batch).flatten(0, 1) for batch in found["batches"])
+    for _ in range(STEPS):
+        for phase in step.phases():
+            phase.run()
+        step.drop()
+    return [one.detach() for one in step.model.parameters()]
+
+
+def check(config: TrialConfig, variants: dict[str, dict[str, Any]]) -> None:
+    """What the steps of each variant add to each weight is what they add in one process."""
+    found = in_ranks(partial(trained, variants=variants), config)
+    for (name, fields), one in zip(variants.items(), found, strict=True):
+        wanted = one_process(replace(config, **fields), one)
+        before, after = ([torch.from_numpy(weight) for weight in one[when]] for when in ("before", "after"))
+        changes = ([new - old for new, old in zip(weights, before, strict=True)] for weights in (after, wanted))
+        assert all(weight.any() for weight in wanted)
+        error = largest_error(*changes)
+        assert error < WEIGHTS_TOLERANCE["fp32"], f"{name}: {error}"
+        assert one["error"] < 1e-4, name
+
+
+def test_after_three_steps_two_ranks_with_shards_have_the_weights_of_one_process():
+    check(SMALL, FSDP)
+
+
+def test_after_three_steps_of_micro_batches_every_variant_has_the_weights_of_one_process():
+    check(SMALL, DDP)
+
+
+TENSOR: dict[str, dict[str, Any]] = {
+    "layers on two ranks": {"tp": 2, "ddp": "naive"},
+    "grouped queries": {"tp": 2, "ddp": "naive", "num_kv_heads": 2},
+    "gelu": {"tp": 2, "ddp": "naive", "feed_forward": "gelu"},
+    "accumulated": {"tp": 2, "ddp": "naive", "accumulate": 2},
+}
+
+
+def test_after_three_steps_ranks_that_share_layers_have_the_weights_of_one_process():
+    check(SMALL, TENSOR)
+
+
+@pytest.mark.slow  # four ranks on two cores
+def test_after_three_steps_meshes_of_four_ranks_have_the_weights_of_one_process():
+    check(
+        replace(SMALL, world_size=4),
+        TENSOR | {f"{name}, fsdp": fields | {"ddp": "fsdp"} for name, fields in TENSOR.items()} | {"tp 4": {"tp": 4}},
+    )
+
+
+@pytest.mark.slow  # four ranks on two cores
+def test_after_three_steps_four_ranks_with_shards_have_the_weights_of_one_process():
+    check(replace(SMALL, world_size=4), FSDP | {"resharded over two": {"reshard": "2"}} | DDP)
+
+
+# What a step communicates and holds
+
+
+BYTES = 4 * sum(
+    weight.numel()
+    for weight in TrainingStep(
+        replace(SMALL, ddp="none", world_size=1), set_math_mode("fp32", "cpu")
+    ).model.parameters()
+)
+REPORTED: dict[str, dict[str, Any]] = FSDP | {
+    kind: {"ddp": kind} for kind in ("naive", "flat", "bucketed", "torch", "zero1")
+}
+REPORTED |= {"deep": {"num_layers": 6}, "deep and kept": {"num_layers": 6, "reshard": "false"}}
+
+
+def reported(bench: Workbench, config: TrialConfig) -> list[StepReport]:
+    found = []
+    for fields in REPORTED.values():
+        member = DataParallelStep(replace(config, **fields), bench.math_mode)
+        member.build()
+        member.gradient_error()
+        member.step(synchronized=True)
+        member.step(synchronized=False)
+        found.append(report_step(member))
+    return found
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[str, StepReport]:
+    return dict(zip(REPORTED, in_ranks(reported, SMALL), strict=True))
+
+
+def test_what_a_step_sends_is_counted_by_kind(reports):
+    blocks, root = SMALL.num_layers or 0, 1
+    traffic = {name: report.traffic for name, report in reports.items()}
+    calls = {name: {kind: one.calls for kind, one in of.items()} for name, of in traffic.items()}
+    assert calls["fsdp"] == {"all_gather": 2 * blocks + root, "reduce_scatter": blocks + root}
+    assert calls["kept"] == {"all_gather": blocks + root, "reduce_scatter": blocks + root}
+    assert calls["accumulated"] == {"all_gather": 4 * blocks + 2 * root, "reduce_scatter": blocks + root}
+    assert calls["flat"] == {"all_reduce": 1}
+    assert traffic["kept"]["all_gather"].size == traffic["kept"]["reduce_scatter"].size == BYTES
+    assert traffic["flat"]["all_reduce"].size == traffic["naive"]["all_reduce"].size == BYTES
+    assert traffic["flat"]["all_reduce"].sent == BYTES, "of two ranks each sends 2 (n - 1) / n of it"
+    assert traffic["kept"]["all_gather"].sent == BYTES / 2
+    assert traffic["zero1"]["broadcast"].size == BYTES
+    assert traffic["torch"]["all_reduce"].size == BYTES
+
+
+def test_what_a_rank_holds_adds_up_at_every_stage(reports):
+    for name, report in reports.items():
+        for held in report.memory.values():
+            assert held.total == sum(held.parts.values()), name
+            assert min(held.parts.values()) >= 0, name
+        init, before, after, peak = (report.memory[stage] for stage in STAGES)
+        assert init.parts["optimizer_state"] == init.parts["gradients"] == 0, name
+        assert before.parts["weights"] == after.parts["weights"] == peak.parts["weights"] == init.parts["weights"], name
+        assert before.parts["optimizer_state"] == after.parts["optimizer_state"] > 0, name
+        assert peak.total > max(before.total, after.total), name
+
+
+def test_shards_are_half_of_what_two_ranks_hold_otherwise(reports):
+    for name, share in (("fsdp", 2), ("kept", 2), ("flat", 1), ("naive", 1), ("zero1", 1)):
+        assert reports[name].memory["init"].parts["weights"] == BYTES / share, name
+    state = {name: report.memory["before_step"].parts["optimizer_state"] for name, report in reports.items()}
+    assert state["fsdp"] == pytest.approx(state["flat"] / 2, rel=0.02)
+    gathered = {name: reports[name].memory["peak"].parts["communication"] for name in ("deep", "deep and kept")}
+    assert gathered["deep and kept"] > 2 * gathered["deep"] > 0, "what stays after forward is in memory at the peak"
+
+
+# The trace of all ranks
+
+
+def traced(bench: Workbench, config: TrialConfig) -> list[bytes]:
+    member = DataParallelStep(config, bench.math_mode)
+    member.build()
+    member.step(synchronized=True)
+    team = Team(member)
+    if torch.distributed.get_rank() > 0:
+        team.follow()
+        return []
+    merged = merge_traces(team.all(KeepTrace()), one_host=True)
+    team.dismiss()
+    return [merged]
+
+
+def test_one_file_has_the_steps_of_all_ranks_on_one_clock():
+    (merged,) = in_ranks(traced, SMALL)
+    events = json.loads(gzip.decompress(merged))["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event.get("name") == "process_name"}
+    assert {name.partition(":")[0] for name in names.values()} == {"rank 0", "rank 1"}
+    gathers: dict[str, list[tuple[float, float]]] = {"rank 0": [], "rank 1": []}
+    for event in events:
+        if event.get("name") == "gloo:all_gather":
+            gathers[names[event["pid"]].partition(":")[0]].append((event["ts"], event["ts"] + event["dur"]))
+    assert len(gathers["rank 0"]) == len(gathers["rank 1"]) == 5
+    for mine, theirs in zip(*(sorted(intervals) for intervals in gathers.values()), strict=True):
+        assert mine[0] < theirs[1] and theirs[0] < mine[1], "a collective runs on both ranks at the same time"
+    assert any("FSDP::all_gather" in str(event.get("name")) for event in events)

@@ -1,0 +1,107 @@
+"""Counts the collectives of one rank, and the bytes of their messages, at PyTorch's dispatcher."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.distributed_c10d import GroupName
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lmsweep.trials.spec.config import Collective
+
+_KINDS: dict[str, Collective] = {
+    "allreduce": "all_reduce",
+    "all_reduce": "all_reduce",
+    "allgather": "all_gather",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "all_to_all": "all_to_all",
+    "broadcast": "broadcast",
+    "send": "send_recv",
+}
+"""What the name of an operator of torch.distributed contains -> the collective. A receive is its sender's message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """The collectives of one kind that a rank takes part in, in one step."""
+
+    calls: int
+    """Number of collectives."""
+    size: int
+    """Bytes of their messages as nccl-tests counts them: of a gather its result, of a scatter its input."""
+    sent: float
+    """Bytes that a rank sends at least: the size times `lmsweep.trials.distributed.bandwidth.bus_factor`."""
+
+
+class CollectiveCounter(TorchDispatchMode):
+    """A context that counts the collectives which this process starts in it, those of backward included."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch does not annotate it
+        self.traffic: dict[Collective, Traffic] = {}
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func.namespace in ("c10d", "_c10d_functional"):
+            self._count(func._schema.name.partition("::")[2], args, result)
+        return result
+
+    def _count(self, name: str, args: Sequence[Any], result: object) -> None:
+        kind = next((kind for part, kind in _KINDS.items() if part in name), None)
+        if kind is None:  # barriers, waits, receives
+            return
+        # Of a gather the largest tensor is the result, of a scatter the input: nccl-tests' size of the message.
+        size = max(_bytes(one) for one in (*args, result))
+        ranks = next((count for count in map(_group_size, args) if count), dist.get_world_size())
+        before = self.traffic.get(kind, Traffic(calls=0, size=0, sent=0.0))
+        sent = before.sent + size * bus_factor(kind, ranks)
+        self.traffic[kind] = Traffic(calls=before.calls + 1, size=before.size + size, sent=sent)
+
+
+def bus_factor(collective: Collective, ranks: int) -> float:
+    """Bytes that each rank sends, per byte of the message; 0 for one rank, which sends nothing.
+
+    Bus bandwidth is the algorithm bandwidth times this factor; it is comparable between numbers of ranks: 2 (n - 1) / n
+    for an all-reduce, (n - 1) / n for all_gather, reduce_scatter and all_to_all, 1 for a broadcast and for one message
+    (NVIDIA nccl-tests, doc/PERFORMANCE.md).
+    """
+    if ranks == 1:
+        return 0.0
+    if collective in ("broadcast", "send_recv"):
+        return 1.0
+    return (2 if collective == "all_reduce" else 1) * (ranks - 1) / ranks
+
+
+def _bytes(argument: object) -> int:
+    return sum(one.nbytes for one in _tensors(argument))
+
+
+def _tensors(argument: object) -> Iterator[Tensor]:
+    if isinstance(argument, Tensor):
+        yield argument
+    elif isinstance(argument, tuple | list):
+        for item in argument:
+            yield from _tensors(item)
+
+
+def _group_size(argument: object) -> int | None:
+    """The number of ranks in the group that an operator's argument names, None if it names none."""
+    if isinstance(argument, torch.ScriptObject) and "ProcessGroup" in str(argument._type()):
+        return int(dist.ProcessGroup.unbox(argument).size())
+    if isinstance(argument, str):
+        try:
+            return int(torch._C._distributed_c10d._resolve_process_group(GroupName(argument)).size())
+        except RuntimeError:  # another text, such as the operation
+            return None
+    return None

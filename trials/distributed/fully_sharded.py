@@ -1,0 +1,127 @@
+"""Weights, gradients and optimizer state sharded over the ranks, by PyTorch's `fully_shard` (FSDP2; ZeRO stage 3).
+
+Each block is one group of weights, and what is outside of the blocks another. A group's weights are gathered before its
+forward and again before its backward; its gradients are averaged and scattered after its backward.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+
+
+def check_sharding(config: TrialConfig) -> None:
+    """Raise UnsupportedError if `reshard` or `gather` would have no effect, or cannot be."""
+    if config.ddp != "fsdp":
+        for name, usual in (("reshard", "true"), ("gather", "fp32")):
+            if getattr(config, name) != usual:
+                raise UnsupportedError(f"{name} has no effect with ddp {config.ddp}, which gathers no weights")
+        return
+    shards = config.world_size // config.tp
+    if config.reshard.isdecimal() and (shards % int(config.reshard) or int(config.reshard) >= shards):
+        raise UnsupportedError(
+            f"reshard {config.reshard}: weights that {shards} ranks share can be resharded over a smaller number of "
+            "ranks that divides theirs"
+        )
+    if config.gather == "bf16" and config.precision != "bf16":
+        why = "computes in it" if config.precision == "bf16_pure" else "computes in another"
+        raise UnsupportedError(
+            f"gather bf16 is the type in which precision bf16 computes; precision {config.precision} {why}"
+        )
+
+
+class FullyShard:
+    """`fully_shard` of each block and of the whole model, as a way to average gradients."""
+
+    def __init__(self, model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig, mesh: DeviceMesh) -> None:
+        """`mesh` is the data-parallel mesh."""
+        self.model = model
+        self._group_size = int(config.reshard) if config.reshard.isdecimal() else None
+        self._reshards = config.reshard == "true"
+        options: dict[str, Any] = {"mesh": mesh, "mp_policy": _policy(config)}
+        for block in blocks:
+            fully_shard(block, reshard_after_forward=self._group_size or self._reshards, **options)
+        # Backward begins with the weights outside of the blocks, so they stay. This is also fully_shard's default.
+        self._root: FSDPModule = fully_shard(model, reshard_after_forward=False, **options)
+        self._sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
+        self.shards: list[nn.Parameter] = list(model.parameters())
+        """This rank's part of each weight."""
+        self._is_local = False
+
+    @contextmanager
+    def local(self) -> Iterator[None]:
+        """A context without communication: the whole weights are gathered at its beginning and freed at its end.
+
+        Gradients are of the whole weights and stay in this rank. The optimizer updates this rank's part of the weights
+        by gradients of zero, which takes it as long as any others.
+        """
+        usual = [_after_forward(module) for module in self._sharded]
+        for module in self._sharded:
+            module.unshard()
+        self._root.set_requires_gradient_sync(False)
+        self._root.set_reshard_after_forward(False)
+        self._root.set_reshard_after_backward(False)
+        self._zeros = [torch.zeros_like(shard) for shard in self.shards]
+        self._is_local = True
+        try:
+            yield
+        finally:
+            self._is_local = False
+            del self._zeros
+            self._root.set_requires_gradient_sync(True)
+            self._root.set_reshard_after_backward(True)
+            for module, after_forward in zip(self._sharded, usual, strict=True):
+                _restore_after_forward(module, after_forward)
+            for parameter in [*self.model.parameters(), *self.shards]:
+                parameter.grad = None
+            for module in self._sharded:
+                module.reshard()
+            self._root.reset_iter_state()  # drops what backward has added up for a later reduce-scatter
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """A context for the micro-batches before the last: weights are gathered, gradients are kept whole."""
+        self._root.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            self._root.set_requires_gradient_sync(not self._is_local)
+
+    def finish(self) -> None:
+        """Backward has waited for the gradients already."""
+        if self._is_local:
+            for shard, zero in zip(self.shards, self._zeros, strict=True):
+                shard.grad = zero
+
+
+def gathered(tensor: Tensor) -> Tensor:
+    """The whole of a tensor of which each rank has a part; all ranks must call it. Any other tensor as it is."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def part_of(tensor: Tensor) -> Tensor:
+    """This rank's part of a tensor of which each rank has a part. Any other tensor as it is."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _policy(config: TrialConfig) -> MixedPrecisionPolicy:
+    if config.gather == "fp32":
+        return MixedPrecisionPolicy()
+    return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+
+
+def _after_forward(module: FSDPModule) -> list[Any]:
+    """What a module does after forward. PyTorch can only set it, and only to true or false."""
+    return [group.post_forward_mesh_info for group in module._get_fsdp_state()._fsdp_param_groups]
+
+
+def _restore_after_forward(module: FSDPModule, found: list[Any]) -> None:
+    for group, after_forward in zip(module._get_fsdp_state()._fsdp_param_groups, found, strict=True):
+        group.post_forward_mesh_info = after_forward

@@ -1,0 +1,78 @@
+"""Activation checkpointing of the transformer's blocks: what forward saves, and what backward recomputes.
+
+Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; selective checkpointing after Korthikanti et al.
+2022, "Reducing Activation Recomputation in Large Transformer Models".
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+
+_ATEN = torch.ops.aten
+PRODUCTS = [
+    *(_ATEN.mm.default, _ATEN.bmm.default, _ATEN.addmm.default, _ATEN.baddbmm.default),
+    _ATEN._scaled_dot_product_flash_attention.default,
+    _ATEN._scaled_dot_product_flash_attention_for_cpu.default,
+    _ATEN._scaled_dot_product_efficient_attention.default,
+    _ATEN._scaled_dot_product_cudnn_attention.default,
+    _ATEN._scaled_dot_product_fused_attention_overrideable.default,
+]
+"""The operators whose results `selective` keeps: matrix products, and attention as one kernel."""
+
+Run = Callable[[Tensor], Tensor]
+
+
+def run_blocks(blocks: Iterable[Run], x: Tensor) -> Tensor:
+    """Apply the blocks in order; (batch, tokens, d_model) to the same."""
+    for block in blocks:
+        x = block(x)
+    return x
+
+
+def group_size(checkpointing: str, num_layers: int) -> int | None:
+    """Return the number of blocks that backward recomputes at once, or None without checkpointing."""
+    if checkpointing == "none":
+        return None
+    if checkpointing in ("sqrt", "nested"):
+        return round(math.sqrt(num_layers))
+    return int(checkpointing) if checkpointing.isdecimal() else 1
+
+
+def grows_with_layers(checkpointing: str) -> bool:
+    """Return whether each further layer adds the same to the memory of a step, as it does unless layers form groups."""
+    return checkpointing in ("none", "block", "selective")
+
+
+def run_checkpointed(blocks: Sequence[nn.Module], x: Tensor, checkpointing: str) -> Tensor:
+    """Apply the blocks in order, as `run_blocks` does; of each group of blocks, save only the input.
+
+    With `nested`, a group that is recomputed saves only the input of each of its blocks, which are then recomputed one
+    by one. With `selective`, the results of PRODUCTS are saved as well and not computed again.
+    """
+    size = group_size(checkpointing, len(blocks))
+    if size is None:
+        return run_blocks(blocks, x)
+    for first in range(0, len(blocks), size):
+        group: list[Run] = list(blocks[first : first + size])
+        if checkpointing == "nested":
+            group = [partial(_save_input, block) for block in group]
+        if checkpointing == "selective":
+            x = _save_input(partial(run_blocks, group), x, context_fn=_keep_products)
+        else:
+            x = _save_input(partial(run_blocks, group), x)
+    return x
+
+
+def _save_input(run: Run, x: Tensor, **options: Any) -> Tensor:
+    # The model draws no random numbers, so there is no state to restore.
+    result: Tensor = checkpoint(run, x, use_reentrant=False, preserve_rng_state=False, **options)
+    return result
+
+
+def _keep_products() -> Any:
+    return create_selective_checkpoint_contexts(PRODUCTS)

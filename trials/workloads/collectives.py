@@ -1,0 +1,52 @@
+"""The workload `collectives`: latency and bandwidth of one collective between all ranks, as nccl-tests counts them."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lmsweep.trials.bench.iterations import take_series
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.distributed.collective_step import CheckCollective, CollectiveStep, TimeCollective
+from lmsweep.trials.distributed.comm_count import bus_factor
+from lmsweep.trials.distributed.coordinator import Team
+from lmsweep.trials.distributed.orders import EndWatch, StartWatch
+from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.spec.config import UnsupportedError
+
+
+def measure(bench: Workbench) -> Iterator[Measurement]:
+    """Time the collective; seconds of the slowest rank, bytes and bytes per second. Runs in every rank; rank 0 yields.
+
+    Raises UnsupportedError with one rank, and if the backend lacks the collective.
+    """
+    config = bench.config
+    if config.world_size == 1:
+        raise UnsupportedError("one rank sends nothing; collectives needs world_size: 2 or more")
+    if config.ddp != "none" or config.tp > 1:
+        raise UnsupportedError("collectives has no model; ddp and tp are for the workload ddp")
+    assert bench.rank is not None, "the workload runs in ranks"
+    with bench.quiet():
+        team = Team(CollectiveStep(config, bench.math_mode.operand_dtype))
+        if bench.rank.index > 0:
+            team.follow()
+            return
+        yield from lead(bench, team)
+        team.dismiss()
+
+
+def lead(bench: Workbench, team: Team[CollectiveStep]) -> Iterator[Measurement]:
+    """Rank 0's part: order every measurement, and yield the results."""
+    config = bench.config
+    size = team.all(CheckCollective())[0]
+    team.all(StartWatch())
+    series = take_series(bench, lambda: max(team.all(TimeCollective())), lambda seconds: seconds)
+    now = time.monotonic()
+    doubtful = team.all(EndWatch(since_ago=now - series.since, until_ago=now - series.until))
+    flags = tuple(dict.fromkeys((*series.flags, *(flag for of_rank in doubtful for flag in of_rank))))
+    yield Measurement(phase="collective", metric="size", unit="B", samples=(size,))
+    row = Measurement(phase="collective", metric="time", unit="s", samples=tuple(series.measured), flags=flags)
+    yield replace(row, warmup_samples=tuple(series.warmup))
+    factor = bus_factor(config.collective, config.world_size)
+    for metric, scale in (("algorithm_bandwidth", 1.0), ("bus_bandwidth", factor)):
+        rates = tuple(scale * size / seconds for seconds in series.measured)
+        yield Measurement(phase="collective", metric=metric, unit="B/s", samples=rates, flags=flags)
