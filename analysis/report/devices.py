@@ -19,12 +19,15 @@ from lmsweep.analysis.presets.layout import in_order
 from lmsweep.analysis.reference import stores
 from lmsweep.analysis.report.data import JsonObject
 from lmsweep.analysis.tables.listing import Listing
-from lmsweep.trials.analytic.prices import hourly_dollars
+from lmsweep.trials.analytic.prices import Price, hourly_dollars
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import RequestError
 
 MOST_EACH_WAY = 4
 """If there are more devices, each is compared with the first alone."""
+
+_SOFTWARE = tuple(name for name in ENVIRONMENT_FIELDS if name.endswith("_version") and name != "measuring_version")
+"""May differ between two stores; a version of the measuring code that measures otherwise may not."""
 
 _DIGITS = 5
 """Significant digits of the numbers in the heat map, which shows three."""
@@ -114,12 +117,13 @@ class Answer:
         }  # fmt: skip
 
 
-def compare_devices(results: Results, others: Sequence[str] = ()) -> Answer | None:
+def compare_devices(results: Results, others: Sequence[str] = (), prices: Sequence[Price] = ()) -> Answer | None:
     """Return how the store's devices, and those of the stores `others`, compare; None if there is a single side.
 
-    others: names of references or locations of stores. Raises RequestError for prices that fit no device or two.
+    others: names of references or locations of stores. Raises RequestError for a price that fits no device, and for two
+    that fit one.
     """
-    sides = _sides(results, others)
+    sides = _sides(results, others, prices)
     if len(sides) < 2:
         return None
     both_ways = len(sides) <= MOST_EACH_WAY
@@ -134,25 +138,35 @@ def compare_devices(results: Results, others: Sequence[str] = ()) -> Answer | No
     return Answer(sides=sides, pairs=pairs, first=first)
 
 
-def _sides(results: Results, others: Sequence[str]) -> list[Side]:
-    processes = of_present_devices(load(results.store, pooled=False, flops=results.flops))
-    types = processes["accelerator_type"].astype(object).where(processes["accelerator_type"].notna(), None)
-    known = hourly_dollars(results.prices, zip(processes["device_name"], types, strict=True)) if results.prices else {}
-    prices = {device: dollars for (device, _), dollars in known.items()}
-    sides = [
-        Side(name=device, device=device, rows=rows, own=True, price=prices.get(device))
-        for device, rows in _by_device(processes)
+def _sides(results: Results, others: Sequence[str], prices: Sequence[Price]) -> list[Side]:
+    stores_beside = {name: stores().get(name, name) for name in others if name != PUBLISHED}
+    frames = {"": of_present_devices(load(results.store, pooled=False, flops=results.flops))}
+    for name, location in stores_beside.items():
+        frames[name] = of_present_devices(load(location, pooled=False, flops=results.flops))
+    dollars = hourly_dollars(prices, [device for rows in frames.values() for device in _devices_of(rows)])
+    by_name = {device: hourly for (device, _), hourly in dollars.items()}
+    return [
+        Side(
+            name=f"{device} ({name.rstrip('/').rpartition('/')[2]})" if name else device,
+            device=device,
+            rows=rows,
+            own=not name,
+            price=by_name.get(device),
+        )
+        for name, frame in frames.items()
+        for device, rows in _by_device(frame)
     ]
-    for name in others:
-        if name == PUBLISHED:
-            continue
-        there = of_present_devices(load(stores().get(name, name), pooled=False, flops=results.flops))
-        sides += [
-            Side(name=f"{device} ({name.rstrip('/').rpartition('/')[2]})", device=device, rows=rows, own=False,
-                 price=prices.get(device))
-            for device, rows in _by_device(there)
-        ]  # fmt: skip
-    return sides
+
+
+def priced_here(prices: Sequence[Price], frame: pd.DataFrame) -> list[Price]:
+    """Return the prices of devices in the frame; the others are of devices in the stores beside it."""
+    return [price for price in prices if any(price.is_of(*device) for device in _devices_of(frame))]
+
+
+def _devices_of(frame: pd.DataFrame) -> list[tuple[str, str | None]]:
+    """Full name and accelerator type of each device."""
+    types = frame["accelerator_type"].astype(object).where(frame["accelerator_type"].notna(), None)
+    return sorted(set(zip(frame["device_name"], types, strict=True)), key=str)
 
 
 def _by_device(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -165,8 +179,8 @@ def _pair(sides: list[Side], one: int, other: int) -> Pair:
     against = f"{contrast.name} against {baseline.name}"
     environment = environment_diff(baseline.rows, contrast.rows, (baseline.name, contrast.name)).frame
     lines = [list(map(str, line)) for line in environment.to_numpy()]
-    # Within a store only the driver may differ, as for `lmsweep compare`; another store was asked for by name.
-    across = ("driver_version",) if baseline.own and contrast.own else tuple(sorted({*ENVIRONMENT_FIELDS}))
+    # Within a store only the driver may differ. Another store was asked for by name, whatever software it ran on.
+    across = ("driver_version",) if baseline.own and contrast.own else _SOFTWARE
     try:
         found = compare(
             baseline.rows, contrast.rows, between={"device_name": (baseline.name, contrast.name)}, across=across
@@ -177,6 +191,9 @@ def _pair(sides: list[Side], one: int, other: int) -> Pair:
             speed=None, counts={}, cells=None, environment=lines, listing=None,
         )  # fmt: skip
     details = [found.summary] if found.summary else []
+    differing = [name for name, *_ in lines if name in across and name != "driver_version"]
+    if differing:
+        details.append(f"They also differ in {', '.join(differing)}")
     if any(found.unpaired):
         details.append(f"Only one of them has {found.unpaired[0]} and {found.unpaired[1]} more cells")
     speed = _speed(found)

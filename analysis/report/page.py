@@ -15,7 +15,7 @@ from markupsafe import Markup
 from lmsweep import trials
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.report.data import Json, page_data
-from lmsweep.analysis.report.devices import compare_devices
+from lmsweep.analysis.report.devices import compare_devices, priced_here
 from lmsweep.analysis.report.sections import beside_section, sections_of
 from lmsweep.analysis.report.summary import summarize
 from lmsweep.trials.analytic.prices import Price
@@ -44,12 +44,13 @@ def page_of(location: str, others: Sequence[str] = (), prices: Sequence[Price] =
     devices; the reader can change them on the page. Raises RequestError if there is no store, if it holds no results,
     if no result has a counterpart in one of `others`, and for a price that fits no device.
     """
-    results = Results(Store(location), {}, prices)
+    results = Results(Store(location), {})
     frame = results.measurements
     if frame.empty:
         raise RequestError(f"{location} holds no results; add some with: lmsweep run quick --store {location}")
     beside = beside_section(results, others)
-    answer = compare_devices(results, others)
+    answer = compare_devices(results, others, prices)
+    results.prices = priced_here(prices, frame)
     sections = sections_of(results, answer)
     everything = [*beside, *sections]
     figures = {section.id: [asdict(figure) for figure in section.figures] for section in everything}

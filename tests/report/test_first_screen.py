@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page
 
 from lmsweep.analysis.report import write_report
 from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.identity import measurement_id
@@ -274,16 +275,21 @@ def test_on_paper_everything_is_open_and_nothing_is_clipped(page: Page) -> None:
 
 def test_a_store_beside_is_compared_on_the_first_screen_and_never_collapsed(browser: Browser, tmp_path: Path) -> None:
     times = {"step.time": samples(0.2, 1e-3)}
-    for name, fingerprint in (("mine", LAPTOP), ("theirs", replace(LAPTOP, device_name="Desk CPU"))):
+    desk = replace(LAPTOP, device_name="Desk CPU", torch_version="2.12.0")
+    for name, fingerprint in (("mine", LAPTOP), ("theirs", desk)):
         attempts = Attempts(tmp_path / name)
         for context_length in (128, 256):
             attempts.ok(config(context_length=context_length), times, fingerprint=fingerprint)
-    write_report(str(tmp_path / "mine"), tmp_path / "report.html", [str(tmp_path / "theirs")])
+    prices = parse_prices(["Laptop=0.5", "Desk=2"])
+    write_report(str(tmp_path / "mine"), tmp_path / "report.html", [str(tmp_path / "theirs")], prices)
     page = open_page(browser, tmp_path / "report.html")
     assert page.inner_text("#answer").startswith(
         "Desk CPU (theirs) against Laptop CPU (8 cores), 2 cells: 1.00x as fast"
     )
-    assert "theirs" in page.inner_text("section[aria-labelledby=beside] table")
+    assert "They also differ in torch_version." in page.inner_text("#answer-details")
+    assert page.input_value("#price-1") == "2"
+    assert "theirs" in page.inner_text("section[aria-labelledby=beside]")
+    assert page.locator("section[aria-labelledby=beside] details:not([open])").count() == 0
     assert page.complaints == []  # type: ignore[attr-defined]
     page.context.close()
 
