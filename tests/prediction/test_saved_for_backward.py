@@ -1,4 +1,4 @@
-"""What compiled blocks save for backward, predicted without computing anything, beside figures that the course prints."""
+"""What compiled blocks save for backward, predicted without computing anything, and the figures of the course."""
 
 import math
 
