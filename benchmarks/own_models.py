@@ -1,18 +1,22 @@
 """Which models run unedited through which workloads, as a Markdown table.
 
-    python benchmarks/own_models.py [MODEL ...]
+    python benchmarks/own_models.py [--no-compile] [MODEL ...]
 
 The models are those of tests/code/folder: small configurations of transformers' models, and files of one page. Each
 cell is measured: `yes`, or the reason why not. The column `plan` compares the predicted peak with the measured one.
+--no-compile leaves out the column `compile block`, which needs a compiler and minutes.
 """
 
-import sys
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from lmsweep.trials.bench.run import run_here
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.results.outcome import error_line
 from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import Trial, TrialConfig
 
@@ -29,19 +33,26 @@ MODELS = {
     "convolutional": "zoo.py:ConvModel",
     "state-space-like scan": "zoo.py:ScanModel",
 }
-COLUMNS = ("timing", "memory", "profile", "compile block", "plan")
+COLUMNS = ("timing", "memory", "plan, against the measured peak", "profile", "compile block")
 
 
 def main() -> None:
     """Print the table of the models that the command names, or of all."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("models", nargs="*")
+    given = parser.parse_args()
     use_code(CODE)
     print(f"| model | {' | '.join(COLUMNS)} |\n|---|{'---|' * len(COLUMNS)}")
-    for name in sys.argv[1:] or MODELS:
-        print(f"| {name} | {' | '.join(cells(name))} |", flush=True)
+    for name in given.models or MODELS:
+        print(f"| {name} |", end="", flush=True)
+        for cell in cells(name, compiles=not given.no_compile):
+            print(f" {cell} |", end="", flush=True)
+        print()
 
 
-def cells(name: str) -> list[str]:
-    """Return the cells of one model, in the order of COLUMNS."""
+def cells(name: str, *, compiles: bool) -> Iterator[str]:
+    """Yield the cells of one model, in the order of COLUMNS, each once it is measured."""
     config = TrialConfig(
         model=name,
         model_code=MODELS[name],
@@ -52,10 +63,12 @@ def cells(name: str) -> list[str]:
         warmup_steps=1,
         measure_steps=2,
     )
-    compiled = TrialConfig(**{**vars(config), "compile": "block"})
+    yield _verdict(_run(config, "timing"))
     memory = _run(config, "memory")
-    rows = [_run(config, "timing"), memory, _run(config, "profile"), _run(compiled, "timing")]
-    return [*map(_verdict, rows), _compared(config, memory)]
+    yield _verdict(memory)
+    yield _compared(config, memory)
+    yield _verdict(_run(config, "profile"))
+    yield _verdict(_run(replace(config, compile="block"), "timing")) if compiles else "not tried"
 
 
 def _run(config: TrialConfig, workload: str) -> list[Row]:
@@ -64,7 +77,7 @@ def _run(config: TrialConfig, workload: str) -> list[Row]:
 
 def _verdict(rows: list[Row]) -> str:
     errors = [row.error or row.status for row in rows if isinstance(row, Record) and row.status != "ok"]
-    return errors[0].strip().splitlines()[-1] if errors else "yes"
+    return error_line(errors[0]) if errors else "yes"
 
 
 def _compared(config: TrialConfig, memory: list[Row]) -> str:

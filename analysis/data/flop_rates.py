@@ -27,7 +27,10 @@ def is_flop_rate(value: str) -> bool:
 
 def how_counted(rows: pd.DataFrame) -> str:
     """Return the convention of rows from `lmsweep.analysis.load`, as a title says it."""
-    return MEANING[rows["flops_convention"].iloc[0]]
+    used = set(rows["flops_convention"])
+    if len(used) == 1:
+        return MEANING[used.pop()]
+    return f"{MEANING['hardware']}; models of your own by the model convention"
 
 
 def with_above_peak(flags: pd.Series, mfu: pd.Series) -> pd.Series:

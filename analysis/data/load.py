@@ -53,7 +53,7 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
       the median: `tokens_per_second`; `flops`, the FLOPs of the phase in one iteration, counting matrix products only
       (of a model of the user's own, those that its trial counted); `tflops`, in TFLOP/s; `mfu`, the share of the
       datasheet's peak, NaN if the peak of the device or of the arithmetic is unknown. `flops_convention` is how
-      attention is counted.
+      attention is counted: a model of the user's own always by the model convention.
     - `code`: the state of the user's code, latest, previous or an older one (`lmsweep.analysis.data.code_states`).
     - On rows of the metric `energy`: `energy_per_token`, in joules.
 
@@ -147,7 +147,7 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     return frame.assign(
         tokens_per_second=tokens / seconds_or_joules,
         flops=flops,
-        flops_convention=convention,
+        flops_convention=np.where(own, "model", convention),  # a trial counts its own model by the model convention
         tflops=flops_per_second / 1e12,
         mfu=flops_per_second / _peaks(frame),
         energy_per_token=np.where(frame["metric"] == "energy", seconds_or_joules / tokens_per_step(**batch), np.nan),

@@ -3,6 +3,7 @@
 page.py          assembles the page from template, data, charts and tables, and writes it
 summary.py       the facts at the top, the flags, the failed trials and the environments
 data.py          the results, encoded for the page's script
+devices.py       the first answer: each device against each other, with prices and what differs in the environment
 charts.py        charts of memory timelines, kernel times and rooflines
 sections.py      the sections below the results, each shown if the store has its data
 template.html    the page's markup; report.css is its style

@@ -1,7 +1,7 @@
 """Charts that the page contains ready to draw: memory timelines, kernel time by range, rooflines."""
 
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from lmsweep.analysis.metrics.roofline import roofline
 from lmsweep.analysis.metrics.timeline import CATEGORIES, PHASES, load_timelines, memory_timeline
 from lmsweep.analysis.presets.layout import in_order
 from lmsweep.analysis.report.data import JsonObject
-from lmsweep.analysis.tables.number_format import choose_unit, number_text
+from lmsweep.analysis.tables.number_format import Unit, choose_unit, number_text
 from lmsweep.analysis.tables.pivot import varying_keys
 from lmsweep.trials.store.store import Store
 
@@ -25,6 +25,10 @@ MOST_FIGURES = 60
 _PROFILE = ["measurement_id", "environment_id"]
 _DECADES = {"dtick": "D2", "tickformat": "~r"}
 """Ticks of a logarithmic axis at 1, 2 and 5."""
+
+_DASHES = ("solid", "dash", "dot", "dashdot")
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up")
+"""Of precisions, where the colour tells devices apart."""
 
 _NAMED_KERNELS = 4
 """Number of kernels that a bar's tooltip names, the longest first."""
@@ -41,6 +45,8 @@ class Figure:
     Texts are not escaped: the page does that."""
     layout: JsonObject
     """A Plotly layout."""
+    top: float = 0.0
+    """The end of the axis that two figures of a section share if they are compared; 0 if they share none."""
 
 
 def timelines(store: Store) -> Iterator[Figure]:
@@ -48,9 +54,11 @@ def timelines(store: Store) -> Iterator[Figure]:
 
     Raises RequestError if the store has no timelines.
     """
-    for title, rows in _each_trial(load_timelines(store)):
-        points = memory_timeline(rows)
-        unit = choose_unit("B", [points.groupby("position")["bytes"].sum().max()])
+    trials = [(title, rows, memory_timeline(rows)) for title, rows in _each_trial(load_timelines(store))]
+    sums = [points.groupby("position")["bytes"].sum() for _, _, points in trials]
+    unit = choose_unit("B", [float(totals.max()) for totals in sums])
+    for (title, rows, points), totals in zip(trials, sums, strict=True):
+        peak = float(totals.max())
         wide = points.pivot_table(index="position", columns="category", values="bytes", observed=True, aggfunc="last")
         traces: list[JsonObject] = [
             {
@@ -61,18 +69,43 @@ def timelines(store: Store) -> Iterator[Figure]:
             }
             for colour, name in enumerate(CATEGORIES) if name in wide and wide[name].any()
         ]  # fmt: skip
+        traces.append(
+            {
+                "type": "scatter", "mode": "lines", "name": "total", "colour": len(CATEGORIES) - 1, "showlegend": False,
+                "line": {"width": 0}, "x": _packed(totals.index.to_numpy(), "i4"),
+                "y": _packed(totals.to_numpy() / unit.size, "f4"),
+                "hovertemplate": f"total %{{y:.4~r}} {unit.name}<extra></extra>",
+            }
+        )  # fmt: skip
+        limits = _memory_limits(peak, rows["device_memory"].iloc[0], unit)
         starts = points.groupby("phase", observed=True)["position"].min()
         layout: JsonObject = {
             "xaxis": {"title": {"text": "allocations and frees"}},
             "yaxis": {"title": {"text": f"allocated ({unit.name})"}, "rangemode": "tozero"},
             "hovermode": "x unified",
-            "shapes": [{"type": "line", "x0": at, "x1": at, "yref": "paper", "y0": 0, "y1": 1} for at in starts],
+            "shapes": [
+                *({"type": "line", "x0": at, "x1": at, "yref": "paper", "y0": 0, "y1": 1} for at in starts),
+                *({"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": at, "y1": at} for at in limits),
+            ],
             "annotations": [
-                {"x": at, "y": 1, "yref": "paper", "yanchor": "bottom", "xanchor": "left", "text": str(name)}
-                for name, at in starts.items() if name in PHASES[:-1]
+                *({"xref": "paper", "x": 1, "xanchor": "right", "y": at, "yanchor": "bottom", "text": text}
+                  for at, text in limits.items()),
+                *({"x": at, "y": 1, "yref": "paper", "yanchor": "bottom", "xanchor": "left", "text": str(name)}
+                  for name, at in starts.items() if name in PHASES[:-1]),
             ],
         }  # fmt: skip
-        yield Figure(title=title, traces=traces, layout=layout)
+        yield Figure(title=title, traces=traces, layout=layout, top=1.08 * max(limits))
+
+
+def _memory_limits(peak: float, capacity: int | None, unit: Unit) -> dict[float, str]:
+    """Lines across a timeline, in `unit`: the peak, and the device's memory unless it is far above."""
+    said = f"peak {number_text(peak / unit.size)} {unit.name}"
+    if capacity is None or pd.isna(capacity):
+        return {peak / unit.size: said}
+    lines = {peak / unit.size: f"{said}, {100 * peak / capacity:.0f} % of the device"}
+    if peak > capacity / 2:
+        lines[capacity / unit.size] = f"the device: {number_text(capacity / unit.size)} {unit.name}"
+    return lines
 
 
 def kernels(results: Results) -> Iterator[Figure]:
@@ -80,11 +113,12 @@ def kernels(results: Results) -> Iterator[Figure]:
 
     Raises RequestError if the store has no profiles.
     """
-    for title, rows in _each_trial(results.details("kernels", "profile")):
-        found = classified(rows)
+    trials = [(title, classified(rows)) for title, rows in _each_trial(results.details("kernels", "profile"))]
+    unit = choose_unit("s", [float(found.groupby("range")["time"].sum().max()) for _, found in trials])
+    for title, found in trials:
         by_range = found.groupby("range").agg(phase=("phase", "first"), time=("time", "sum"))
         ordered = by_range.sort_values("time").sort_values("phase", key=_from_bottom, kind="stable").index
-        unit = choose_unit("s", [by_range["time"].max()])
+        whole = by_range["time"].sum()
         traces: list[JsonObject] = []
         for colour, kind in enumerate(KINDS):
             of_kind = found[found["kind"] == kind]
@@ -100,10 +134,18 @@ def kernels(results: Results) -> Iterator[Figure]:
                 }
             )  # fmt: skip
         layout: JsonObject = {
-            "barmode": "stack", "height": 90 + 24 * len(ordered),
-            "xaxis": {"title": {"text": f"kernel time per step ({unit.name})"}, "rangemode": "tozero"},
+            "barmode": "stack", "height": 120 + 24 * len(ordered),
+            "annotations": [
+                {
+                    "x": time / unit.size, "y": name, "xanchor": "left",
+                    "text": f"{number_text(time / unit.size)} {unit.name}, {100 * time / whole:.0f} %",
+                }
+                for name, time in zip(by_range.index.astype(str), by_range["time"], strict=True)
+            ],
+            "xaxis": {"title": {"text": f"kernel time per step ({unit.name}), {number_text(whole / unit.size)} in all"},
+                      "range": [0, 1.25 * by_range["time"].max() / unit.size]},
         }  # fmt: skip
-        yield Figure(title=title, traces=traces, layout=layout)
+        yield Figure(title=title, traces=traces, layout=layout, top=1.25 * by_range["time"].max() / unit.size)
 
 
 def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
@@ -113,34 +155,50 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
     """
     steps = roofline(frame)
     steps = steps[steps[["rate", "intensity", "roof"]].notna().all(axis=1)]
-    for device, on_device in steps.groupby("device_name"):
+    on_devices = {str(device): rows for device, rows in steps.groupby("device_name")}
+    if len(on_devices) > 1:
+        yield _roofline("all devices", on_devices)
+    for device, on_device in on_devices.items():
+        yield _roofline(device, {device: on_device})
+
+
+def _roofline(title: str, on_devices: Mapping[str, pd.DataFrame]) -> Figure:
+    """The steps of these devices and the limits of each device and precision."""
+    steps = pd.concat(on_devices.values())
+    left, right = steps["intensity"].min() / 30, steps["intensity"].max() * 4
+    traces: list[JsonObject] = []
+    for number, (device, on_device) in enumerate(on_devices.items()):
         keys = varying_keys(on_device, ["model", "context_length"], [])
-        left, right = on_device["intensity"].min() / 30, on_device["intensity"].max() * 4
-        traces: list[JsonObject] = []
         by_precision = on_device.iloc[np.argsort(natural_ranks(on_device, "precision"), kind="stable")]
-        for colour, (precision, rows) in enumerate(by_precision.groupby("precision", sort=False)):
+        for index, (precision, rows) in enumerate(by_precision.groupby("precision", sort=False)):
+            several = len(on_devices) > 1
+            name = f"{device}, {precision}" if several else str(precision)
             level = rows["ceiling"].fillna(rows["peak"]).max()
             bandwidth = rows["bandwidth"].max()
             bend = [left, level / bandwidth, right]
+            colour = number if several else index
+            look = index if several else 0
             traces.append(
                 {
-                    "type": "scatter", "mode": "lines", "name": f"{precision}: limit", "colour": colour,
+                    "type": "scatter", "mode": "lines", "name": f"{name}: limit", "colour": colour,
+                    "line": {"dash": _DASHES[look % len(_DASHES)]},
                     "x": bend, "y": [min(level, x * bandwidth) / 1e12 for x in bend], "hoverinfo": "skip",
                 }
             )  # fmt: skip
             traces.append(
                 {
-                    "type": "scatter", "mode": "markers", "name": str(precision), "colour": colour,
-                    "x": list(rows["intensity"]), "y": list(rows["rate"] / 1e12), "marker": {"size": 8},
+                    "type": "scatter", "mode": "markers", "name": name, "colour": colour,
+                    "x": list(rows["intensity"]), "y": list(rows["rate"] / 1e12),
+                    "marker": {"size": 8, "symbol": _SYMBOLS[look % len(_SYMBOLS)]},
                     "lines": [_step_lines(row, keys) for _, row in rows.iterrows()],
                 }
             )  # fmt: skip
-        layout: JsonObject = {
-            "xaxis": {"type": "log", "title": {"text": "Arithmetic intensity (FLOP/byte)"}, **_DECADES},
-            "yaxis": {"type": "log", "title": {"text": "Matrix products (TFLOP/s)"}, **_DECADES},
-            "legend": {"title": {"text": "precision"}},
-        }
-        yield Figure(title=str(device), traces=traces, layout=layout)
+    layout: JsonObject = {
+        "xaxis": {"type": "log", "title": {"text": "Arithmetic intensity (FLOP/byte)"}, **_DECADES},
+        "yaxis": {"type": "log", "title": {"text": "Matrix products (TFLOP/s)"}, **_DECADES},
+        "legend": {"title": {"text": "device, precision" if len(on_devices) > 1 else "precision"}},
+    }
+    return Figure(title=title, traces=traces, layout=layout)
 
 
 def _step_lines(row: pd.Series, keys: list[str]) -> list[str]:

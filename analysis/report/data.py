@@ -6,15 +6,19 @@ from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, KEY_COLUMNS, is_null, label, natural_ranks
 from lmsweep.analysis.data.flop_rates import ADVICE, FLOP_RATES, how_counted
-from lmsweep.analysis.data.load import SPEED_UNITS
+from lmsweep.analysis.data.load import DERIVED_FROM, SPEED_UNITS
 from lmsweep.analysis.data.selection import cells_of, unit_of, values_in
 from lmsweep.analysis.tables.number_format import UNITS
 from lmsweep.analysis.tables.pivot import CONDITIONS, DIMENSIONS, FOLLOWS, PROTOCOL, USUAL, default_layout
 from lmsweep.trials.results.outcome import Flag, Status
+from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS
+from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.workloads import workloads
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
@@ -52,6 +56,25 @@ _READ_BY_CELLS = [
 ]
 _READ_BY_CELLS += [*SPEED_UNITS, "energy_per_token"]
 
+MOST_SAMPLES = 250_000
+"""Samples that a page embeds. If the store has more, every second, every third, ... sample of a result is embedded."""
+
+_QUESTIONS = {
+    "timing": "How long does a training step take?",
+    "energy": "How much energy does a step use?",
+    "memory": "How much memory does a step need?",
+    "profile": "Where does the time of a step go?",
+    "busy": "How busy is the device?",
+    "attention": "How long does attention take?",
+    "precision": "How far do reduced precisions drift?",
+    "ddp": "What does communication cost?",
+    "ceiling": "How fast is a large matrix product?",
+}
+"""The question that the first view of each workload answers."""
+
+_PREFERRED = {"memory": ["step.peak_allocated"]}
+"""The value of a workload's first view, if it is not the one that `lmsweep table` shows first."""
+
 
 def page_data(frame: pd.DataFrame) -> JsonObject:
     """Return the results of `lmsweep.load` as the JSON object that `report.js` embeds as `data`.
@@ -68,7 +91,13 @@ def page_data(frame: pd.DataFrame) -> JsonObject:
     narrow = frame[_READ_BY_CELLS]
     rows, cols, shown = default_layout(frame)
     known = values_in(frame) or shown  # if every trial failed, the failures are shown
-    values = {name: _value(narrow, name, result_of_row, flags, reasons) for name in known}
+    values = {}
+    stride = _stride(frame)
+    for name in known:
+        cells = cells_of(narrow, narrow, name)
+        values[name] = _value(cells, name, result_of_row, flags, reasons)
+        if name.partition(".")[2] not in DERIVED_FROM:
+            values[name] |= _samples(frame, cells, stride)
     return {
         "results": len(results),
         "keys": {name: _key(results, name) for name in AXES},
@@ -81,6 +110,10 @@ def page_data(frame: pd.DataFrame) -> JsonObject:
         "counted": how_counted(frame),
         "flop_rates": list(FLOP_RATES),
         "layout": {"rows": rows, "cols": cols, "values": shown},
+        "views": _views(frame, known),
+        "stride": stride,
+        "derived": dict(DERIVED_FROM),
+        "trial": _trial(results),
         "distinguishing": list(DISTINGUISHING_COLUMNS),
         "conditions": list(CONDITIONS),
         "dimensions": list(DIMENSIONS),
@@ -90,6 +123,61 @@ def page_data(frame: pd.DataFrame) -> JsonObject:
         "protocol": list(PROTOCOL),
         "protocol_of": {name: list(workload.protocol) for name, workload in workloads().items()},
     }
+
+
+def _views(frame: pd.DataFrame, known: Sequence[str]) -> list[JsonObject]:
+    """The first view of each workload: its question, and the layout that answers it."""
+    views: list[JsonObject] = []
+    for workload in dict.fromkeys(frame["workload"]):
+        rows = frame[frame["workload"] == workload]
+        preferred = [name for name in _PREFERRED.get(str(workload), []) if name in values_in(rows)]
+        layout = default_layout(rows, values=preferred or None)
+        if set(layout.values) <= set(known):
+            question = _QUESTIONS.get(str(workload), f"What did {workload} measure?")
+            views.append({"workload": str(workload), "question": question, **layout._asdict()})
+    return views
+
+
+def _trial(results: pd.DataFrame) -> JsonObject:
+    """What the page needs to write the command that repeats a result: fields, their defaults, and named models.
+
+    `named` holds, for each label of the key `model`, whether a trial may name the model instead of its dimensions.
+    """
+    named = {}
+    for model, rows in results.groupby("model", dropna=True):
+        size = SIZES.get(str(model))
+        dimensions = ("d_model", "d_ff", "num_layers", "num_heads")
+        named[label(model)] = size is not None and all(
+            rows[name].eq(getattr(size, name)).fillna(value=False).all() for name in dimensions
+        )
+    return {
+        "defaults": {name: label(CONFIG_FIELDS[name].default) for name in STORED_FIELDS if name in AXES},
+        "named": named,
+    }
+
+
+def _stride(frame: pd.DataFrame) -> int:
+    """Embed every how manyeth sample, so that all of them are at most MOST_SAMPLES."""
+    return max(1, int(-(-frame["n"].where(frame["n"] > 1, 0).sum() // MOST_SAMPLES)))
+
+
+def _samples(frame: pd.DataFrame, cells: pd.DataFrame, stride: int) -> dict[str, Json]:
+    """The samples and the warm-up of each successful result of a value that has several; their lengths beside them."""
+    rows = frame.loc[cells.index[cells["status"] == Status.OK]]
+    if not (rows["n"] > 1).any():
+        return {}
+    found: dict[str, Json] = {}
+    for name, column in (("samples", "samples"), ("warmup", "warmup_samples")):
+        lists = pa.array(rows[column].array)
+        lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        numbers = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
+        within = np.arange(len(numbers)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        kept = numbers[within % stride == 0]
+        found[name] = b64encode(kept.astype("<f4").tobytes()).decode()
+        found[f"{name}_lengths"] = _codes(-(-lengths // stride))
+    if (rows["processes"] > 1).any():
+        found["process_lengths"] = [[int(n) for n in lengths] for lengths in rows["process_lengths"]]
+    return found
 
 
 class _Words(dict[str | tuple[str, ...], int]):
@@ -127,9 +215,8 @@ def _csv_text(value: object) -> str:
 
 
 def _value(
-    frame: pd.DataFrame, name: str, result_of_row: NDArray[np.int64], flags: _Words, reasons: _Words
-) -> JsonObject:
-    cells = cells_of(frame, frame, name)
+    cells: pd.DataFrame, name: str, result_of_row: NDArray[np.int64], flags: _Words, reasons: _Words
+) -> dict[str, Json]:
     workloads = sorted(cells["workload"].unique())
     cells = cells[cells["status"] == Status.OK]
     value: dict[str, Json] = {

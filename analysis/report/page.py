@@ -15,36 +15,45 @@ from markupsafe import Markup
 from lmsweep import trials
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.report.data import Json, page_data
-from lmsweep.analysis.report.sections import sections_of
+from lmsweep.analysis.report.devices import compare_devices
+from lmsweep.analysis.report.sections import beside_section, sections_of
 from lmsweep.analysis.report.summary import summarize
+from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 
-_SCRIPTS = ("numbers", "results", "csv", "matrix", "charts", "series", "controls", "explore", "report")
+_SCRIPTS = (
+    *("numbers", "results", "csv", "tables", "state", "matrix", "charts", "series", "controls", "explore"),
+    *("drill", "devices", "report"),
+)
 _HERE = files("lmsweep.analysis.report")
 
 
-def write_report(location: str, output: Path, others: Sequence[str] = ()) -> int:
+def write_report(location: str, output: Path, others: Sequence[str] = (), prices: Sequence[Price] = ()) -> int:
     """Write the page of a store to a file and return its size in bytes.
 
-    location, others and errors: as for `page_of`. Also raises RequestError if the file cannot be written.
+    location, others, prices and errors: as for `page_of`. Also raises RequestError if the file cannot be written.
     """
-    return _write(page_of(location, others), output)
+    return _write(page_of(location, others, prices), output)
 
 
-def page_of(location: str, others: Sequence[str] = ()) -> Iterator[str]:
+def page_of(location: str, others: Sequence[str] = (), prices: Sequence[Price] = ()) -> Iterator[str]:
     """Return the page of the store at this location, in pieces.
 
-    others: names for `lmsweep.analysis.comparison.side_by_side`, whose times are shown next to the store's. Raises
-    RequestError if there is no store, if it holds no results, or if no result has a counterpart in one of `others`.
+    others: names for `lmsweep.analysis.comparison.side_by_side`, whose times are shown next to the store's. prices: of
+    devices; the reader can change them on the page. Raises RequestError if there is no store, if it holds no results,
+    if no result has a counterpart in one of `others`, and for a price that fits no device.
     """
-    results = Results(Store(location), {})
+    results = Results(Store(location), {}, prices)
     frame = results.measurements
     if frame.empty:
         raise RequestError(f"{location} holds no results; add some with: lmsweep run quick --store {location}")
-    sections = sections_of(results, others)
-    figures = {section.id: [asdict(figure) for figure in section.figures] for section in sections}
-    tables = {table.name: table.csv for section in sections for table in section.tables}
+    beside = beside_section(results, others)
+    answer = compare_devices(results, others)
+    sections = sections_of(results, answer)
+    everything = [*beside, *sections]
+    figures = {section.id: [asdict(figure) for figure in section.figures] for section in everything}
+    tables = {table.name: table.csv for section in everything for table in section.tables}
     scripts = [_asset("plotly-basic.min.js"), "\n".join(_asset(f"{name}.js") for name in _SCRIPTS)]
     page = Environment(autoescape=True, undefined=StrictUndefined).from_string(_text("template.html"))
     return page.stream(
@@ -54,7 +63,10 @@ def page_of(location: str, others: Sequence[str] = ()) -> Iterator[str]:
         policy=_policy(scripts),
         css=Markup(_text("report.css")),
         summary=summarize(frame),
+        answer=answer,
+        devices=_json(answer.data() if answer else None),
         contents=[(section.id, section.title) for section in sections],
+        beside=beside,
         sections=sections,
         data=_json({**page_data(frame), "store": location}),
         figures=_json(figures),

@@ -4,27 +4,26 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from lmsweep.analysis.comparison.compare import compare, select_sides
 from lmsweep.analysis.comparison.side_by_side import beside
-from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.metrics.scaling import frontier
 from lmsweep.analysis.presets import PRESETS
 from lmsweep.analysis.presets.layout import in_order
 from lmsweep.analysis.report import charts
 from lmsweep.analysis.report.charts import Figure
+from lmsweep.analysis.report.devices import Answer
 from lmsweep.analysis.tables.listing import Listing
-from lmsweep.analysis.tables.pivot import Table
+from lmsweep.analysis.tables.number_format import number_text
+from lmsweep.analysis.tables.pivot import Table, common_conditions, varying_keys
 from lmsweep.analysis.tables.render import render
 from lmsweep.analysis.tables.text_table import Markup, sheet_of
+from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 
 T = TypeVar("T")
 
 MOST_LINES = 300
 """Preset tables with more lines are left out of the page; `lmsweep table` prints them."""
-
-MOST_DEVICES = 4
-"""A store with more devices has no section that compares them; `lmsweep compare` does."""
 
 MOST_RESULTS = 3000
 """The page of a store with more attempts has no preset tables: nearly all would be too long."""
@@ -66,14 +65,44 @@ class Section:
     """Its tables, each of which can be opened."""
 
 
-def sections_of(results: Results, others: Sequence[str] = ()) -> list[Section]:
+def beside_section(results: Results, others: Sequence[str]) -> list[Section]:
+    """Return the section that shows the store's times next to those of `others`, all open; none without others.
+
+    others: names for `lmsweep.analysis.comparison.side_by_side`. Raises RequestError for an unknown name, and for one
+    without a counterpart.
+    """
+    if not others:
+        return []
+    return [
+        Section(
+            id="beside",
+            title="Side by side",
+            words="Times of the same part of the same model, or of the same attention, at the same context length. "
+            "Device time comes first if both sides have it. Footnotes name every other condition that differs or is "
+            "not stated, and the caveats of published numbers.",
+            tables=[
+                replace(
+                    _named(
+                        beside(results.measurements, name),
+                        f"with {name}",
+                        f"As printed by lmsweep compare --with {name}.",
+                    ),
+                    open=True,
+                )
+                for name in others
+            ],
+        )
+    ]
+
+
+def sections_of(results: Results, answer: Answer | None) -> list[Section]:
     """Return the sections for which this store has data, in the order of the page.
 
-    others: names for `lmsweep.analysis.comparison.side_by_side`, whose times are shown next to the store's. Raises
-    RequestError for an unknown name, and for one without a counterpart.
+    answer: how its devices compare, if there are several.
     """
     found = [
-        _across_devices(results),
+        _across_devices(answer),
+        _what_fits(results),
         Section(
             id="memory",
             title="Memory",
@@ -94,21 +123,6 @@ def sections_of(results: Results, others: Sequence[str] = ()) -> list[Section]:
             figures=_figures(charts.kernels, results),
         ),
         Section(
-            id="beside",
-            title="Side by side",
-            words="Times of the same part of the same model, or of the same attention, at the same context length. "
-            "Device time comes first if both sides have it. Footnotes name every other condition that differs or is "
-            "not stated, and the caveats of published numbers.",
-            tables=[
-                _named(
-                    beside(results.measurements, name),
-                    f"with {name}",
-                    f"As printed by lmsweep compare --with {name}.",
-                )
-                for name in others
-            ],
-        ),
-        Section(
             id="tables",
             title="Preset tables",
             words="As printed by lmsweep table --preset NAME.",
@@ -118,24 +132,51 @@ def sections_of(results: Results, others: Sequence[str] = ()) -> list[Section]:
     return [section for section in found if section.figures or section.tables]
 
 
-def _across_devices(results: Results) -> Section:
-    """Each device of the store against the first, by device time; without tables if no cell ran on both."""
-    devices = list(in_order(results.measurements.drop_duplicates("device_name"), ["device_name"])["device_name"])
+def _across_devices(answer: Answer | None) -> Section:
+    """The comparisons with the first device as tables; those that are too long are left to the command."""
+    if answer is None:
+        return Section(id="devices", title="Across devices", words="")
+    tables = []
+    for pair in answer.pairs:
+        if pair.baseline == 0 and pair.listing is not None and len(pair.listing.frame) <= MOST_LINES:
+            against = f"{answer.sides[pair.contrast].name} against {answer.sides[0].name}"
+            question = "Ratio and verdict of each cell, as printed by lmsweep compare."
+            tables.append(_named(_narrowed(pair.listing), against, question))
+    return Section(
+        id="devices",
+        title="Across devices",
+        words="The cells of the first answer as tables, with intervals.",
+        tables=tables,
+    )
+
+
+def _what_fits(results: Results) -> Section:
+    """The largest sizes that fitted and the smallest that did not; without tables if nothing ran out of memory."""
     tables, sentences = [], []
-    if 1 < len(devices) <= MOST_DEVICES and results.measurements["attempt_id"].nunique() <= MOST_RESULTS:
-        processes = load(results.store, pooled=False)
-        for device in devices[1:]:
-            sides = select_sides(processes, {"device_name": devices[0]}, {"device_name": device})
-            try:
-                found = compare(sides.baseline, sides.contrast, between=sides.between, across=("driver_version",))
-            except RequestError:  # no configuration ran on both devices with the same software
-                continue
-            against = f"{device} against {devices[0]}"
-            sentences.append(f"{against}, {found.summary or f'{len(found.frame)} cells'}.")
-            if len(found.frame) <= MOST_LINES:
-                question = "Ratio and verdict of each cell, as printed by lmsweep compare."
-                tables.append(replace(_named(_narrowed(found.listing()), against, question), open=True))
-    return Section(id="devices", title="Across devices", words=" ".join(sentences), tables=tables)
+    for workload in dict.fromkeys(results.measurements["workload"]):
+        rows = results.of(workload)
+        trials = rows.drop_duplicates(["measurement_id", "environment_id"])
+        out = trials[trials["status"].isin([Status.OOM, Status.PREDICTED_OOM])]
+        if out.empty:
+            continue
+        found = frontier(in_order(rows, varying_keys(rows, ["model", "context_length"], [])))
+        keys = [str(name) for name in found if name not in ("largest_ok", "smallest_oom")]
+        count = f"{len(out)} of {len(trials)} trials of the workload {workload}"
+        memory = [f"{number_text(float(size) / 2**30)} GiB" for size in sorted(out["device_memory"].dropna().unique())]
+        sentences.append(f"{count} did not fit{' into ' + ' or '.join(memory) if memory else ''}.")
+        listing = Listing(
+            title="Largest sizes that fitted, and smallest that did not",
+            frame=found.astype({"largest_ok": "Float64", "smallest_oom": "Float64"}),
+            keys=keys,
+            units={"largest_ok": "1", "smallest_oom": "1"},
+            conditions=common_conditions(rows, keys),
+            notes=["-: no such size was tried"],
+        )
+        question = (
+            f"Context lengths and batch sizes of the workload {workload}, from the trials that ran out of memory."
+        )
+        tables.append(replace(_named(listing, f"what fits: {workload}", question), open=True))
+    return Section(id="fits", title="What fits", words=" ".join(sentences), tables=tables)
 
 
 def _narrowed(listing: Listing) -> Listing:

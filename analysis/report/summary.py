@@ -1,6 +1,6 @@
 """The page's summary: what ran where, how it ended, and which flags were raised."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ _ENVIRONMENT = (
     *("device_name", "device_memory", "host_cpu", "driver_version", "cuda_version", "torch_version"),
     *("triton_version", "python_version"),
 )
+_SELF_EVIDENT = ("model", "precision", "mode")
 _SHOWN_OF_A_FAILURE = ("model", "d_model", "context_length", "batch_size", "precision", "compile", "attention")
 
 
@@ -53,7 +54,11 @@ class Summary:
     """The texts of the page outside its sections."""
 
     lead: str
-    """Sweeps and dates, below the page's title."""
+    """Devices, sweeps and dates, below the page's title."""
+    headline: str
+    """The answer of a store with one device, in one line."""
+    lines: list[Fact]
+    """Its key numbers: fastest step, most tokens per second, largest memory, failures."""
     facts: list[Fact]
     flags: list[FlagLine]
     failures: list[Failure]
@@ -74,6 +79,8 @@ def summarize(frame: pd.DataFrame) -> Summary:
     ]
     return Summary(
         lead=_lead(results),
+        headline=_headline(frame, results),
+        lines=_key_numbers(frame, results),
         facts=_facts(frame, results),
         flags=[FlagLine(name=flag.value, count=n, advice=flag.advice) for flag, n in flag_counts(frame).items()],
         failures=_failures(results),
@@ -86,7 +93,58 @@ def _lead(results: pd.DataFrame) -> str:
     sweeps = [str(name) for name in results["sweep"].unique()]
     days = [f"{day:%Y-%m-%d}" for day in (results["started_at"].min(), results["started_at"].max())]
     when = days[0] if days[0] == days[1] else f"{days[0]} to {days[1]}"
-    return f"{_several(sweeps, 'sweep')}, measured {when} (UTC)"
+    devices = _shortened([str(name) for name in results["device_name"].unique()])
+    torch = _shortened([f"torch {version}" for version in sorted(results["torch_version"].unique())])
+    return f"{_several(sweeps, 'sweep')} on {devices}, {torch}, measured {when} (UTC)"
+
+
+def _headline(frame: pd.DataFrame, results: pd.DataFrame) -> str:
+    devices = _shortened([str(name) for name in results["device_name"].unique()])
+    failed = int((results["status"] != Status.OK).sum())
+    flagged = frame.loc[frame["flags"].list.len() > 0, ["measurement_id", "environment_id"]].drop_duplicates()
+    return f"{len(results):,} result{'s' * (len(results) != 1)} on {devices}: {failed} failed, {len(flagged)} flagged"
+
+
+def _key_numbers(frame: pd.DataFrame, results: pd.DataFrame) -> list[Fact]:
+    """Fastest step, most tokens per second, largest peak of memory, and what failed; those that the store has."""
+    ok = frame[(frame["status"] == Status.OK) & frame["median"].notna()]
+    steps = ok[(ok["phase"] == "step") & (ok["metric"] == "time")]
+    if steps["mode"].eq("train_step").any():  # a step of forward alone is not a training step
+        steps = steps[steps["mode"] == "train_step"]
+    peaks = ok[ok["metric"].isin(["peak_allocated", "peak_reserved"]) & (ok["unit"] == "B")]
+    found = []
+    if len(steps):
+        fastest = steps.iloc[int(steps["median"].argmin())]
+        found.append(_fact("Fastest step", fastest["median"], "s", fastest, steps))
+    if steps["tokens_per_second"].notna().any():
+        most = steps.iloc[int(steps["tokens_per_second"].argmax())]
+        found.append(_fact("Most tokens per second", most["tokens_per_second"], "tokens/s", most, steps))
+    if len(peaks):
+        largest = peaks.iloc[int(peaks["median"].argmax())]
+        fact = _fact("Largest memory", largest["median"], "B", largest, peaks)
+        if pd.notna(largest["device_memory"]):
+            share = f"{100 * largest['median'] / largest['device_memory']:.0f} % of the device: "
+            fits = "" if results["status"].isin([Status.OOM, Status.PREDICTED_OOM]).any() else "; every trial fitted"
+            fact = replace(fact, detail=share + fact.detail + fits)
+        found.append(fact)
+    failures = _failures(results)
+    if failures:
+        words = ", ".join(f"{n} {status}" for status, n in results["status"].value_counts().items() if status != "ok")
+        found.append(Fact(name="Failed", text=words, detail=failures[0].example))
+    return found
+
+
+def _fact(name: str, number: float, stored: str, row: pd.Series, rows: pd.DataFrame) -> Fact:
+    """A number, and the keys that tell its result from the others."""
+    unit = choose_unit(stored, [number])
+    varying = [key for key in (*_SHOWN_OF_A_FAILURE, "mode") if rows[key].nunique(dropna=False) > 1]
+    keys = [key for key in dict.fromkeys(("model", "context_length", *varying)) if label(row[key]) != NO_VALUE]
+    if "model" in keys and "d_model" in keys:
+        keys.remove("d_model")
+    detail = ", ".join(label(row[key]) if key in _SELF_EVIDENT else f"{key} {label(row[key])}" for key in keys)
+    scaled = number / unit.size
+    text = f"{scaled:,.0f}" if scaled >= 10_000 else number_text(scaled)
+    return Fact(name=name, text=f"{text} {unit.name}", detail=detail)
 
 
 def _facts(frame: pd.DataFrame, results: pd.DataFrame) -> list[Fact]:

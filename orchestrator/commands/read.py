@@ -219,6 +219,7 @@ def report(
         list[str],
         typer.Option("--with", help="Show `published`, a reference store, or another store beside it; repeatable."),
     ] = [],  # noqa: B006
+    price: Annotated[list[str], typer.Option(help="Dollars per hour of a device, such as H100=2.5; repeatable.")] = [],  # noqa: B006
 ) -> None:
     """Write an HTML page of charts and tables. It needs neither a server nor a network.
 
@@ -227,10 +228,13 @@ def report(
       lmsweep report results -o report.html
     """
     from lmsweep.analysis.report import page_of, write_report
+    from lmsweep.trials.analytic.prices import parse_prices
+
+    prices = parse_prices(price)
 
     if output == "-":
         sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-        sys.stdout.writelines(page_of(store, others))
+        sys.stdout.writelines(page_of(store, others, prices))
         return
     path = Path(output).expanduser()
     if path.suffix.lower() not in ("", ".html", ".htm"):
@@ -238,7 +242,7 @@ def report(
             f"-o {output}: the report is an HTML file; give a name that ends in .html, or - for standard output. "
             "For PDF, print it from a browser; for other formats, use `lmsweep table --format`"
         )
-    size = write_report(store, path, others)
+    size = write_report(store, path, others, prices)
     say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")
 
 

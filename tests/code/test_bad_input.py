@@ -55,6 +55,55 @@ SAID = {
     "detached.py": "detached.py:1: RuntimeError: element 0 of tensors does not require grad",
     "argument.py": "argument.py:1: TypeError: attend() missing 1 required keyword-only argument",
 }
+MODEL = """
+import torch
+from torch import nn
+
+class Good(nn.Module):
+    def __init__(self, vocab_size):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(vocab_size, 8), nn.Linear(8, vocab_size)
+
+    def forward(self, tokens):
+        return self.head(self.embedding(tokens))
+
+class Pooled(Good):
+    def forward(self, tokens):
+        return super().forward(tokens).mean(1)
+
+class Silent(Good):
+    def forward(self, tokens):
+        super().forward(tokens)
+
+class Elsewhere(Good):
+    def forward(self, tokens):
+        self.register_buffer("cache", torch.zeros(1, device="meta"))
+        return super().forward(tokens)
+
+class OnMeta(Good):
+    def forward(self, tokens):
+        return self.head.to("meta")(self.embedding(tokens))
+
+class Raises(Good):
+    def forward(self, tokens):
+        return self.no_such_layer(tokens)
+
+def number(vocab_size):
+    return vocab_size
+
+class NaN(Good):
+    def forward(self, tokens):
+        return super().forward(tokens) * float("nan")
+"""
+BAD_MODELS = {
+    "Pooled": "models.py:13: Pooled returned logits of shape (2, 32); for tokens of shape (2, 16) they must be",
+    "Silent": "models.py:17: Silent returned a NoneType; a model returns logits",
+    "Elsewhere": "models.py:21: Elsewhere has cache on meta after forward; the trial runs on cpu",
+    "OnMeta": "models.py:28: ",
+    "Raises": "models.py:32: AttributeError: 'Raises' object has no attribute 'no_such_layer'",
+    "number": "models.py:34: number returned a int; a model is a torch.nn.Module",
+}
+MODELS = ("NaN", "Good")
 RESEARCH = {
     "analysis/__init__.py": "from analysis.data import x",
     "analysis/data.py": "x = 1",
@@ -90,7 +139,7 @@ GOOD = (
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A code folder with all of these files."""
     folder = tmp_path_factory.mktemp("code")
-    for name, text in {**BAD, **RESEARCH}.items():
+    for name, text in {**BAD, "models.py": MODEL, **RESEARCH}.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -119,6 +168,25 @@ def test_a_failure_of_the_users_code_begins_with_its_file_and_line(
     assert row.status == ("timeout" if name == "hangs.py" else "error")
     assert row.error and row.error.startswith(SAID[name]), row.error
     assert error_line(row.error) == row.error.splitlines()[0]
+
+
+def measure_model(runner: IsolatedRunner, folder: Path, name: str) -> list[Record]:
+    """The rows of a short trial with this model."""
+    settings = ("workloads=timing", f"model=models.py:{name}", "vocab_size=32", "context_length=16", "batch_size=2")
+    trial = single_trial([*settings, "warmup_steps=1", "measure_steps=2"], code=str(folder))
+    return records_of(runner.run(trial, fallback=fingerprint("cpu")))
+
+
+@pytest.mark.parametrize("name", BAD_MODELS)
+def test_so_does_a_failure_of_the_users_model(name: str, runner: IsolatedRunner, folder: Path) -> None:
+    (row,) = measure_model(runner, folder, name)
+    assert row.status == "error" and row.error and row.error.startswith(BAD_MODELS[name]), row.error
+
+
+def test_a_loss_that_is_nan_from_the_first_iteration_is_flagged(runner: IsolatedRunner, folder: Path) -> None:
+    flagged = {name: [row for row in measure_model(runner, folder, name) if row.metric == "time"] for name in MODELS}
+    assert all("not_finite" in row.flags for row in flagged["NaN"])
+    assert flagged["Good"] and not any("not_finite" in row.flags for row in flagged["Good"])
 
 
 @pytest.mark.parametrize("reference", GOOD)

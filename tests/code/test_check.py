@@ -106,7 +106,8 @@ def test_of_a_model_it_counts_parameters_and_flops_and_names_the_layers(code: Co
     flops = 2 * 4 * 16 * (3 * 8 * 8 + 8 * 50)
     assert found["FLOPs of forward"].startswith(f"{flops / 1e9:.4g} GFLOP")
     assert found["forward on this CPU"] == "finite logits (1, 16, 50)"
-    assert "not predicted" in found["predicted memory"] or "GiB" in found["predicted memory"]
+    assert "GiB" in found["predicted memory"] or "MiB" in found["predicted memory"], found["predicted memory"]
+    assert found["compiled ahead"].startswith("no: only a trial's own process imports your code")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_of_a_model_it_counts_parameters_and_flops_and_names_the_layers(code: Co
     [
         ("model_code", "NaN", "its logits are not finite"),
         ("model_code", "Pooled", "they must be (4, 16, vocabulary)"),
-        ("model_code", "Elsewhere", "cache is on meta"),
+        ("model_code", "Elsewhere", "has cache on meta after forward"),
         ("model_code", "Needs", "needs kernel"),
         ("model_code", "leaves", "the process ended with exit code 3"),
         ("attention", "unscaled", "rounding to float32 explains at most"),
@@ -133,8 +134,11 @@ def test_what_only_meta_tensors_lack_is_said_and_no_error(code: Code) -> None:
 
 
 def test_attention_is_compared_with_float64(code: Code) -> None:
-    errors = [one for one in look(code, "mine:right", "attention") if one.what.startswith("relative error")]
+    found = look(code, "mine:right", "attention")
+    errors = [one for one in found if one.what.startswith("relative error")]
     assert [one.kind for one in errors] == ["fine", "fine"]
+    (memory,) = [one for one in found if one.what == "predicted memory"]
+    assert memory.found.startswith("no: a step, an attention or a wrapper of your own is not predicted")
 
 
 def test_a_wrapper_runs_in_one_rank(code: Code) -> None:

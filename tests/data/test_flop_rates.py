@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lmsweep import analysis
+from lmsweep.analysis.data.flop_rates import how_counted
 from lmsweep.analysis.presets import PRESETS, make_preset
 from lmsweep.trials.analytic.formulas import attention_flops, forward_flops
 from lmsweep.trials.spec.config import RequestError, TrialConfig
@@ -66,6 +67,19 @@ def test_the_title_says_how_flops_are_counted(attempts: Attempts) -> None:
     for name in ("attention-rates", "roofline", "scaling"):
         assert PRESETS[name].counts_flops
     assert "hardware convention" in lmsweep_here("table", location, "--preset", "roofline", "--flops", "hardware")
+
+
+def test_a_model_of_the_users_own_is_counted_by_the_model_convention_whatever_is_asked_for(attempts: Attempts) -> None:
+    values = {"forward.time": samples(0.01, 1e-5), "forward.flops": (4e9,)}
+    own = replace(config(**SHAPE), model="mine", model_code="mine.py:Model", vocab_size=512, context_length=512)
+    attempts.ok(own, values, units={"forward.flops": "FLOP"})
+    (row,) = analysis.load(attempts.store, flops="hardware").query("metric == 'time'").itertuples()
+    assert row.flops == 4e9 and row.flops_convention == "model"
+    frame = analysis.load(attempts.store, flops="hardware")
+    assert "hardware" not in how_counted(frame)
+    attempts.ok(config(**SHAPE), values)
+    title = how_counted(analysis.load(attempts.store, flops="hardware"))
+    assert "hardware convention" in title and title.endswith("models of your own by the model convention")
 
 
 def test_a_convention_that_changes_nothing_is_refused(attempts: Attempts) -> None:

@@ -3,11 +3,14 @@
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 
 def find_chromium() -> str:
@@ -28,6 +31,28 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+def open_page(browser: Browser, report: Path, **options: Any) -> Page:
+    """The page, of which every complaint is in `page.complaints`."""
+    context = browser.new_context(offline=True, **options)
+    context.set_default_timeout(5000)
+    page = context.new_page()
+    page.complaints = []  # type: ignore[attr-defined]
+    page.on("console", lambda message: page.complaints.append(message.text))  # type: ignore[attr-defined]
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))  # type: ignore[attr-defined]
+    page.on("request", lambda request: request.url.startswith(("file:", "blob:", "data:")) or
+            page.complaints.append(f"asked for {request.url}"))  # type: ignore[attr-defined]  # fmt: skip
+    page.goto(report.as_uri())
+    return page
+
+
+def wait_until(page: Page, condition: str) -> None:
+    """Playwright's own way needs an eval, which the page's policy forbids."""
+    deadline = time.monotonic() + 5
+    while not page.evaluate(condition):
+        assert time.monotonic() < deadline, condition
+        page.wait_for_timeout(20)
 
 
 def _installed() -> str | None:

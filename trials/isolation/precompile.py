@@ -30,6 +30,7 @@ from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import HIDDEN_LOSSES, CompileMode, TrialConfig
+from lmsweep.trials.spec.reference import is_reference
 
 LOOK_AGAIN_SECONDS = 0.05
 """Seconds between two checks whether another server has compiled a graph."""
@@ -45,8 +46,16 @@ def graphs_of(configs: Iterable[TrialConfig]) -> list[TrialConfig]:
 
 
 def has_shared_graph(config: TrialConfig) -> bool:
-    """Whether a trial compiles a graph ahead: not the loss alone, which takes a second, and not kernels to be timed."""
-    return (config.compile != "none" or config.attention == "flex") and config.compile_mode != "max-autotune"
+    """Whether a trial's graph is compiled ahead: not the loss alone, which takes a second, not kernels to be timed, and
+    no code of the user's.
+    """
+    compiles = config.compile != "none" or config.attention == "flex"
+    return compiles and config.compile_mode != "max-autotune" and not imports_own_code(config)
+
+
+def imports_own_code(config: TrialConfig) -> bool:
+    """Whether the graph holds code of the user's, which only the process of its trial imports."""
+    return config.model_code is not None or is_reference(config.attention)
 
 
 def precompile(config: TrialConfig, *, threads: int) -> None:

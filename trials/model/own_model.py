@@ -10,9 +10,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from lmsweep.trials.code.calling import arguments_of, call
-from lmsweep.trials.code.importing import load
+from lmsweep.trials.code.importing import code_in_use, load
+from lmsweep.trials.code.traceback_text import CodeError, defined_at
 from lmsweep.trials.model.hugging_face import from_hugging_face
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.reference import HUGGING_FACE
 
 OFFERED = ("vocab_size", "context_length", "d_model", "d_ff", "num_layers", "num_heads")
 """The fields that a model is called with, if its signature has them, in addition to `device` and `dtype`."""
@@ -26,7 +28,7 @@ def build_own_model(config: TrialConfig, *, device: str, dtype: torch.dtype) -> 
     """Build the model that the configuration refers to, on the device, with its weights in `dtype`.
 
     Raises RequestError if the reference is none or its signature does not fit, UnsupportedError if a field of the
-    configuration cannot apply to it, TypeError if it is not a module, and what the user's code raises.
+    configuration cannot apply to it, CodeError if it is not a module, and what the user's code raises.
     """
     assert config.model_code is not None, "the configuration refers to a model"
     arguments = arguments_of(config.model_args)
@@ -40,7 +42,7 @@ def build_own_model(config: TrialConfig, *, device: str, dtype: torch.dtype) -> 
             offered = {name: value for name, value in values.items() if value} | {"device": device, "dtype": dtype}
             model = call(function, offered, arguments, config.model_code)
     if not isinstance(model, nn.Module):
-        raise TypeError(f"{config.model_code} returned a {type(model).__name__}; a model is a torch.nn.Module")
+        raise _misfit(config.model_code, f"returned a {type(model).__name__}; a model is a torch.nn.Module")
     if any(parameter.is_floating_point() and parameter.dtype != dtype for parameter in model.parameters()):
         _convert(model, dtype)
     if any(tensor.device.type != device for tensor in (*model.parameters(), *model.buffers())):
@@ -70,22 +72,23 @@ def blocks_of(model: nn.Module, path: str | None) -> list[nn.Module]:
     return max(lists, key=len, default=[])
 
 
-def logits_of(output: object, expected: tuple[int, int], where: str) -> Tensor:
+def logits_of(output: object, expected: tuple[int, int], reference: str) -> Tensor:
     """Return the logits in what a model returned: a tensor, an object with `.logits`, or a tuple that begins with them.
 
-    expected: (batch, tokens). Raises ValueError if they are not (batch, tokens, vocabulary), and TypeError if there
-    are none.
+    expected: (batch, tokens). Raises CodeError if there are none or they are not (batch, tokens, vocabulary).
     """
     logits = getattr(output, "logits", output)
     if isinstance(logits, tuple | list) and logits:
         logits = logits[0]
     if not isinstance(logits, Tensor):
-        raise TypeError(f"{where} returned a {type(output).__name__}; it must return logits, or have `.logits`")
+        words = f"returned a {type(output).__name__}; a model returns logits, or an object with `.logits`"
+        raise _misfit(reference, words)
     if logits.dim() != 3 or tuple(logits.shape[:2]) != expected:
         batch, tokens = expected
-        raise ValueError(
-            f"{where} returned logits of shape {tuple(logits.shape)}; for tokens of shape ({batch}, {tokens}) they "
-            f"must be ({batch}, {tokens}, vocabulary)"
+        raise _misfit(
+            reference,
+            f"returned logits of shape {tuple(logits.shape)}; for tokens of shape ({batch}, {tokens}) they must be "
+            f"({batch}, {tokens}, vocabulary)",
         )
     return logits
 
@@ -98,12 +101,19 @@ def vocabulary_of(model: nn.Module, config: TrialConfig) -> int:
     return config.vocab_size
 
 
-def check_devices(model: nn.Module, device_type: str) -> None:
-    """Raise ValueError if a weight or a buffer is on another device after the first forward pass."""
+def check_devices(model: nn.Module, device_type: str, reference: str) -> None:
+    """Raise CodeError if a weight or a buffer is on another device after the first forward pass."""
     tensors = (*model.named_parameters(), *model.named_buffers())
     for name, tensor in tensors:
         if tensor.device.type != device_type:
-            raise ValueError(f"{name} is on {tensor.device}, but the trial runs on {device_type}")
+            raise _misfit(reference, f"has {name} on {tensor.device} after forward; the trial runs on {device_type}")
+
+
+def _misfit(reference: str, words: str) -> CodeError:
+    """Return the error for what is not a model as lmsweep calls it, with the place where it is defined."""
+    if reference.startswith(HUGGING_FACE):
+        return CodeError(f"{reference} {words}")
+    return CodeError(f"{defined_at(load(reference), code_in_use())}: {reference.rpartition(':')[2]} {words}")
 
 
 def _convert(model: nn.Module, dtype: torch.dtype) -> None:

@@ -91,7 +91,7 @@ class TrainingStep:
         shape = (self.config.micro_batch_size, self.config.context_length)
         logits = logits_of(output, shape, str(self.config.model_code))
         if self._first:
-            check_devices(self.model, self.inputs.device.type)
+            check_devices(self.model, self.inputs.device.type, str(self.config.model_code))
             self._first = False
         return logits
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -38,6 +39,22 @@ class AttentionResult:
     """Those of queries, keys and values, each (..., tokens, d_head); empty if none were asked for."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class AttentionError:
+    """How far the output or the gradient of an attention is from `naive` in float64."""
+
+    of: Literal["output", "gradient"]
+    error: float
+    """Largest difference, divided by the largest element; infinite or NaN if an element is."""
+    tolerance: float
+    """The largest error that rounding explains."""
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether the error is larger, or not finite."""
+        return not self.error <= self.tolerance  # NaN disagrees
+
+
 def own_attention_errors(bench: Workbench, *, gradients: bool) -> list[Measurement]:
     """Return `error.output` and `error.gradient` of an attention that is a reference; nothing for lmsweep's own.
 
@@ -52,10 +69,15 @@ def own_attention_errors(bench: Workbench, *, gradients: bool) -> list[Measureme
     if not is_reference(config.attention) or config.model_code is not None or config.step is not None:
         return []
     with bench.account("checked"):
-        return list(_compare(config, bench.math_mode.operand_dtype, gradients))
+        found = compare_attention(config, bench.math_mode.operand_dtype, gradients=gradients)
+        return [_measurement(one) for one in found]
 
 
-def _compare(config: TrialConfig, dtype: torch.dtype, gradients: bool) -> Iterator[Measurement]:
+def compare_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool) -> Iterator[AttentionError]:
+    """Yield the error of the configuration's attention in this type: of its output and, if asked for, its gradient.
+
+    Raises what the user's code raises.
+    """
     inputs = _random(_shape(config), config, dtype, count=4)
     exact_device = "cpu" if config.device_type == "mps" else config.device_type  # MPS has no float64
     exact_inputs = [one.to(device=exact_device, dtype=torch.float64) for one in inputs]
@@ -66,8 +88,9 @@ def _compare(config: TrialConfig, dtype: torch.dtype, gradients: bool) -> Iterat
     except Exception as error:
         raise placed(error, load(config.attention)) from error  # backward fails outside of the user's lines
     usual = [_errors(_run(partial(one, causal=config.causal), inputs, gradients), exact) for one in (naive, sdpa)]
-    for i, metric in enumerate(("output", "gradient")[: len(found)]):
-        yield _measurement(metric, found[i], tolerance([one[i] for one in usual], dtype))
+    names: tuple[Literal["output", "gradient"], ...] = ("output", "gradient")
+    for i, of in enumerate(names[: len(found)]):
+        yield AttentionError(of=of, error=found[i], tolerance=tolerance([one[i] for one in usual], dtype))
 
 
 def tolerance(usual: Sequence[float], dtype: torch.dtype) -> float:
@@ -84,12 +107,16 @@ def disagrees(measurements: Sequence[Measurement]) -> tuple[Flag, ...]:
     return (Flag.DISAGREES,) if any(Flag.DISAGREES in one.flags for one in measurements) else ()
 
 
-def _measurement(metric: str, error: float, largest: float) -> Measurement:
-    if not math.isfinite(error):
-        words = f"the {metric} of the attention holds infinite elements or NaN"
-        return Measurement(phase="error", metric=metric, unit="1", samples=None, reason=words, flags=(Flag.DISAGREES,))
-    flags = (Flag.DISAGREES,) if error > largest else ()
-    return Measurement(phase="error", metric=metric, unit="1", samples=(error,), flags=flags)
+def _measurement(found: AttentionError) -> Measurement:
+    finite = math.isfinite(found.error)
+    return Measurement(
+        phase="error",
+        metric=found.of,
+        unit="1",
+        samples=(found.error,) if finite else None,
+        reason=None if finite else f"the {found.of} of the attention holds infinite elements or NaN",
+        flags=(Flag.DISAGREES,) if found.disagrees else (),
+    )
 
 
 def _shape(config: TrialConfig) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import IO, cast
@@ -34,16 +34,15 @@ from lmsweep.trials.code.finding import Finding, Question
 from lmsweep.trials.code.importing import code_in_use, load, use_code
 from lmsweep.trials.code.source import is_users_file, line_of
 from lmsweep.trials.code.traceback_text import user_line
+from lmsweep.trials.isolation.precompile import imports_own_code
 from lmsweep.trials.machine.processes import die_with_parent, kill_group, lead_own_group
-from lmsweep.trials.model.attention import naive
 from lmsweep.trials.model.loss import loss_for
 from lmsweep.trials.model.optimizer import LEARNING_RATE, make_optimizer
-from lmsweep.trials.model.own_attention import own_attention
 from lmsweep.trials.model.own_model import blocks_of, build_own_model, check_devices, logits_of
-from lmsweep.trials.numerics.reference_pass import relative_error
+from lmsweep.trials.numerics.attention_error import compare_attention
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
-from lmsweep.trials.spec.config import RequestError, Trial, UnsupportedError
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code
 
@@ -55,9 +54,6 @@ SMALL_TOKENS = 128
 
 SMALL_PARAMETERS = 50_000_000
 """Most parameters of a model that is also run on the CPU: 200 MB of weights."""
-
-TOLERANCE = 1e-3
-"""Largest relative error of an attention in float32 against float64 that counts as rounding."""
 
 SHARDED = ("optimizer_cls", "optimizer_class")
 """A parameter of such a name makes an optimizer one whose state is sharded over the ranks."""
@@ -133,6 +129,8 @@ def _findings(question: Question) -> Iterator[Finding]:
         load(question.reference)
         yield Finding(what="imports", found=f"in {time.monotonic() - began:.1f} s")
     yield from CHECKS[question.field](question)
+    yield _compiled_ahead(question.config)
+    yield _prediction(question)
 
 
 def _check_model(question: Question) -> Iterator[Finding]:
@@ -164,7 +162,6 @@ def _check_model(question: Question) -> Iterator[Finding]:
         yield _forward_here(question)
     else:
         yield Finding(what="forward on this CPU", found="not tried: too large", kind="cannot")
-    yield _prediction(question)
 
 
 def _is_about_meta(error: Exception) -> bool:
@@ -192,16 +189,25 @@ def _forward_here(question: Question) -> Finding:
         if config.device_type == "cpu":
             raise
         return _cannot("forward on this CPU", error, question)
-    check_devices(model, "cpu")
+    check_devices(model, "cpu", question.reference)
     if not logits.isfinite().all():
         return Finding(what="forward on this CPU", found="its logits are not finite", kind="wrong")
     return Finding(what="forward on this CPU", found=f"finite logits {tuple(logits.shape)}")
 
 
+def _compiled_ahead(config: TrialConfig) -> Finding:
+    """Whether graphs are compiled side by side before the trials run."""
+    if not imports_own_code(config):
+        return Finding(what="compiled ahead", found="as without your code, which is in no compiled graph")
+    reason = "no: only a trial's own process imports your code, so each trial compiles its graph itself"
+    return Finding(what="compiled ahead", found=reason, kind="cannot")
+
+
 def _prediction(question: Question) -> Finding:
     subject = subject_of(Trial(config=question.config, workloads=question.workloads, sweep="check"))
     if subject is None:
-        reason = "not predicted for own code: trials run without knowing whether they fit"
+        words = "a step, an attention or a wrapper of your own is not predicted"
+        reason = f"no: {words}; its trials run without knowing whether they fit"
         return Finding(what="predicted memory", found=reason, kind="cannot")
     try:
         return Finding(what="predicted memory", found=gib(predict(question.config, subject).peak))
@@ -213,9 +219,10 @@ def _prediction(question: Question) -> Finding:
 
 def _check_attention(question: Question) -> Iterator[Finding]:
     config = question.config
+    small = replace(config, device="cpu", context_length=min(config.context_length, SMALL_TOKENS))
+    gradients = "attention" in question.workloads or config.mode != "forward"
     try:
-        attend = own_attention(config, device="cpu", dtype=torch.float32)
-        errors = _attention_errors(question, attend)
+        errors = list(compare_attention(small, torch.float32, gradients=gradients))
     except (RequestError, UnsupportedError):
         raise
     except Exception as error:
@@ -223,30 +230,13 @@ def _check_attention(question: Question) -> Iterator[Finding]:
             raise
         yield _cannot("against float64", error, question)
         return
-    for name, relative in errors.items():
-        agrees = relative <= TOLERANCE  # False for NaN
+    for one in errors:
+        limit = f", but rounding to float32 explains at most {one.tolerance:.1e}" if one.disagrees else ""
         yield Finding(
-            what=f"relative error of {name}",
-            found=f"{relative:.1e}" + ("" if agrees else f", but rounding to float32 explains at most {TOLERANCE:g}"),
-            kind="fine" if agrees else "wrong",
+            what=f"relative error of {one.of}",
+            found=f"{one.error:.1e}{limit}",
+            kind="wrong" if one.disagrees else "fine",
         )
-
-
-def _attention_errors(question: Question, attend: Callable[..., Tensor]) -> dict[str, float]:
-    """Return the errors of output and gradients in float32, relative to `naive` in float64, on a small input."""
-    config = question.config
-    heads = (config.num_heads,) if config.num_heads else ()
-    shape = (2, *heads, min(config.context_length, SMALL_TOKENS), config.d_model // (config.num_heads or 1))
-    drawn = torch.Generator().manual_seed(0)
-    q, k, v, upstream = (torch.randn(shape, generator=drawn, dtype=torch.float64) for _ in range(4))
-    exact = [x.requires_grad_() for x in (q, k, v)]
-    rounded = [x.detach().float().requires_grad_() for x in exact]
-    expected, output = naive(*exact, causal=config.causal), attend(*rounded)
-    if output.shape != expected.shape:
-        raise ValueError(f"it returned {tuple(output.shape)} for queries of shape {tuple(shape)}")
-    gradients = torch.autograd.grad(expected, exact, upstream)
-    own = torch.autograd.grad(output, rounded, upstream.to(output.dtype))
-    return {"output": relative_error([output], [expected]), "gradients": relative_error(own, gradients)}
 
 
 def _check_optimizer(question: Question) -> Iterator[Finding]:

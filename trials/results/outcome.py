@@ -103,6 +103,11 @@ class Flag(StrEnum):
         "cold_cache",
         "The compiler's cache did not contain this graph, so its compile time is that of a first run on this machine.",
     )
+    NOT_FINITE = (
+        "not_finite",
+        "The loss of the first iteration is infinite or NaN. The time may differ from that of useful numbers: NaN "
+        "needs less power, and code may branch on it. Look at the initialisation, the mask and the precision.",
+    )
     DISAGREES = (
         "disagrees",
         "Your own code computes something else than the reference, by more than its precision explains (rows of phase "

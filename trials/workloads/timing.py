@@ -11,8 +11,8 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.telemetry import Watch, doubts, gauge_rows
 from lmsweep.trials.model.captured_step import capture_phases, check_capture
 from lmsweep.trials.model.compiler import check_compiled, compile_counts
-from lmsweep.trials.model.own_step import WHOLE
-from lmsweep.trials.model.training_step import PHASES
+from lmsweep.trials.model.own_step import WHOLE, OwnStep
+from lmsweep.trials.model.training_step import PHASES, TrainingStep
 from lmsweep.trials.numerics.attention_error import disagrees, own_attention_errors
 from lmsweep.trials.prediction.flop_count import StepFlops, UncountedError, count_flops
 from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, is_host_bound, trace_device
@@ -48,8 +48,12 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     with Watch(config.device_type) as watch, bench.quiet():
         phases = bench.iteration.phases()
 
+        finite: list[bool] = []
+
         def run_with(clock: Clock) -> Iteration:
             iteration = time_iteration(phases, clock)
+            if not finite:
+                finite.append(_has_finite_loss(bench.iteration))
             bench.iteration.drop()
             return iteration
 
@@ -78,6 +82,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     )
     common = (
         *disagrees(errors),
+        *(() if all(finite) else (Flag.NOT_FINITE,)),
         *((Flag.HOST_BOUND,) if host_bound else ()),
         *series.flags,
         *doubts(watch, since=series.since, until=series.until),
@@ -89,6 +94,11 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         yield from device_rows(names, device)
     yield from gauge_rows(watch, warmup_from=series.warmup_from, since=series.since, until=series.until)
     yield from _flops_rows(config, flops)
+
+
+def _has_finite_loss(iteration: TrainingStep | OwnStep) -> bool:
+    """Whether the loss is finite; True for a step of the user's, whose loss is not known."""
+    return isinstance(iteration, OwnStep) or iteration.loss is None or bool(iteration.loss.isfinite().all())
 
 
 def _compile(bench: Workbench, phases: Sequence[Phase], run: Callable[[], Iteration]) -> Iterator[Measurement]:

@@ -1,7 +1,8 @@
 // Charts: Plotly in the page's own colours, redrawn when these change.
 
-// Okabe and Ito's colour-blind safe palette, without yellow, which has too little contrast on white.
-const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f"];
+// The number of colours of lines; each has 3:1 contrast on both papers (report.css).
+const COLOUR_COUNT = 7;
+const colours = () => Array.from({ length: COLOUR_COUNT }, (_, i) => resolved(`--line-${i}`));
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "circle-open", "square-open", "diamond-open"];
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 
@@ -13,31 +14,52 @@ const drawn = new Map();
 // Plotly interprets tags in texts; names from a store must stay plain text.
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
-function draw(target, traces, layout) {
-  drawn.set(target, { traces, layout });
+// Draws what `make` returns, and again with it whenever colours or widths change.
+function draw(target, make) {
+  drawn.set(target, make);
+  const { traces, layout } = make(target.clientWidth);
   const { clientWidth } = target;
   const narrow = clientWidth < 560;
   const below = narrow || document.documentElement.classList.contains("printing");
-  const legend = below ? { orientation: "h", y: -0.28, yanchor: "top", x: 0 } : { x: 1.02, y: 1, yanchor: "top" };
+  const entries = layout.showlegend === false ? 0 : traces.filter((trace) => trace.name && trace.showlegend !== false).length;
+  const plot = layout.height ?? (narrow ? 380 : 460);
+  const rows = below && entries > 0 ? 19 * (entries + 1) + 14 : 0; // the legend below has at most one entry to a line
+  const height = below ? plot + rows : Math.max(plot, 120 + 30 * entries);
+  const margin = { l: 56, r: 12, t: 44, b: 48, ...layout.margin };
+  margin.b += rows;
+  const legend = rows
+    ? { orientation: "h", y: -64 / Math.max(height - margin.t - margin.b, 100), yanchor: "top", x: 0 }
+    : { x: 1.02, y: 1, yanchor: "top" };
   const style = getComputedStyle(document.body);
   const ink = style.getPropertyValue("color");
   const line = resolved("--line");
   const axis = { gridcolor: line, linecolor: line, zerolinecolor: line, tickcolor: line, ticks: "outside", automargin: true };
   const styled = { hoverlabel: { bgcolor: resolved("--paper"), bordercolor: line, font: { color: ink, family: style.fontFamily } } };
-  const axes = Object.fromEntries(["xaxis", "yaxis"].map((name) => {
+  const names = ["xaxis", "yaxis", ...Object.keys(layout).filter((name) => /^[xy]axis\d+$/.test(name))];
+  const axes = Object.fromEntries(names.map((name) => {
     const title = { font: { size: 13 }, ...layout[name]?.title };
     return [name, { ...axis, ...layout[name], title }];
   }));
-  const title = { font: { size: 12 }, ...layout.legend?.title };
+  const title = { font: { size: 12 }, side: "top", ...layout.legend?.title };
   return Plotly.react(target, traces, {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: style.fontFamily, size: narrow ? 12 : 13, color: ink },
-    margin: { l: 56, r: 12, t: narrow ? 12 : 30, b: 48 },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: resolved("--muted"), activecolor: ink },
-    hovermode: "closest", ...styled, ...layout, ...axes, legend: { ...legend, title },
-    width: clientWidth,
-    height: layout.height ?? (narrow ? 420 : Math.min(Math.max(460, 30 + 20 * traces.length), 620)),
+    hovermode: "closest", ...styled, ...layout, ...axes, margin, legend: { ...legend, title },
+    title: { x: 0, xref: "container", xanchor: "left", pad: { l: 6 }, y: 1, yanchor: "top", automargin: false, ...layout.title, font: { size: narrow ? 12 : 14 }, pad: { t: 12, l: 6 } },
+    width: clientWidth, height,
   }, { displaylogo: false, displayModeBar: narrow ? false : "hover", modeBarButtons: [BUTTONS] });
+}
+
+// Buttons that keep a chart as a picture, with its title, on white or dark paper as it is shown.
+function pictureButtons(target, name) {
+  const keep = (format) => element("button", {
+    type: "button", onclick: () => Plotly.downloadImage(target, {
+      format, filename: name(), width: target.clientWidth, height: target.offsetHeight, scale: format === "png" ? 2 : 1,
+      setBackground: () => {},
+    }),
+  }, format.toUpperCase());
+  return element("span", { class: "pictures" }, "Save chart as ", keep("svg"), " ", keep("png"));
 }
 
 // A custom property holds the text light-dark(...); the browser resolves it only where it is used as a colour.
@@ -50,22 +72,35 @@ function resolved(property) {
 }
 
 function redrawAll() {
-  for (const [target, { traces, layout }] of drawn) draw(target, traces, layout);
+  for (const [target, make] of drawn) draw(target, make);
 }
 
-// Draws a figure made by charts.py: a trace's `colour` is an index into COLOURS, `lines` its points' tooltips.
-function drawFigure(target, { traces, layout }) {
-  const made = traces.map(({ colour, lines, ...trace }) => {
-    const own = COLOURS[colour % COLOURS.length];
-    const marker = { color: own, line: { width: 0 }, ...trace.marker };
-    const styled = { ...trace, line: { color: own, ...trace.line }, marker };
-    if (!lines) return styled;
-    const texts = lines.map((text) => text.map(plain).join("<br>"));
-    const bar = trace.type === "bar" ? { y: trace.y.map(plain) } : {};
-    return { ...styled, ...bar, customdata: texts, hovertemplate: `${bar.y ? "<b>%{y}</b><br>" : ""}%{customdata}<extra>%{fullData.name}</extra>` };
+// Draws a figure made by charts.py: a trace's `colour` is an index into the colours, `lines` its points' tooltips.
+// top: the end of the axis that it shares with another figure; 0 if it shares none.
+function drawFigure(target, { title, traces, layout }, heading, top = 0) {
+  draw(target, () => {
+    const palette = colours();
+    const made = traces.map(({ colour, lines, ...trace }) => {
+      const own = palette[colour % COLOUR_COUNT];
+      const marker = { color: own, line: { width: 0 }, ...trace.marker };
+      const styled = { ...trace, line: { color: own, ...trace.line }, marker };
+      if (!lines) return styled;
+      const texts = lines.map((text) => text.map(plain).join("<br>"));
+      const bar = trace.type === "bar" ? { y: trace.y.map(plain) } : {};
+      return { ...styled, ...bar, customdata: texts, hovertemplate: `${bar.y ? "<b>%{y}</b><br>" : ""}%{customdata}<extra>%{fullData.name}</extra>` };
+    });
+    const line = resolved("--muted");
+    const shapes = layout.shapes?.map((shape) => ({ line: { color: line, width: 1, dash: "dot" }, ...shape }));
+    const annotations = layout.annotations?.map((one) => ({
+      showarrow: false, font: { size: 12, color: line }, ...one, ...(typeof one.y === "string" && { y: plain(one.y) }),
+    }));
+    const shared = layout.barmode ? "xaxis" : "yaxis";
+    return {
+      traces: made,
+      layout: {
+        ...layout, ...(top && { [shared]: { ...layout[shared], range: [0, top] } }), title: { text: plain([heading, title].filter(Boolean).join(": ")) }, ...(shapes && { shapes }),
+        ...(annotations && { annotations, margin: { l: 56, r: 12, t: 62, b: 48 } }),
+      },
+    };
   });
-  const line = resolved("--muted");
-  const shapes = layout.shapes?.map((shape) => ({ line: { color: line, width: 1, dash: "dot" }, ...shape }));
-  const annotations = layout.annotations?.map((one) => ({ showarrow: false, font: { size: 12, color: line }, ...one }));
-  draw(target, made, { ...layout, ...(shapes && { shapes }), ...(annotations && { annotations, margin: { l: 56, r: 12, t: 40, b: 48 } }) });
 }

@@ -1,5 +1,17 @@
 // The page's controls: fields as chips, filters as menus, axes. Each changes the Explorer that it is given.
 
+// A button for each workload's question; pressing it lays the table out to answer it.
+function showViews(explorer) {
+  const target = document.getElementById("views");
+  if (explorer.views.length < 2) return;
+  const same = (view) => ["rows", "cols", "values"].every((part) => view[part].join() === explorer[part].join())
+    && Object.keys(explorer.where).length === 1 && [...view.where.workload].join() === [...(explorer.where.workload ?? [])].join();
+  target.replaceChildren(...explorer.views.map(({ question, ...view }, i) => element("button", {
+    type: "button", id: `view-${i}`, "aria-pressed": String(same({ ...view })),
+    onclick: () => explorer.change({ ...view, drawn: null, x: null, colour: null, facet: null }),
+  }, question)));
+}
+
 function showLayout(explorer) {
   const { results, values, rows, cols } = explorer;
   const varying = results.varying();
@@ -63,7 +75,7 @@ function filter(explorer, name) {
   return { menu, update };
 }
 
-function showAxisControls(explorer, { values, value, possible, others, x, colour, numeric }) {
+function showAxisControls(explorer, { values, value, possible, others, x, colour, facet, numeric }) {
   const select = (id, text, names, chosen, part) => (names.length ? [element(
     "label", {}, `${text} `,
     element("select", { id, onchange: (event) => explorer.change({ [part]: event.target.value }) },
@@ -75,7 +87,13 @@ function showAxisControls(explorer, { values, value, possible, others, x, colour
   document.getElementById("axes").replaceChildren(
     ...select("drawn", "y axis", values.length > 1 ? values : [], value, "drawn"),
     ...select("x-axis", "x axis", possible, x, "x"),
-    ...select("colour", "colour by", others, colour, "colour"),
+    ...select("colour", "colour by", others.filter((name) => !facet?.includes(name)), colour, "colour"),
+    ...(others.length > 1 ? [element(
+      "label", {}, "panels by ",
+      element("select", { id: "facet", onchange: (event) => explorer.change({ facet: event.target.value.split(",").filter(Boolean) }) },
+        element("option", { value: "", selected: !facet.length }, "none"),
+        ...[...new Set([...others, ...(facet.length > 1 ? [facet.join(",")] : [])])].map(
+          (name) => element("option", { value: name, selected: name === facet.join(",") }, name.replaceAll(",", ", ")))))] : []),
     ...(numeric ? [box("log-x", "log x", "logX")] : []),
     box("log-y", "log y", "logY"),
   );

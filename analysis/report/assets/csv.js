@@ -19,6 +19,12 @@ function csvOf(table, results) {
   return lines.map((line) => `${line.map(quoted).join(",")}\n`).join("");
 }
 
+// What a table shows, as CSV.
+function csvOfTable(table) {
+  const lines = [columnNames(table), ...shownRows(table).map((row) => [...row.cells].map(cellText))];
+  return lines.map((line) => `${line.map(quoted).join(",")}\n`).join("");
+}
+
 const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 
 function download(name, text) {

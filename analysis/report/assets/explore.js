@@ -1,24 +1,24 @@
 // The reader's selection (values, rows, columns, filters, axes), and the chart and table drawn for it.
 
 class Explorer {
-  constructor(results) {
-    const { layout } = results.data;
+  constructor(results, openCell) {
+    const { layout, views } = results.data;
     this.results = results;
-    this.rows = layout.rows;
-    this.cols = layout.cols;
-    this.values = layout.values;
-    this.where = {};
-    this.drawn = null;
-    this.x = null;
-    this.colour = null;
-    this.logX = true;
-    this.logY = true;
-    this.allRows = false;
+    this.openCell = openCell;
+    Object.assign(this, { rows: layout.rows, cols: layout.cols, values: layout.values, where: {} });
+    Object.assign(this, { drawn: null, x: null, colour: null, facet: null, logX: true, logY: true });
+    const many = views.length > 1;
+    this.views = views.map(({ workload, question, ...view }) => ({
+      question, ...view, where: many ? { workload: new Set([results.data.keys.workload.labels.indexOf(workload)]) } : {},
+    }));
+    if (many) Object.assign(this, this.views[0], { question: undefined });
+    this.recall();
   }
 
   change(choice) {
     const focused = document.activeElement?.id;
-    Object.assign(this, { allRows: false }, choice);
+    Object.assign(this, choice);
+    this.keep();
     this.show();
     document.getElementById(focused)?.focus();
   }
@@ -26,52 +26,115 @@ class Explorer {
   show() {
     const table = this.results.pivot(this);
     this.table = table;
+    showViews(this);
     showLayout(this);
     showFilters(this);
     this.showChart(table);
     this.showMatrix(table);
   }
 
+  // The view of the address's fragment, if its names are those of this page.
+  recall() {
+    const { keys, values } = this.results.data;
+    const list = (name, known) => {
+      const words = state.get(name)?.split(",").filter((word) => known[word]);
+      if (words?.length) this[name] = words;
+    };
+    list("values", values);
+    list("rows", keys);
+    list("cols", keys);
+    if (state.get("cols") === "none") this.cols = [];
+    if (state.has("where")) this.where = {};
+    for (const part of (state.get("where") ?? "").split(";")) {
+      const [name, codes] = part.split(":");
+      const known = codes?.split(",").map(Number).filter((code) => keys[name]?.labels[code] != null);
+      if (known?.length) this.where[name] = new Set(known);
+    }
+    for (const name of ["drawn", "x", "colour"]) this[name] = state.get(name) ?? this[name];
+    if (state.has("facet")) this.facet = state.get("facet").split(",").filter((name) => keys[name]);
+    for (const name of ["logX", "logY"]) if (state.has(name)) this[name] = state.get(name) !== "0";
+  }
+
+  keep() {
+    remember("values", this.values.join(","));
+    remember("rows", this.rows.join(","));
+    remember("cols", this.cols.join(",") || "none");
+    const where = Object.entries(this.where).map(([name, codes]) => `${name}:${[...codes].join(",")}`).join(";");
+    remember("where", where || (this.views.length > 1 ? "-" : null));
+    for (const name of ["drawn", "x", "colour"]) remember(name, this[name]);
+    remember("facet", this.facet && (this.facet.join(",") || "-"));
+    for (const name of ["logX", "logY"]) remember(name, this[name] ? null : "0");
+  }
+
   showChart(table) {
     const target = document.getElementById("chart");
     const note = document.getElementById("chart-note");
+    const { results } = this;
     const value = table.values.includes(this.drawn) ? this.drawn : table.values[0];
     const ofValue = table.cells.filter((cell) => table.values[cell.valueIndex] === value);
     const cells = ofValue.filter((cell) => !Number.isNaN(cell.median));
+    const isMemory = cells.length && table.units[cells[0].valueIndex] === "B";
+    const asLimits = isMemory && results.data.keys.device_memory.numbers
+      ? ofValue.filter((cell) => cell.status === "oom" && results.data.keys.device_memory.numbers[results.code("device_memory", cell.result)])
+      : [];
+    const shown = [...cells, ...asLimits];
     const keys = [...new Set([...table.rows, ...table.cols])];
-    const possible = possibleX(this.results, keys, cells);
-    const x = possible.includes(this.x) ? this.x : possible[0] ?? keys[0];
+    const possible = possibleX(results, keys, shown);
+    const x = possible.includes(this.x) ? this.x : possible[0];
+    const figure = target.closest("figure");
+    figure.classList.toggle("empty", !x || !cells.length);
     if (!x || !cells.length) {
       Plotly.purge(target);
       drawn.delete(target);
-      note.textContent = "There are no numbers to draw for this selection.";
+      note.textContent = cells.length
+        ? "There is one result, and so no chart: the table below has its number."
+        : "There are no numbers to draw for this selection.";
       showAxisControls(this, { values: table.values, value, possible: [], others: [] });
       return;
     }
     const others = possible.filter((name) => name !== x);
-    const colour = others.includes(this.colour) ? this.colour : defaultColour(this.results, others, cells);
-    const numeric = isNumeric(this.results, x, cells);
-    const chosen = seriesOf(this.results, table, cells, { x, colour });
-    const { numbers, labels } = this.results.data.keys[x];
-    const used = [...new Set(cells.map((cell) => this.results.code(x, cell.result)))].sort((a, b) => a - b);
-    const traces = tracesOf(this.results, table, chosen, x, numeric);
-    draw(target, traces, {
-      showlegend: traces.length > 1, legend: { title: { text: plain(chosen.told.join(", ")) } },
-      xaxis: numeric
-        ? { title: { text: plain(x) }, type: this.logX ? "log" : "linear", ...ticksAt(used.map((code) => numbers[code])) }
-        : { title: { text: plain(x) }, type: "category", categoryarray: used.map((code) => plain(labels[code])) },
-      yaxis: {
-        title: { text: plain(`${value} (${chosen.unit.name})`) },
-        type: this.logY ? "log" : "linear", ...(this.logY ? { dtick: "D2", tickformat: "~r" } : { rangemode: "tozero" }),
-      },
+    const numeric = isNumeric(results, x, shown);
+    const chosen = seriesOf(results, table, shown, { x, colour: this.colour, facet: this.facet });
+    const { numbers, labels } = results.data.keys[x];
+    const used = [...new Set(shown.map((cell) => results.code(x, cell.result)))].sort((a, b) => a - b);
+    const logX = numeric && this.logX && used.every((code) => numbers[code] > 0);
+    draw(target, (width) => {
+      const lines = tracesOf(results, table, chosen, x, numeric);
+      const limits = limitsOf(results, table, chosen, x, numeric);
+      this.points = [...lines.points, ...limits.points];
+      const traces = [...lines.traces, ...limits.traces];
+      const across = chosen.panels.length === 1 ? 1 : Math.min(chosen.panels.length, width < 560 ? 1 : width < 900 ? 2 : chosen.panels.length === 4 ? 2 : 3);
+      const yAxis = yAxisOf(traces.flatMap((trace) => trace.y), this.logY);
+      const xAxis = numeric
+        ? { type: logX ? "log" : "linear", ...ticksAt(used.map((code) => numbers[code])) }
+        : { type: "category", categoryarray: used.map((code) => plain(labels[code])), range: [-0.3, used.length - 0.7] };
+      return {
+        traces,
+        layout: {
+          title: { text: titleOf(value, table.conditions, width) },
+          margin: { l: 56, r: 12, t: 84, b: 48 },
+          showlegend: chosen.inside.length > 0, legend: { title: { text: plain(chosen.inside.join(", ")) } }, shapes: limits.shapes,
+          ...panelAxes(chosen.panels, across, { xAxis, yAxis, xTitle: x, yTitle: `${value} (${chosen.unit.name})` }),
+        },
+      };
+    });
+    target.removeAllListeners?.("plotly_click");
+    target.on("plotly_click", ({ points: [point] }) => {
+      const cell = this.points[point.curveNumber]?.[point.pointIndex];
+      if (cell) this.openCell(cell, value);
     });
     const off = this.logY ? cells.filter((cell) => cell.median <= 0).length : 0;
+    const offX = numeric && this.logX && !logX;
+    const undrawn = ofValue.length - shown.length;
     note.textContent = [
       off && `${off} ${off === 1 ? "result is" : "results are"} 0 or less, which a logarithmic axis cannot show: untick log y, or see the table.`,
-      cells.length < ofValue.length && `${ofValue.length - cells.length} results have no number and are not drawn; the table tells why.`,
+      offX && `${x} is 0 or less in some results, so its axis is linear.`,
+      asLimits.length && `${asLimits.length} ${asLimits.length === 1 ? "result" : "results"} ran out of memory, drawn as crosses at the memory of their device.`,
+      undrawn && `${undrawn} ${undrawn === 1 ? "result has" : "results have"} no number and ${undrawn === 1 ? "is" : "are"} not drawn; the table tells why.`,
+      chosen.single && `${chosen.single} ${chosen.single === 1 ? "result is" : "results are"} alone along ${x} and not drawn: see the table, or choose another x axis.`,
       chosen.left && `Only the first ${chosen.series.length} of ${chosen.series.length + chosen.left} lines are drawn; narrow the selection with the filters.`,
     ].filter(Boolean).join(" ");
-    showAxisControls(this, { values: table.values, value, possible, others, x, colour, numeric });
+    showAxisControls(this, { values: table.values, value, possible, others, x, colour: chosen.shade, facet: chosen.facet, numeric });
   }
 
   showMatrix(table) {
@@ -79,8 +142,8 @@ class Explorer {
     const problem = this.problem(table);
     document.getElementById("download").disabled = Boolean(problem);
     document.getElementById("command").textContent = problem ? "" : this.command();
-    const options = { allRows: this.allRows, showAll: () => this.change({ allRows: true }) };
-    target.replaceChildren(...(problem ? [problem] : matrixOf(table, this.results, options)));
+    const open = (cell) => this.openCell(cell, table.values[cell.valueIndex]);
+    target.replaceChildren(...(problem ? [problem] : matrixOf(table, this.results, open)));
   }
 
   // Why the table cannot be drawn, with buttons that resolve it; null if it can.
@@ -101,24 +164,55 @@ class Explorer {
 
   // The command that prints the same table.
   command() {
-    const quote = (text) => (/^[\w.,:=+@%/-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
-    const words = ["lmsweep", "table", quote(this.results.data.store), "--rows", this.rows.join(",")];
+    const words = ["lmsweep", "table", shellQuoted(this.results.data.store), "--rows", this.rows.join(",")];
     if (this.cols.length) words.push("--cols", this.cols.join(","));
     for (const name of this.values) words.push("--value", name);
     for (const [name, codes] of Object.entries(this.where)) {
       const labels = [...codes].sort((a, b) => a - b).map((code) => this.results.label(name, code));
-      words.push("--where", quote(`${name}=${labels.join(",")}`));
+      words.push("--where", shellQuoted(`${name}=${labels.join(",")}`));
     }
     return words.join(" ");
   }
 }
 
-// The key with the most values among those for which there are enough colours.
-function defaultColour(results, keys, cells) {
-  const count = (name) => new Set(cells.map((cell) => results.code(name, cell.result))).size;
-  const wordsFirst = (a, b) => isNumeric(results, a, cells) - isNumeric(results, b, cells);
-  const few = keys.filter((name) => count(name) <= COLOURS.length).sort((a, b) => count(b) - count(a) || wordsFirst(a, b));
-  return few[0] ?? keys[0];
+const ticksAt = (numbers) => (numbers.length <= 12 ? { tickvals: numbers, ticktext: numbers.map(String) } : {});
+
+// The value, and below it what all results have in common, as far as two lines hold it.
+function titleOf(value, conditions, width) {
+  const lines = [""];
+  for (const text of conditions.map((one) => one.join(" "))) {
+    if (lines.at(-1) && lines.at(-1).length + text.length > width / 6.4) lines.push("");
+    lines[lines.length - 1] += `${lines.at(-1) ? ", " : ""}${text}`;
+  }
+  const said = lines.slice(0, 2).map(plain).join("<br>") + (lines.length > 2 ? ", ..." : "");
+  return `<b>${plain(value)}</b>${said ? `<br><span style="font-size:11px">${said}</span>` : ""}`;
 }
 
-const ticksAt = (numbers) => (numbers.length <= 12 ? { tickvals: numbers, ticktext: numbers.map(String) } : {});
+// The axes of each panel, all of the same scale, and the panels' names.
+function panelAxes(panels, across, { xAxis, yAxis, xTitle, yTitle }) {
+  if (panels.length === 1) {
+    return { xaxis: { ...xAxis, title: { text: plain(xTitle) } }, yaxis: { ...yAxis, title: { text: plain(yTitle) } } };
+  }
+  const down = Math.ceil(panels.length / across);
+  const [gapX, gapY] = [across === 1 ? 0 : 0.05, down === 1 ? 0 : Math.min(0.16, 0.3 / down)];
+  const [width, height] = [(1 - gapX * (across - 1)) / across, (1 - gapY * (down - 1)) / down];
+  const layout = { annotations: [], height: 150 + 210 * down };
+  panels.forEach(({ name, index }) => {
+    const [row, column] = [Math.floor(index / across), index % across];
+    const left = column * (width + gapX);
+    const top = 1 - row * (height + gapY);
+    const lowest = index + across >= panels.length;
+    layout[`xaxis${index ? index + 1 : ""}`] = {
+      ...xAxis, domain: [left, left + width], anchor: axisNumber("y", index), ...(index && { matches: "x" }),
+      title: { text: lowest ? plain(xTitle) : "" }, showticklabels: lowest,
+    };
+    layout[`yaxis${index ? index + 1 : ""}`] = {
+      ...yAxis, domain: [Math.max(0, top - height), top], anchor: axisNumber("x", index), ...(index && { matches: "y" }),
+      title: { text: column === 0 ? plain(yTitle) : "", font: { size: 12 } }, showticklabels: column === 0,
+    };
+    layout.annotations.push({
+      text: plain(name), x: left, xref: "paper", xanchor: "left", y: top, yref: "paper", yanchor: "bottom", showarrow: false, font: { size: 12 },
+    });
+  });
+  return layout;
+}

@@ -2,19 +2,7 @@
 
 const ROWS_AT_FIRST = 100;
 
-// Creates an element; texts stay texts, whatever a store contains.
-function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (value === true) made.setAttribute(name, "");
-    else if (value !== false && value != null) made.setAttribute(name, value);
-  }
-  made.append(...children.filter((child) => child != null));
-  return made;
-}
-
-function matrixOf(table, results, { allRows, showAll }) {
+function matrixOf(table, results, openCell) {
   const { rows, cols, values, rowKeys, columnKeys } = table;
   const units = values.map((_, index) => {
     const medians = table.cells.filter((cell) => cell.valueIndex === index).map((cell) => cell.median);
@@ -23,11 +11,11 @@ function matrixOf(table, results, { allRows, showAll }) {
   const valueName = (index) => (units[index] ? `${values[index]} (${units[index].name})` : values[index]);
   const letters = lettersOf(table);
   const oneValue = values.length === 1 && cols.length > 0;
-  const columnNames = oneValue ? cols : [...cols, "value"];
+  const levelNames = oneValue ? cols : [...cols, "value"];
   const columnLabel = (key, level) =>
     level < cols.length ? results.label(cols[level], key[level]) : valueName(key[level]);
 
-  const head = columnNames.map((name, level) => {
+  const head = levelNames.map((name, level) => {
     const line = element("tr", {}, element("th", { class: "level-name", scope: "row", colspan: rows.length }, name));
     for (const [start, length] of spans(columnKeys, level)) {
       line.append(element("th", { scope: "col", colspan: length }, columnLabel(columnKeys[start], level)));
@@ -38,18 +26,18 @@ function matrixOf(table, results, { allRows, showAll }) {
   const rowNames = rows.map((name) => element("th", { scope: "col", class: "row-name" }, name));
   head.push(element("tr", {}, ...rowNames, element("td", { colspan: columnKeys.length })));
 
-  const shown = allRows ? rowKeys : rowKeys.slice(0, ROWS_AT_FIRST);
-  const starts = rows.map((_, level) => new Map(spans(shown, level)));
-  const body = shown.map((key, row) => {
-    const line = element("tr");
+  const body = rowKeys.map((key, row) => {
+    const line = element("tr", { class: row < ROWS_AT_FIRST ? null : "beyond" });
+    const before = rowKeys[row - 1];
     rows.forEach((name, level) => {
-      const length = starts[level].get(row);
-      if (!length) return;
-      const scope = length > 1 ? "rowgroup" : "row";
-      line.append(element("th", { scope, rowspan: length > 1 ? length : null }, results.label(name, key[level])));
+      const again = before && key.slice(0, level + 1).every((code, i) => code === before[i]);
+      line.append(element("th", { scope: "row", class: again ? "again" : null }, results.label(name, key[level])));
     });
     columnKeys.forEach((columnKey, column) => {
-      line.append(cellOf(table.cell(row, column), units[columnKey.at(-1)], letters));
+      const cell = table.cell(row, column);
+      const made = cellOf(cell, units[columnKey.at(-1)], letters);
+      if (cell) opens(made, () => openCell(cell));
+      line.append(made);
     });
     return line;
   });
@@ -57,9 +45,6 @@ function matrixOf(table, results, { allRows, showAll }) {
   const { advice } = results.data;
   const notes = [...letters].map(([word, letter]) =>
     element("p", { class: "note" }, element("b", {}, letter), ` ${advice[word] ? `${word}: ${advice[word]}` : word}`));
-  const more = rowKeys.length > shown.length
-    ? element("button", { type: "button", onclick: showAll }, `Show all ${rowKeys.length} rows`)
-    : null;
   // The mode tells how much of a training step the value `step` covers.
   const mode = values.some((name) => name.startsWith("step.")) && table.conditions.find(([name]) => name === "mode");
   const named = [oneValue && valueName(0), mode && mode.join(" ")].filter(Boolean).join(", ");
@@ -70,8 +55,45 @@ function matrixOf(table, results, { allRows, showAll }) {
   const said = [same, differing && `cells differ in ${differing}`].filter(Boolean).join("; ");
   const title = element("p", { class: "caption" }, element("b", {}, caption), said && element("span", {}, said));
   const grid = element("table", { class: "matrix" }, element("thead", {}, ...head), element("tbody", {}, ...body));
-  const scroll = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, grid);
+  nameCells(grid);
+  makeSortable(grid);
+  walkable(grid);
+  const scroll = element("div", { class: "scroll", role: "region", "aria-label": "table of the results" }, grid);
+  const more = rowKeys.length > ROWS_AT_FIRST && element(
+    "button", { type: "button", class: "more", onclick: (event) => { grid.classList.add("all"); event.currentTarget.remove(); } },
+    `Show all ${rowKeys.length} rows`);
   return [title, scroll, ...(more ? [more] : []), ...notes];
+}
+
+// Makes a cell open its result: by a click, or by Enter once the arrow keys have reached it.
+function opens(cell, open) {
+  cell.classList.add("opens");
+  cell.tabIndex = -1;
+  cell.addEventListener("click", open);
+  cell.addEventListener("keydown", (event) => { if (event.key === "Enter") open(); });
+}
+
+// Makes one cell of a table a stop of the Tab key, from which the arrow keys lead to the others.
+function walkable(table) {
+  const first = table.querySelector("td.opens");
+  if (first) first.tabIndex = 0;
+  table.addEventListener("keydown", (event) => {
+    const from = event.target.closest("td.opens");
+    const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    if (!from || !step) return;
+    event.preventDefault();
+    let [row, column] = [from.parentElement.sectionRowIndex, from.cellIndex];
+    let next;
+    do {
+      row += step[0];
+      column += step[1];
+      next = table.tBodies[0].rows[row]?.cells[column];
+    } while (next && !next.classList.contains("opens"));
+    if (!next) return;
+    from.tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+  });
 }
 
 // A letter for each flag and each reason, in order of appearance.

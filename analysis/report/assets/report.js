@@ -3,23 +3,77 @@
 const embedded = (id) => JSON.parse(document.getElementById(`embedded-${id}`).textContent);
 
 const results = new Results(embedded("data"));
-const explorer = new Explorer(results);
+const drill = new Drill(results);
+
+const compared = embedded("devices");
+const devices = compared && new Devices(compared, (pair, i, value) => {
+  const found = drill.ofCell(pair, i, value, compared.sides);
+  const unit = pair.cells.unit;
+  const written = (number) => {
+    const choice = chooseUnit(results.data.units, unit, [number]);
+    return `${threeDigits(number / choice.size)} ${choice.name}`;
+  };
+  const words = `${compared.sides[pair.contrast].name} ${written(pair.cells.contrast[i])} against ${compared.sides[pair.baseline].name} `
+    + `${written(pair.cells.baseline[i])}: ${compared.verdicts[pair.cells.verdict[i]]}, ratio ${threeDigits(pair.cells.ratio[i])}`
+    + ` [${threeDigits(pair.cells.ratio_low[i])}, ${threeDigits(pair.cells.ratio_high[i])}]`;
+  if (found.length) drill.open(value, found, [element("p", {}, words)]);
+});
+
+const explorer = new Explorer(results, (cell, value) => drill.open(value, [cell.result]));
 explorer.show();
+drill.recall();
 
 document.getElementById("download").addEventListener("click", () => {
   download(`${explorer.values.join("+")}.csv`, csvOf(explorer.table, results));
 });
+document.getElementById("matrix").after(tableTools(
+  "the results", () => document.querySelector("#matrix table"), () => csvOf(explorer.table, results)));
+document.getElementById("chart-note").before(pictureButtons(document.getElementById("chart"), () => explorer.values.join("+")));
 
 const tables = embedded("tables");
 for (const button of document.querySelectorAll("button[data-table]")) {
   button.addEventListener("click", () => download(`${button.dataset.table}.csv`, tables[button.dataset.table]));
 }
 
+// A preset table is prepared when it is first shown.
+for (const region of document.querySelectorAll(".plain")) {
+  const prepare = () => {
+    const table = region.querySelector("table");
+    if (region.dataset.prepared || !table) return;
+    region.dataset.prepared = "yes";
+    prepareTable(table);
+    region.before(tableTools(region.dataset.name, () => table, () => tables[region.dataset.name]));
+  };
+  const details = region.closest("details");
+  if (!details || details.open) prepare();
+  details?.addEventListener("toggle", prepare);
+  addEventListener("beforeprint", prepare);
+}
+for (const table of document.querySelectorAll("table.stacked, table.environments")) nameCells(table);
+
 // Charts further down are drawn when they come into view, and again when the reader chooses another trial.
 const figures = embedded("figures");
 const targets = [...document.querySelectorAll("[data-figures]")];
 const chooser = (target) => document.getElementById(`choose-${target.dataset.figures}`);
-const show = (target) => drawFigure(target, figures[target.dataset.figures][chooser(target)?.value ?? 0]);
+const otherOf = (target) => document.getElementById(`other-${target.dataset.figures}`);
+
+// Draws the chosen trial, and below it, on the same scale, the one that it is compared with.
+function show(target) {
+  const { figures: name, heading } = target.dataset;
+  const figure = figures[name][chooser(target)?.value ?? 0];
+  const other = figures[name][otherOf(target)?.value || -1];
+  const top = other && Math.max(figure.top, other.top);
+  drawFigure(target, figure, heading, top);
+  const there = document.getElementById(`second-${name}`);
+  if (!other) {
+    drawn.delete(there);
+    there?.remove();
+    return;
+  }
+  const second = there ?? element("div", { class: "chart", id: `second-${name}`, role: "group", "aria-label": `${heading}: the trial compared with` });
+  if (!there) target.after(second);
+  drawFigure(second, other, heading, top);
+}
 const watcher = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
     if (!isIntersecting) continue;
@@ -29,8 +83,16 @@ const watcher = new IntersectionObserver((entries) => {
 }, { rootMargin: "400px" });
 for (const target of targets) {
   watcher.observe(target);
-  chooser(target)?.addEventListener("change", () => show(target));
+  target.after(pictureButtons(target, () => target.dataset.figures));
+  for (const select of [chooser(target), otherOf(target)].filter(Boolean)) {
+    select.value = state.get(select.id) ?? select.value;
+    select.addEventListener("change", () => {
+      remember(select.id, select.value);
+      show(target);
+    });
+  }
 }
+document.getElementById(state.get("at"))?.scrollIntoView();
 
 const theme = document.getElementById("theme");
 theme.addEventListener("change", () => {
@@ -56,12 +118,17 @@ addEventListener("keydown", (event) => {
   menu.querySelector("summary").focus();
 });
 
+// On paper everything is open.
+let opened = [];
 addEventListener("beforeprint", () => {
+  opened = [...document.querySelectorAll("details.table:not([open])")];
+  for (const details of opened) details.open = true;
   document.documentElement.classList.add("printing");
   targets.filter((target) => !drawn.has(target)).forEach(show);
   redrawAll();
 });
 addEventListener("afterprint", () => {
+  for (const details of opened) details.open = false;
   document.documentElement.classList.remove("printing");
   redrawAll();
 });

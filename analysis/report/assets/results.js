@@ -47,12 +47,16 @@ class Results {
   // The columns of one phase.metric.
   value(name) {
     if (!this.decodedValues.has(name)) {
-      const { result, median, low, high, processes, spread, flags, reason, ...rest } = this.data.values[name];
+      const { result, median, low, high, processes, spread, flags, reason, ...rest } = this.data.values[name] ?? {};
+      if (result == null) return undefined;
       const floats = (text) => (text == null ? undefined : decoded(text, Float64Array));
       const integers = (text) => (text == null ? undefined : decoded(text, Int32Array));
       this.decodedValues.set(name, {
         ...rest, result: integers(result), median: floats(median), low: floats(low), high: floats(high),
         processes: floats(processes), spread: floats(spread), flags: integers(flags), reason: integers(reason),
+        samples: rest.samples && decoded(rest.samples, Float32Array), samplesLengths: integers(rest.samples_lengths),
+        warmup: rest.warmup && decoded(rest.warmup, Float32Array), warmupLengths: integers(rest.warmup_lengths),
+        processLengths: rest.process_lengths,
       });
     }
     return this.decodedValues.get(name);

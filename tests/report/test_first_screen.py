@@ -1,0 +1,332 @@
+"""The page of several devices in a real browser: its answer, what is behind each number, and links that keep a view."""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from lmsweep.analysis.report import write_report
+from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.identity import measurement_id
+from tests.support.browser import chromium, open_page, wait_until
+from tests.support.command import lmsweep
+from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
+
+H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=80_000_000_000, driver_version="580.1")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Twelve cells on two GPUs, on one of which the device takes half the time; memory that fits one of them."""
+    attempts = Attempts(tmp_path_factory.mktemp("two") / "results")
+    for fingerprint, factor in ((H100, 2.0), (H200, 1.0)):
+        for model in ("small", "medium"):
+            for precision in ("fp32", "bf16"):
+                for context_length in (256, 512, 1024):
+                    trial = config(model, device="cuda", precision=precision, context_length=context_length)
+                    seconds = factor * context_length / 1e5
+                    times = {"step.time": samples(0.1, 1e-3), "step.device_time": samples(seconds, seconds / 1000)}
+                    attempts.ok(
+                        trial, times, fingerprint=fingerprint, flags=(Flag.HOST_BOUND,), warmup_samples=(0.3, 0.2)
+                    )
+    for fingerprint in (H100, H200):
+        for context_length in (256, 512, 1024):
+            large = config("large", device="cuda", context_length=context_length)
+            if fingerprint is H100 and context_length == 1024:
+                attempts.failed(large, "oom", fingerprint=fingerprint, workload="memory")
+            else:
+                peak = {"step.peak_allocated": (float(context_length) * 2**26,)}
+                attempts.ok(large, peak, fingerprint=fingerprint, workload="memory", units={"step.peak_allocated": "B"})
+    return attempts.store.location
+
+
+@pytest.fixture(scope="module")
+def report(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    run = lmsweep("report", store, "-o", path, "--price", "H100=2")
+    assert run.returncode == 0, run.stderr
+    return path
+
+
+@pytest.fixture
+def page(browser: Browser, report: Path) -> Iterator[Page]:
+    page = open_page(browser, report, viewport={"width": 1280, "height": 900})
+    yield page
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+def test_the_first_screen_tells_which_device_is_faster_by_how_much_and_how_sure(page: Page) -> None:
+    assert page.inner_text("#answer") == (
+        "NVIDIA H200 against NVIDIA H100 80GB HBM3, 12 cells: 2.00x [2.00, 2.00] as fast by device time"
+    )
+    assert "device time 0.5x" in page.inner_text("#answer-details")
+    box = page.locator("#heat table").bounding_box()
+    assert box and box["y"] < 600
+    assert page.inner_text("#heat .counts") == "▲ 12 faster"
+    cells = page.locator("#heat td.ratio").all_inner_texts()
+    assert len(cells) == 12 and {"".join(text.split()) for text in cells} == {"▲2.00×"}
+    assert "driver_version" in page.inner_text("#differences") and "580.1" in page.inner_text("#differences")
+
+
+def test_the_reader_picks_the_baseline(page: Page) -> None:
+    page.select_option("#pick-baseline", label="NVIDIA H200")
+    assert page.inner_text("#answer").startswith("NVIDIA H100 80GB HBM3 against NVIDIA H200, 12 cells: 0.500x")
+    assert page.inner_text("#heat .counts") == "▼ 12 slower"
+    page.reload()
+    assert page.inner_text("#answer").startswith("NVIDIA H100 80GB HBM3 against NVIDIA H200")
+
+
+def test_prices_are_edited_on_the_page(page: Page) -> None:
+    assert page.input_value("#price-0") == "2"  # given with --price
+    rows = page.locator(".prices tbody tr")
+    assert rows.nth(1).inner_text().split()[-1] == "$4.00/h"  # twice as fast at twice the price costs the same
+    page.fill("#price-1", "3")
+    page.keyboard.press("Tab")
+    assert "0.750×" in rows.nth(1).inner_text()
+    page.reload()
+    assert page.input_value("#price-1") == "3"
+
+
+def test_a_cell_opens_its_samples_flags_environment_and_the_command_that_repeats_it(page: Page, store: str) -> None:
+    page.locator("#heat td.opens").first.click()
+    text = page.inner_text("#drill")
+    assert "step.device_time: small, context_length 256, fp32" in text
+    assert "2.56 ms" in text and "5.12 ms" in text and "faster, ratio 0.500" in text
+    assert page.locator("#drill-chart .scatterlayer .trace").count() == 4  # samples and warm-up of both devices
+    assert "10 samples after 2 warm-up iterations" in text
+    commands = page.locator("#drill code").all_inner_texts()
+    assert len(commands) == 2
+    trial = single_trial(shlex.split(commands[0])[2:])
+    asked = config("small", device="cuda", context_length=256)
+    assert measurement_id(trial.config, "timing") == measurement_id(asked, "timing")
+    page.click("#drill summary:has-text('Environment') >> nth=0")
+    assert "580.1" in page.inner_text("#drill")
+    page.reload()
+    assert "step.device_time: small" in page.inner_text("#drill-title")
+    page.keyboard.press("Escape")
+    assert "result=" not in page.evaluate("location.hash")
+
+
+def test_every_result_has_a_command_that_describes_it(page: Page) -> None:
+    commands = page.evaluate("[...Array(results.count).keys()].map((i) => drill.command(i))")
+    trials = [single_trial(shlex.split(command)[2:]) for command in commands]
+    asked = {measurement_id(trial.config, name) for trial in trials for name in trial.workloads}
+    stored = {
+        measurement_id(config(model, device="cuda", precision=precision, context_length=length), workload)
+        for workload, models, precisions in (
+            ("timing", ("small", "medium"), ("fp32", "bf16")),
+            ("memory", ("large",), ("fp32",)),
+        )
+        for model in models
+        for precision in precisions
+        for length in (256, 512, 1024)
+    }
+    assert asked == stored
+
+
+def test_a_point_of_the_chart_opens_its_result(page: Page) -> None:
+    page.locator("#chart").scroll_into_view_if_needed()
+    page.evaluate("chart.emit('plotly_click', { points: [{ curveNumber: 1, pointIndex: 0 }] })")
+    assert page.locator("#drill[open]").count() == 1
+
+
+def test_cells_are_walked_with_the_arrow_keys_and_opened_with_enter(page: Page) -> None:
+    page.focus("#heat td.opens")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    assert "context_length 512" in page.inner_text("#drill-title") and "bf16" in page.inner_text("#drill-title")
+
+
+def test_each_workload_has_a_question_whose_view_answers_it(page: Page) -> None:
+    questions = page.locator("#views button").all_inner_texts()
+    assert questions == ["How long does a training step take?", "How much memory does a step need?"]
+    page.click("#views >> text=How much memory")
+    assert page.inner_text("#command").endswith("--value step.peak_allocated --where workload=memory")
+    assert page.inner_text("#chart-note").startswith("1 result ran out of memory, drawn as crosses at the memory of")
+    oom = page.evaluate("chart.data.find((trace) => trace.name.startsWith('oom'))")
+    assert oom["y"] == [pytest.approx(80e9 / 2**30)] and oom["x"] == [1024]
+
+
+def test_what_fits_is_answered_from_trials_that_ran_out_of_memory(page: Page) -> None:
+    text = page.inner_text("section[aria-labelledby=fits]")
+    assert "1 of 6 trials of the workload memory did not fit into 74.5" in text
+    assert "512" in text and "1024" in text and "smallest_oom" in text
+
+
+def test_no_two_lines_of_a_panel_look_alike(page: Page) -> None:
+    page.evaluate("explorer.change({ facet: [] })")
+    for _ in range(2):
+        looks = page.evaluate(
+            "chart.data.map((trace) => [trace.xaxis, trace.line?.color, trace.line?.dash, trace.marker.symbol].join())"
+        )
+        assert len(set(looks)) == len(looks) > 4
+        page.evaluate("explorer.change({ facet: null })")
+
+
+def test_lines_have_a_contrast_of_3_to_1_on_light_and_on_dark_paper(browser: Browser, report: Path) -> None:
+    for scheme in ("light", "dark"):
+        page = open_page(browser, report, color_scheme=scheme)
+        paper = luminance(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        for colour in page.evaluate("colours()"):
+            light, dark = sorted((luminance(colour), paper), reverse=True)
+            assert (light + 0.05) / (dark + 0.05) >= 3, (scheme, colour)
+        page.context.close()
+
+
+def luminance(colour: str) -> float:
+    parts = [float(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_a_y_axis_always_has_two_ticks(page: Page) -> None:
+    for values in ([0.1, 0.1001], [3.0], [1.0, 1.5], [1.0, 9.0], [1e-9, 1e3]):
+        axis = page.evaluate("values => yAxisOf(values, true)", values)
+        low, high = axis["range"]
+        ticks = axis.get("tickvals") or [
+            step * 10.0**power
+            for power in range(-12, 6)
+            for step in (1, 2, 5)
+            if low <= math_log10(step, power) <= high
+        ]
+        assert len([tick for tick in ticks if 10**low <= tick <= 10**high]) >= 2, values
+
+
+def math_log10(step: int, power: int) -> float:
+    return {1: 0.0, 2: 0.30103, 5: 0.69897}[step] + power
+
+
+def test_the_address_keeps_the_view(page: Page, report: Path) -> None:
+    page.evaluate("explorer.change({ values: ['step.time'], rows: ['model', 'precision', 'device_name'], x: 'model' })")
+    page.uncheck("#log-y")
+    shown = page.inner_text("#command")
+    address = page.evaluate("location.href")
+    page.reload()
+    assert page.inner_text("#command") == shown and not page.is_checked("#log-y")
+    page.click("header a[href='#flags']")
+    page.goto(report.as_uri())
+    page.goto(address)
+    page.reload()
+    assert page.inner_text("#command") == shown
+
+
+def test_tables_are_sorted_searched_and_copied(page: Page) -> None:
+    page.click("#heat th button:has-text('precision')")
+    first = page.locator("#heat tbody tr:not([hidden]) th:nth-child(2)").first
+    assert first.inner_text() == "bf16"
+    page.fill("#heat input[type=search]", "medium fp32")
+    assert page.locator("#heat tbody tr:not([hidden])").count() == 1
+    markdown = page.evaluate("markdownOf(document.querySelector('#heat table'))")
+    assert markdown.splitlines()[0] == "| model | precision | 256 | 512 | 1024 |"
+    assert "medium | fp32 | ▲ 2.00×" in markdown
+    latex = page.evaluate("latexOf(document.querySelector('#matrix table'))")
+    assert latex.startswith("\\begin{tabular}") and "\\pm" in latex and latex.endswith("\\end{tabular}\n")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.click("#heat button[aria-label*='as Markdown']")
+    wait_until(page, "document.querySelector(\"#heat button[aria-label*='as Markdown']\").textContent === 'Copied'")
+
+
+def test_a_chart_is_saved_with_its_title(page: Page) -> None:
+    page.locator("#chart").scroll_into_view_if_needed()
+    with page.expect_download() as download:
+        page.click("figure .pictures >> text=SVG")
+    svg = download.value.path().read_text(encoding="utf-8")
+    assert svg.startswith("<svg") and "step.device_time" in svg
+
+
+def test_a_phone_shows_every_number_without_scrolling_sideways(browser: Browser, report: Path) -> None:
+    page = open_page(browser, report, viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True)
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    wide = page.evaluate(
+        "[...document.querySelectorAll('#heat td, #matrix td, .prices td')]"
+        ".filter((cell) => cell.getBoundingClientRect().right > 360).length"
+    )
+    assert wide == 0
+    legend = page.locator("#chart .legend").bounding_box()
+    plot = page.locator("#chart .cartesianlayer").bounding_box()
+    assert legend and plot and legend["y"] >= plot["y"] + plot["height"] - 20
+    page.context.close()
+
+
+def test_on_paper_everything_is_open_and_nothing_is_clipped(page: Page) -> None:
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("details.table:not([open])").count() == 0
+    clipped = page.evaluate(
+        "[...document.querySelectorAll('.scroll')]"
+        ".filter((one) => getComputedStyle(one).overflowX !== 'visible').length"
+    )
+    assert clipped == 0
+
+
+def test_a_store_beside_is_compared_on_the_first_screen_and_never_collapsed(browser: Browser, tmp_path: Path) -> None:
+    times = {"step.time": samples(0.2, 1e-3)}
+    for name, fingerprint in (("mine", LAPTOP), ("theirs", replace(LAPTOP, device_name="Desk CPU"))):
+        attempts = Attempts(tmp_path / name)
+        for context_length in (128, 256):
+            attempts.ok(config(context_length=context_length), times, fingerprint=fingerprint)
+    write_report(str(tmp_path / "mine"), tmp_path / "report.html", [str(tmp_path / "theirs")])
+    page = open_page(browser, tmp_path / "report.html")
+    assert page.inner_text("#answer").startswith(
+        "Desk CPU (theirs) against Laptop CPU (8 cores), 2 cells: 1.00x as fast"
+    )
+    assert "theirs" in page.inner_text("section[aria-labelledby=beside] table")
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+def test_devices_without_a_common_cell_say_why_they_cannot_be_compared(browser: Browser, tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "apart")
+    attempts.ok(config(context_length=128), {"step.time": samples(0.2, 1e-3)}, fingerprint=LAPTOP)
+    attempts.ok(config(context_length=256, device="cuda"), {"step.time": samples(0.2, 1e-3)})
+    write_report(attempts.store.location, tmp_path / "report.html")
+    page = open_page(browser, tmp_path / "report.html")
+    assert "no cell can be compared" in page.inner_text("#answer")
+    assert "context_length (128 against 256)" in page.inner_text("#answer-details")
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+def test_one_device_begins_with_its_key_numbers(browser: Browser, tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "one")
+    for context_length in (128, 256):
+        attempts.ok(
+            config(context_length=context_length, device="cuda"),
+            {"step.time": samples(context_length / 1e4, 1e-5), "step.peak_allocated": (30e9,)},
+            units={"step.peak_allocated": "B"},
+        )
+    attempts.failed(config("2.7b", device="cuda"), "oom")
+    write_report(attempts.store.location, tmp_path / "report.html")
+    page = open_page(browser, tmp_path / "report.html")
+    assert page.inner_text("#answer") == "3 results on NVIDIA H200: 1 failed, 0 flagged"
+    lines = page.locator(".lines > div").all_inner_texts()
+    assert [line.split("\n")[0] for line in lines] == [
+        "Fastest step",
+        "Most tokens per second",
+        "Largest memory",
+        "Failed",
+    ]
+    assert "12.80 ms" in lines[0] and "small, context_length 128" in lines[0]
+    assert "20 % of the device" in lines[2] and "1 oom" in lines[3] and "2.7b" in lines[3]
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+def test_a_price_of_no_device_is_refused(store: str, tmp_path: Path) -> None:
+    run = lmsweep("report", store, "-o", tmp_path / "report.html", "--price", "A100=2")
+    assert run.returncode == 2 and "no such device here" in run.stderr
+    with pytest.raises(RequestError, match="no store"):
+        write_report(str(tmp_path / "nothing"), tmp_path / "report.html")
