@@ -40,7 +40,7 @@ RUNS_WHAT_IT_READS = {
     *("torch.load", "numpy.load", "np.load", "eval", "exec", "__import__", "os.system", "os.popen"),
     *("yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load"),
 }
-OWN_PROCESSES = {"child.py", "client.py", "ranks.py", "server.py"}
+OWN_PROCESSES = {"child.py", "client.py", "ranks.py", "server.py", "check_code.py", "own_code_jobs.py"}
 """Modules that receive objects, over a socket pair or a pipe, from processes which they have started themselves."""
 
 
