@@ -28,7 +28,7 @@ types: .venv/test
 	$(BIN)/mypy
 
 .venv/hf: .venv/test
-	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test,hf]'
+	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test,hf,axe]'
 	touch $@
 
 .venv/run: pyproject.toml constraints.txt
