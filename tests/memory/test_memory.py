@@ -380,7 +380,7 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
         "forward": {0: Label(category="weights", bytes=1000), 8192: Label(category="activations", bytes=300, block=0)},
         "backward": {0: Label(category="weights", bytes=1000), 16384: Label(category="gradients", bytes=1000)},
     }
-    ledger = read_trace(live, entries, labels)
+    ledger = read_trace(live, entries, labels, Sources.of(None))
     usage = Usage.of(ledger)
     assert [int(total) for total in usage.totals] == [1064, 1164, 1064, 1364, 2364, 2064, 2084, 1084]
     assert usage.phases == [*["forward"] * 4, *["backward"] * 3, "end"]
