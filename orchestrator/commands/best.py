@@ -29,7 +29,12 @@ def best(
     code: CodeFolder = None,
     trust: Trust = [],  # noqa: B006
 ) -> None:
-    """Find the best configuration of a sweep, running as few trials as possible, or the best one in a store."""
+    """Find the best configuration of a sweep, running as few trials as possible, or the best one in a store.
+
+    \b
+    Example:
+      lmsweep best results --goal tokens/s
+    """
     began = time.monotonic()
     from lmsweep.analysis.best.goal import parse_aim
     from lmsweep.orchestrator.commands.best_sweep import best_of_sweep

@@ -26,6 +26,7 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.memory.cuda_history import read_trace
 from lmsweep.trials.memory.ledger import CATEGORIES, Label, Ledger, Piece
 from lmsweep.trials.memory.rows import breakdown_rows, unknown_rows, value_rows
+from lmsweep.trials.memory.source_lines import Sources
 from lmsweep.trials.memory.usage import MOST_POINTS, Usage
 from lmsweep.trials.results.measurement import Allocation, Artifact, Measurement, Timeline, Yielded
 from lmsweep.trials.results.outcome import Flag

@@ -162,7 +162,7 @@ def test_of_very_many_reasons_a_plan_tells_those_of_most_trials(tmp_path):
     plan = plan_of(GRID, tmp_path, device=devices, model=["small"], precision=["bf16"], compile=["none"])
     lines = as_text(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).splitlines()
     assert sum(line.startswith("  1 unsupported: no H") for line in lines) == 40
-    assert lines[-1] == "  20 more for other reasons; lmsweep plan --format json lists all"
+    assert "  20 more for other reasons; lmsweep plan --format json lists all" in lines
 
 
 def test_with_a_budget_short_trials_come_before_long_ones(tmp_path):
