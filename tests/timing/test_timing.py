@@ -43,6 +43,7 @@ class SleepingStep:
     """An iteration whose phases take as long as they are told to: a step that really is what it seems."""
 
     uses_cuda_graphs = False
+    loss = None
 
     def __init__(self, seconds: dict[str, float], slow: Callable[[int], float] = lambda iteration: 1) -> None:
         self.seconds = seconds
