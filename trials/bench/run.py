@@ -199,7 +199,12 @@ def describe(error: BaseException, code: Code | None = None) -> str:
         says_where = isinstance(error, RequestError | CodeError)
         own = user_line(error, code) if code and not says_where else None
         first = [str(error)] if says_where else [own] if own else []
-        return "\n".join([*first, "".join(traceback.format_exception(error))[-8000:]])
+        return "\n".join([*first, _shortened("".join(traceback.format_exception(error)))])
     if status == Status.OOM and str(error).strip():
         return str(error).strip()[:8000]
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _shortened(text: str) -> str:
+    """Return a traceback of at most some 8000 characters: its beginning, and its end with what was raised."""
+    return text if len(text) <= 8000 else f"{text[:1500]}\n[...]\n{text[-6500:]}"
