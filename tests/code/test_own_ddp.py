@@ -343,6 +343,7 @@ def test_four_ranks_are_compared_with_one_process_too(student: Student) -> None:
     assert not any(Flag.DISAGREES in row.flags for row in rows.values())
 
 
+@pytest.mark.slow
 def test_a_sweep_file_has_wrappers_as_an_axis(folder: Path, tmp_path: Path) -> None:
     axis = ["flat", "mine:DDPIndividualParameters", {"call": "mine:DDPBucketed", "args": {"bucket_size_mb": 0.5}}]
     fixed = {name: one for name, one in SMALL.items() if name not in ("ddp", "timeout_seconds")}

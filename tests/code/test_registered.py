@@ -70,6 +70,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_word_of_an_installed_package_is_run_under_its_name_and_version(folder: Path) -> None:
     path = f"{folder / 'site'}:{PYTHONPATH}"
     done = lmsweep("run", folder / "sweep.yaml", "--store", folder / "store", PYTHONPATH=path)

@@ -44,6 +44,7 @@ def test_a_search_answers_and_a_run_goes_on_from_it(tmp_path):
     assert set(attempts(store).values()) == {1} and len(attempts(store)) == 4
 
 
+@pytest.mark.slow
 def test_a_search_that_is_killed_goes_on_where_it_was(tmp_path):
     sweep, store = grid(tmp_path), tmp_path / "results"
     process = start("best", sweep, "--store", store, "--no-predict", **QUIET)

@@ -56,6 +56,7 @@ def test_a_plan_begins_with_its_answer_and_lists_all_trials_on_request(tmp_path:
     assert len(ids[0]) == len(ids[1]) == 35 and not ids[0] & ids[1]
 
 
+@pytest.mark.slow
 def test_a_planned_trial_is_repeated_by_its_identifier(tmp_path: Path) -> None:
     sweep = write_sweep(tmp_path)
     plan = json.loads(lmsweep_here("plan", sweep, "--no-predict", "--store", tmp_path / "none", "--format", "json"))

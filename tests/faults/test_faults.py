@@ -68,6 +68,7 @@ def kill_at_random(sweep: Path, store: Path, seconds: list[float], count: int) -
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_leaves_no_process_and_the_next_run_completes_the_store(tmp_path):
     sweep = write_noops(tmp_path, 40)
     process = start("run", sweep, "--store", tmp_path / "store")

@@ -117,6 +117,7 @@ def test_a_server_that_hangs_is_ended_and_its_trial_has_run_out_of_time(hang_in:
     assert {row.error for row in records} == {"its trial server did not answer in time"}
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_machine_is_looked_at_says_nothing_of_what_looks(hang_in: HangIn, tmp_path: Path):
     hang_in("lmsweep.trials.bench.fingerprint", "hang()")
     path = os.environ["PYTHONPATH"]

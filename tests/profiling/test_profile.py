@@ -19,6 +19,7 @@ from lmsweep.trials.model.annotations import Range, ranges_on
 from lmsweep.trials.model.compiler import reset_compiler
 from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.profiling import torch_trace
 from lmsweep.trials.profiling.attribution import UNATTRIBUTED, host_pieces, surroundings
 from lmsweep.trials.profiling.kernel_table import operator_rows
 from lmsweep.trials.profiling.torch_trace import events_of, take_trace
@@ -26,7 +27,6 @@ from lmsweep.trials.results.measurement import RANGES, Kernel
 from lmsweep.trials.results.record import DetailRow, Record, StoredFile
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.store.store import Store
-from lmsweep.trials.workloads import profile as profile_workload
 from lmsweep.trials.workloads.profile import PROFILED_STEPS
 from tests.support.made_up_results import config
 
@@ -159,7 +159,7 @@ def test_the_trace_names_the_ranges_in_the_format_that_its_viewers_read(tiny: li
 
 
 def test_a_trace_that_is_too_large_is_left_out_and_the_row_says_so(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(profile_workload, "MOST_TRACE_BYTES", 2**10)
+    monkeypatch.setattr(torch_trace, "MOST_TRACE_BYTES", 2**10)
     rows = rows_of(config("tiny", vocab_size=50, context_length=8, mode="forward"))
     (row,) = [row for row in rows if isinstance(row, Record) and row.metric == "trace"]
     assert row.samples is None and row.artifact is None and "MiB" in (row.reason or "")

@@ -114,6 +114,7 @@ def _examine(
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the user's code prints is no answer
     faulthandler.enable(stack)
     faulthandler.dump_traceback_later(seconds, exit=True, file=stack)
+    torch.set_num_threads(1)  # the threads of a parent that has computed do not survive a fork
     use_code(code)
     try:
         for finding in _findings(question):
