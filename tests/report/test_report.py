@@ -147,7 +147,8 @@ def test_the_command_below_the_table_prints_it(page: Page, store: str) -> None:
 
 
 def test_tables_that_have_a_name_are_in_the_page_and_their_csv_is_that_of_the_command(page: Page, store: str) -> None:
-    page.click("details.table summary:has-text('end-to-end')")
+    # The page may still move while it is drawn, so that a click would miss.
+    page.locator("details.table:has(summary:has-text('end-to-end'))").first.evaluate("one => { one.open = true }")
     opened = "section[aria-labelledby=tables] details.table[open]"
     page.wait_for_selector(f"{opened} .caption", timeout=30_000)
     assert "Times of a training step and of its parts" in page.inner_text(f"{opened} .caption")
