@@ -22,11 +22,13 @@ from lmsweep.trials.spec.config import TrialConfig
 MIB = 2**20
 
 
-def block_config(*, context: int, batch: int, layers: int = 1, checkpointing: str = "none") -> TrialConfig:
-    """Return the configuration of the course's blocks."""
+def block_config(
+    *, context: int, batch: int, width: int = 2560, layers: int = 1, checkpointing: str = "none"
+) -> TrialConfig:
+    """Return the configuration of blocks like the course's, which have a width of 2560."""
     return TrialConfig(
-        d_model=2560,
-        d_ff=10_240,
+        d_model=width,
+        d_ff=4 * width,
         num_layers=layers,
         num_heads=16,
         vocab_size=2,

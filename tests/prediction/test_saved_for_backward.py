@@ -1,62 +1,14 @@
 """What compiled blocks save for backward, predicted without computing anything, and the figures of the course."""
 
-import math
-
 import pytest
-import torch
 
-from lmsweep.trials.model.precision import set_math_mode
-from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.prediction.graph_memory import graph_memory
-from lmsweep.trials.prediction.trial_graph import graph_config, traced_graph
-from lmsweep.trials.spec.config import TrialConfig
+from benchmarks.residuals import block_config, measured, predicted
 
 MIB = 2**20
 
 
-def blocks(*, width: int, context: int, batch: int, layers: int = 1, checkpointing: str = "none") -> TrialConfig:
-    return TrialConfig(
-        d_model=width,
-        d_ff=4 * width,
-        num_layers=layers,
-        num_heads=16,
-        vocab_size=2,
-        context_length=context,
-        batch_size=batch,
-        compile="block",
-        mode="forward_backward",
-        checkpointing=checkpointing,
-    )
-
-
-def predicted(config: TrialConfig) -> float:
-    """Bytes that one compiled block saves, parameters left out: its input, the rotary tables and what it computes."""
-    memory = graph_memory(traced_graph(graph_config(config)), block=1)
-    given = 4 * config.batch_size * config.context_length * config.d_model
-    tables = 2 * 4 * config.context_length * config.head_width // 2
-    return given + tables + sum(math.prod(one.shape) * one.dtype.itemsize for one in memory.saved)
-
-
-def measured(config: TrialConfig) -> int:
-    """The same by saved_tensors_hooks, each tensor as often as it is saved."""
-    step = TrainingStep(config, set_math_mode(config.precision, "cpu"))
-    parameters = {weight.untyped_storage().data_ptr() for weight in step.model.parameters()}
-    seen = 0
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        nonlocal seen
-        if tensor.untyped_storage().data_ptr() not in parameters:
-            seen += tensor.nbytes
-        return tensor.detach()
-
-    x = torch.randn(config.batch_size, config.context_length, config.d_model, requires_grad=True)
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        step.model.run_blocks(x)  # type: ignore[operator]
-    return seen
-
-
 def test_a_compiled_block_of_the_course_saves_what_the_course_prints():
-    one = predicted(blocks(width=2560, context=2048, batch=4)) / MIB
+    one = predicted(block_config(width=2560, context=2048, batch=4)) / MIB
     assert round(one, 2) == 3651.31
     assert round(4 * one, 2) == 14605.25
 
@@ -64,8 +16,8 @@ def test_a_compiled_block_of_the_course_saves_what_the_course_prints():
 @pytest.mark.slow  # compiles for the CPU
 def test_real_compiled_blocks_save_what_is_predicted():
     shape = {"width": 64, "context": 32, "batch": 2}
-    one = predicted(blocks(**shape))
-    assert measured(blocks(**shape)) == one
-    assert measured(blocks(**shape, layers=4)) == 4 * one
+    one = predicted(block_config(**shape))
+    assert measured(block_config(**shape)) == one
+    assert measured(block_config(**shape, layers=4)) == 4 * one
     inputs = 4 * shape["batch"] * shape["context"] * shape["width"]
-    assert measured(blocks(**shape, layers=4, checkpointing="2")) == 2 * inputs
+    assert measured(block_config(**shape, layers=4, checkpointing="2")) == 2 * inputs

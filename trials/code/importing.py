@@ -137,7 +137,7 @@ def _import(reference: Reference, code: Code) -> ModuleType:
         sys.modules[name] = module_from_spec(spec)
         try:
             spec.loader.exec_module(sys.modules[name])
-        except BaseException:
+        except BaseException:  # whatever ended it, Ctrl-C too: no half of a module may stay
             del sys.modules[name]
             raise
     return sys.modules[name]
