@@ -29,6 +29,7 @@ def test_every_verb_has_an_example_of_itself_that_help_prints_on_one_line(verb: 
         assert words.startswith(verb) and f"    lmsweep {words}\n" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [words for verb in VERBS if verb not in MEASURING for words in examples(verb)])
 def test_the_examples_of_help_work(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("results", "other-results"):

@@ -23,6 +23,7 @@ def run_twice(tmp_path_factory):
     return sweep, store, plan, text, lmsweep("run", sweep, "--store", store)
 
 
+@pytest.mark.slow
 def test_a_plan_counts_the_processes_that_are_missing_and_their_time(run_twice):
     _, _, plan, text, _ = run_twice
     assert [(one["config"]["context_length"], one["process"]) for one in plan["trials"]] == [(16, 2), (32, 1), (32, 2)]
@@ -30,6 +31,7 @@ def test_a_plan_counts_the_processes_that_are_missing_and_their_time(run_twice):
     assert sum(one["expected_seconds"] for one in plan["trials"]) < plan["expected_seconds"]
 
 
+@pytest.mark.slow
 def test_a_run_measures_what_is_missing_and_pools_it(run_twice):
     _, store, _, _, done = run_twice
     assert done.returncode == 0, done.stderr
@@ -38,12 +40,14 @@ def test_a_run_measures_what_is_missing_and_pools_it(run_twice):
     assert list(steps["processes"]) == [2, 2]
 
 
+@pytest.mark.slow
 def test_every_trial_runs_once_before_any_runs_again(tmp_path, run_twice):
     _, store, *_ = run_twice
     rows = pd.read_parquet(store / "measurements").drop_duplicates("attempt_id").sort_values("started_at")
     assert sorted(rows["context_length"][:2]) == [16, 32] and sorted(rows["context_length"][2:]) == [16, 32]
 
 
+@pytest.mark.slow
 def test_a_second_run_of_the_same_file_runs_nothing(run_twice):
     sweep, store, *_ = run_twice
     again = lmsweep_here("plan", sweep, "--store", store)

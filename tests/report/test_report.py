@@ -147,7 +147,7 @@ def test_the_command_below_the_table_prints_it(page: Page, store: str) -> None:
 
 
 def test_tables_that_have_a_name_are_in_the_page_and_their_csv_is_that_of_the_command(page: Page, store: str) -> None:
-    # The page may still move while it is drawn, so that a click would miss.
+    page.wait_for_selector("#chart .main-svg")  # the page moves while it is drawn, and a click would miss
     page.locator("details.table:has(summary:has-text('end-to-end'))").first.evaluate("one => { one.open = true }")
     opened = "section[aria-labelledby=tables] details.table[open]"
     page.wait_for_selector(f"{opened} .caption", timeout=30_000)
