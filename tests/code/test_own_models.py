@@ -230,6 +230,14 @@ def test_arguments_that_lmsweep_has_a_field_for_set_the_field(tmp_path: Path) ->
 
 @pytest.mark.slow
 @needs_transformers
+def test_more_layers_than_the_configuration_has_are_built() -> None:
+    step = TrainingStep(config("qwen3", model_args='{"num_hidden_layers":6}'), MathMode())
+    step.forward()
+    assert {name.split(".")[2] for name, _ in step.model.named_parameters() if ".layers." in name} == set("012345")
+
+
+@pytest.mark.slow
+@needs_transformers
 def test_inputs_are_drawn_below_the_vocabulary_of_the_hugging_face_model() -> None:
     step = TrainingStep(config("gpt2", vocab_size=0, model_args='{"vocab_size":7}'), MathMode())
     assert int(step.inputs.max()) < 7

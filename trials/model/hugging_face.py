@@ -38,11 +38,7 @@ def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype:
         raise UnsupportedError(
             f"{config.model_code} has its own attention layers; attention is a reference, {config.attention}"
         )
-    described = _read_configuration(str(config.model_code).removeprefix(HUGGING_FACE))
-    for name, value in changes.items():
-        if name.startswith("_") or name in ("auto_map", "attn_implementation") or not hasattr(described, name):
-            raise RequestError(f"{config.model_code}: its configuration has no {name} to override")
-        setattr(described, name, value)
+    described = _read_configuration(config, changes)
     described.use_cache = False
     model: nn.Module = AutoModelForCausalLM.from_config(
         described, attn_implementation=ATTENTION[config.attention], dtype=dtype, trust_remote_code=False
@@ -50,21 +46,29 @@ def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype:
     return model
 
 
-def _read_configuration(name: str) -> Any:
-    """Return transformers' configuration object for a path in the code folder, or for a name on the hub.
+def _read_configuration(config: TrialConfig, changes: dict[str, object]) -> Any:
+    """Return transformers' configuration object, for a path in the code folder or a name on the hub, with `changes`.
 
-    Raises RequestError if there is none, or if it names code of its own to run.
+    Raises RequestError if there is none, if it lacks a name in `changes`, or if it names code of its own to run.
     """
-    from transformers import AutoConfig
+    from transformers import AutoConfig, PretrainedConfig
 
+    name = str(config.model_code).removeprefix(HUGGING_FACE)
     path = Path(code_in_use().folder, name)
     place = str(path) if path.exists() else name
     if not path.exists() and (name.startswith((".", "/")) or name.endswith(".json")):
         raise RequestError(f"hf:{name}: there is no file {path}")
     try:
         found = AutoConfig.from_pretrained(place, trust_remote_code=False)
+        stated, _ = PretrainedConfig.get_config_dict(place)
     except (OSError, ValueError, KeyError) as error:
         raise RequestError(f"hf:{name}: {str(error).strip().splitlines()[0]}") from error
     if getattr(found, "auto_map", None):
         raise RequestError(f"hf:{name}: it needs code of its own (auto_map), which lmsweep never runs")
-    return found
+    for one in changes:
+        if one.startswith("_") or one in ("auto_map", "attn_implementation") or not hasattr(found, one):
+            raise RequestError(f"{config.model_code}: its configuration has no {one} to override")
+    if "num_hidden_layers" in changes and "layer_types" not in changes:
+        stated.pop("layer_types", None)  # one for each layer of the original
+    # Constructed anew, because transformers derives some fields from others.
+    return type(found).from_dict(stated | changes) if changes else found
