@@ -36,7 +36,7 @@ GOLDEN = ROOT / "tests" / "support" / "golden" / "presets"
 SUFFIXES = {"text": "txt", "markdown": "md", "latex": "tex", "typst": "typ", "csv": "csv", "html": "html"}
 BF16 = replace(H200, autocast_dtype="bfloat16")
 
-CPU, RANKS = (ROOT / "tests/support/stores" / name for name in ("cpu", "ranks"))
+CPU, RANKS, WAITS = (ROOT / "tests/support/stores" / name for name in ("cpu", "ranks", "waits"))
 END_TO_END, BEST, ATTENTION, TWO_GPUS = (
     ROOT / "analysis/reference" / name
     for name in ("h200-end-to-end", "h200-best-2.7b", "h200-attention", "h200-x2-ddp")
@@ -76,6 +76,7 @@ SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
     "ddp-links": (CPU, {}),
     "ddp-traffic": (RANKS, {}),
     "ddp-stages": (RANKS, {"ddp": "fsdp"}),
+    "late-gathers": (WAITS, {}),
     "collectives": (RANKS, {}),
     "scaling-limits": (RANKS, {}),
     "ddp-memory": (TWO_GPUS, {"model": "small,xl", "ddp": "flat,torch,zero1"}),

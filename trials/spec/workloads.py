@@ -142,6 +142,7 @@ BUILT_IN: dict[str, Workload] = {
             accumulates=True,
             preloads=True,
             runs_per_step=2,
+            tables=("waits",),
         ),
     )
 }

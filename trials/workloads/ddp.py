@@ -40,6 +40,7 @@ from lmsweep.trials.distributed.rank_traces import FILE_NAME, KeepTrace, merge_t
 from lmsweep.trials.distributed.report_rows import report_rows
 from lmsweep.trials.distributed.step_pairs import Pair, in_pairs
 from lmsweep.trials.distributed.tensor_parallel import check_tensor_parallel
+from lmsweep.trials.distributed.wait_rows import wait_rows
 from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import check_compiled, uses_cuda_graphs
 from lmsweep.trials.model.optimizer import ADAMW
@@ -159,6 +160,7 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
         yield device_row("step", "device_time", worked)
     yield from _times(bench, series, own_flags + gpu_flags)
     yield from _communication(traces)
+    yield from _waits(traces, config)
     yield from report_rows(reports, config)
     yield trace_file(FILE_NAME, merged)
     yield from _memory(memory, config.device_type)
@@ -249,6 +251,21 @@ def _communication(traces: Sequence[Communication]) -> Iterator[Measurement]:
     yield Measurement(phase="communication", metric="collectives", unit="1", samples=(last.collectives,))
     yield Measurement(phase="communication", metric="busy_time", unit="s", samples=(last.busy,))
     yield Measurement(phase="communication", metric="overlap_time", unit="s", samples=(last.overlap,))
+    for kind, found in last.kinds.items():
+        yield Measurement(phase=kind, metric="busy_time", unit="s", samples=(found.busy,))
+        yield Measurement(phase=kind, metric="overlap_time", unit="s", samples=(found.overlap,))
+
+
+def _waits(traces: Sequence[Communication], config: TrialConfig) -> Iterator[Yielded]:
+    """What the computation of each rank waits for, block by block; known of `fsdp` only, which names its ranges."""
+    if config.ddp != "fsdp":
+        return
+    if not all(trace.needed for trace in traces):
+        reason = "the trace has no collectives in ranges of fully_shard"
+        yield Measurement(phase="all_gather", metric="late_time", unit="s", samples=None, reason=reason)
+        return
+    same_ranks = config.tp == config.nodes == 1 and not config.reshard.isdecimal()
+    yield from wait_rows([trace.needed for trace in traces], same_ranks=same_ranks)
 
 
 def _memory(memory: Sequence[RankMemory], device_type: str) -> Iterator[Measurement]:
