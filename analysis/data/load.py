@@ -18,7 +18,14 @@ from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.flop_conventions import FlopConvention, counted_flops
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, tokens_per_step
 from lmsweep.trials.results.environment import is_absent
-from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, STORED_FIELDS, Precision, RequestError
+from lmsweep.trials.spec.config import (
+    AUTO_FIELDS,
+    CONFIG_FIELDS,
+    FLOAT8_PRECISIONS,
+    STORED_FIELDS,
+    Precision,
+    RequestError,
+)
 from lmsweep.trials.store.store import Store
 
 SPEED_UNITS = {"tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "mfu": "share"}
@@ -166,7 +173,7 @@ def _flops_of_trials(frame: pd.DataFrame) -> NDArray[np.float64]:
 
 def _peaks(frame: pd.DataFrame) -> NDArray[np.float64]:
     """Peak FLOP/s of each row's device in the arithmetic that was used; NaN if either is unknown."""
-    evidence = ["device_name", "device_memory", "float32_matmul", "autocast_dtype", "parameter_dtype"]
+    evidence = ["device_name", "device_memory", "float32_matmul", "autocast_dtype", "parameter_dtype", "precision"]
     kind_of_row = frame.groupby(evidence, dropna=False, sort=False).ngroup().to_numpy()
     kinds = frame[evidence].iloc[np.unique(kind_of_row, return_index=True)[1]].astype(object)
     peaks = [_peak(*kind) for kind in kinds.where(kinds.notna(), None).to_numpy()]
@@ -174,10 +181,17 @@ def _peaks(frame: pd.DataFrame) -> NDArray[np.float64]:
 
 
 def _peak(
-    device_name: str, memory: int | None, float32_matmul: str | None, autocast: str | None, parameters: str | None
+    device_name: str,
+    memory: int | None,
+    float32_matmul: str | None,
+    autocast: str | None,
+    parameters: str | None,
+    asked_for: Precision,
 ) -> float:
     device = find_device(device_name, memory)
     precision = _PRECISION_OF_TYPE.get(autocast or parameters) or _PRECISION_OF_FLOAT32.get(float32_matmul)
+    if asked_for in FLOAT8_PRECISIONS:  # else the trial would have been unsupported
+        precision = asked_for
     peak = peak_flops(device, precision) if device and precision else None
     return np.nan if peak is None else peak
 

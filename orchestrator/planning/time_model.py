@@ -71,7 +71,7 @@ def step_seconds(config: TrialConfig, device: Device) -> float:
     size = {"d_model": terms["d_model"], "d_ff": config.d_ff * terms["active_experts"], "num_layers": config.num_layers}
     shape = {"context_length": config.context_length, "batch_size": config.batch_size}
     vocab_size, passes = config.vocab_size, PASSES[config.mode]
-    narrow = config.precision in ("bf16", "fp16", "bf16_pure")
+    narrow = config.precision not in ("fp32", "tf32")
     kept = saved_bytes(**size, **shape, num_heads=config.num_heads, vocab_size=vocab_size, autocast=narrow)
     # Weights are read in each pass; gradients are written; AdamW reads and writes them and its two moments.
     weights = 4 * parameter_count(**terms, vocab_size=vocab_size) * (passes + 1 + 7 * (config.mode == "train_step"))

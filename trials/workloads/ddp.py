@@ -48,7 +48,7 @@ from lmsweep.trials.profiling.device_time import device_row, is_host_bound
 from lmsweep.trials.profiling.torch_trace import trace_file
 from lmsweep.trials.results.measurement import Measurement, Yielded
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.spec.config import HIDDEN_LOSSES, Precision, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, HIDDEN_LOSSES, Precision, TrialConfig, UnsupportedError
 from lmsweep.trials.timing.clock import Iteration
 from lmsweep.trials.timing.validity_flags import flags_of_times
 
@@ -96,6 +96,8 @@ def check_configuration(config: TrialConfig) -> None:
     """Raise UnsupportedError if a field of the configuration is missing or would have no effect."""
     if config.ddp == "none":
         raise UnsupportedError("ddp: none synchronizes nothing; choose naive, flat, bucketed, ...")
+    if config.precision in FLOAT8_PRECISIONS:
+        raise UnsupportedError(f"precision {config.precision} is measured in one process, not in ranks of ddp")
     if config.bucket_bytes is not None and config.ddp in ("naive", "flat", "overlap", "fsdp"):
         raise UnsupportedError(f"bucket_bytes has no effect with ddp {config.ddp}, which has no buckets")
     if config.mode not in ("forward_backward", "train_step"):
