@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
-from lmsweep.orchestrator.cluster.nodes import this_machine
+from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Flag, Status
@@ -207,7 +207,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment() -> Fingerprint:
-    return this_machine().environments["cpu"]
+    return fingerprint("cpu")
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,8 @@ from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError, word_or_number
 
+pytestmark = pytest.mark.usefixtures("one_core")
+
 LAYERS = 4
 CONFIG = TrialConfig(
     d_model=32, d_ff=48, num_layers=LAYERS, num_heads=2, vocab_size=50, context_length=8, batch_size=2, compile="none"

@@ -36,6 +36,8 @@ from lmsweep.trials.workloads.precision import number
 from tests.support.command import lmsweep
 from tests.support.made_up_results import Attempts, config
 
+pytestmark = pytest.mark.usefixtures("one_core")
+
 FP32, FP16, BF16 = torch.float32, torch.float16, torch.bfloat16
 SMALL = TrialConfig(
     d_model=32, d_ff=48, num_layers=2, num_heads=2, vocab_size=50, context_length=8, batch_size=2, precision="bf16"

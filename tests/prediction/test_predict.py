@@ -33,7 +33,9 @@ from lmsweep.trials.prediction.process_pool import answer_by_run
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
-from tests.support.command import lmsweep, lmsweep_here
+from tests.support.command import answer_here, lmsweep_here
+
+pytestmark = pytest.mark.usefixtures("one_core")
 
 A100 = "NVIDIA A100-SXM4-80GB"
 H200 = "NVIDIA H200"
@@ -534,7 +536,7 @@ def test_a_plan_for_another_gpu_shows_peaks_and_leaves_out_what_does_not_fit(tmp
     unknown = lmsweep_here(*text, "--for", "H20", "--max-batch")
     assert "86.6 GiB of H20 (87.4 GiB, estimated as 9% below the nominal size, minus" in unknown
 
-    wrong = lmsweep(*text, "--for", "H1000")
+    wrong = answer_here(*text, "--for", "H1000")
     assert wrong.returncode == 2
     assert wrong.stderr.startswith(
         "lmsweep: --for H1000: no such device; did you mean H100? give a size (24GB) or one of"

@@ -15,7 +15,7 @@ from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.identity import measurement_id
 from tests.support.browser import chromium, open_page, wait_until
-from tests.support.command import lmsweep
+from tests.support.command import answer_here
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
 H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=80_000_000_000, driver_version="580.1")
@@ -55,7 +55,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def report(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    run = lmsweep("report", store, "-o", path, "--price", "H100=2")
+    run = answer_here("report", store, "-o", path, "--price", "H100=2")
     assert run.returncode == 0, run.stderr
     return path
 
@@ -332,7 +332,7 @@ def test_one_device_begins_with_its_key_numbers(browser: Browser, tmp_path: Path
 
 
 def test_a_price_of_no_device_is_refused(store: str, tmp_path: Path) -> None:
-    run = lmsweep("report", store, "-o", tmp_path / "report.html", "--price", "A100=2")
+    run = answer_here("report", store, "-o", tmp_path / "report.html", "--price", "A100=2")
     assert run.returncode == 2 and "no such device here" in run.stderr
     with pytest.raises(RequestError, match="no store"):
         write_report(str(tmp_path / "nothing"), tmp_path / "report.html")

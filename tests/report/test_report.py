@@ -22,7 +22,7 @@ from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.store.store import Store
 from tests.support.browser import chromium, open_page, wait_until
-from tests.support.command import COMMAND, PYTHONPATH, lmsweep
+from tests.support.command import COMMAND, PYTHONPATH, answer_here, lmsweep
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
 BF16 = replace(H200, autocast_dtype="bfloat16")
@@ -142,7 +142,7 @@ def test_the_command_below_the_table_prints_it(page: Page, store: str) -> None:
     page.click("[aria-label='remove step.time from Values']")
     said = page.inner_text("#command")
     assert said.startswith("lmsweep table ") and "--value step.tokens_per_second --where precision=fp32" in said
-    run = lmsweep(*said.split()[1:], "--format", "csv")
+    run = answer_here(*said.split()[1:], "--format", "csv")
     assert downloaded(page) + "\n" == run.stdout
 
 
@@ -365,7 +365,7 @@ def test_the_page_chooses_the_units_of_the_command(page: Page) -> None:
 
 
 def test_what_cannot_be_reported_is_said_in_a_sentence(tmp_path: Path, store: str) -> None:
-    run = lmsweep("report", tmp_path / "nothing")
+    run = answer_here("report", tmp_path / "nothing")
     assert run.returncode == 2 and "there is no store" in run.stderr
     (tmp_path / "empty" / "measurements").mkdir(parents=True)
     with pytest.raises(RequestError, match="holds no results"):
@@ -380,7 +380,7 @@ def test_the_page_goes_to_standard_output_and_never_into_a_file_of_another_kind(
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, env=environment)
     assert run.stdout.startswith(b"<!doctype html>") and run.stdout.rstrip().endswith(b"</html>")
     assert "±".encode() in run.stdout and list(tmp_path.iterdir()) == []
-    refused = lmsweep("report", store, "-o", tmp_path / "report.pdf")
+    refused = answer_here("report", store, "-o", tmp_path / "report.pdf")
     assert refused.returncode == 2 and "ends in .html, or - for standard output" in refused.stderr
     assert "lmsweep table --format" in refused.stderr and list(tmp_path.iterdir()) == []
 

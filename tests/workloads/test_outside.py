@@ -1,12 +1,17 @@
 """A workload that another package adds: the one that CONTRIBUTING.md shows, run by the real command."""
 
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from tests.support.command import PYTHONPATH, ROOT, lmsweep, lmsweep_here
+from lmsweep.trials.spec.workloads import workloads
+from tests.support.command import PYTHONPATH, ROOT, answer_here, lmsweep, lmsweep_here
+
+pytestmark = pytest.mark.usefixtures("one_core")
 
 GROUP = "lmsweep.workloads"
 RECORD = "from lmsweep.trials.spec.workloads import Workload\nrecord = Workload({})\n"
@@ -70,10 +75,18 @@ def test_its_rows_are_read_where_it_is_not_installed(folder: Path) -> None:
     lmsweep_here("report", folder / "store", "-o", page)
     assert "row_copy" in page.read_text("utf-8")
     assert "8 trials, 8 to run" in lmsweep_here("plan", "quick", "--no-predict", "--store", folder / "store")
-    refused = lmsweep("plan", folder / "sweep.yaml", "--store", folder / "store")
+    refused = answer_here("plan", folder / "sweep.yaml", "--store", folder / "store")
     assert refused.returncode == 2 and "'row_copy' is not a workload" in refused.stderr
 
 
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """Afterwards no package is known that was installed for the test."""
+    yield
+    workloads.cache_clear()
+
+
+@pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize(
     ("module", "names", "reason"),
     [
@@ -89,10 +102,13 @@ def test_its_rows_are_read_where_it_is_not_installed(folder: Path) -> None:
     ids=["import", "syntax", "nothing", "function", "taken", "name", "protocol", "argument"],
 )
 def test_a_record_that_cannot_be_used_is_one_sentence_that_names_its_package(
-    tmp_path: Path, module: str, names: str, reason: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, names: str, reason: str
 ) -> None:
-    path = install(tmp_path / "site", module, "broken", names)
-    done = lmsweep("plan", "quick", "--no-predict", "--store", tmp_path, PYTHONPATH=path)
+    install(tmp_path / "site", module, "broken", names)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.delitem(sys.modules, "broken", raising=False)  # the one before
+    workloads.cache_clear()
+    done = answer_here("plan", "quick", "--no-predict", "--store", tmp_path)
     assert done.returncode == 2 and done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"lmsweep: the workload broken:{names} of the package broken ") and reason in line

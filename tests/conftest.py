@@ -1,0 +1,29 @@
+"""What every test file may ask for."""
+
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.machine.processes import pinned
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Tiny products on several threads wait for one another where several workers share the cores."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def one_core() -> Iterator[None]:
+    """Runs the tests of the file, and the trials that they start, on one core: another one for each worker of xdist.
+
+    A trial takes a thread for each core that it may use. On cores that are busy with another worker's trial, the
+    threads of a tiny step wait for one another longer than they compute.
+    """
+    cores = usable_cores()
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    with pinned((cores[worker % len(cores)],)):
+        yield
