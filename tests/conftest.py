@@ -1,5 +1,6 @@
 """What every test file may ask for."""
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,13 @@ from lmsweep.trials.machine.processes import pinned
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Tiny products on several threads wait for one another where several workers share the cores."""
+    """Keeps two costs from every test.
+
+    A full collection visits all objects of all imported modules, and a trial begins with some. Tiny products on several
+    threads wait for one another where several workers share the cores.
+    """
+    gc.collect()
+    gc.freeze()
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
 

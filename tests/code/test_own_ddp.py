@@ -277,7 +277,7 @@ def test_bucket_bytes_reach_a_wrapper_that_takes_bucket_size_mb_and_no_other(stu
 
 
 def test_a_wrapper_that_hangs_is_a_timeout_and_leaves_no_process(student: Student) -> None:
-    row = student.failed(ddp="mine:Hangs", timeout_seconds=12.0)
+    row = student.failed(ddp="mine:Hangs", timeout_seconds=7.0)
     assert row.status == Status.TIMEOUT
     assert "finish_gradient_synchronization" in (row.error or "")
     server = student.runner._server

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import shlex
 import signal
 import subprocess
@@ -83,7 +84,9 @@ def test_running_again_finds_everything_measured(finished):
 def test_plan_says_as_json_what_is_stored_and_what_would_run(finished):
     sweep, store, _ = finished
     plan = json.loads(
-        lmsweep_here("plan", sweep, "--store", store, "--set", "context_length=32,64", "--format", "json")
+        lmsweep_here(
+            "plan", sweep, "--store", store, "--set", "context_length=32,64", "--no-predict", "--format", "json"
+        )
     )
     actions = {(one["config"]["context_length"], one["action"]) for one in plan["trials"]}
     assert actions == {(32, "stored"), (64, "run")}
@@ -134,11 +137,12 @@ def test_help_answers_before_anything_heavy_is_imported():
     done = subprocess.run([COMMAND[0], "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     seconds = []
-    for _ in range(5):
-        begin = time.monotonic()
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert lmsweep("--help").returncode == 0
-        seconds.append(time.monotonic() - begin)
-    assert min(seconds) < 0.3
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(seconds) < 0.3  # of a core, however busy the machine is
 
 
 @pytest.mark.parametrize(
@@ -241,8 +245,16 @@ def test_a_current_folder_that_is_deleted_is_one_sentence(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["plan", "quick", "--no-predict"]])
+@pytest.mark.parametrize(
+    ("words", "unbuffered"),
+    [
+        (["--help"], ""),
+        (["--version"], ""),
+        (["--version"], "1"),
+        (["plan", "quick", "--no-predict"], ""),
+        pytest.param(["plan", "quick", "--no-predict"], "1", marks=pytest.mark.slow),
+    ],
+)
 def test_an_output_that_takes_nothing_is_one_sentence(words, unbuffered):
     with open("/dev/full", "w") as full:
         environment = os.environ | {"PYTHONPATH": PYTHONPATH, "PYTHONUNBUFFERED": unbuffered}

@@ -78,6 +78,15 @@ def page(browser: Browser, report: Path) -> Iterator[Page]:
     page.context.close()
 
 
+@pytest.fixture(scope="module")
+def glance(browser: Browser, report: Path) -> Iterator[Page]:
+    """The page for tests that look at it and leave it as it is."""
+    page = open_page(browser, report, viewport={"width": 1280, "height": 900})
+    yield page
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
 def downloaded(page: Page) -> str:
     with page.expect_download() as download:
         page.click("#download")
@@ -88,11 +97,12 @@ def choose(page: Page, **choice: Any) -> None:
     page.evaluate("choice => explorer.change(choice)", choice)
 
 
-def test_the_page_opens_offline_without_a_complaint_and_draws_within_seconds(page: Page) -> None:
-    assert page.title() == "results · lmsweep"
-    assert page.locator("#chart .scatterlayer .trace").count() > 4
-    assert page.evaluate("performance.now()") < 10_000  # 1.5 s on an idle machine; this is a guard against minutes
-    assert "2.7b" in page.inner_text("#matrix") and "oom" in page.inner_text("#matrix")
+def test_the_page_opens_offline_without_a_complaint_and_draws_within_seconds(glance: Page) -> None:
+    assert glance.evaluate("performance.now()") < 10_000  # 1.5 s on an idle machine; this is a guard against minutes
+    assert glance.title() == "results · lmsweep"
+    assert glance.locator("#chart .scatterlayer .trace").count() > 4
+    matrix = glance.text_content("#matrix") or ""
+    assert "2.7b" in matrix and "oom" in matrix
 
 
 def test_names_in_a_store_are_text_and_never_run(page: Page) -> None:
@@ -160,9 +170,9 @@ def test_tables_that_have_a_name_are_in_the_page_and_their_csv_is_that_of_the_co
     assert text == analysis.render(make_preset("end-to-end", store), "csv")
 
 
-def test_published_times_stand_beside_the_readers_with_what_differs(page: Page) -> None:
-    page.wait_for_selector("section[aria-labelledby=beside] td >> text=not stated")
-    text = page.inner_text("section[aria-labelledby=beside]")
+def test_published_times_stand_beside_the_readers_with_what_differs(glance: Page) -> None:
+    glance.wait_for_selector("section[aria-labelledby=beside] td >> text=not stated")
+    text = glance.inner_text("section[aria-labelledby=beside]")
     assert "A100" in text and "not stated" in text and "suspected_tf32" in text
 
 
@@ -185,10 +195,10 @@ def test_the_rooflines_of_several_devices_are_laid_over_each_other(browser: Brow
     page.context.close()
 
 
-def test_steps_are_drawn_under_the_limits_of_their_device(page: Page) -> None:
-    page.locator("[data-figures=roofline]").scroll_into_view_if_needed()
-    page.wait_for_selector("[data-figures=roofline] .main-svg")
-    legend = page.text_content("[data-figures=roofline] .legend") or ""
+def test_steps_are_drawn_under_the_limits_of_their_device(glance: Page) -> None:
+    glance.locator("[data-figures=roofline]").scroll_into_view_if_needed()
+    glance.wait_for_selector("[data-figures=roofline] .main-svg")
+    legend = glance.text_content("[data-figures=roofline] .legend") or ""
     assert legend.startswith("precision") and "fp32: limit" in legend
 
 
@@ -335,7 +345,7 @@ def test_memory_over_an_iteration_and_kernels_by_range_are_drawn(browser: Browse
     page.context.close()
 
 
-def test_the_page_prints_the_digits_of_the_command(page: Page) -> None:
+def test_the_page_prints_the_digits_of_the_command(glance: Page) -> None:
     """Halves are of both binary kinds: those that a float holds exactly are rounded to even digits."""
     draw = random.Random(7)
     triples = []
@@ -348,17 +358,17 @@ def test_the_page_prints_the_digits_of_the_command(page: Page) -> None:
     ]
     triples += [(m, m - 3.0 * m, m + 2.5 * m) for m in (draw.uniform(-9, 9) for _ in range(40))]
     triples += [(m * 1.0, m - 250.0, m + 250.0) for m in range(1050, 60000, 1000)]
-    assert page.evaluate("triples => triples.map(t => intervalTexts(...t))", triples) == [
+    assert glance.evaluate("triples => triples.map(t => intervalTexts(...t))", triples) == [
         list(interval_texts(*triple)) for triple in triples
     ]
     floats = [m * 10.0**e for m in (1.0, -2.5, 1 / 3) for e in range(-20, 22)] + [0.0]
-    assert page.evaluate("floats => floats.map(floatText)", floats) == [repr(value) for value in floats]
+    assert glance.evaluate("floats => floats.map(floatText)", floats) == [repr(value) for value in floats]
 
 
-def test_the_page_chooses_the_units_of_the_command(page: Page) -> None:
+def test_the_page_chooses_the_units_of_the_command(glance: Page) -> None:
     columns: list[tuple[str, list[float]]] = [("B", [0, 0, 0, 5.0 * 2**30]), ("s", [0.0, 2e-5, 3.0]), ("s", [0.0])]
     columns += [("share", [0, 0.1]), ("tokens/s", [0, 5e6]), ("B", [3.0 * 2**20, -(2.0**40), 7e3]), ("B/s", [])]
-    assert page.evaluate(
+    assert glance.evaluate(
         "columns => columns.map(([stored, values]) => chooseUnit(explorer.results.data.units, stored, values).name)",
         columns,
     ) == [choose_unit(*column).name for column in columns]
@@ -374,7 +384,12 @@ def test_what_cannot_be_reported_is_said_in_a_sentence(tmp_path: Path, store: st
         write_report(store, tmp_path / "no" / "folder" / "report.html")
 
 
-def test_the_page_goes_to_standard_output_and_never_into_a_file_of_another_kind(tmp_path: Path, store: str) -> None:
+def test_the_page_goes_to_standard_output_and_never_into_a_file_of_another_kind(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    attempts = Attempts(tmp_path_factory.mktemp("small"))
+    attempts.ok(config(), {"step.time": samples(0.1, 0.01)})
+    store = attempts.store.location
     environment = os.environ | {"PYTHONPATH": PYTHONPATH, "PYTHONIOENCODING": "ascii"}
     command = [*COMMAND, "report", store, "-o", "-"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, env=environment)
