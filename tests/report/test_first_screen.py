@@ -249,10 +249,10 @@ def test_tables_are_sorted_searched_and_copied(page: Page) -> None:
     wait_until(page, "document.querySelector(\"#heat button[aria-label*='as Markdown']\").textContent === 'Copied'")
 
 
-def test_a_chart_is_saved_with_its_title(page: Page) -> None:
-    page.locator("#chart").scroll_into_view_if_needed()
-    with page.expect_download() as download:
-        page.click("figure .pictures >> text=SVG")
+def test_a_chart_is_saved_with_its_title(glance: Page) -> None:
+    glance.locator("#chart").scroll_into_view_if_needed()
+    with glance.expect_download() as download:
+        glance.click("figure .pictures >> text=SVG")
     svg = download.value.path().read_text(encoding="utf-8")
     assert svg.startswith("<svg") and "step.device_time" in svg
 

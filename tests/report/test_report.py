@@ -81,7 +81,18 @@ def page(browser: Browser, report: Path) -> Iterator[Page]:
 @pytest.fixture(scope="module")
 def glance(browser: Browser, report: Path) -> Iterator[Page]:
     """The page for tests that look at it and leave it as it is."""
+    yield from shared(browser, report)
+
+
+@pytest.fixture(scope="module")
+def driven(browser: Browser, report: Path) -> Iterator[Page]:
+    """The page for tests that choose all of what they look at."""
+    yield from shared(browser, report)
+
+
+def shared(browser: Browser, report: Path) -> Iterator[Page]:
     page = open_page(browser, report, viewport={"width": 1280, "height": 900})
+    page.evaluate("document.getElementById('change').open = true")
     yield page
     assert page.complaints == []  # type: ignore[attr-defined]
     page.context.close()
@@ -128,8 +139,13 @@ def test_names_in_a_store_are_text_and_never_run(page: Page) -> None:
     ],
 )
 def test_a_downloaded_csv_is_that_of_the_command(
-    page: Page, store: str, rows: list[str] | None, cols: list[str] | None, values: list[str] | None
+    request: pytest.FixtureRequest,
+    store: str,
+    rows: list[str] | None,
+    cols: list[str] | None,
+    values: list[str] | None,
 ) -> None:
+    page: Page = request.getfixturevalue("driven" if rows else "glance")
     if rows:
         choose(page, rows=rows, cols=cols, values=values)
     frame = analysis.load(store)
@@ -156,15 +172,15 @@ def test_the_command_below_the_table_prints_it(page: Page, store: str) -> None:
     assert downloaded(page) + "\n" == run.stdout
 
 
-def test_tables_that_have_a_name_are_in_the_page_and_their_csv_is_that_of_the_command(page: Page, store: str) -> None:
-    page.wait_for_selector("#chart .main-svg")  # the page moves while it is drawn, and a click would miss
-    page.locator("details.table:has(summary:has-text('end-to-end'))").first.evaluate("one => { one.open = true }")
+def test_tables_that_have_a_name_are_in_the_page_and_their_csv_is_that_of_the_command(driven: Page, store: str) -> None:
+    driven.wait_for_selector("#chart .main-svg")  # the page moves while it is drawn, and a click would miss
+    driven.locator("details.table:has(summary:has-text('end-to-end'))").first.evaluate("one => { one.open = true }")
     opened = "section[aria-labelledby=tables] details.table[open]"
-    page.wait_for_selector(f"{opened} .caption", timeout=30_000)
-    assert "Times of a training step and of its parts" in page.inner_text(f"{opened} .caption")
-    assert "oom" in page.inner_text("section[aria-labelledby=tables] details.table[open] tbody")
-    with page.expect_download() as download:
-        page.click("button[data-table=end-to-end]")
+    driven.wait_for_selector(f"{opened} .caption", timeout=30_000)
+    assert "Times of a training step and of its parts" in driven.inner_text(f"{opened} .caption")
+    assert "oom" in driven.inner_text("section[aria-labelledby=tables] details.table[open] tbody")
+    with driven.expect_download() as download:
+        driven.click("button[data-table=end-to-end]")
     assert download.value.suggested_filename == "end-to-end.csv"
     text = download.value.path().read_text(encoding="utf-8")
     assert text == analysis.render(make_preset("end-to-end", store), "csv")
@@ -246,18 +262,18 @@ def test_results_that_a_log_axis_cannot_show_are_counted_and_a_linear_one_shows_
     page.context.close()
 
 
-def test_a_point_tells_what_it_is(page: Page) -> None:
-    page.locator("#chart .scatterlayer .point").first.hover(force=True)
-    text = page.text_content("#chart .hoverlayer")
+def test_a_point_tells_what_it_is(glance: Page) -> None:
+    glance.locator("#chart .scatterlayer .point").first.hover(force=True)
+    text = glance.text_content("#chart .hoverlayer")
     assert text and "step.time" in text and "context_length" in text
 
 
-def test_a_chart_is_kept_as_a_picture_and_sent_nowhere(page: Page) -> None:
-    buttons = page.eval_on_selector_all("#chart .modebar-btn", "all => all.map(one => one.dataset.title)")
+def test_a_chart_is_kept_as_a_picture_and_sent_nowhere(glance: Page) -> None:
+    buttons = glance.eval_on_selector_all("#chart .modebar-btn", "all => all.map(one => one.dataset.title)")
     assert buttons and not [title for title in buttons if "hare" in title or "loud" in title]
-    page.hover("#chart")
-    with page.expect_download() as download:
-        page.click("#chart .modebar-btn[data-title*=PNG]")
+    glance.hover("#chart")
+    with glance.expect_download() as download:
+        glance.click("#chart .modebar-btn[data-title*=PNG]")
     assert download.value.path().read_bytes().startswith(b"\x89PNG")
 
 
@@ -374,14 +390,16 @@ def test_the_page_chooses_the_units_of_the_command(glance: Page) -> None:
     ) == [choose_unit(*column).name for column in columns]
 
 
-def test_what_cannot_be_reported_is_said_in_a_sentence(tmp_path: Path, store: str) -> None:
+def test_what_cannot_be_reported_is_said_in_a_sentence(tmp_path: Path) -> None:
     run = answer_here("report", tmp_path / "nothing")
     assert run.returncode == 2 and "there is no store" in run.stderr
     (tmp_path / "empty" / "measurements").mkdir(parents=True)
     with pytest.raises(RequestError, match="holds no results"):
         write_report(str(tmp_path / "empty"), tmp_path / "report.html")
+    attempts = Attempts(tmp_path / "small")
+    attempts.failed(config(), "oom")
     with pytest.raises(RequestError, match=r"cannot be written \(No such file or directory\)"):
-        write_report(store, tmp_path / "no" / "folder" / "report.html")
+        write_report(attempts.store.location, tmp_path / "no" / "folder" / "report.html")
 
 
 def test_the_page_goes_to_standard_output_and_never_into_a_file_of_another_kind(

@@ -51,19 +51,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_workload_of_another_package_is_run_and_shown(folder: Path) -> None:
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """Afterwards no package is known that was installed for the test."""
+    yield
+    workloads.cache_clear()
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_a_workload_of_another_package_is_run_and_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = pd.read_parquet(folder / "store" / "measurements")
     copies = stored[(stored["workload"] == "row_copy") & (stored["phase"] == "copy")]
     assert sorted(copies["d_model"]) == [64, 256] and {*copies["status"]} == {"ok"}
     assert {len(samples) for samples in copies["samples"]} == {5}
 
-    path = f"{folder / 'site'}:{PYTHONPATH}"
-    plan = lmsweep("plan", folder / "sweep.yaml", "--store", folder / "store", PYTHONPATH=path)
-    assert "2 trials, 0 to run" in plan.stdout
-    table = lmsweep("table", folder / "store", "--rows", "d_model", "--value", "copy.time", PYTHONPATH=path)
-    assert re.search(r"^256 ", table.stdout, flags=re.MULTILINE), table.stdout + table.stderr
+    monkeypatch.syspath_prepend(folder / "site")
+    workloads.cache_clear()
+    plan = lmsweep_here("plan", folder / "sweep.yaml", "--no-predict", "--store", folder / "store")
+    assert "2 trials, 0 to run" in plan
+    table = lmsweep_here("table", folder / "store", "--rows", "d_model", "--value", "copy.time")
+    assert re.search(r"^256 ", table, flags=re.MULTILINE), table
     page = folder / "report.html"
-    assert lmsweep("report", folder / "store", "-o", page, PYTHONPATH=path).returncode == 0
+    lmsweep_here("report", folder / "store", "-o", page)
     assert "row_copy" in page.read_text("utf-8")
 
 
@@ -77,13 +86,6 @@ def test_its_rows_are_read_where_it_is_not_installed(folder: Path) -> None:
     assert "8 trials, 8 to run" in lmsweep_here("plan", "quick", "--no-predict", "--store", folder / "store")
     refused = answer_here("plan", folder / "sweep.yaml", "--store", folder / "store")
     assert refused.returncode == 2 and "'row_copy' is not a workload" in refused.stderr
-
-
-@pytest.fixture
-def forgotten() -> Iterator[None]:
-    """Afterwards no package is known that was installed for the test."""
-    yield
-    workloads.cache_clear()
 
 
 @pytest.mark.usefixtures("forgotten")
