@@ -2,10 +2,10 @@
 
 import pytest
 
-from lmsweep.orchestrator.cluster.nodes import this_machine
 from lmsweep.orchestrator.commands.run_summary import trial_table
 from lmsweep.orchestrator.running.progress import describe, outcome
 from lmsweep.orchestrator.terminal import format_seconds
+from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import Trial, TrialConfig
@@ -34,7 +34,7 @@ def test_a_timeout_says_how_long_was_waited_and_not_the_end_of_a_stack():
         Trial(config=TrialConfig(d_model=2, timeout_seconds=90.0), workloads=("noop",), sweep="test")
     )
     said = 'killed when its time was up\n  File "runpy", line 198 in _run_module_as_main'
-    row = attempt.failure("noop", Status.TIMEOUT, said, this_machine().environments["cpu"])
+    row = attempt.failure("noop", Status.TIMEOUT, said, fingerprint("cpu"))
     assert outcome([row]) == "timeout after 1 min 30 s"
 
 
