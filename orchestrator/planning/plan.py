@@ -214,7 +214,7 @@ class _Decisions:
         if isinstance(able, Refusal):
             promise(left, environments)
             return [planned("unsupported", able.reason, trial, first)]
-        rest = replace(trial, workloads=left)
+        rest = replace(trial, workloads=left, flops=self._predictions.flops(trial) if self._predictions else None)
         reasons = self._why_not(rest, environments)
         met = dict(zip(places.environments, environments, strict=True))
         fits = [node for node in able if reasons[met[environment_id(node.environments[config.device_type])]] is None]

@@ -21,7 +21,7 @@ from lmsweep.trials.code.digest import code_digest, code_folder
 from lmsweep.trials.code.importing import _CodeFinder, use_code
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.prediction.flop_count import UncountedError, count_flops
+from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.own_code_jobs import answer_with_code
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.predict import PeakQuestion
@@ -112,7 +112,7 @@ def test_flops_are_those_that_pytorch_counts_on_real_tensors(name: str) -> None:
     found = count_flops(one)
     if name != "mixtral":  # PyTorch's counter does not know grouped products
         assert [found.forward, found.backward] == counts
-    assert found.forward > 0
+    assert found.forward
 
 
 def test_flops_of_lmsweeps_own_model_as_a_reference_equal_the_closed_form() -> None:
@@ -125,8 +125,8 @@ def test_flops_of_lmsweeps_own_model_as_a_reference_equal_the_closed_form() -> N
 
 
 def test_flops_are_unknown_with_a_reason_if_the_model_looks_at_values() -> None:
-    with pytest.raises(UncountedError, match="cannot run without values"):
-        count_flops(config("Looking"))
+    unknown = count_flops(config("Looking"))
+    assert unknown.forward is None and "cannot run without values" in str(unknown.reason)
 
 
 def test_timing_stores_the_flops_of_each_phase() -> None:

@@ -95,7 +95,9 @@ def run_trial(
                 rows = _rows_of_ranks(attempt, workload, fallback, part, requested_at=requested_at, start=start)
             else:
                 trial = attempt.trial
-                bench = bench or Workbench(trial.config, requested_at=requested_at, rank=rank, code=trial.code)
+                bench = bench or Workbench(
+                    trial.config, requested_at=requested_at, rank=rank, code=trial.code, flops=trial.flops
+                )
                 met = bench.fingerprint(workload)
                 rows = attempt.rows(workload, list(run_workload(bench, workload)), met)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a trial may fail in any way, and each is a row

@@ -26,6 +26,7 @@ from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import Code
+from lmsweep.trials.spec.step_flops import StepFlops
 from lmsweep.trials.spec.workloads import workloads
 from lmsweep.trials.timing.clock import synchronize
 
@@ -34,16 +35,25 @@ class Workbench:
     """What the workloads of one trial share."""
 
     def __init__(
-        self, config: TrialConfig, *, requested_at: float, rank: Rank | None = None, code: Code | None = None
+        self,
+        config: TrialConfig,
+        *,
+        requested_at: float,
+        rank: Rank | None = None,
+        code: Code | None = None,
+        flops: StepFlops | None = None,
     ) -> None:
         """Prepare the device. Raises UnsupportedError if this machine lacks the device or its arithmetic.
 
         `requested_at` is the time.monotonic() from which the set-up time counts. `rank` is the rank of this process in
-        a trial with several. `code` is where the references of the configuration lead.
+        a trial with several. `code` is where the references of the configuration lead. `flops` are those that planning
+        has counted.
         """
         self.config = config
         self.code = code
         """Where the references lead; None if there are none."""
+        self.flops = flops
+        """FLOPs of the user's own model; None if they have not been counted."""
         self._code_digest = code_digest(config, code)
         if code:
             use_code(code)

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from lmsweep.trials.spec.model_sizes import FeedForward, ModelSize
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference
+from lmsweep.trials.spec.step_flops import StepFlops
 
 Mode = Literal["forward", "train_forward", "forward_backward", "train_step"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "bf16_pure"]
@@ -362,3 +363,5 @@ class Trial:
     """Name of the sweep that asked for this trial."""
     code: Code | None = None
     """Where its references lead; None if it has none."""
+    flops: StepFlops | None = None
+    """FLOPs of the user's own model, if planning has counted them; with None, the trial counts them itself."""
