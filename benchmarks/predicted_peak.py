@@ -21,11 +21,12 @@ import pandas as pd
 from tabulate import tabulate
 
 from lmsweep.analysis import load
+from lmsweep.orchestrator.running.progress import varying_fields
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
-from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, TrialConfig
+from lmsweep.trials.spec.config import STORED_FIELDS, TrialConfig
 from lmsweep.trials.spec.workloads import Subject
 
 MOST = 0.02
@@ -125,7 +126,7 @@ def main() -> None:
         sys.exit(f"{given.store} has no trials with the workload memory or attention that measured bytes")
     found = [compare(rows) for _, rows in measured.groupby("measurement_id", sort=False)]
     compared = [one for one in found if isinstance(one, Compared)]
-    varying = [name for name in CONFIG_FIELDS if len({getattr(one.config, name) for one in compared}) > 1]
+    varying = varying_fields(one.config for one in compared)
     lines = [
         [
             *(getattr(one.config, name) for name in varying),

@@ -208,7 +208,7 @@ class Predictions:
             return memory_id(trial.config, subject)
         state = (trial.config.references, trial.code)
         if state not in self._digests:
-            self._digests[state] = code_digest(trial.config, trial.code)
+            self._digests[state] = code_digest(trial.config.references, trial.code)
         return memory_id(trial.config, subject, self._digests[state])
 
     def _verdict_key(self, question: FitQuestion) -> str:

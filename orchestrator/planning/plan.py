@@ -253,9 +253,9 @@ class _Decisions:
 
     def _with_code(self, environments: dict[str, Fingerprint], trial: Trial, code: Code) -> dict[str, Fingerprint]:
         """Return the environments with the state of the user's code, in the same order."""
-        key = (trial.config.references, code)
+        key = (trial.references, code)
         if key not in self._digests:
-            self._digests[key] = code_digest(trial.config, code)
+            self._digests[key] = code_digest(trial.references, code)
         digest = self._digests[key]
         with_code = [
             replace(one, code_digest=digest, code_revision=code.revision, code_dirty=code.dirty)

@@ -13,9 +13,11 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from lmsweep.analysis import load
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.memory_prediction import memory_id
+from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.run import run_here
 from lmsweep.trials.code.digest import code_digest, code_folder
 from lmsweep.trials.code.importing import _CodeFinder, use_code
@@ -25,9 +27,12 @@ from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.own_code_jobs import answer_with_code
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.predict import PeakQuestion
+from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.measurement import Kernel
+from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import DetailRow, Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
+from lmsweep.trials.store.store import Store
 
 FOLDER = Path(__file__).parent / "folder"
 CODE = code_folder(FOLDER)
@@ -196,7 +201,7 @@ def test_a_prediction_is_kept_for_one_state_of_the_code(tmp_path: Path) -> None:
     keys = set()
     for text in ("def make(): ...", "def make(): pass"):
         file.write_text(text)
-        keys.add(memory_id(one, "model", code_digest(one, code_folder(tmp_path))))
+        keys.add(memory_id(one, "model", code_digest(one.references, code_folder(tmp_path))))
     assert len(keys) == 2
 
 
@@ -244,3 +249,18 @@ def test_inputs_are_drawn_below_the_vocabulary_of_the_hugging_face_model() -> No
     step.forward()
     assert step.logits is not None and step.logits.shape[-1] == 7
     assert torch.isfinite(step.logits).all()
+
+
+def test_the_vocabulary_of_a_name_that_is_not_in_the_hubs_cache_is_null_and_the_plan_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with pytest.warns(UserWarning, match="hf:some/model: .* dimensions are unknown, and null in the results"):
+        one = trial_of("model: 'hf:some/model'", tmp_path)
+    row = Attempt.begin(Trial(config=one, workloads=("timing",), sweep="s")).failure(
+        "timing", Status.ERROR, "", fingerprint("cpu")
+    )
+    store = Store(str(tmp_path / "store"))
+    store.append([row])
+    assert store.read()[0]["vocab_size"].to_pylist() == [None]
+    assert load(store)["vocab_size"].isna().all()

@@ -365,3 +365,8 @@ class Trial:
     """Where its references lead; None if it has none."""
     flops: StepFlops | None = None
     """FLOPs of the user's own model, if planning has counted them; with None, the trial counts them itself."""
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The references to code that is not lmsweep's: those of the configuration, and workloads of the user's own."""
+        return (*self.config.references, *(name for name in self.workloads if is_reference(name)))
