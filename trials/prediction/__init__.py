@@ -6,6 +6,9 @@
     largest_fit.py           the largest batch size or context length that fits
     meta_run.py              one training step on meta tensors
     fake_run.py              one training step with the user's own code, on fake tensors
+    fakes.py                 tensors without storage, for the user's own code
+    cuda_operators.py        what CUDA's operators save for backward, where the CPU has other ones
+    cuda_autocast.py         what autocast casts on CUDA, for tensors on the CPU
     flop_count.py            FLOPs of a step with the user's own model, without computing anything
     own_code_jobs.py         predictions that import the user's code, each in a process with a time limit
     meta_device.py           what the meta device lacks: autocast, fused attention, fused AdamW
