@@ -8,7 +8,7 @@ import pytest
 
 from lmsweep.orchestrator.cluster.nodes import this_machine
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.distributed.comm_count import bus_factor
+from lmsweep.trials.analytic.collective_time import bus_factor
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Status

@@ -41,10 +41,15 @@ def own_trace(config: TrialConfig, iterations: int) -> Trace:
     if config.compile != "none":
         raise UnpredictableError("the memory of a compiled model of your own is not predicted")
     on_cuda = config.device_type == "cuda"
-    math_mode = _math_mode(config)
+    math_mode = fake_math_mode(config)
     fake = Fakes(allow_non_fake_inputs=True)
     block = CUDA_BLOCK if on_cuda else 1
-    with StorageTracker("cpu", block=block) as tracker, _kernels(config), GroupedProducts(), unpacked_batches(config):
+    with (
+        StorageTracker("cpu", block=block) as tracker,
+        fake_kernels(config),
+        GroupedProducts(),
+        unpacked_batches(config),
+    ):
         recorder = Recorder(tracker, scratch_bytes if on_cuda else None)
         recorder.begin("init")
         try:
@@ -94,13 +99,14 @@ def unpacked_batches(config: TrialConfig) -> Iterator[None]:
         masking_utils.find_packed_sequence_indices = look
 
 
-def _math_mode(config: TrialConfig) -> MathMode:
+def fake_math_mode(config: TrialConfig) -> MathMode:
+    """The configuration's math mode for tensors without storage on the CPU."""
     if config.device_type == "cuda":
         return replace(meta_math_mode(config), emulated=CompleteCudaAutocast)
     # The gradient scaler reads values, which fake tensors lack; its own memory is negligible.
     return replace(MATH_MODES[config.precision], scales_gradients=False)
 
 
-def _kernels(config: TrialConfig) -> AbstractContextManager[object]:
+def fake_kernels(config: TrialConfig) -> AbstractContextManager[object]:
     """A context in which scaled_dot_product_attention is that of the device."""
     return FusedAttention(config) if config.device_type == "cuda" else nullcontext()
