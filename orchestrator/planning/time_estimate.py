@@ -120,7 +120,7 @@ class Estimates:
             iterating = sum(parts.get(f"{what}_time", 0.0) for what in ("warmup", "measured", "profiled"))
             self._measured.setdefault((device_name, measurement), _Times(overhead, iterating))
             if age < NEWEST and is_known(workload):  # unless the package that defined it is not installed
-                config = _config(table.slice(last_row[ended_key], 1).select(list(STORED_FIELDS)).to_pylist()[0])
+                config = config_of_row(table.slice(last_row[ended_key], 1).select(list(STORED_FIELDS)).to_pylist()[0])
                 device = find_device(device_name) or NOMINAL[config.device_type]
                 modelled = iterations_seconds(config, workload_named(workload), device)
                 seen[device_name, workload, config.compiles].append((overhead, iterating / modelled if modelled else 1))
@@ -129,7 +129,7 @@ class Estimates:
             self._speeds[kind] = DeviceSpeed(overhead=overhead, slowness=slowness)
 
 
-def _config(row: Mapping[str, Any]) -> TrialConfig:
+def config_of_row(row: Mapping[str, Any]) -> TrialConfig:
     """Return the configuration in a row of the store. A field that an older row lacks has its default."""
     found: dict[str, Any] = {}
     for name, value in row.items():

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
 from lmsweep.trials.model.attention import kernel_chosen
-from lmsweep.trials.model.precision import MATH_MODES
+from lmsweep.trials.model.precision import MATH_MODES, MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.allocation_trace import Recorder, Trace
 from lmsweep.trials.prediction.cuda_operators import OUTPUTS, cuda_operators
@@ -36,11 +36,10 @@ def own_trace(config: TrialConfig, iterations: int) -> Trace:
     if config.compile != "none":
         raise UnpredictableError("the memory of a compiled model of your own is not predicted")
     on_cuda = config.device_type == "cuda"
-    # The gradient scaler reads values, which fake tensors lack; its own memory is negligible.
-    math_mode = replace(MATH_MODES[config.precision], scales_gradients=False)
-    fake = Fakes(OUTPUTS if on_cuda else None)
+    math_mode = fake_math_mode(config)
+    fake = fakes(config)
     block = CUDA_BLOCK if on_cuda else 1
-    with StorageTracker("cpu", block=block) as tracker, _kernels(config), unpacked_batches(config):
+    with StorageTracker("cpu", block=block) as tracker, fake_kernels(config), unpacked_batches(config):
         recorder = Recorder(tracker, scratch_bytes if on_cuda else None)
         recorder.begin("init")
         try:
@@ -91,6 +90,19 @@ def unpacked_batches(config: TrialConfig) -> Iterator[None]:
         masking_utils.find_packed_sequence_indices = look
 
 
-def _kernels(config: TrialConfig) -> AbstractContextManager[object]:
+def fakes(config: TrialConfig) -> Fakes:
+    """A context in which tensors have no storage, and the shapes of the device's operators."""
+    return Fakes(OUTPUTS if config.device_type == "cuda" else None)
+
+
+def fake_math_mode(config: TrialConfig) -> MathMode:
+    """The configuration's math mode, without the gradient scaler.
+
+    The scaler reads values, which fake tensors lack; its own memory is negligible.
+    """
+    return replace(MATH_MODES[config.precision], scales_gradients=False)
+
+
+def fake_kernels(config: TrialConfig) -> AbstractContextManager[object]:
     """A context in which operators are those of the device, with the attention that the configuration chooses."""
     return cuda_operators(config) if config.device_type == "cuda" else kernel_chosen(config.attention)

@@ -139,6 +139,7 @@ BUILT_IN: dict[str, Workload] = {
             name="ddp",
             module=f"{_ROOM}.ddp",
             protocol=("mode", *_STEPS),
+            holds="model",
             has_ranks=True,
             accumulates=True,
             preloads=True,
