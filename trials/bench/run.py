@@ -55,6 +55,7 @@ def _check_fields(config: TrialConfig, workload: str) -> None:
     for field, only in (
         ("reshard", "ddp"),
         ("gather", "ddp"),
+        ("shards", "ddp"),
         ("collective", "collectives"),
         ("message_bytes", "collectives"),
     ):

@@ -106,6 +106,7 @@ def _graph_of(config: TrialConfig) -> TrialConfig:
         ddp="none",
         bucket_bytes=None,
         reshard="true",
+        shards=None,
         gather="fp32",
         warmup_steps=0,
         measure_steps=1,
