@@ -14,7 +14,7 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.coordinator import Team
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep, largest_error
 from lmsweep.trials.distributed.fully_sharded import check_sharding, gathered
-from lmsweep.trials.distributed.memory_stages import STAGES
+from lmsweep.trials.distributed.memory_stages import STAGES, MemoryWatch
 from lmsweep.trials.distributed.orders import ReportStep
 from lmsweep.trials.distributed.process_group import leave
 from lmsweep.trials.distributed.rank_traces import KeepTrace, merge_traces
@@ -229,6 +229,23 @@ def test_shards_are_half_of_what_two_ranks_hold_otherwise(reports):
     assert state["fsdp"] == pytest.approx(state["flat"] / 2, rel=0.02)
     gathered = {name: reports[name].memory["peak"].parts["communication"] for name in ("deep", "deep and kept")}
     assert gathered["deep and kept"] > 2 * gathered["deep"] > 0, "what stays after forward is in memory at the peak"
+
+
+def test_memory_that_another_thread_frees_while_it_is_counted_does_no_harm():
+    watch = MemoryWatch("cpu")
+    with watch:
+        tensors = [torch.empty(4) for _ in range(3)]
+    first = next(iter(watch._live.values()))
+    storage = first.storage
+
+    def freed_meanwhile() -> Any:
+        tensors[1:] = []  # as gloo's threads do
+        return storage()
+
+    first.storage = freed_meanwhile
+    with watch, watch.peak_noted():
+        torch.empty(4)
+    assert watch.peak().total == 32
 
 
 MESHES: dict[str, dict[str, Any]] = {

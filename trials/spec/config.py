@@ -126,6 +126,9 @@ class TrialConfig:
     """Activation checkpointing: none, of each block, of each group of about sqrt(L) of the L blocks, of each group of k
     blocks (a number), nested (groups of about sqrt(L), and each block inside them when its group is recomputed), or
     selective (keep the results of matrix products, recompute the rest)."""
+    memory_budget: int | None = _combination(None)
+    """Bytes that a step may hold at its peak. The compiler recomputes as many activations as that takes; None: those
+    that it likes to."""
     attention: str = _combination("naive")
     """Attention implementation: naive (written out), naive_softmax (naive with PyTorch's softmax), sdpa (PyTorch's
     scaled_dot_product_attention with the kernel that PyTorch chooses), sdpa_* (with the named kernel), flex
@@ -210,6 +213,7 @@ class TrialConfig:
             "world_size",
             "nodes",
             "bucket_bytes",
+            "memory_budget",
             "accumulate",
             "tp",
             "shards",
