@@ -45,8 +45,13 @@ def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
             f"{workload} looks into the model, and of the step {bench.config.step} only its phases are known; "
             f"{', '.join(name for name, one in workloads().items() if one.takes_own_step)} measure it"
         )
+    if bench.config.memory_budget is not None and record.holds != "model":
+        budgeted = ", ".join(name for name, one in workloads().items() if one.holds == "model")
+        raise UnsupportedError(f"{workload} does not keep a step within memory_budget; {budgeted} do")
     before = dict(bench.seconds)
     yield from measure_own(workload, bench) if is_reference(workload) else import_module(record.module).measure(bench)
+    if bench.config.memory_budget is not None:
+        yield Measurement(phase="step", metric="saved_share", unit="1", samples=(bench.saved_share,))
     for what, seconds in bench.seconds.items():
         yield Measurement(phase="trial", metric=f"{what}_time", unit="s", samples=(seconds - before.get(what, 0.0),))
 
@@ -56,6 +61,7 @@ def _check_fields(config: TrialConfig, workload: str) -> None:
     for field, only in (
         ("reshard", "ddp"),
         ("gather", "ddp"),
+        ("shards", "ddp"),
         ("collective", "collectives"),
         ("message_bytes", "collectives"),
     ):

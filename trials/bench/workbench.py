@@ -18,7 +18,7 @@ from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.live_phase import tell_phase
 from lmsweep.trials.model.attention import kernel_chosen
 from lmsweep.trials.model.attention_support import check_attention
-from lmsweep.trials.model.compiler import reset_compiler
+from lmsweep.trials.model.compiler import reset_compiler, save_share
 from lmsweep.trials.model.own_step import OwnStep
 from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -77,7 +77,19 @@ class Workbench:
     def step(self) -> TrainingStep:
         """The model with everything a training step needs. Raises UnsupportedError if it cannot run here."""
         check_attention(self.config, self.math_mode.operand_dtype, gradients=self.config.mode != "forward")
+        if self.config.memory_budget is not None:
+            save_share(self.saved_share)
         return TrainingStep(self.config, self.math_mode)
+
+    @cached_property
+    def saved_share(self) -> float:
+        """The share of their activations that compiled blocks save to stay within `memory_budget`.
+
+        Raises UnsupportedError if none is small enough.
+        """
+        from lmsweep.trials.prediction.activation_budget import share_within  # slow to import
+
+        return share_within(self.config)
 
     @cached_property
     def iteration(self) -> TrainingStep | OwnStep:

@@ -3,6 +3,7 @@
     predict.py               the program that planning asks: requests in, answers out, as JSON
     process_pool.py          the same question about many configurations, on all cores
     peak_memory.py           the prediction for one trial, and whether it fits
+    activation_budget.py     the share of activations that a compiled block may save to meet memory_budget
     largest_fit.py           the largest batch size or context length that fits
     meta_run.py              one training step on meta tensors
     fake_run.py              one training step with the user's own code, on fake tensors

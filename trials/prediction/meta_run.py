@@ -74,6 +74,12 @@ def one_trace_for(run: TrialConfig) -> TrialConfig:
     return shared[0] if shared else run
 
 
+def forget_runs() -> None:
+    """Forget what is kept of runs, because the compiler will partition their graphs otherwise."""
+    _recorded.cache_clear()
+    traced_graph.cache_clear()
+
+
 def _as_run(config: TrialConfig) -> TrialConfig:
     """The configuration to run: MPS differs from the CPU only in autocast and in fused attention."""
     return config if config.device_type == "cuda" or differs_by_device(config) else replace(config, device="cpu")

@@ -98,7 +98,7 @@ def check_configuration(config: TrialConfig) -> None:
         raise UnsupportedError("ddp: none synchronizes nothing; choose naive, flat, bucketed, ...")
     if config.precision in FLOAT8_PRECISIONS:
         raise UnsupportedError(f"precision {config.precision} is measured in one process, not in ranks of ddp")
-    if config.bucket_bytes is not None and config.ddp in ("naive", "flat", "overlap", "fsdp"):
+    if config.bucket_bytes is not None and (config.ddp in ("naive", "flat", "overlap") or config.fully_shards):
         raise UnsupportedError(f"bucket_bytes has no effect with ddp {config.ddp}, which has no buckets")
     if config.mode not in ("forward_backward", "train_step"):
         raise UnsupportedError(f"mode {config.mode} computes no gradients; ddp needs forward_backward or train_step")
@@ -106,12 +106,14 @@ def check_configuration(config: TrialConfig) -> None:
     check_tensor_parallel(config)
     if config.accumulate > 1 and is_own(config):
         raise UnsupportedError("nothing is known of your own code that holds back its communication; use accumulate: 1")
-    if (config.ddp == "fsdp" or config.tp > 1) and config.optimizer not in ADAMW:
+    if (config.fully_shards or config.tp > 1) and config.optimizer not in ADAMW:
         raise UnsupportedError(
             f"divided weights are measured with AdamW; with {config.optimizer} choose bucketed or another"
         )
-    if config.ddp == "fsdp" and config.loss in HIDDEN_LOSSES:
-        raise UnsupportedError(f"loss {config.loss} reads the weight of the head, which fsdp has divided; use eager")
+    if config.fully_shards and config.loss in HIDDEN_LOSSES:
+        raise UnsupportedError(
+            f"loss {config.loss} reads the weight of the head, which {config.ddp} has divided; use eager"
+        )
     if config.ddp == "zero1" and config.mode != "train_step":
         raise UnsupportedError("ddp zero1 shards the optimizer's state; it needs mode train_step")
     if config.ddp == "zero1" and config.optimizer not in ADAMW:
@@ -257,14 +259,14 @@ def _communication(traces: Sequence[Communication]) -> Iterator[Measurement]:
 
 
 def _waits(traces: Sequence[Communication], config: TrialConfig) -> Iterator[Yielded]:
-    """What the computation of each rank waits for, block by block; known of `fsdp` only, which names its ranges."""
-    if config.ddp != "fsdp":
+    """What the computation of each rank waits for, block by block; known of fully_shard only, which names ranges."""
+    if not config.fully_shards:
         return
     if not all(trace.needed for trace in traces):
         reason = "the trace has no collectives in ranges of fully_shard"
         yield Measurement(phase="all_gather", metric="late_time", unit="s", samples=None, reason=reason)
         return
-    same_ranks = config.tp == config.nodes == 1 and not config.reshard.isdecimal()
+    same_ranks = config.shard_ranks == config.world_size and config.nodes == 1 and not config.reshard.isdecimal()
     yield from wait_rows([trace.needed for trace in traces], same_ranks=same_ranks)
 
 
