@@ -7,7 +7,7 @@ numbers.py     reduced precision: sums, dtypes and errors; parameters of the mod
 profile.py     kernel time of a step by phase and by range
 operators.py   PyTorch operators and single kernels, as profilers list them
 ddp.py         data-parallel training: synchronisation, links and memory of each rank
-limits.py      roofline, scaling, largest sizes that fit, cost
+limits.py      roofline, scaling, sharding, largest sizes that fit, cost
 layout.py      the row and column keys that presets share
 
 To add a preset, write a function from `Results` to a table and add a line to PRESETS.
@@ -25,6 +25,7 @@ from lmsweep.analysis.presets.limits import (
     roofline_table,
     scaling_limits_table,
     scaling_table,
+    sharding_table,
 )
 from lmsweep.analysis.presets.memory import allocations, parts, peaks, residuals
 from lmsweep.analysis.presets.timing import compiled, end_to_end, precisions, warm_up, warm_up_series
@@ -128,6 +129,10 @@ PRESETS: dict[str, Preset] = {
     "scaling-limits": Preset(
         make=scaling_limits_table,
         question="From how many ranks on does communication take longer than computation?",
+    ),
+    "sharding": Preset(
+        make=sharding_table,
+        question="How much memory do ZeRO-1 and FSDP save on each rank, at each moment of a step?",
     ),
     "frontier": Preset(
         make=frontier_table, question="What is the largest context length and batch size that fits in memory?"
