@@ -93,10 +93,10 @@ def load_sweep(
 ) -> Sweep:
     """Return the packaged sweep of this name, or the sweep in this file, expanded.
 
-    With `grids`, only the grids of these names. `overrides` maps fields to values that replace those of the file in every grid; `exclude` still applies. `code` is
-    the folder with the user's own code; without it, the file's key `code` or the current folder. References may also
-    lead to the packages in `trusted`. Raises RequestError with one line per error: `FILE:LINE: key path: what is wrong;
-    what was probably meant`.
+    With `grids`, only the grids of these names. `overrides` maps fields to values that replace those of the file in
+    every grid; `exclude` still applies. `code` is the folder with the user's own code; without it, the file's key
+    `code` or the current folder. References may also lead to the packages in `trusted`. Raises RequestError with one
+    line per error: `FILE:LINE: key path: what is wrong; what was probably meant`.
     """
     workloads()  # raises where an installed package offers a broken record, which is no mistake in the sweep
     source, text = _text(name_or_path)
@@ -153,9 +153,7 @@ def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: S
     return trial
 
 
-def _read(
-    text: str, source: str, forced: dict[str, list[object]], grids: Sequence[str]
-) -> tuple[Sweep, str | None]:
+def _read(text: str, source: str, forced: dict[str, list[object]], grids: Sequence[str]) -> tuple[Sweep, str | None]:
     """Return the sweep, of its grids only those of these names if any are given, and what the file has under `code`."""
     document = _document(text, source)
     if document.data is None:

@@ -30,7 +30,7 @@ def data_parallel_limit(*, tokens: float, flops: float, bandwidth: float, elemen
 def tensor_parallel_limit(
     *, d_ff: float, flops: float, bandwidth: float, matrices: int = 3, element_bytes: int = 2
 ) -> float:
-    """Return the number of ranks above which forward with tensor parallelism is bound by communication: 1 + m F W / (e C).
+    """Return the number of ranks above which tensor parallelism is bound by communication in forward: 1 + m F W/(e C).
 
     d_ff: F. matrices: m, 3 for SwiGLU. The others as for `data_parallel_limit`. It does not depend on the batch.
     """

@@ -16,7 +16,19 @@ from lmsweep.trials.model.training_step import TrainingStep
 Key = Callable[[Tensor], int]
 """A function that identifies a tensor's storage while the storage lives."""
 
-_VIEWS = {"view", "unsafe_view", "transpose", "permute", "t", "unsqueeze", "squeeze", "expand", "select", "slice", "alias"}
+_VIEWS = {
+    "view",
+    "unsafe_view",
+    "transpose",
+    "permute",
+    "t",
+    "unsqueeze",
+    "squeeze",
+    "expand",
+    "select",
+    "slice",
+    "alias",
+}
 _VIEWS |= {"split", "split_with_sizes", "unbind", "reshape_alias", "as_strided"}
 """Operators that compute nothing. The operator of their result is that of their argument."""
 
@@ -42,7 +54,7 @@ def lasting_labels(step: TrainingStep, key: Key) -> dict[int, Label]:
 
 @contextmanager
 def activations_noted(step: TrainingStep, key: Key, sources: Sources) -> Iterator[dict[int, Label]]:
-    """A context that collects the storages that autograd saves for backward, with the block and the line that save each.
+    """A context that collects the storages that autograd saves for backward, with block and line.
 
     Weights and rotary tables are left out, because they persist anyway; the batch is included. With checkpointing, the
     inputs of blocks are saved outside of the blocks. A model that is compiled as a whole has no blocks.
