@@ -116,9 +116,9 @@ def timeline(rows: pd.DataFrame) -> "Figure":
     top = axes.get_ylim()[1]
     ends = [*starts.iloc[1:], wide.index.max()]
     for phase, start, end in zip(starts.index, starts, ends, strict=True):
-        if phase == PHASES[-1]:
-            continue
         narrow = end - start < 0.1 * wide.index.max()
+        if phase == PHASES[-1] and narrow:
+            continue
         axes.axvline(start, color="#333333", linewidth=0.6)
         axes.text(start, top, f" {phase} ", va="top", ha="right" if narrow else "left", fontsize=8)
     axes.set_xlim(wide.index.min(), wide.index.max())
