@@ -4,6 +4,7 @@
 
 The rooms, from the top down. A module imports from its own room and from the rooms below it.
 
+    writeup       the tables and figures of a course's problems, in files
     report        the HTML report of a store
     best          the best configuration for a goal, what it beats, and how to use it
     comparison    two selections of results: ratios, intervals, verdicts

@@ -4,7 +4,7 @@ app.py            the verbs
 best.py           best
 best_sweep.py     the search of `best` through a sweep, and what it says at its end
 measure.py        plan, run, trial, doctor
-read.py           status, table, compare, report
+read.py           status, table, compare, report, export
 sweep_files.py    sweeps, show, init, check
 code_check.py     asks whether the user's code works, and lays out the answers
 plan_request.py   makes the plan that `plan` and `run` ask for

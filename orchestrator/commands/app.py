@@ -62,6 +62,7 @@ for verb in (
     read.compare,
     read.diff,
     read.report,
+    read.export,
     measure.doctor,
 ):
     app.command()(verb)

@@ -26,6 +26,7 @@ StoreOption = Annotated[str, typer.Option("--store", help="Where results are sto
 Sets = Annotated[
     list[str], typer.Option("--set", help="AXIS=A,B: use these values instead of the sweep's; repeatable.")
 ]
+Grids = Annotated[list[str], typer.Option("--grid", help="Only the grids of this name; repeatable.")]
 Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster. Default: this machine alone.")]
 ClusterFile = Annotated[
     str | None, typer.Option("--cluster", help="The cluster file, if `ray up` did not start the head node.")
@@ -48,7 +49,8 @@ ShardOption = Annotated[
 def plan(
     sweep: Sweep,
     store: StoreOption = "results",
-    set: Sets = [],  # noqa: B006 - typer takes the option's name and a fresh list from here
+    grid: Grids = [],  # noqa: B006 - typer takes a fresh list from here
+    set: Sets = [],  # noqa: B006
     address: Address = None,
     cluster: ClusterFile = None,
     retry: Retry = [],  # noqa: B006
@@ -82,6 +84,7 @@ def plan(
         sweep=sweep,
         store=store,
         overrides=tuple(set),
+        grids=tuple(grid),
         address=address,
         cluster_file=cluster,
         retry=frozenset(retry),
@@ -134,6 +137,7 @@ def _print_largest_fit(planned: "Planned", *, max_batch: bool, max_context: bool
 def run(
     sweep: Sweep,
     store: StoreOption = "results",
+    grid: Grids = [],  # noqa: B006
     set: Sets = [],  # noqa: B006
     address: Address = None,
     cluster: ClusterFile = None,
@@ -166,6 +170,7 @@ def run(
         sweep=sweep,
         store=store,
         overrides=tuple(set),
+        grids=tuple(grid),
         address=address,
         cluster_file=cluster,
         retry=frozenset(retry),

@@ -36,7 +36,7 @@ GOLDEN = ROOT / "tests" / "support" / "golden" / "presets"
 SUFFIXES = {"text": "txt", "markdown": "md", "latex": "tex", "typst": "typ", "csv": "csv", "html": "html"}
 BF16 = replace(H200, autocast_dtype="bfloat16")
 
-CPU, RANKS, WAITS = (ROOT / "tests/support/stores" / name for name in ("cpu", "ranks", "waits"))
+CPU, RANKS, WAITS, RESIDUALS = (ROOT / "tests/support/stores" / name for name in ("cpu", "ranks", "waits", "residuals"))
 END_TO_END, BEST, ATTENTION, TWO_GPUS = (
     ROOT / "analysis/reference" / name
     for name in ("h200-end-to-end", "h200-best-2.7b", "h200-attention", "h200-x2-ddp")
@@ -64,6 +64,7 @@ SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
     "memory": (CPU, {}),
     "memory-parts": (CPU, {}),
     "allocations": (CPU, _FIRST),
+    "residuals": (RESIDUALS, {}),
     "kernels": (CPU, {}),
     "kernels-by-range": (CPU, _FIRST),
     "kernels-all": (CPU, _FIRST),
@@ -79,6 +80,7 @@ SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
     "late-gathers": (WAITS, {}),
     "collectives": (RANKS, {}),
     "scaling-limits": (RANKS, {}),
+    "sharding": (RANKS, {}),
     "ddp-memory": (TWO_GPUS, {"model": "small,xl", "ddp": "flat,torch,zero1"}),
 }
 """Preset -> the store and the conditions of its golden files."""
