@@ -14,6 +14,8 @@ import yaml
 
 from lmsweep.orchestrator.commands.app import app
 from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
+from tests.support.command import lmsweep_here
+from tools.pictures import PICTURES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -100,6 +102,30 @@ def test_every_command_has_a_verb_and_options_that_exist(snippet):
     assert not [name for name in named if name not in options and name != "--help"], snippet.text
     if not snippet.is_mention and not HOLES & {*words}:
         verb.make_context(words[0], words[1:])
+
+
+def printed_tables() -> list[Snippet]:
+    """Each indented command that prints Markdown, with the table below it."""
+    found = []
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        for match in re.finditer(r"^    (lmsweep .*(?:\\\n.*)*--format markdown)\n\n((?:\|.*\n)+)", text, flags=re.MULTILINE):
+            found.append(Snippet(page.name, text[: match.start()].count("\n") + 1, match[0]))
+    return found
+
+
+@pytest.mark.parametrize("snippet", printed_tables(), ids=str)
+def test_a_table_below_a_command_is_what_the_command_prints(snippet):
+    command, _, table = snippet.text.strip().partition("\n\n")
+    assert table in lmsweep_here(*shlex.split(command.replace("\\\n", ""))[1:])
+
+
+def test_there_is_such_a_table():
+    assert printed_tables()
+
+
+def test_every_picture_is_drawn_by_the_script():
+    assert {path.stem for path in (ROOT / "docs").glob("*.png")} == PICTURES.keys()
 
 
 @pytest.mark.parametrize("snippet", blocks("python"), ids=str)
