@@ -109,7 +109,7 @@ def printed_tables() -> list[Snippet]:
     found = []
     for page in PAGES:
         text = page.read_text("utf-8")
-        for match in re.finditer(r"^    (lmsweep .*(?:\\\n.*)*--format markdown)\n\n((?:\|.*\n)+)", text, flags=re.MULTILINE):
+        for match in re.finditer(r"(?m)^    (lmsweep .*(?:\\\n.*)*--format markdown)\n\n((?:\|.*\n)+)", text):
             found.append(Snippet(page.name, text[: match.start()].count("\n") + 1, match[0]))
     return found
 
