@@ -7,6 +7,7 @@ measure.py        plan, run, trial, doctor
 read.py           status, table, compare, report
 sweep_files.py    sweeps, show, init, check
 code_check.py     asks whether the user's code works, and lays out the answers
+notebooks.py      copies the notebooks that ship with lmsweep
 plan_request.py   makes the plan that `plan` and `run` ask for
 watch.py          `run --watch`: measures again at every save
 plan_text.py      a plan as text and as JSON
