@@ -4,6 +4,7 @@
 
 The rooms, from the top down. A module imports from its own room and from the rooms below it.
 
+    questions     what the commands `table` and `compare` answer, as functions
     report        the HTML report of a store
     best          the best configuration for a goal, what it beats, and how to use it
     comparison    two selections of results: ratios, intervals, verdicts

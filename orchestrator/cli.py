@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
+_MEASURING = ("torch", "ray", "nvtx", "pynvml", "psutil")
+"""Modules that only measuring and planning need (requirements-read.txt)."""
+
+
 def main() -> None:
     """Run the command. A wrong request prints one message on standard error and exits with 2.
 
@@ -46,6 +50,16 @@ def main() -> None:
 
             traceback.print_exc()
         say(f"lmsweep: {error}", error=True)
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _MEASURING:
+            raise
+        say(
+            f"lmsweep: this needs {missing}, which is not installed here; reading results works without it. To measure: "
+            "pip install lmsweep",
+            error=True,
+        )
         sys.exit(2)
     except OutputError as error:
         say(f"lmsweep: cannot write to standard output: {error}", error=True)

@@ -28,12 +28,12 @@ _SCRIPTS = (
 _HERE = files("lmsweep.analysis.report")
 
 
-def write_report(location: str, output: Path, others: Sequence[str] = (), prices: Sequence[Price] = ()) -> int:
+def write_report(location: str, output: str | Path, others: Sequence[str] = (), prices: Sequence[Price] = ()) -> int:
     """Write the page of a store to a file and return its size in bytes.
 
     location, others, prices and errors: as for `page_of`. Also raises RequestError if the file cannot be written.
     """
-    return _write(page_of(location, others, prices), output)
+    return _write(page_of(location, others, prices), Path(output))
 
 
 def page_of(location: str, others: Sequence[str] = (), prices: Sequence[Price] = ()) -> Iterator[str]:
