@@ -6,6 +6,8 @@ What the commands do, as functions:
     load             a store as a pandas table
     table, compare   what the commands of these names print; `render` prints either
     report           writes the HTML report of a store
+    share            writes a folder to commit or send
+    summaries        each trial as a configuration and numbers, for experiment trackers
 
 `default_layout` and `pivot` lay out any pandas table of results. `lmsweep.analysis` has the rest of what reads results,
 `lmsweep.trials` what measures, `lmsweep.orchestrator` what plans and runs sweeps.
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from lmsweep.analysis.questions.compare import compare
     from lmsweep.analysis.questions.table import table
     from lmsweep.analysis.report import write_report as report
+    from lmsweep.analysis.sharing.share import share
+    from lmsweep.analysis.sharing.summaries import summaries
     from lmsweep.orchestrator.commands.program import plan, run
 
 __all__ = [
@@ -38,6 +42,8 @@ __all__ = [
     "render",
     "report",
     "run",
+    "share",
+    "summaries",
     "table",
     "trials",
 ]
@@ -47,6 +53,8 @@ _ELSEWHERE = {
     "plan": ("lmsweep.orchestrator.commands.program", "plan"),
     "report": ("lmsweep.analysis.report", "write_report"),
     "run": ("lmsweep.orchestrator.commands.program", "run"),
+    "share": ("lmsweep.analysis.sharing.share", "share"),
+    "summaries": ("lmsweep.analysis.sharing.summaries", "summaries"),
     "table": ("lmsweep.analysis.questions.table", "table"),
 }
 """Name -> the module and its name there; the others are names of `lmsweep.analysis`."""

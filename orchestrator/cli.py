@@ -56,7 +56,7 @@ def main() -> None:
         if missing not in _MEASURING:
             raise
         say(
-            f"lmsweep: this needs {missing}, which is not installed here; reading results works without it. To measure: "
+            f"lmsweep: this needs {missing}, which is not installed here; reading results works without. To measure: "
             "pip install lmsweep",
             error=True,
         )

@@ -1,4 +1,4 @@
-"""The verbs that read results: status, table, compare, diff, report."""
+"""The verbs that read results: status, table, compare, diff, report, share."""
 
 import json
 import sys
@@ -206,6 +206,27 @@ def report(
         )
     size = write_report(store, path, others, prices)
     say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")
+
+
+def share(
+    store: StoreArgument = "results",
+    output: Annotated[str, typer.Option("--output", "-o", help="The folder to write; new or empty.")] = "shared",
+) -> None:
+    """Write a folder to commit or send: results, report, summary; without names of machines and people, and paths.
+
+    \b
+    Example:
+      lmsweep share results -o my-results
+    """
+    from lmsweep.analysis.sharing.share import share as share_store
+
+    shared = share_store(store, output)
+    names = "\n".join(f"  {name}" for name in shared.files)
+    say(f"{output}: {shared.bytes / 2**20:.1f} MiB\n{names}")
+    say(
+        "Host names, user names, folders of absolute paths and artifacts were taken out. To read it anywhere: "
+        f"lmsweep compare {store} FOLDER-OR-URL"
+    )
 
 
 def _names(options: list[str]) -> list[str] | None:
