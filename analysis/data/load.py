@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from lmsweep.analysis.data.code_states import with_code_states
 from lmsweep.analysis.data.columns import size_terms
+from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.processes import as_lists, pool
 from lmsweep.analysis.data.sample_stats import describe
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
@@ -66,6 +67,8 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
 
     flops: how attention's FLOPs are counted (`lmsweep.trials.analytic.flop_conventions`).
 
+    store: its location, or the name of a reference store: `h200-devices`.
+
     pooled: combine the processes that measured the same configuration into one row
     (`lmsweep.analysis.data.processes.pool`). False keeps the rows of every attempt, superseded failures included.
 
@@ -73,7 +76,7 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
     hold numbers and the word "auto". Unreadable files are left out, each with a warning. Raises RequestError if there
     is no store or a newer lmsweep wrote it.
     """
-    store = Store(store) if isinstance(store, str) else store
+    store = open_store(store)
     if not store.exists():
         there = store.location
         raise RequestError(

@@ -7,6 +7,7 @@ import pandas as pd
 
 from lmsweep.analysis.data.code_states import latest_code, with_code_states
 from lmsweep.analysis.data.load import load, of_present_devices
+from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.processes import newest_rows
 from lmsweep.analysis.data.selection import select
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
@@ -27,7 +28,7 @@ class Results:
         flops: FlopConvention = "model",
     ) -> None:
         """where: keys and the values they must have, as for `lmsweep.analysis.pivot`; flops: as for `load`."""
-        self.store = Store(store) if isinstance(store, str) else store
+        self.store = open_store(store)
         self.where = where or {}
         self.prices = prices
         self.flops = flops

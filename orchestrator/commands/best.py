@@ -68,10 +68,10 @@ def best(
 
 
 def _is_store(what: str) -> bool:
+    from lmsweep.analysis.data.open_store import open_store
     from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
-    from lmsweep.trials.store.store import Store
 
-    return what not in packaged_sweeps() and not Path(what).is_file() and Store(what).exists()
+    return what not in packaged_sweeps() and not Path(what).is_file() and open_store(what).exists()
 
 
 def _best_of_store(location: str, where: list[str], aim: "Aim", *, predict: bool) -> None:

@@ -240,21 +240,10 @@ def _carry_out(request: "PlanRequest", began: float, grace: str | None) -> "Run"
 def _plan_and_run(
     request: "PlanRequest", console: "Console", *, phases: Path | None, began: float, grace: str | None
 ) -> "Run":
-    from lmsweep.orchestrator.commands.plan_text import summary
-    from lmsweep.orchestrator.running.other_runs import other_runs, warning_about
-    from lmsweep.orchestrator.running.run import prepare
+    from lmsweep.orchestrator.commands.program import make_ready
     from lmsweep.orchestrator.sweep.duration import seconds_of
 
-    planned = request.make()
-    if planned.predictions:
-        planned.predictions.close()
-    for damage in planned.store.set_aside_damage():
-        at = request.store
-        say(f"moved {at}/{damage.path}, which cannot be read ({damage.error}), to {at}/damaged/", error=True)
-    ready = prepare(planned, console, began=began, budget=planned.seconds_for_run, phases=phases)
-    say(summary(planned.plan, ready.estimate))
-    if ready.to_run and not request.address and (others := other_runs()):
-        say(warning_about(others), error=True)
+    ready = make_ready(request, console, began=began, phases=phases)
     resume = f"To resume: {request.resume_command(grace)}"
     run_or_exit(ready, request.address, seconds_of(grace) if grace else 0.0, resume)
     return ready
