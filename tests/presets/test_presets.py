@@ -60,6 +60,7 @@ SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
     "roofline": (END_TO_END, {}),
     "scaling": (END_TO_END, {}),
     "frontier": (CPU, {}),
+    "break-even": (END_TO_END, {"model": "small,2.7b"}),
     "cost": (END_TO_END, {"model": "small,2.7b"}),
     "memory": (CPU, {}),
     "memory-parts": (CPU, {}),
