@@ -64,6 +64,19 @@ def test_flex_computes_the_blocks_that_the_window_reaches(context: int, window: 
     assert torch.equal(ours.to_dense(), theirs.to_dense())
 
 
+@pytest.mark.slow
+def test_flex_gives_what_naive_gives() -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 2, 300, 16) for _ in range(3))
+    config = TrialConfig(d_model=32, num_heads=2, context_length=300, batch_size=1, window=140)
+    with torch.no_grad():
+        found, expected = (
+            attention_for(replace(config, attention=name), device="cpu", dtype=torch.float32)(q, k, v)
+            for name in ("flex", "naive")
+        )
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["sdpa", "sdpa_math", "sdpa_flash", "./mine.py:f"])
 def test_an_attention_without_a_window_is_unsupported(name: str) -> None:
     with pytest.raises(UnsupportedError, match="takes no window; these do: naive, naive_softmax, flex"):
