@@ -1,5 +1,6 @@
 """Quantities derived from measurements, as pandas tables for presets, the report and notebooks.
 
+break_even.py   steps until the time of the compiler has been saved
 cost.py         dollars and joules per million tokens
 roofline.py     rate of a step against the peaks of its device, measured or from the datasheet
 scaling.py      exponents of growth with context and parameters; the largest sizes that fit in memory

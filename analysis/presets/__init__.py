@@ -20,6 +20,7 @@ from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets import ddp, numbers, operators, profile
 from lmsweep.analysis.presets.attention import attention_compiled, attention_grid, attention_rates
 from lmsweep.analysis.presets.limits import (
+    break_even_table,
     cost_table,
     frontier_table,
     roofline_table,
@@ -141,6 +142,7 @@ PRESETS: dict[str, Preset] = {
     "frontier": Preset(
         make=frontier_table, question="What is the largest context length and batch size that fits in memory?"
     ),
+    "break-even": Preset(make=break_even_table, question="After how many steps has compiling paid?"),
     "cost": Preset(make=cost_table, question="What do a million tokens cost in dollars and joules?"),
 }
 

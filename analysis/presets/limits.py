@@ -1,9 +1,10 @@
-"""Presets of limits: roofline, scaling, the largest sizes that fit in memory, and cost."""
+"""Presets of limits: roofline, scaling, the largest sizes that fit in memory, when compiling pays, and cost."""
 
 import pandas as pd
 
 from lmsweep.analysis.data.flop_rates import how_counted
 from lmsweep.analysis.data.results import Results, nothing
+from lmsweep.analysis.metrics.break_even import break_even
 from lmsweep.analysis.metrics.cost import cost
 from lmsweep.analysis.metrics.roofline import roofline
 from lmsweep.analysis.metrics.scaling import frontier, scaling
@@ -143,6 +144,32 @@ def frontier_table(results: Results) -> Listing:
         units={"largest_ok": "1", "smallest_oom": "1"},
         conditions=common_conditions(frame, keys),
         notes=["-: no such size was tried"],
+    )
+
+
+def break_even_table(results: Results) -> Listing:
+    """Time of the compiler, time that it saves in each step, and the steps after which it has paid."""
+    found = break_even(results.of("timing"))
+    if found.empty:
+        raise RequestError(
+            "the store has no compiled step with an eager one of the same configuration; measure compile: [none, block]"
+        )
+    rows, _ = _steps(found)
+    keys = varying_keys(rows, ["model", "context_length", "compile"], [])
+    columns = ["compile_time", "eager_step", "compiled_step", "saved", "steps"]
+    flags = [() if words is pd.NA else tuple(words) for words in rows["compile_flags"].to_list()]
+    return Listing(
+        title="Steps after which compiling has paid",
+        frame=with_flags(rows[[*keys, *columns]], rows).assign(flags=pd.Series(flags, rows.index, dtype=object)),
+        keys=keys,
+        units=dict.fromkeys(columns, "s") | {"steps": "1"},
+        together=("eager_step", "compiled_step", "saved"),
+        conditions=common_conditions(rows, keys),
+        notes=[
+            "compile_time: the first iteration less one step. Without the flag cold_cache the graph was in the "
+            "compiler's cache, as it is after the precompilation of `lmsweep run`; `lmsweep trial` does not precompile",
+            "steps: compile_time / saved; -: no time is saved",
+        ],
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from lmsweep.trials.memory.ledger import Label, Saved
 from lmsweep.trials.memory.source_lines import Sources, python_stack
@@ -45,11 +46,20 @@ def lasting_labels(step: TrainingStep, key: Key) -> dict[int, Label]:
         "gradients": [weight.grad for weight in weights if weight.grad is not None],
     }
     return {
-        key(tensor): Label(category=category, bytes=tensor.untyped_storage().nbytes())
+        key(part): Label(category=category, bytes=part.untyped_storage().nbytes())
         for category, found in tensors.items()
         for tensor in found
-        if tensor.device.type == device
+        for part in plain_tensors(tensor)
+        if part.device.type == device
     }
+
+
+def plain_tensors(tensor: Tensor) -> list[Tensor]:
+    """The tensors that hold the elements: itself, or the parts of a quantized one, which has no storage of its own."""
+    if not is_traceable_wrapper_subclass(tensor):
+        return [tensor]
+    names, _ = tensor.__tensor_flatten__()
+    return [part for name in names for part in plain_tensors(getattr(tensor, name))]
 
 
 @contextmanager
@@ -59,23 +69,25 @@ def activations_noted(step: TrainingStep, key: Key, sources: Sources) -> Iterato
     Weights and rotary tables are left out, because they persist anyway; the batch is included. With checkpointing, the
     inputs of blocks are saved outside of the blocks. A model that is compiled as a whole has no blocks.
     """
-    resident = {key(tensor) for tensor in [*step.model.parameters(), *step.model.buffers()]}
+    lasting = [*step.model.parameters(), *step.model.buffers()]
+    resident = {key(part) for tensor in lasting for part in plain_tensors(tensor)}
     device = step.inputs.device
     kept: dict[int, Label] = {}
     running: list[int] = []
 
     def pack(tensor: Tensor) -> Tensor:
-        name = key(tensor)
-        if tensor.device != device or name in resident:
-            return tensor.detach()
-        known = kept.get(name)
-        if known is None:
-            block = running[-1] if running else None
-            size = tensor.untyped_storage().nbytes()
-            kept[name] = Label(category="activations", bytes=size, block=block, tensor=_saved(tensor, sources))
-        elif known.tensor and known.tensor.operator is None:
-            # An operator that saves its own result does so before autograd knows where the result comes from.
-            kept[name] = replace(known, tensor=replace(known.tensor, operator=_operator(tensor)))
+        for part in plain_tensors(tensor):
+            name = key(part)
+            if part.device != device or name in resident:
+                continue
+            known = kept.get(name)
+            if known is None:
+                block = running[-1] if running else None
+                size = part.untyped_storage().nbytes()
+                kept[name] = Label(category="activations", bytes=size, block=block, tensor=_saved(tensor, sources))
+            elif known.tensor and known.tensor.operator is None:
+                # An operator that saves its own result does so before autograd knows where the result comes from.
+                kept[name] = replace(known, tensor=replace(known.tensor, operator=_operator(tensor)))
         return tensor.detach()  # saving the tensor itself would create a reference cycle with its graph
 
     blocks: list[Any] = [] if step.config.compile == "model" else list(step.blocks)

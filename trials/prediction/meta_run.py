@@ -13,7 +13,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
 from lmsweep.trials.model.attention_step import AttentionStep
-from lmsweep.trials.model.flex_attention import causal_block_mask
+from lmsweep.trials.model.flex_attention import block_mask_of
 from lmsweep.trials.model.precision import MATH_MODES
 from lmsweep.trials.model.training_step import PHASES, TrainingStep
 from lmsweep.trials.prediction.allocation_trace import Recorder, Trace, everything_freed
@@ -153,7 +153,7 @@ def _recorder(config: TrialConfig) -> Iterator[Recorder]:
 
 
 def _block_mask(config: TrialConfig) -> BlockMask | None:
-    return causal_block_mask(config.context_length, "meta") if config.attention == "flex" and config.causal else None
+    return block_mask_of(config, "meta") if config.attention == "flex" else None
 
 
 def _block(config: TrialConfig) -> int:
