@@ -3,6 +3,7 @@
 flop_conventions.py    the two ways to count attention's FLOPs: as the model defines it, and as kernels are rated
 formulas.py            parameters, FLOPs and bytes of the transformer in closed form
 datasheets.py          peak rates and memory of known devices
+device_time.py         the busy seconds of a step, from a datasheet
 links.py               peak bandwidth between the GPUs of a node
 scaling_limits.py      from how many ranks on communication takes longer than computation
 prices.py              dollars per hour of a device, from the option --price
