@@ -38,17 +38,25 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lmsweep.analysis import load
 from lmsweep.analysis.best.answer import JOB, axes_of, value_of
 from lmsweep.analysis.best.cells import BETWEEN_PROCESSES, Cell, cells_of
-from lmsweep.analysis.best.goal import parse_aim
 from lmsweep.analysis.best.surrogate import Axis, Space
-from lmsweep.orchestrator.planning.time_model import NOMINAL, datasheet_of, step_seconds
+from lmsweep.orchestrator.planning.time_estimate import SETUP_SECONDS
+from lmsweep.orchestrator.planning.time_model import (
+    NOMINAL,
+    datasheet_of,
+    graph_seconds,
+    iterations_seconds,
+    step_seconds,
+)
 from lmsweep.orchestrator.searching.search import Search
 from lmsweep.trials.analytic.formulas import PASSES, forward_flops
 from lmsweep.trials.analytic.median_interval import Floats
 from lmsweep.trials.spec.identity import trial_id
+from lmsweep.trials.spec.workloads import workloads
 
 AXES: dict[str, tuple[object, ...]] = {
     "batch_size": (1, 2, 4, 8, 16, 32),
@@ -60,7 +68,7 @@ AXES: dict[str, tuple[object, ...]] = {
 }
 INTERACTION, REST = 0.03, 0.015
 """Standard deviations of the logarithm."""
-LAYERS, ITERATIONS, SETUP_SECONDS = 24, 60, 3.0
+LAYERS, ITERATIONS, START_SECONDS = 24, 60, 3.0
 COMPILE_SECONDS = {"none": 0.0, "block": 15.0, "model": 50.0}
 CLOSE = 0.02
 """How much worse than the best an answer may be and still be right."""
@@ -84,6 +92,10 @@ class Grid:
     """What a time model expects of it."""
     seconds: Floats
     """Device time of the cell's trial."""
+    expected: Floats
+    """What a plan expects of `seconds`."""
+    failed: NDArray[np.bool_]
+    """Whether the cell's trial fails; its cost is then far above all others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,17 +155,24 @@ def made_up(rng: np.random.Generator, *, harder: float = 1.0, has_prior: bool = 
         cells.append(cell)
         cost.append(np.log(step / batch) + noise)
         prior.append(np.log(expected / batch) if has_prior else 0.0)
-        seconds.append(SETUP_SECONDS + COMPILE_SECONDS[str(compiled)] + ITERATIONS * 0.03 * step * np.exp(noise))
-    return Grid(space=Space.of(names, cells), cost=np.array(cost), prior=np.array(prior), seconds=np.array(seconds))
+        seconds.append(START_SECONDS + COMPILE_SECONDS[str(compiled)] + ITERATIONS * 0.03 * step * np.exp(noise))
+    return Grid(
+        space=Space.of(names, cells),
+        cost=np.array(cost),
+        prior=np.array(prior),
+        seconds=np.array(seconds),
+        expected=np.array(seconds),
+        failed=np.zeros(len(cells), dtype=bool),
+    )
 
 
 def search(grid: Grid, seen: Floats, rng: np.random.Generator, budget: float) -> list[int]:
-    found = Search(grid.space, prior=grid.prior, seconds=grid.seconds)
+    found = Search(grid.space, prior=grid.prior, seconds=grid.expected)
     left, order = set(range(len(seen))), []
     while (cell := found.choose(left)) is not None:
         left.discard(cell)
         order.append(cell)
-        found.learn(cell, seen[cell])
+        found.learn(cell, None if grid.failed[cell] else seen[cell])
     return order
 
 
@@ -302,34 +321,47 @@ class Stored:
     """Standard error of the logarithm of each cell's cost."""
 
 
-def stored_grids(location: str, *, pool: bool) -> list[Stored]:
-    """Return the measured grids of a store: one per job and device, or with `pool` one per device."""
+def stored_grids(location: str, *, pool: bool, clock: str = "step.time") -> list[Stored]:
+    """Return the measured grids of a store: one per job and device, or with `pool` one per device.
+
+    clock: the time that is to be small: step.time or step.device_time. Trials that failed are cells too.
+    """
     frame = load(location, pooled=False)
     times = frame[(frame["phase"] == "trial") & (frame["unit"] == "s")]
     of_attempt = (times["median"] * times["n"]).groupby([times[name] for name in (*KEY, "attempt_id")]).sum()
     seconds = of_attempt.groupby(level=[*KEY]).mean().to_dict()
-    aim = parse_aim("tokens/s", [], [])
     jobs: dict[tuple[object, ...], list[Cell]] = defaultdict(list)
     for cell in cells_of(load(location)):
-        if cell.cost(aim):
-            job = () if pool else tuple(value_of(cell, name) for name in JOB)
-            jobs[(cell.environment_id, *job)].append(cell)
+        job = () if pool else tuple(value_of(cell, name) for name in JOB)
+        jobs[(cell.environment_id, *job)].append(cell)
     found = []
     for cells in jobs.values():
-        names = [*(("d_model", "context_length") if pool else ()), *axes_of(cells)]
-        space = Space.of(names, [[value_of(cell, name) for name in names] for cell in cells])
-        if len(cells) < FEWEST:
+        if sum(clock in cell.values for cell in cells) < FEWEST:
             continue
-        work = np.array([_flops(cell) if pool else cell.tokens for cell in cells])
+        names = [*(("d_model", "context_length") if pool else ()), *axes_of(cells)]
+        failed = np.array([clock not in cell.values for cell in cells])
+        work = np.log([_flops(cell) if pool else cell.tokens for cell in cells])
+        cost = np.log([np.nan if clock not in cell.values else cell.values[clock].median for cell in cells]) - work
+        errors = [0.0 if clock not in cell.values else cell.values[clock].error for cell in cells]
         devices = [datasheet_of(cell.environment) or NOMINAL[cell.config.device_type] for cell in cells]
-        expected = [step_seconds(cell.config, device) for cell, device in zip(cells, devices, strict=True)]
+        pairs = [(cell.config, device) for cell, device in zip(cells, devices, strict=True)]
+        expected = [
+            SETUP_SECONDS[config.compiles]
+            + graph_seconds(config)
+            + iterations_seconds(config, workloads()["timing"], device)
+            for config, device in pairs
+        ]
         grid = Grid(
-            space=space,
-            cost=np.log([cell.values["step.time"].median for cell in cells] / work),
-            prior=np.log(np.array(expected) / work),
-            seconds=np.array([seconds[trial_id(one.config), one.config.mode, one.environment_id] for one in cells]),
+            space=Space.of(names, [[value_of(cell, name) for name in names] for cell in cells]),
+            cost=np.where(failed, np.nanmax(cost) + 1, cost),
+            prior=np.log([step_seconds(config, device) for config, device in pairs]) - work,
+            seconds=np.array(
+                [seconds.get((trial_id(one.config), one.config.mode, one.environment_id), 1.0) for one in cells]
+            ),
+            expected=np.array(expected),
+            failed=failed,
         )
-        found.append(Stored(grid=grid, errors=np.array([cell.error(aim) for cell in cells])))
+        found.append(Stored(grid=grid, errors=np.hypot(errors, BETWEEN_PROCESSES)))
     return found
 
 
@@ -374,6 +406,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--optuna", action="store_true", help="also Optuna's TPE, which must be installed")
     parser.add_argument("--store", action="append", default=[], help="draw from the grids of this store; repeatable")
+    parser.add_argument("--device-time", action="store_true", help="of stores: the device time, not the wall time")
     parser.add_argument("--pool", action="store_true", help="all jobs of a store are one grid")
     parser.add_argument("--harder", type=float, default=1.0, help="factor of the interactions and the rests")
     parser.add_argument("--no-prior", action="store_true", help="search without a time model")
@@ -383,7 +416,8 @@ def main() -> None:
     draw: Callable[[np.random.Generator], Grid]
     draw = partial(made_up, harder=given.harder, has_prior=not given.no_prior)
     if given.store:
-        grids = [grid for location in given.store for grid in stored_grids(location, pool=given.pool)]
+        clock = "step.device_time" if given.device_time else "step.time"
+        grids = [grid for location in given.store for grid in stored_grids(location, pool=given.pool, clock=clock)]
         sizes = ", ".join(str(len(one.errors)) for one in grids)
         print(f"{len(grids)} measured grids, of {sizes} cells\n")
         draw = partial(draw_stored, grids)
