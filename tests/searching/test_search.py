@@ -46,6 +46,17 @@ def test_every_value_is_tried_first() -> None:
     assert {value for cell in first for value in cell} == set(EFFECTS)
 
 
+def test_what_is_likely_to_follow_is_named_once_something_is_known_and_mostly_follows() -> None:
+    one, left, named, followed = search(), set(range(len(CELLS))), list[int](), list[bool]()
+    while (cell := one.choose(left)) is not None:
+        followed += [cell in named[:4]] if named else []
+        left.discard(cell)
+        assert set(one.likely) <= left
+        named = one.likely
+        one.learn(cell, float(COSTS[cell]))
+    assert followed and sum(followed) > len(followed) / 2
+
+
 def test_a_value_that_always_fails_is_soon_left_alone() -> None:
     costs = {index: None if "sdpa" in cell else COSTS[index] for index, cell in enumerate(CELLS)}
     one = search()
