@@ -6,6 +6,8 @@ formulas.py            parameters, FLOPs and bytes of the transformer in closed 
 datasheets.py          peak rates and memory of known devices
 links.py               peak bandwidth between the GPUs of a node, and between nodes
 collective_time.py     how long a collective takes, from measured ones or from the link's datasheet
+device_time.py         the busy seconds of a step, from a datasheet
+links.py               peak bandwidth between the GPUs of a node
 scaling_limits.py      from how many ranks on communication takes longer than computation
 sharding.py            what a rank holds of weights, gradients and optimizer state, by how they are shared
 prices.py              dollars per hour of a device, from the option --price
