@@ -24,9 +24,9 @@ from lmsweep.trials.prediction.graph_replay import as_compiled, install
 from lmsweep.trials.prediction.kernel_workspace import flex_scratch_bytes, scratch_bytes
 from lmsweep.trials.prediction.meta_device import (
     FUSED_ATTENTION,
-    autocast_again,
     differs_by_device,
     eager_on,
+    emulate_again,
     fused_attention,
     make_state,
     meta_math_mode,
@@ -100,7 +100,7 @@ def _recorded(config: TrialConfig) -> Trace:
             for part in step.blocks if config.compile == "block" else [step.model]:
                 install(part, memory, [*part.parameters(), *part.buffers()], recorder)
         elif config.checkpointing != "none":
-            autocast_again(step.blocks, math_mode)
+            emulate_again(step.blocks, config, math_mode)
         for _ in range(ITERATIONS if leaves_something(config) else 1):
             for phase in step.phases():
                 if phase.name == "optimizer":
