@@ -128,7 +128,8 @@ def test_sighup_is_ignored_where_nohup_has_it_ignored(tmp_path: Path):
 
 
 def test_ctrl_c_in_the_first_moments_is_silent():
-    for seconds in (0.05, 0.06, 0.07, 0.08, 0.1, 0.15, 0.2, 0.3):  # of a core: on a busy machine the command comes less far in a moment
+    # Seconds of a core: on a busy machine the command comes less far in a moment.
+    for seconds in (0.05, 0.06, 0.07, 0.08, 0.1, 0.15, 0.2, 0.3):
         with start("plan", "quick") as process:
             until = time.monotonic() + 30
             while sum(psutil.Process(process.pid).cpu_times()[:2]) < seconds and time.monotonic() < until:
