@@ -12,9 +12,11 @@ quick: .venv/bytecode
 PYTEST := $(BIN)/pytest --numprocesses=2 --dist=loadfile --max-worker-restart=0
 
 test: lint types
+	$(OURS)
 	$(PYTEST) -m "not slow" --durations=20
 
 test-all: lint types .venv/hf
+	$(OURS)
 	$(PYTEST)
 
 docs: .venv/docs
@@ -44,6 +46,7 @@ types: .venv/test
 # Bytecode is compiled ahead, on all cores, where pip would use one: else each of the many processes of a run would compile
 # what it imports, wherever PYTHONDONTWRITEBYTECODE is set. Some packages contain files that are not valid Python 3.
 COMPILE := $(BIN)/python -m compileall -qq -j 0 .venv/lib lmsweep orchestrator trials analysis
+OURS = $(BIN)/python -m compileall -qq -j 0 lmsweep orchestrator trials analysis
 
 .venv/test: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
