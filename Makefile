@@ -1,5 +1,5 @@
-# make quick: a first result. make test: everything that CI checks. make docs: links, commands and code blocks of the
-# pages. Each target sets up .venv if it has to.
+# make quick: a first result. make test: everything that CI checks. make docs: the site, in build/site, and the links,
+# commands and code blocks of its pages. Each target sets up .venv if it has to.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
@@ -17,8 +17,9 @@ test: lint types
 test-all: lint types .venv/hf
 	$(PYTEST)
 
-docs: .venv/test
-	$(BIN)/pytest -q tests/docs tests/notebooks
+docs: .venv/docs
+	$(BIN)/pytest -q -m "not slow" tests/docs tests/notebooks
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 lint: .venv/test
 	$(BIN)/ruff check .
@@ -28,7 +29,11 @@ types: .venv/test
 	$(BIN)/mypy
 
 .venv/hf: .venv/test
-	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test,hf,axe]'
+	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test,hf,axe,docs]'
+	touch $@
+
+.venv/docs: .venv/test
+	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test,docs]'
 	touch $@
 
 .venv/run: pyproject.toml constraints.txt

@@ -113,6 +113,11 @@ def _facts(config: TrialConfig) -> list[str]:
     facts += [f"# {name}: {getattr(config, name)}, your own, takes the place of the one below" for name in own]
     if config.capture == "step":
         facts.append("# The whole step is captured once with torch.cuda.graph and replayed.")
+    if config.memory_budget is not None:
+        facts.append(
+            f"# torch._functorch.config.activation_memory_budget = step.saved_share of the results, which keeps a step "
+            f"within {config.memory_budget} bytes"
+        )
     if config.world_size > 1:
         facts.append(f"# {config.world_size} ranks; gradients are synchronised by ddp: {config.ddp}")
     return facts

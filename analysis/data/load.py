@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from lmsweep.analysis.data.code_states import with_code_states
 from lmsweep.analysis.data.columns import size_terms
+from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.processes import as_lists, pool
 from lmsweep.analysis.data.sample_stats import describe
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
@@ -42,10 +43,10 @@ _PRECISION_OF_FLOAT32: dict[str | None, Precision] = {"ieee": "fp32", "tf32": "t
 _DEFAULTS = {
     name: CONFIG_FIELDS[name].default
     for name in STORED_FIELDS
-    if CONFIG_FIELDS[name].default is not None and name not in AUTO_FIELDS
+    if CONFIG_FIELDS[name].default is not None and name not in (*AUTO_FIELDS, "vocab_size")
 }
 """The value of a field in rows stored before the field existed. Identifiers leave out fields at their default, so these
-rows keep theirs."""
+rows keep theirs. Every row has a vocabulary: null is an unknown one."""
 
 
 def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "model") -> pd.DataFrame:
@@ -68,6 +69,8 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
 
     flops: how attention's FLOPs are counted (`lmsweep.trials.analytic.flop_conventions`).
 
+    store: its location, or the name of a reference store: `h200-devices`.
+
     pooled: combine the processes that measured the same configuration into one row
     (`lmsweep.analysis.data.processes.pool`). False keeps the rows of every attempt, superseded failures included.
 
@@ -75,7 +78,7 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
     hold numbers and the word "auto". Unreadable files are left out, each with a warning. Raises RequestError if there
     is no store or a newer lmsweep wrote it.
     """
-    store = Store(store) if isinstance(store, str) else store
+    store = open_store(store)
     if not store.exists():
         there = store.location
         raise RequestError(
@@ -94,6 +97,7 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
         frame[name] = frame[name].fillna(default)
     for name in AUTO_FIELDS:
         frame[name] = frame[name].astype(object).where(frame[name].notna(), "auto")
+    frame["vocab_size"] = frame["vocab_size"].replace(0, pd.NA)  # what older versions stored for an unknown one
     lengths = pc.fill_null(pc.list_value_length(table["samples"]), 0).to_numpy()
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     values = pc.list_flatten(table["samples"]).to_numpy()

@@ -5,6 +5,7 @@ cost.py         dollars and joules per million tokens
 roofline.py     rate of a step against the peaks of its device, measured or from the datasheet
 scaling.py      exponents of growth with context and parameters; the largest sizes that fit in memory
 scaling_limits.py   ranks above which communication takes longer than computation
+sharding.py     what a rank holds of weights, gradients and optimizer state
 kernels.py      classifies profiled kernels by phase of the step and by kind
 memory.py       the largest allocations of a trial
 timeline.py     allocated memory over one iteration, by category

@@ -9,6 +9,7 @@ from lmsweep.analysis.metrics.cost import cost
 from lmsweep.analysis.metrics.roofline import roofline
 from lmsweep.analysis.metrics.scaling import frontier, scaling
 from lmsweep.analysis.metrics.scaling_limits import LIMITS, scaling_limits
+from lmsweep.analysis.metrics.sharding import PARTS, sharding
 from lmsweep.analysis.presets.layout import in_order, with_flags, with_peak_flags
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
@@ -95,11 +96,34 @@ def scaling_limits_table(results: Results) -> Listing:
         keys=keys,
         units={"tokens": "1", "flops": "FLOP/s", "bandwidth": "B/s"} | dict.fromkeys(LIMITS, "1"),
         notes=[
-            "tokens: of all ranks; data_parallel: DDP and FSDP; mesh: FSDP x TP, whose gathers and reductions overlap; "
+            "tokens: of all ranks; data_parallel: DDP and FSDP, forward and backward alike; tensor_parallel: forward, "
+            "which is bound before backward is; mesh: FSDP x TP, whose gathers and reductions overlap; "
             "serial_mesh: they take turns on the links. Of a feed-forward layer, with ring collectives that overlap "
             "with computation (the formulas are in lmsweep.trials.analytic.scaling_limits)",
             "flops: rate of a large matrix product if `lmsweep run ceiling` has measured it here, else of the "
             "datasheet; bandwidth: highest bus bandwidth of an all-reduce in the store, else of the datasheet's NVLink",
+        ],
+    )
+
+
+def sharding_table(results: Results) -> Listing:
+    """Weights, gradients and optimizer state of a rank by how they are shared, at each moment of a step."""
+    rows = sharding(results.measurements)
+    if rows.empty:
+        raise nothing("ddp")
+    varying = [name for name in ("precision", "gather") if rows[name].nunique() > 1]
+    keys = ["model", "world_size", "ddp", *varying, "moment"]
+    return Listing(
+        title="What a rank holds of weights, gradients and optimizer state, by closed forms",
+        frame=rows[[*keys, *PARTS, "measured"]].astype({"world_size": "Int64"}),
+        keys=keys,
+        units=dict.fromkeys((*PARTS, "measured"), "B"),
+        together=(*PARTS, "measured"),
+        notes=[
+            "measured: all tensors of rank 0 at that moment, buffers for communication included (-: no such reading); "
+            "its peak is in --preset ddp-stages. In the first step there is no optimizer state before the optimizer",
+            "with float32 weights and N ranks: 4P, 4P and 8P bytes of P parameters; zero1 divides the state by N, fsdp "
+            "all three (the formulas are in lmsweep.trials.analytic.sharding)",
         ],
     )
 
