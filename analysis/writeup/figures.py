@@ -42,7 +42,7 @@ def bars(table: Table, *, stacked: bool = False) -> "Figure":
     parts of a whole, one above the other, without intervals.
     """
     series, unit = _series(table)
-    groups = _names(table.median.index)
+    groups = _names(table.median.index, usual=0)
     figure, (axes,) = _axes(1, width=max(5.0, 0.5 + 0.28 * len(groups) * (1 if stacked else len(series))))
     base, slot = np.zeros(len(groups)), 0.8 / (1 if stacked else len(series))
     for number, one in enumerate(series):
@@ -55,9 +55,12 @@ def bars(table: Table, *, stacked: bool = False) -> "Figure":
             if status and (number == 0 or not stacked):
                 axes.text(place, 0, f" {status}", rotation=90, ha="center", va="bottom", fontsize=7, color="#666666")
         base = base + heights
-    axes.set_xticks(range(len(groups)), groups, rotation=30 if max(map(len, groups)) > 8 else 0, ha="center")
+    if max(map(len, groups)) > 8:
+        axes.set_xticks(range(len(groups)), groups, rotation=35, ha="right", rotation_mode="anchor")
+    else:
+        axes.set_xticks(range(len(groups)), groups)
     axes.set_ylabel(_quantity(table, unit))
-    _legend(axes, len(series))
+    _legend(axes, len(series), beside=stacked)
     return figure
 
 
@@ -187,7 +190,7 @@ def _series(table: Table) -> tuple[list[_Series], Unit]:
     kept = columns[[table.units[name] in (stored, None) for name in columns.get_level_values("value")]]
     unit = choose_unit(stored, table.median[kept].to_numpy(dtype=float).ravel())
     found = []
-    for column, name in zip(kept, _names(kept), strict=True):
+    for column, name in zip(kept, _names(kept, usual=-1), strict=True):
         median = table.median[column].to_numpy(dtype=float) / unit.size
         low, high = (part[column].to_numpy(dtype=float) / unit.size for part in (table.low, table.high))
         status = ["" if word in (Status.OK, "-") else str(word) for word in table.status[column]]
@@ -195,14 +198,15 @@ def _series(table: Table) -> tuple[list[_Series], Unit]:
     return found, unit
 
 
-def _names(axis: pd.Index) -> list[str]:
-    """A name for each place of the axis, of the keys in which the places differ."""
+def _names(axis: pd.Index, *, usual: int) -> list[str]:
+    """A name for each place of the axis, of the keys in which the places differ; `usual` is the key if there is one
+    place."""
     frame = axis.to_frame(index=False)
-    return _words(frame.itertuples(index=False), frame)
+    return _words(frame.itertuples(index=False), frame, usual=usual)
 
 
-def _words(keys: Any, among: pd.DataFrame) -> list[str]:
-    differing = [at for at, name in enumerate(among) if among[name].nunique(dropna=False) > 1] or [among.shape[1] - 1]
+def _words(keys: Any, among: pd.DataFrame, *, usual: int = -1) -> list[str]:
+    differing = [at for at, name in enumerate(among) if among[name].nunique(dropna=False) > 1] or [usual]
     return [", ".join(_texts(key, differing)) for key in keys]
 
 

@@ -281,7 +281,7 @@ def test_the_residuals_of_a_block_add_up_to_what_it_saves_the_largest_first():
 
 def test_a_residual_names_its_shape_the_operator_that_computed_it_and_the_line_that_saves_it():
     rows = {(row.function, row.operator): row for row in measured(CONFIG).residuals}
-    exponentials = rows["softmax", "exp"]  # saved by exp as its own result, before autograd knows that it is one
+    exponentials = rows["softmax", "exp"]
     assert (exponentials.shape, exponentials.dtype, exponentials.count) == ("3x4x13x13", "float32", 1)
     gates = rows["FeedForward.forward", "mm"]
     assert (gates.shape, gates.count, gates.bytes) == ("3x13x80", 2, 4 * 3 * 13 * 80)

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -78,16 +77,10 @@ def activations_noted(step: TrainingStep, key: Key, sources: Sources) -> Iterato
     def pack(tensor: Tensor) -> Tensor:
         for part in plain_tensors(tensor):
             name = key(part)
-            if part.device != device or name in resident:
-                continue
-            known = kept.get(name)
-            if known is None:
+            if part.device == device and name not in resident and name not in kept:
                 block = running[-1] if running else None
                 size = part.untyped_storage().nbytes()
                 kept[name] = Label(category="activations", bytes=size, block=block, tensor=_saved(tensor, sources))
-            elif known.tensor and known.tensor.operator is None:
-                # An operator that saves its own result does so before autograd knows where the result comes from.
-                kept[name] = replace(known, tensor=replace(known.tensor, operator=_operator(tensor)))
         return tensor.detach()  # saving the tensor itself would create a reference cycle with its graph
 
     blocks: list[Any] = [] if step.config.compile == "model" else list(step.blocks)
