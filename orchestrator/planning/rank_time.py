@@ -27,8 +27,8 @@ multiprocessors and memory. Fitted to DistributedDataParallel on two H200: 18 of
 
 HOST_GATHER_SECONDS = 0.75e-3
 """Time in which the host launches the all-gather of one block and its copies. Fitted to xl on two H200 with two busy
-hosts, where the same step took 1.4 to 2.0 times as long as with DistributedDataParallel, and 1.2 to 1.6 times if weights
-were kept: the host's launches vary from run to run by as much."""
+hosts, where the same step took 1.4 to 2.0 times as long as with DistributedDataParallel, and 1.2 to 1.6 times if
+weights were kept: the host's launches vary from run to run by as much."""
 
 HOST_SCATTER_SECONDS = 0.6e-3
 """The same for the reduce-scatter of one block."""
@@ -91,7 +91,7 @@ def rank_step(
         updating /= slices
         extra = host * groups * (HOST_GATHER_SECONDS * (1 + repeated) + HOST_SCATTER_SECONDS)
     elif config.ddp in ("naive", "flat"):
-        calls = WEIGHTS_PER_LAYER * layers if config.ddp == "naive" else 1
+        calls = WEIGHTS_PER_LAYER * layers if config.ddp == "naive" else 1.0
         after = each("all_reduce", gradients, calls)
         copied = 2 * gradients * (config.ddp == "flat")
     else:
