@@ -59,7 +59,7 @@ def main() -> None:
         torch._dynamo.reset()  # PyTorch compiles one function for at most eight shapes
         failed = [row.error for row in rows if row.status != "ok"]
         if failed:
-            print(f"| {model} {precision} {compiled} | {error_line(failed[0] or "")} |")
+            print(f"| {model} {precision} {compiled} | {error_line(failed[0] or '')} |")
             continue
         parts = [row for row in rows if row.phase == "trial" and row.unit == "s" and row.samples]
         seconds = {row.metric: sum(row.samples or ()) for row in parts}

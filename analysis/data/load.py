@@ -18,7 +18,14 @@ from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.flop_conventions import FlopConvention, counted_flops
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, tokens_per_step
 from lmsweep.trials.results.environment import is_absent
-from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, STORED_FIELDS, Precision, RequestError
+from lmsweep.trials.spec.config import (
+    AUTO_FIELDS,
+    CONFIG_FIELDS,
+    FLOAT8_PRECISIONS,
+    STORED_FIELDS,
+    Precision,
+    RequestError,
+)
 from lmsweep.trials.store.store import Store
 
 SPEED_UNITS = {"tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "mfu": "share"}
@@ -34,10 +41,10 @@ _PRECISION_OF_FLOAT32: dict[str | None, Precision] = {"ieee": "fp32", "tf32": "t
 _DEFAULTS = {
     name: CONFIG_FIELDS[name].default
     for name in STORED_FIELDS
-    if CONFIG_FIELDS[name].default is not None and name not in AUTO_FIELDS
+    if CONFIG_FIELDS[name].default is not None and name not in (*AUTO_FIELDS, "vocab_size")
 }
 """The value of a field in rows stored before the field existed. Identifiers leave out fields at their default, so these
-rows keep theirs."""
+rows keep theirs. Every row has a vocabulary: null is an unknown one."""
 
 
 def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "model") -> pd.DataFrame:
@@ -85,6 +92,7 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
         frame[name] = frame[name].fillna(default)
     for name in AUTO_FIELDS:
         frame[name] = frame[name].astype(object).where(frame[name].notna(), "auto")
+    frame["vocab_size"] = frame["vocab_size"].replace(0, pd.NA)  # what older versions stored for an unknown one
     lengths = pc.fill_null(pc.list_value_length(table["samples"]), 0).to_numpy()
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     values = pc.list_flatten(table["samples"]).to_numpy()
@@ -166,7 +174,7 @@ def _flops_of_trials(frame: pd.DataFrame) -> NDArray[np.float64]:
 
 def _peaks(frame: pd.DataFrame) -> NDArray[np.float64]:
     """Peak FLOP/s of each row's device in the arithmetic that was used; NaN if either is unknown."""
-    evidence = ["device_name", "device_memory", "float32_matmul", "autocast_dtype", "parameter_dtype"]
+    evidence = ["device_name", "device_memory", "float32_matmul", "autocast_dtype", "parameter_dtype", "precision"]
     kind_of_row = frame.groupby(evidence, dropna=False, sort=False).ngroup().to_numpy()
     kinds = frame[evidence].iloc[np.unique(kind_of_row, return_index=True)[1]].astype(object)
     peaks = [_peak(*kind) for kind in kinds.where(kinds.notna(), None).to_numpy()]
@@ -174,10 +182,17 @@ def _peaks(frame: pd.DataFrame) -> NDArray[np.float64]:
 
 
 def _peak(
-    device_name: str, memory: int | None, float32_matmul: str | None, autocast: str | None, parameters: str | None
+    device_name: str,
+    memory: int | None,
+    float32_matmul: str | None,
+    autocast: str | None,
+    parameters: str | None,
+    asked_for: Precision,
 ) -> float:
     device = find_device(device_name, memory)
     precision = _PRECISION_OF_TYPE.get(autocast or parameters) or _PRECISION_OF_FLOAT32.get(float32_matmul)
+    if asked_for in FLOAT8_PRECISIONS:  # else the trial would have been unsupported
+        precision = asked_for
     peak = peak_flops(device, precision) if device and precision else None
     return np.nan if peak is None else peak
 

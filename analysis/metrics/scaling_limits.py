@@ -15,6 +15,7 @@ from lmsweep.trials.analytic.scaling_limits import (
     tensor_parallel_limit,
 )
 from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.config import FLOAT8_PRECISIONS
 
 LIMITS = ("data_parallel", "tensor_parallel", "mesh", "serial_mesh")
 MEASURED, DATASHEET = "measured", "datasheet"
@@ -74,7 +75,7 @@ class _Rates(TypedDict):
     element_bytes: int
 
 
-_NARROW = ("bf16", "fp16", "bf16_pure")
+_NARROW = ("bf16", "fp16", "bf16_pure", *FLOAT8_PRECISIONS)
 
 
 def _best(measured: pd.DataFrame, published: float | None) -> tuple[float, str | None]:

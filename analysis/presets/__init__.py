@@ -109,6 +109,10 @@ PRESETS: dict[str, Preset] = {
         make=ddp.traffic, question="Which collectives does a step run, and how many bytes does each rank send?"
     ),
     "ddp-stages": Preset(make=ddp.stages, question="What does a rank hold after init, around a step and at its peak?"),
+    "late-gathers": Preset(
+        make=ddp.late_gathers,
+        question="Which all-gathers of sharded weights end too late, by how much, and is it the host or the link?",
+    ),
     "collectives": Preset(
         make=ddp.collectives, question="How fast is each collective by itself, for small and large messages?"
     ),

@@ -93,7 +93,7 @@ def step_parts(config: TrialConfig, device: Device) -> StepParts | None:
     size = {"d_model": terms["d_model"], "d_ff": config.d_ff * terms["active_experts"], "num_layers": config.num_layers}
     shape = {"context_length": config.context_length, "batch_size": config.batch_size}
     vocab_size, passes = config.vocab_size, PASSES[config.mode]
-    narrow = config.precision in ("bf16", "fp16", "bf16_pure")
+    narrow = config.precision not in ("fp32", "tf32")
     kept = saved_bytes(**size, **shape, num_heads=config.num_heads, vocab_size=vocab_size, autocast=narrow)
     if config.attention not in _WRITTEN_OUT and not is_reference(config.attention):  # fused: no scores in memory
         scores = config.batch_size * config.num_heads * config.context_length**2

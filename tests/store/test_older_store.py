@@ -47,7 +47,7 @@ def fingerprint_of(row: Row) -> Fingerprint:
 
 def test_the_store_is_older_than_the_schema(stored: list[Row]) -> None:
     assert set(schema_of(Record).names) > set(stored[0])
-    assert all((OLD / table).is_dir() for table in TABLES)
+    assert [table for table in TABLES if not (OLD / table).is_dir()] == ["waits"], "added since"
 
 
 def test_the_identifiers_of_its_rows_are_those_of_today(stored: list[Row]) -> None:

@@ -23,13 +23,13 @@ from lmsweep.orchestrator.sweep.sweep import (
     parse_overrides,
     single_trial,
 )
-from lmsweep.trials.spec.config import ARGUMENTS, CONFIG_FIELDS, RequestError, TrialConfig
+from lmsweep.trials.spec.config import ARGUMENTS, CONFIG_FIELDS, Precision, RequestError, TrialConfig
 from lmsweep.trials.spec.config import WORDS as WORDS_OF
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
 from lmsweep.trials.spec.workloads import BUILT_IN
 
-PRECISIONS = "(one of: fp32, tf32, bf16, fp16, bf16_pure)"
+PRECISIONS = f"(one of: {', '.join(get_args(Precision))})"
 OR_OTHER = "or a mapping of its dimensions, or your own as package.module:name"
 ATTENTIONS = (
     "(one of: naive, naive_softmax, sdpa, sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn, flex), "

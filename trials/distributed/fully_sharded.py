@@ -83,7 +83,10 @@ class FullyShard:
                 parameter.grad = None
             for module in self._sharded:
                 module.reshard()
-            self._root.reset_iter_state()  # drops what backward has added up for a later reduce-scatter
+                for group in _groups_of(module):  # what backward has added up for a later reduce-scatter
+                    group._partial_reduce_output = None
+                    for parameter in group.fsdp_params:
+                        parameter.unsharded_accumulated_grad = None
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -117,11 +120,19 @@ def _policy(config: TrialConfig) -> MixedPrecisionPolicy:
     return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 
 
+def _groups_of(module: FSDPModule) -> list[Any]:
+    """The groups of weights of a module. Of each, PyTorch has no public name."""
+    state = module._get_fsdp_state()
+    if hasattr(state, "_fsdp_param_groups"):
+        return list(state._fsdp_param_groups)
+    return [group for group in [state._fsdp_param_group] if group is not None]  # PyTorch 2.11
+
+
 def _after_forward(module: FSDPModule) -> list[Any]:
     """What a module does after forward. PyTorch can only set it, and only to true or false."""
-    return [group.post_forward_mesh_info for group in module._get_fsdp_state()._fsdp_param_groups]
+    return [group.post_forward_mesh_info for group in _groups_of(module)]
 
 
 def _restore_after_forward(module: FSDPModule, found: list[Any]) -> None:
-    for group, after_forward in zip(module._get_fsdp_state()._fsdp_param_groups, found, strict=True):
+    for group, after_forward in zip(_groups_of(module), found, strict=True):
         group.post_forward_mesh_info = after_forward

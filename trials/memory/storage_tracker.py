@@ -90,7 +90,9 @@ class StorageTracker(TorchDispatchMode):
 
     def _see(self, tensor: Tensor, func: Any) -> None:
         tensor = _with_storage(tensor)
-        if tensor.device.type != self.device_type:
+        # The device of a fake tensor is an operator, which would go through every mode.
+        device: torch.device = getattr(tensor, "fake_device", None) or tensor.device
+        if device.type != self.device_type:
             return
         storage = tensor.untyped_storage()
         key = storage._cdata

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 
 _ATEN = torch.ops.aten
 PRODUCTS = [
-    *(_ATEN.mm.default, _ATEN.bmm.default, _ATEN.addmm.default, _ATEN.baddbmm.default),
+    *(_ATEN.mm.default, _ATEN.bmm.default, _ATEN.addmm.default, _ATEN.baddbmm.default, _ATEN._scaled_mm.default),
     _ATEN._scaled_dot_product_flash_attention.default,
     _ATEN._scaled_dot_product_flash_attention_for_cpu.default,
     _ATEN._scaled_dot_product_efficient_attention.default,

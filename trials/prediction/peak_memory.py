@@ -14,7 +14,7 @@ from lmsweep.trials.prediction.layer_extrapolation import deepen
 from lmsweep.trials.prediction.meta_device import FUSED_ATTENTION
 from lmsweep.trials.prediction.meta_run import ITERATIONS, attention_trace, leaves_something, model_trace
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
-from lmsweep.trials.spec.config import HIDDEN_LOSSES, Mode, TrialConfig
+from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, HIDDEN_LOSSES, Mode, TrialConfig
 from lmsweep.trials.spec.workloads import Subject
 
 UNSURE = 32 * MIB
@@ -78,6 +78,8 @@ def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Tr
     """What the trial allocates and frees in all its iterations."""
     if config.world_size > 1 and config.ddp == "none":
         raise UnpredictableError("how the ranks share the model is not known; ddp says it")
+    if config.precision in (*FLOAT8_PRECISIONS, "mxfp8", "nvfp4"):
+        raise UnpredictableError(f"what the casts of precision {config.precision} allocate is not predicted")
     if config.accumulate > 1 and config.ddp == "none":
         raise UnpredictableError("gradients that several micro-batches add up are not predicted")
     if config.loss in (*HIDDEN_LOSSES, "compiled"):

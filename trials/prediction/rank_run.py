@@ -21,9 +21,10 @@ from lmsweep.trials.distributed.tensor_parallel import check_tensor_parallel
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
 from lmsweep.trials.prediction.allocation_trace import Recorder, Trace
 from lmsweep.trials.prediction.fake_ranks import fake_rank, resizes_noted
-from lmsweep.trials.prediction.fake_run import Fakes, fake_kernels, fake_math_mode, unpacked_batches
+from lmsweep.trials.prediction.fake_run import fake_kernels, fake_math_mode, fakes, unpacked_batches
+from lmsweep.trials.prediction.fakes import Fakes
 from lmsweep.trials.prediction.kernel_workspace import scratch_bytes
-from lmsweep.trials.prediction.meta_device import GroupedProducts, autocast_again, eager_on
+from lmsweep.trials.prediction.meta_device import eager_on
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.spec.config import TrialConfig
 
@@ -56,7 +57,6 @@ def rank_trace(config: TrialConfig, rank: int | None = None) -> RankTrace:
         with fake:
             member.memory_watch = None
             member.build()
-        _cast_again(member, config)
         for _ in range(ITERATIONS):
             _step(member, fake, recorder)
         recorder.end()
@@ -70,7 +70,6 @@ def rank_report(config: TrialConfig, rank: int) -> StepReport:
     """
     with _memberless(config, rank) as (member, _, fake), fake:
         member.build()
-        _cast_again(member, config)
         for _ in range(ITERATIONS - 1):
             for phase in member.phases():
                 phase.run()
@@ -86,11 +85,11 @@ def _memberless(config: TrialConfig, rank: int) -> Iterator[tuple[DataParallelSt
         raise UnpredictableError("compiled code that several ranks run is not predicted")
     check_sharding(config)
     check_tensor_parallel(config)
-    fake = Fakes(allow_non_fake_inputs=True)
+    fake = fakes(config)
     tracker = StorageTracker("cpu", block=CUDA_BLOCK if config.device_type == "cuda" else 1)
     with fake_rank(rank, config.world_size), resizes_noted(tracker), unpacked_batches(config):
         try:
-            with tracker, fake_kernels(config), GroupedProducts():
+            with tracker, fake_kernels(config):
                 with fake:
                     member = DataParallelStep(eager_on(config, "cpu"), fake_math_mode(config))
                 yield member, tracker, fake
@@ -119,11 +118,6 @@ def _begin_again_at_broadcast(tracker: StorageTracker, recorder: Recorder) -> No
             recorder.begin("init")
 
     tracker.on_operation = operated
-
-
-def _cast_again(member: DataParallelStep, config: TrialConfig) -> None:
-    if config.device_type == "cuda" and config.checkpointing != "none":
-        autocast_again(member.training.blocks, member.math_mode)
 
 
 def _largest_rank(config: TrialConfig) -> int:

@@ -158,6 +158,37 @@ class Operator:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Wait:
+    """Detail row: a collective of a traced step, and how long the computation of a rank waited for it."""
+
+    rank: int
+    """The rank that waits."""
+    position: int
+    """1 for the first that the rank's computation needed."""
+    kind: str
+    """all_gather, reduce_scatter or all_reduce."""
+    block: str
+    """The module whose weights or gradients it moves: `blocks.3`; root for what is outside of the blocks."""
+    phase: str
+    """forward or backward: when it is needed."""
+    needed_by: str
+    """The module that needs it, or optimizer."""
+    time: float
+    """From its begin on this rank to its end, in seconds."""
+    late: float
+    """How long the computation waited for its end, in seconds; 0 if it ended in time. The sum of the four below."""
+    late_host: float
+    """The part that the host could have saved by launching it earlier, as soon as the device was ready for it."""
+    late_queue: float
+    """The part from its launch until it began: behind other collectives, or copies of what it sends."""
+    late_rank: float | None
+    """The part from then until it began on the last rank. None if not all ranks take part or their clocks differ; this
+    time is then in `late_link`."""
+    late_link: float
+    """The rest, in which all ranks were communicating."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Artifact:
     """A file that is kept with the results."""
 
@@ -174,13 +205,14 @@ class Artifact:
         assert FILE_NAME.fullmatch(self.name), f"{self.name!r} is not a plain file name"
 
 
-Detail = Allocation | Timeline | TensorDtype | Kernel | Operator
+Detail = Allocation | Timeline | TensorDtype | Kernel | Operator | Wait
 DETAIL_TABLES: dict[str, type] = {
     "allocations": Allocation,
     "timelines": Timeline,
     "dtypes": TensorDtype,
     "kernels": Kernel,
     "operators": Operator,
+    "waits": Wait,
 }
 """The detail tables of a store, and what a row of each holds in addition to its trial."""
 

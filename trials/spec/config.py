@@ -12,9 +12,23 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from lmsweep.trials.spec.model_sizes import FeedForward, ModelSize
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference
+from lmsweep.trials.spec.step_flops import StepFlops
 
 Mode = Literal["forward", "train_forward", "forward_backward", "train_step"]
-Precision = Literal["fp32", "tf32", "bf16", "fp16", "bf16_pure"]
+Precision = Literal[
+    "fp32",
+    "tf32",
+    "bf16",
+    "fp16",
+    "bf16_pure",
+    "fp8_tensorwise",
+    "fp8_rowwise",
+    "fp8_rowwise_gw_hp",
+    "mxfp8",
+    "nvfp4",
+]
+FLOAT8_PRECISIONS = ("fp8_tensorwise", "fp8_rowwise", "fp8_rowwise_gw_hp")
+"""Precisions in which the linear layers of the blocks multiply numbers of 8 bits."""
 Compile = Literal["none", "block", "model"]
 Attention = Literal["naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex"]
 Optimizer = Literal[
@@ -99,7 +113,9 @@ class TrialConfig:
     batch_size: int = _combination(4)
     """Sequences per step; with several ranks, per rank."""
     precision: Precision = _combination("fp32")
-    """fp32 (TF32 off), tf32, bf16 (autocast), fp16 (autocast with a gradient scaler), bf16_pure (bf16 weights too)."""
+    """fp32 (TF32 off), tf32, bf16 (autocast), fp16 (autocast with a gradient scaler), bf16_pure (bf16 weights too),
+    fp8_* (bf16 with the linear layers of the blocks in float8, by that recipe of torchao), mxfp8, nvfp4 (formats of
+    Blackwell)."""
     compile: Compile = _combination("none")
     """What torch.compile compiles: nothing, one transformer block reused for all layers, or the whole model."""
     compile_mode: CompileMode = _combination("default")
@@ -362,3 +378,10 @@ class Trial:
     """Name of the sweep that asked for this trial."""
     code: Code | None = None
     """Where its references lead; None if it has none."""
+    flops: StepFlops | None = None
+    """FLOPs of the user's own model, if planning has counted them; with None, the trial counts them itself."""
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The references to code that is not lmsweep's: those of the configuration, and workloads of the user's own."""
+        return (*self.config.references, *(name for name in self.workloads if is_reference(name)))

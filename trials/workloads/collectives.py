@@ -24,6 +24,8 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         raise UnsupportedError("one rank sends nothing; collectives needs world_size: 2 or more")
     if config.ddp != "none" or config.tp > 1:
         raise UnsupportedError("collectives has no model; ddp and tp are for the workload ddp")
+    if bench.math_mode.float8_recipe:
+        raise UnsupportedError("collectives send no float8 numbers; its messages are of fp32, bf16 or fp16")
     assert bench.rank is not None, "the workload runs in ranks"
     with bench.quiet():
         team = Team(CollectiveStep(config, bench.math_mode.operand_dtype))
