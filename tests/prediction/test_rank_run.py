@@ -90,6 +90,7 @@ def different(predicted: Held, real: Held) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("ranks", "variants"), [(2, VARIANTS), (4, FOUR)])
 def test_each_stage_of_each_rank_is_that_of_ranks_that_communicate(ranks, variants):
     config = replace(SMALL, world_size=ranks)
