@@ -5,8 +5,8 @@ lmsweep's own variants then run as they do in a trial. DistributedDataParallel d
 values; `TorchBuckets` stands in for it.
 """
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import _compute_bucket_assignment_by_size
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp._fully_shard import _fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from lmsweep.trials.distributed import data_parallel_step, mesh
+from lmsweep.trials.distributed import data_parallel_step
 from lmsweep.trials.distributed.gradient_buckets import Bucket
 from lmsweep.trials.distributed.gradient_sync import DEFAULT_BUCKET_BYTES, SYNCHRONIZERS
 from lmsweep.trials.memory.storage_tracker import StorageTracker
@@ -56,18 +57,23 @@ def resizes_noted(tracker: StorageTracker) -> Iterator[None]:
 @contextmanager
 def _real_meshes() -> Iterator[None]:
     """A context in which meshes are made of real numbers: their ranks are read."""
-    make_mesh, make_part = mesh.mesh_of, DeviceMesh.__init__
-
-    def mesh_of(*given: Any) -> Any:
-        with unset_fake_temporarily():
-            return make_mesh(*given)
-
-    def init(made: DeviceMesh, *given: Any, **named: Any) -> None:
-        with unset_fake_temporarily():
-            make_part(made, *given, **named)
-
-    with patch.object(data_parallel_step, "mesh_of", mesh_of), patch.object(DeviceMesh, "__init__", init):
+    makers = (
+        (data_parallel_step, "mesh_of"),
+        (_fully_shard, "_get_post_forward_mesh_info"),  # the smaller mesh of `reshard: 2`
+        (DeviceMesh, "__init__"),
+    )
+    with ExitStack() as stack:
+        for owner, name in makers:
+            stack.enter_context(patch.object(owner, name, _without_fakes(getattr(owner, name))))
         yield
+
+
+def _without_fakes(make: Callable[..., Any]) -> Callable[..., Any]:
+    def made(*given: Any, **named: Any) -> Any:
+        with unset_fake_temporarily():
+            return make(*given, **named)
+
+    return made
 
 
 class TorchBuckets:
