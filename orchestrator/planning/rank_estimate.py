@@ -60,15 +60,16 @@ class RankEstimate:
 
 
 class RankEstimates:
-    """Estimates steps of several ranks from the results in a store."""
+    """Estimates steps of several ranks from the results in stores."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, *stores: Store) -> None:
         self._points: dict[tuple[str, int, int], dict[Collective, list[Point]]] = {}  # device, ranks, nodes
         self._bandwidths: dict[tuple[str, int, int], list[float]] = defaultdict(list)
         self._alone: dict[tuple[str, TrialConfig], list[float]] = defaultdict(list)
         self._hosts: dict[str, list[float]] = defaultdict(list)
-        if store.exists():
-            self._learn(store)
+        for store in stores:
+            if store.exists():
+                self._learn(store)
 
     def of(self, planned: PlannedTrial) -> RankEstimate | str | None:
         """Return the estimate, or why there is none; None if the trial has no step of several ranks."""
@@ -170,7 +171,8 @@ class RankEstimates:
                     self._alone[name, one_process(config)].append(value)
                     self._learn_host(name, config, value)
         for key, kinds in points.items():
-            self._points[key] = {kind: in_order(found) for kind, found in kinds.items()}
+            before = self._points.setdefault(key, {})
+            before |= {kind: in_order([*before.get(kind, ()), *found]) for kind, found in kinds.items()}
 
     def _learn_host(self, name: str, config: TrialConfig, seconds: float) -> None:
         """Learn how fast the host launches, from a step in one process that it bounds."""

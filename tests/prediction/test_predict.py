@@ -442,7 +442,8 @@ def test_predictions_are_the_closed_forms(model: str, context_length: int, preci
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"world_size": 2, "ddp": "flat"}, "several devices"),
+        ({"world_size": 2}, "how the ranks share the model"),
+        ({"world_size": 2, "ddp": "fsdp", "compile": "block"}, "compiled code that several ranks run"),
         ({"num_layers": None}, "no whole model"),
         ({"compile": "model", "checkpointing": "block"}, "checkpointing inside one compiled graph"),
     ],

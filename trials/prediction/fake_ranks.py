@@ -5,8 +5,8 @@ lmsweep's own variants then run as they do in a trial. DistributedDataParallel d
 values; `TorchBuckets` stands in for it.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -16,9 +16,11 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import _compute_bucket_assignment_by_size
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp._fully_shard import _fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from lmsweep.trials.distributed import data_parallel_step, mesh
+from lmsweep.trials.distributed import data_parallel_step
+from lmsweep.trials.distributed.gradient_buckets import Bucket
 from lmsweep.trials.distributed.gradient_sync import DEFAULT_BUCKET_BYTES, SYNCHRONIZERS
 from lmsweep.trials.memory.storage_tracker import StorageTracker
 
@@ -55,18 +57,23 @@ def resizes_noted(tracker: StorageTracker) -> Iterator[None]:
 @contextmanager
 def _real_meshes() -> Iterator[None]:
     """A context in which meshes are made of real numbers: their ranks are read."""
-    make_mesh, make_part = mesh.mesh_of, DeviceMesh.__init__
-
-    def mesh_of(*given: Any) -> Any:
-        with unset_fake_temporarily():
-            return make_mesh(*given)
-
-    def init(made: DeviceMesh, *given: Any, **named: Any) -> None:
-        with unset_fake_temporarily():
-            make_part(made, *given, **named)
-
-    with patch.object(data_parallel_step, "mesh_of", mesh_of), patch.object(DeviceMesh, "__init__", init):
+    makers = (
+        (data_parallel_step, "mesh_of"),
+        (_fully_shard, "_get_post_forward_mesh_info"),  # the smaller mesh of `reshard: 2`
+        (DeviceMesh, "__init__"),
+    )
+    with ExitStack() as stack:
+        for owner, name in makers:
+            stack.enter_context(patch.object(owner, name, _without_fakes(getattr(owner, name))))
         yield
+
+
+def _without_fakes(make: Callable[..., Any]) -> Callable[..., Any]:
+    def made(*given: Any, **named: Any) -> Any:
+        with unset_fake_temporarily():
+            return make(*given, **named)
+
+    return made
 
 
 class TorchBuckets:
@@ -79,40 +86,46 @@ class TorchBuckets:
     def __init__(self, model: nn.Module, bucket_bytes: int | None) -> None:
         self.model = model
         self._limits = [bucket_bytes] if bucket_bytes else [FIRST_BUCKET_BYTES, DEFAULT_BUCKET_BYTES]
-        parameters: list[Tensor] = [one for one in model.parameters() if one.requires_grad]
-        self._buckets = [_vector(parameters)]
+        self._parameters: list[Tensor] = [one for one in model.parameters() if one.requires_grad]
+        self._buckets = [Bucket(self._parameters)]
         self._ready: list[Tensor] = []
-        self._missing = len(parameters)
-        for parameter in parameters:
-            parameter.register_post_accumulate_grad_hook(self._ready_once)
+        """Parameters in the order of their gradients in the first backward, until the buckets are made of them."""
+        self._is_first = self._synchronizes = True
+        for parameter in self._parameters:
+            parameter.register_post_accumulate_grad_hook(self._note)
         model.register_forward_pre_hook(self._rebuild)
 
-    def local(self) -> Any:
-        """Nothing is sent anyway."""
-        return nullcontext()
+    def local(self) -> AbstractContextManager[None]:
+        """A context in which nothing is sent."""
+        return self.hold()
 
-    def hold(self) -> Any:
-        """The buckets exist in each micro-batch."""
-        return nullcontext()
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        before, self._synchronizes = self._synchronizes, False
+        try:
+            yield
+        finally:
+            self._synchronizes = before
 
     def finish(self) -> None:
         """Backward has waited."""
 
-    def _ready_once(self, parameter: Tensor) -> None:
-        if self._missing:
-            self._missing -= 1
+    def _note(self, parameter: Tensor) -> None:
+        if not self._synchronizes:
+            return
+        if self._is_first:
             self._ready.append(parameter)
+            self._is_first = len(self._ready) < len(self._parameters)
+        bucket = next(one for one in self._buckets if any(parameter is its for its in one.parameters))
+        bucket.missing -= 1
+        if bucket.missing == 0:
+            dist.all_reduce(bucket.vector)
+            bucket.missing = len(bucket.parameters)
 
     def _rebuild(self, module: nn.Module, inputs: object) -> None:
-        if self._missing or not self._ready:
+        if self._is_first or not self._ready:
             return
         assigned, _ = _compute_bucket_assignment_by_size(self._ready, self._limits, [False] * len(self._ready))
         self._buckets.clear()
-        # Reducer fills them in the order in which gradients come, and so makes them.
-        self._buckets += [_vector([self._ready[index] for index in indices]) for indices in assigned]
+        self._buckets += [Bucket([self._ready[index] for index in indices]) for indices in assigned]
         self._ready.clear()
-
-
-def _vector(parameters: list[Tensor]) -> Tensor:
-    first = parameters[0]
-    return torch.empty(sum(one.numel() for one in parameters), dtype=first.dtype, device=first.device)

@@ -121,8 +121,9 @@ def _deep_rank_trace(config: TrialConfig) -> Trace:
     """The trace of the rank that needs most, at the model's full depth."""
     from lmsweep.trials.prediction.rank_run import rank_trace  # imports torch.distributed, which others do not need
 
-    # Buckets begin and end anywhere in a layer, and a share of the optimizer's state is any set of weights.
-    in_layers = config.ddp not in ("bucketed", "torch", "zero1") and not config.references
+    # Buckets begin and end anywhere in a layer, a vector of all gradients is rounded up once, and a share of the
+    # optimizer's state is any set of weights.
+    in_layers = config.ddp not in ("flat", "bucketed", "torch", "zero1") and not config.references
     if (
         in_layers
         and config.num_layers is not None

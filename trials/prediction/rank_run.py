@@ -74,6 +74,7 @@ def rank_report(config: TrialConfig, rank: int) -> StepReport:
             for phase in member.phases():
                 phase.run()
             member.forget_gradients()
+        report_step(member)  # from here on it is known what collectives read and write
         return report_step(member)
 
 
