@@ -55,7 +55,8 @@ def build_own_model(config: TrialConfig, *, device: str, dtype: torch.dtype) -> 
 
 
 def blocks_of(model: nn.Module, path: str | None) -> list[nn.Module]:
-    """Return the repeated layers of a model: those at `path`, else its longest list of layers of one class.
+    """Return the repeated layers of a model: those at `path`, else its longest list of layers of one class, if possible
+    with equal weights.
 
     Empty if it has no such list. Raises RequestError if there is nothing at `path`.
     """
@@ -65,12 +66,12 @@ def blocks_of(model: nn.Module, path: str | None) -> list[nn.Module]:
         except AttributeError as error:
             raise RequestError(f"blocks {path}: {error}") from None
         return list(found.children())
-    lists = [
-        list(module)
-        for module in model.modules()
-        if isinstance(module, nn.ModuleList | nn.Sequential) and _are_alike(list(module))
-    ]
-    return max(lists, key=len, default=[])
+    lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList | nn.Sequential)]
+    repeated = [layers for layers in lists if len(layers) > 1 and len({type(layer) for layer in layers}) == 1]
+    alike = [layers for layers in repeated if _are_alike(layers)]
+    # Some models give part of their layers a weight more.
+    of_one_class = [layers for layers in repeated if any(True for _ in layers[0].children())]
+    return max(alike, key=len, default=[]) or max(of_one_class, key=len, default=[])
 
 
 def vocabulary_of(model: nn.Module, config: TrialConfig) -> int:
