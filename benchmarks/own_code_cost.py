@@ -90,11 +90,18 @@ def cost(runner: IsolatedRunner, trial: Trial) -> Cost:
     wall = time.monotonic() - began
     failures = [row.error for row in rows if row.status != "ok"]
     assert not failures, failures[0]
-    # The server has killed the trial's process, but waits for it only before the next one begins.
-    servers = psutil.Process().children()
-    ended = [one for server in servers for one in server.children() if one.status() == psutil.STATUS_ZOMBIE]
-    times = [one.cpu_times() for one in ended]
-    return Cost(wall=wall, cpu=sum(one.user + one.system for one in times))
+    return Cost(wall=wall, cpu=cpu_of_ended_child())
+
+
+def cpu_of_ended_child() -> float:
+    """CPU seconds of the trial's process, which the server has killed and waits for only before the next one begins."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        for child in (child for server in psutil.Process().children() for child in server.children()):
+            if child.status() == psutil.STATUS_ZOMBIE:
+                return child.cpu_times().user + child.cpu_times().system
+        time.sleep(0.05)
+    raise TimeoutError("no process of a trial has ended")
 
 
 if __name__ == "__main__":

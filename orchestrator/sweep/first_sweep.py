@@ -57,6 +57,11 @@ def first_sweep(name: str, found: Discovery, *, device: str, gpus: int, code: st
             skipped.append(f"# Another model: {candidate.reference} ({candidate.place})")
         else:
             skipped.append(f"# {candidate.reference} ({candidate.place}) also needs {args}: give it under args")
+    if skipped and notes[0].startswith("# No model"):
+        notes = [
+            "# This is lmsweep's own model: yours needs more than its signature tells. Give that under args, or write",
+            "# a function of vocab_size and context_length that builds it, and name it as package.module:function.",
+        ]
     notes += skipped[: 2 * MOST]
     precisions = "[tf32, bf16]" if device == "cuda" else "[fp32, bf16]"
     lines = [

@@ -146,3 +146,33 @@ def test_a_project_in_the_folder_with_a_pyproject_of_its_own_is_named_as_it_impo
     (package / "model.py").write_text(MODEL)
     (trial, *_) = trials_of(tmp_path)
     assert trial.config.model_code == "cs336_basics.model:LM"
+
+
+SETTINGS = "from torch import nn\nclass Settings:\n    def __init__(self, {}): ...\n"
+GPT = """
+from package.config import Settings
+from torch import nn
+class GPT(nn.Module):
+    def __init__(self, config: Settings): self.tok = nn.Embedding(2, 2)
+    def forward(self, tokens): ...
+"""
+
+
+def test_settings_are_those_that_the_file_of_the_model_imports(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    for name, text in (
+        ("__init__", ""),
+        ("adapter", SETTINGS.format("rank")),
+        ("config", SETTINGS.format("vocab_size, block_size")),
+        ("model", GPT),
+    ):
+        (tmp_path / "package" / f"{name}.py").write_text(text)
+    written = first_sweep("x", discover(code_folder(tmp_path)), device="cpu", gpus=0, code=".")
+    assert "from package.config import Settings" in str(written.adapter)
+
+
+def test_a_model_that_needs_more_than_its_signature_tells_is_named_and_not_called_missing(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(GPT.replace("config: Settings", "config"))
+    text = first_sweep("x", discover(code_folder(tmp_path)), device="cpu", gpus=0, code=".").text
+    assert "# model:GPT (model.py:4) also needs config" in text and "No model of your own" not in text
+    assert "name it as package.module:function" in text

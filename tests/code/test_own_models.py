@@ -32,7 +32,7 @@ from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.measurement import Kernel
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import DetailRow, Record
-from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -269,3 +269,21 @@ def test_the_vocabulary_of_a_name_that_is_not_in_the_hubs_cache_is_null_and_the_
     store.append([row])
     assert store.read()[0]["vocab_size"].to_pylist() == [None]
     assert load(store)["vocab_size"].isna().all()
+
+
+def test_a_model_that_needs_targets_for_all_logits_gets_them_and_its_own_loss_counts() -> None:
+    step = TrainingStep(config("LastToken"), MathMode())
+    step.forward()
+    assert step.logits is not None and step.logits.shape == (2, 32, 512)
+    usual = torch.nn.functional.cross_entropy(step.logits.flatten(0, 1), step.targets.flatten())
+    torch.testing.assert_close(step.loss, 2 * usual)
+    with pytest.raises(UnsupportedError, match=r"zoo\.py:LastToken computes its own loss; loss cross_entropy"):
+        TrainingStep(config("LastToken", loss="cross_entropy"), MathMode())
+    TrainingStep(config("NanoGPT", loss="cross_entropy"), MathMode())
+
+
+def test_it_is_measured_predicted_counted_and_compared_like_any_other() -> None:
+    one, other = config("LastToken"), config("NanoGPT")
+    assert predict(one).peak == sample(measured("memory", one), "step", "peak_tensors")
+    assert count_flops(one) == count_flops(other)
+    assert 0 < sample(measured("precision", replace(one, precision="bf16")), "logits", "relative_error") < 0.1

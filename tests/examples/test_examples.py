@@ -4,6 +4,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from lmsweep.orchestrator.sweep.sweep import load_sweep
@@ -63,3 +64,13 @@ def test_the_examples_are_read_with_every_grid() -> None:
     for name in NAMES:
         path = EXAMPLES / name / "lmsweep.yaml"
         assert len(load_sweep(str(path)).trials) >= len(yaml.safe_load(path.read_text("utf-8"))["grids"])
+
+
+def test_the_kernel_in_triton_says_that_it_needs_a_gpu() -> None:
+    assert len(load_sweep(str(EXAMPLES / "triton_attention" / "attention.yaml")).trials) == 8
+    spec = importlib.util.spec_from_file_location("kernel", EXAMPLES / "triton_attention" / "kernel.py")
+    assert spec is not None and spec.loader is not None
+    kernel = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(kernel)
+    with pytest.raises(RuntimeError, match="needs a GPU"):
+        kernel.attend(*(torch.ones(1, 16, 16) for _ in "qkv"), True)

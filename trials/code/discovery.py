@@ -174,7 +174,8 @@ def _settings(parameters: tuple[Parameter, ...], model: _Class, classes: list[_C
     named = [one for one in classes if one.node.name == wanted] or ([] if wanted else near)
     if not named:
         return None
-    found = named[0]
+    imported = _imported_from(model.file).get(wanted, "")
+    found = min(named, key=lambda one: (one.file != model.file, _reference(one.file, "", code) != f"{imported}:"))
     if any(_reference(one.file, one.node.name, code).startswith("./") for one in (model, found)):
         return None  # a file that no import statement can name
     is_dataclass = any(
@@ -191,6 +192,13 @@ def _settings(parameters: tuple[Parameter, ...], model: _Class, classes: list[_C
     else:
         return None
     return Settings(reference=_reference(found.file, found.node.name, code), parameters=given)
+
+
+def _imported_from(file: Path) -> dict[str, str]:
+    """Return the names that a file imports from modules that it names in full, each with its module."""
+    tree = _parse(file)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)] if tree else []
+    return {one.name: node.module for node in nodes if node.module and not node.level for one in node.names}
 
 
 def _attention(trees: dict[Path, ast.Module], classes: list[_Class], code: Code) -> list[Candidate]:
@@ -245,10 +253,12 @@ def _others(classes: list[_Class], code: Code) -> Iterator[Candidate]:
             kind = "ddp"
         else:
             continue
-        taken = _parameters(one.methods["__init__"])[1:] if "__init__" in one.methods else []
+        taken = _parameters(one.methods["__init__"]) if "__init__" in one.methods else []
+        if taken and taken[0].name == "param_groups":
+            continue  # groups that only its own training loop can make
         name = one.node.name
         reference, place = _reference(one.file, name, code), _place(one.file, one.node, code)
-        yield Candidate(kind=kind, reference=reference, place=place, parameters=tuple(taken))
+        yield Candidate(kind=kind, reference=reference, place=place, parameters=tuple(taken[1:]))
 
 
 def _parameters(function: ast.FunctionDef, *, skip: bool = True) -> list[Parameter]:

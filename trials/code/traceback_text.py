@@ -6,7 +6,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from lmsweep.trials.code.source import is_users_file
+from lmsweep.trials.code.source import is_own, is_users_file
 from lmsweep.trials.spec.reference import Code
 
 _DUMPED = re.compile(r'^ *File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
@@ -31,6 +31,8 @@ def user_line(error: BaseException, code: Code) -> str | None:
         place = _place(*own[-1], code)
     said = str(error).strip().splitlines()
     words = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+    if isinstance(error, ModuleNotFoundError) and error.name and not is_own(error.name.partition(".")[0], code):
+        words += "; install it in the environment that lmsweep runs in"
     return f"{place}: {words}"
 
 

@@ -15,6 +15,7 @@ annotations.py         named ranges that profilers see
 training_step.py       model, optimizer and batch, and the phases of one iteration
 own_step.py            the user's own training step
 own_model.py           the user's own model, and its repeated layers
+own_forward.py         one forward pass of it: how it is called, logits and loss
 hugging_face.py        a model from a Hugging Face configuration
 loss.py                the loss, by name
 optimizer.py           the optimizer, by name

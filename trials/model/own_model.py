@@ -5,16 +5,15 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from lmsweep.trials.code.calling import arguments_of, call
-from lmsweep.trials.code.importing import code_in_use, load
-from lmsweep.trials.code.traceback_text import CodeError, defined_at
+from lmsweep.trials.code.importing import load
 from lmsweep.trials.model.hugging_face import from_hugging_face
+from lmsweep.trials.model.own_forward import mark_targets, misfit
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
-from lmsweep.trials.spec.reference import HUGGING_FACE
 
 OFFERED = ("vocab_size", "context_length", "d_model", "d_ff", "num_layers", "num_heads")
 """The fields that a model is called with, if its signature has them, in addition to `device` and `dtype`."""
@@ -42,11 +41,13 @@ def build_own_model(config: TrialConfig, *, device: str, dtype: torch.dtype) -> 
             offered = {name: value for name, value in values.items() if value} | {"device": device, "dtype": dtype}
             model = call(function, offered, arguments, config.model_code)
     if not isinstance(model, nn.Module):
-        raise _misfit(config.model_code, f"returned a {type(model).__name__}; a model is a torch.nn.Module")
+        raise misfit(config.model_code, f"returned a {type(model).__name__}; a model is a torch.nn.Module")
     if any(parameter.is_floating_point() and parameter.dtype != dtype for parameter in model.parameters()):
         _convert(model, dtype)
     if any(tensor.device.type != device for tensor in (*model.parameters(), *model.buffers())):
         model = model.to(device)
+    if not config.is_hugging_face:
+        mark_targets(model, config, device)
     model.train(config.mode != "forward")
     if config.checkpointing != "none":
         _checkpoint(model, config)
@@ -54,7 +55,8 @@ def build_own_model(config: TrialConfig, *, device: str, dtype: torch.dtype) -> 
 
 
 def blocks_of(model: nn.Module, path: str | None) -> list[nn.Module]:
-    """Return the repeated layers of a model: those at `path`, else its longest list of layers of one class.
+    """Return the repeated layers of a model: those at `path`, else its longest list of layers of one class, if possible
+    with equal weights.
 
     Empty if it has no such list. Raises RequestError if there is nothing at `path`.
     """
@@ -64,33 +66,12 @@ def blocks_of(model: nn.Module, path: str | None) -> list[nn.Module]:
         except AttributeError as error:
             raise RequestError(f"blocks {path}: {error}") from None
         return list(found.children())
-    lists = [
-        list(module)
-        for module in model.modules()
-        if isinstance(module, nn.ModuleList | nn.Sequential) and _are_alike(list(module))
-    ]
-    return max(lists, key=len, default=[])
-
-
-def logits_of(output: object, expected: tuple[int, int], reference: str) -> Tensor:
-    """Return the logits in what a model returned: a tensor, an object with `.logits`, or a tuple that begins with them.
-
-    expected: (batch, tokens). Raises CodeError if there are none or they are not (batch, tokens, vocabulary).
-    """
-    logits = getattr(output, "logits", output)
-    if isinstance(logits, tuple | list) and logits:
-        logits = logits[0]
-    if not isinstance(logits, Tensor):
-        words = f"returned a {type(output).__name__}; a model returns logits, or an object with `.logits`"
-        raise _misfit(reference, words)
-    if logits.dim() != 3 or tuple(logits.shape[:2]) != expected:
-        batch, tokens = expected
-        raise _misfit(
-            reference,
-            f"returned logits of shape {tuple(logits.shape)}; for tokens of shape ({batch}, {tokens}) they must be "
-            f"({batch}, {tokens}, vocabulary)",
-        )
-    return logits
+    lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList | nn.Sequential)]
+    repeated = [layers for layers in lists if len(layers) > 1 and len({type(layer) for layer in layers}) == 1]
+    alike = [layers for layers in repeated if _are_alike(layers)]
+    # Some models give part of their layers a weight more.
+    of_one_class = [layers for layers in repeated if any(True for _ in layers[0].children())]
+    return max(alike, key=len, default=[]) or max(of_one_class, key=len, default=[])
 
 
 def vocabulary_of(model: nn.Module, config: TrialConfig) -> int:
@@ -99,21 +80,6 @@ def vocabulary_of(model: nn.Module, config: TrialConfig) -> int:
         described: Any = model.config
         return int(described.get_text_config().vocab_size)
     return config.vocab_size
-
-
-def check_devices(model: nn.Module, device_type: str, reference: str) -> None:
-    """Raise CodeError if a weight or a buffer is on another device after the first forward pass."""
-    tensors = (*model.named_parameters(), *model.named_buffers())
-    for name, tensor in tensors:
-        if tensor.device.type != device_type:
-            raise _misfit(reference, f"has {name} on {tensor.device} after forward; the trial runs on {device_type}")
-
-
-def _misfit(reference: str, words: str) -> CodeError:
-    """Return the error for what is not a model as lmsweep calls it, with the place where it is defined."""
-    if reference.startswith(HUGGING_FACE):
-        return CodeError(f"{reference} {words}")
-    return CodeError(f"{defined_at(load(reference), code_in_use())}: {reference.rpartition(':')[2]} {words}")
 
 
 def _convert(model: nn.Module, dtype: torch.dtype) -> None:

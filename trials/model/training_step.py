@@ -1,6 +1,7 @@
 """The work that is measured: a model, its optimizer, a batch, and the phases of one training iteration."""
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,7 +13,8 @@ from lmsweep.trials.model.flex_attention import Backend
 from lmsweep.trials.model.float8 import convert_to_float8
 from lmsweep.trials.model.loss import loss_for
 from lmsweep.trials.model.optimizer import make_optimizer
-from lmsweep.trials.model.own_model import blocks_of, build_own_model, check_devices, logits_of, vocabulary_of
+from lmsweep.trials.model.own_forward import call_own, check_devices, logits_of, own_loss
+from lmsweep.trials.model.own_model import blocks_of, build_own_model, vocabulary_of
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.transformer import Transformer
 from lmsweep.trials.spec.config import Mode, TrialConfig, UnsupportedError
@@ -94,6 +96,9 @@ class TrainingStep:
         self.model.returns_hidden = True
         return self.model.head.weight
 
+    def _call(self, inputs: torch.Tensor, targets: torch.Tensor) -> Any:
+        return self.model(inputs) if self.config.model_code is None else call_own(self.model, inputs, targets)
+
     def _logits_in(self, output: object) -> torch.Tensor:
         """Return the logits in what the user's model returned; check that and its devices once."""
         shape = (self.config.micro_batch_size, self.config.context_length)
@@ -126,16 +131,17 @@ class TrainingStep:
         if self.uses_cuda_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # outputs of the last iteration's graphs may be overwritten
         with torch.inference_mode(self.config.mode == "forward"), self.math_mode.autocast(self.config.device_type):
-            with Range("forward"):
-                output = self.model(self.micro_batch(self.inputs, index))
             targets = self.micro_batch(self.targets, index)
+            with Range("forward"):
+                output = self._call(self.micro_batch(self.inputs, index), targets)
             if self._head is not None:
                 with Range("loss"):
                     self.loss = self._loss.function(output, self._head, targets)
                 return
             self.logits = output if self.config.model_code is None else self._logits_in(output)
             with Range("loss"):
-                self.loss = self._loss.function(self.logits, targets)
+                own = own_loss(self.model, output)
+                self.loss = self._loss.function(self.logits, targets) if own is None else own
 
     def micro_batch(self, whole: torch.Tensor, index: int) -> torch.Tensor:
         """The rows of a micro-batch: (batch, tokens) to (batch / accumulate, tokens)."""

@@ -37,7 +37,7 @@ def _compiled_ahead(config: TrialConfig) -> Finding:
     """Whether graphs are compiled side by side before the trials run."""
     if not imports_own_code(config):
         return Finding(what="compiled ahead", found="as without your code, which is in no compiled graph")
-    reason = "no: only a trial's own process imports your code, so each trial compiles its graph itself"
+    reason = "only a trial's own process imports your code, so each trial compiles its graph itself"
     return Finding(what="compiled ahead", found=reason, kind="cannot")
 
 
@@ -45,7 +45,7 @@ def _prediction(question: Question) -> Finding:
     subject = subject_of(Trial(config=question.config, workloads=question.workloads, sweep="check"))
     if subject is None:
         words = "a step, an attention or a wrapper of your own is not predicted"
-        reason = f"no: {words}; its trials run without knowing whether they fit"
+        reason = f"{words}; its trials run without knowing whether they fit"
         return Finding(what="predicted memory", found=reason, kind="cannot")
     try:
         return Finding(what="predicted memory", found=gib(predict(question.config, subject).peak))

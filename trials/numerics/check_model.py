@@ -8,10 +8,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lmsweep.trials.code.error_words import cannot
 from lmsweep.trials.code.finding import Finding, Question
-from lmsweep.trials.model.own_model import blocks_of, build_own_model, check_devices, logits_of
+from lmsweep.trials.model.own_forward import call_own, check_devices, logits_of
+from lmsweep.trials.model.own_model import blocks_of, build_own_model
 
 SMALL_TOKENS = 128
 """Most tokens of an input that is computed on the CPU."""
+
+SMALL_VOCABULARY = 100
+"""Tokens to draw from if the configuration does not say how many there are."""
 
 SMALL_PARAMETERS = 50_000_000
 """Most parameters of a model that is also run on the CPU: 200 MB of weights."""
@@ -34,7 +38,7 @@ def check_model(question: Question) -> Iterator[Finding]:
     tokens = torch.zeros(shape, dtype=torch.long, device="meta")
     try:
         with FlopCounterMode(display=False) as counter:
-            logits = logits_of(model(tokens), shape, question.reference)
+            logits = logits_of(call_own(model, tokens, tokens), shape, question.reference)
     except Exception as error:
         if config.device_type == "cpu" and not _is_about_meta(error):  # a kernel for CUDA need not know meta tensors
             raise
@@ -69,7 +73,8 @@ def _forward_here(question: Question) -> Finding:
     model = build_own_model(config, device="cpu", dtype=torch.float32)
     shape = (1, min(config.context_length, SMALL_TOKENS))
     try:
-        logits = logits_of(model(torch.randint(config.vocab_size, shape)), shape, question.reference)
+        tokens = torch.randint(config.vocab_size or SMALL_VOCABULARY, shape)
+        logits = logits_of(call_own(model, tokens, tokens), shape, question.reference)
     except Exception as error:
         if config.device_type == "cpu":
             raise

@@ -42,10 +42,15 @@ def check_attention(question: Question) -> Iterator[Finding]:
         yield cannot("against float64", error, question)
         return
     for one in errors:
-        limit = f", but rounding to float32 explains at most {one.tolerance:.1e}" if one.disagrees else ""
+        limit = (
+            f" of the {one.of} against attention in float64, but rounding to float32 explains at most "
+            f"{one.tolerance:.1e}; tensors are (batch, heads, context, d_head), and is_causal masks later positions"
+            if one.disagrees
+            else ""
+        )
         yield Finding(
             what=f"relative error of {one.of}",
-            found=f"{one.error:.1e}{limit}",
+            found=f"{'error ' if limit else ''}{one.error:.1e}{limit}",
             kind="wrong" if one.disagrees else "fine",
         )
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from lmsweep.trials.model.attention import naive
 from lmsweep.trials.model.loss import loss_for
-from lmsweep.trials.model.own_model import CHECKPOINTED, build_own_model, logits_of
+from lmsweep.trials.model.own_forward import call_own, logits_of, own_loss
+from lmsweep.trials.model.own_model import CHECKPOINTED, build_own_model
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer import Transformer, cross_entropy
 
@@ -72,8 +73,10 @@ def _own_reference(step: TrainingStep, device: str) -> ReferencePass:
             exact.copy_(rounded)
             weight.copy_(rounded)
     shape = (config.batch_size, config.context_length)
-    logits = logits_of(model(step.inputs.to(device)), shape, config.model_code or "")
-    loss = loss_for(config).function(logits, step.targets.to(device))
+    targets = step.targets.to(device)
+    output = call_own(model, step.inputs.to(device), targets)
+    logits, own = logits_of(output, shape, config.model_code or ""), own_loss(model, output)
+    loss = loss_for(config).function(logits, targets) if own is None else own
     loss.backward()
     gradients = {
         name.replace(CHECKPOINTED, ""): weight.grad

@@ -1,14 +1,13 @@
 """Tensors that have a device and a type, but no storage, for the user's own code: PyTorch's fake tensors."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-Replaced = Mapping[OpOverload, Callable[..., Any]]
+Replaced = Mapping[OpOverload, Callable[..., object]]
 """PyTorch's operator -> what runs in its place."""
 
 
@@ -24,15 +23,19 @@ class Fakes(FakeTensorMode):
         return self
 
     def dispatch(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         """Return the operator's result without its values."""
         kwargs = kwargs or {}
         other = self._replaced.get(func)
         return other(*args, **kwargs) if other else super().dispatch(func, types, args, kwargs)
 
 
-def _grouped_product(a: Tensor, b: Tensor, offsets: Tensor | None = None, *_: Any, **__: Any) -> Tensor:
+def _grouped_product(a: Tensor, b: Tensor, offsets: Tensor | None = None, *_: object, **__: object) -> Tensor:
     """The products of a mixture of experts, as torch.nn.functional.grouped_mm documents their shapes.
 
     PyTorch's own shape function accepts only bfloat16.

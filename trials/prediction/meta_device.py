@@ -71,13 +71,15 @@ class FusedAttention(TorchFunctionMode):
         """scaled_dot_product_attention: (batch, heads, context, d_head) thrice to one of this shape."""
         ops, inputs = torch.ops.aten, (query, key, value)
         grouped = enable_gqa and query.shape[1] != key.shape[1]
-        if self.device_type == "cpu" and not self.written_out:
+        math = ops._scaled_dot_product_attention_math
+        if self.written_out or query.dim() != 4:
+            return _first(math(*inputs, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=grouped))
+        if self.device_type == "cpu":
             return _first(ops._scaled_dot_product_flash_attention_for_cpu(*inputs, dropout_p, is_causal))
         is_narrow = query.dtype in (torch.float16, torch.bfloat16)
-        if is_narrow and not self.efficient and not self.written_out and attn_mask is None:
+        if is_narrow and not self.efficient and attn_mask is None:
             return _first(ops._scaled_dot_product_flash_attention(*inputs, dropout_p, is_causal))
-        if self.written_out or grouped or query.dim() != 4:  # only FlashAttention has groups of queries
-            math = ops._scaled_dot_product_attention_math
+        if grouped:  # only FlashAttention has groups of queries
             return _first(math(*inputs, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=grouped))
         mask = attn_mask
         if mask is not None:

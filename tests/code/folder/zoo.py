@@ -77,6 +77,21 @@ class NanoGPT(nn.Module):
         return self.lm_head(x), None
 
 
+class LastToken(NanoGPT):
+    """Without targets only the logits of the last token, with them all logits and the loss, as in nanoGPT itself."""
+
+    def forward(self, idx, targets=None):
+        pos = torch.arange(0, idx.size(1), dtype=torch.long, device=idx.device)
+        x = self.transformer.drop(self.transformer.wte(idx) + self.transformer.wpe(pos))
+        for block in self.transformer.h:
+            x = block(x)
+        x = self.transformer.ln_f(x)
+        if targets is None:
+            return self.lm_head(x[:, [-1], :]), None
+        logits = self.lm_head(x)
+        return logits, 2 * F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1))
+
+
 class Encoder(nn.Module):
     """PyTorch's own TransformerEncoder with a causal mask."""
 
