@@ -41,10 +41,10 @@ _PRECISION_OF_FLOAT32: dict[str | None, Precision] = {"ieee": "fp32", "tf32": "t
 _DEFAULTS = {
     name: CONFIG_FIELDS[name].default
     for name in STORED_FIELDS
-    if CONFIG_FIELDS[name].default is not None and name not in AUTO_FIELDS
+    if CONFIG_FIELDS[name].default is not None and name not in (*AUTO_FIELDS, "vocab_size")
 }
 """The value of a field in rows stored before the field existed. Identifiers leave out fields at their default, so these
-rows keep theirs."""
+rows keep theirs. Every row has a vocabulary: null is an unknown one."""
 
 
 def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "model") -> pd.DataFrame:
@@ -92,6 +92,7 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
         frame[name] = frame[name].fillna(default)
     for name in AUTO_FIELDS:
         frame[name] = frame[name].astype(object).where(frame[name].notna(), "auto")
+    frame["vocab_size"] = frame["vocab_size"].replace(0, pd.NA)  # what older versions stored for an unknown one
     lengths = pc.fill_null(pc.list_value_length(table["samples"]), 0).to_numpy()
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     values = pc.list_flatten(table["samples"]).to_numpy()

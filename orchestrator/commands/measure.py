@@ -54,7 +54,9 @@ def plan(
     retry: Retry = [],  # noqa: B006
     fresh: Fresh = False,
     no_predict: NoPredict = False,
-    on: Annotated[str | None, typer.Option("--for", help="Plan for a GPU this machine lacks: H100, 24GB, ...")] = None,
+    on: Annotated[
+        str | None, typer.Option("--for", help="Plan for GPUs this machine lacks: H100, 24GB, 8xH100, ...")
+    ] = None,
     max_batch: Annotated[bool, typer.Option("--max-batch", help="Show the largest batch size that fits.")] = False,
     max_context: Annotated[bool, typer.Option("--max-context", help="Show the longest context that fits.")] = False,
     price: Prices = [],  # noqa: B006
@@ -95,16 +97,18 @@ def plan(
         return
     from lmsweep.orchestrator.commands.plan_text import as_json, say_plan
     from lmsweep.orchestrator.planning.plan_estimate import estimate_plan
+    from lmsweep.orchestrator.planning.rank_estimate import RankEstimates
     from lmsweep.orchestrator.planning.time_estimate import Estimates
     from lmsweep.trials.analytic.prices import parse_prices
 
     prices = parse_prices(price)
     planned = request.make()
     estimate = estimate_plan(planned.plan, Estimates(planned.store), planned.nodes, prices)
+    steps = RankEstimates(planned.store)
     if format == "json":
-        say(json.dumps(as_json(planned.plan, estimate, planned.predictions), indent=2))
+        say(json.dumps(as_json(planned.plan, estimate, planned.predictions, steps), indent=2))
         return
-    say_plan(planned.plan, estimate, planned.predictions, all=all)
+    say_plan(planned.plan, estimate, planned.predictions, steps, all=all)
     if not on and planned.plan.trials and planned.plan.count("unsupported") == len(planned.plan.trials):
         say("\nTo see what can run here: lmsweep doctor. To plan for a GPU that this machine lacks: --for H100")
 

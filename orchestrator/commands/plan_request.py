@@ -12,7 +12,7 @@ from lmsweep.orchestrator.planning.memory_budget import (
     device_memory,
     largest_devices,
     which_device,
-    with_device,
+    with_devices,
     without_placement,
 )
 from lmsweep.orchestrator.planning.memory_predictions import SMALL, Predictions
@@ -86,7 +86,7 @@ class PlanRequest:
             self.address, self.cluster_file, partial(self._start_ray_early, store, min(times, default=None))
         )
         if self.device:
-            nodes, sweep = [with_device(nodes[0], *device_memory(self.device))], without_placement(sweep)
+            nodes, sweep = [with_devices(nodes[0], self.device)], without_placement(sweep)
         if predictions and not predictions.asked:
             predictions.bound(largest_devices(nodes))
             _say_many(predictions.asked)

@@ -16,7 +16,7 @@ from lmsweep.trials.distributed.ranks import FAREWELL_SECONDS, Part, parts_of
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
-from lmsweep.trials.spec.workloads import workloads
+from lmsweep.trials.spec.workloads import workload_named
 
 START_SECONDS = 60.0
 """How long an actor may take to start. If its node is gone, it never starts."""
@@ -74,7 +74,7 @@ class Crew:
             collect(0.0)
             return failed_at is not None and time.monotonic() - failed_at > BLAME_SECONDS
 
-        (ranked,) = (name for name in planned.trial.workloads if workloads()[name].has_ranks)
+        (ranked,) = (name for name in planned.trial.workloads if workload_named(name).has_ranks)
 
         def lost(node: int, error: Exception) -> Row:
             self._dismiss(node)
@@ -159,7 +159,7 @@ def free_port(host: str) -> int:
 
 def failure_of(rows: list[Row]) -> Record | None:
     """Return the first row of a node's ranks that failed, if any. Workloads without ranks do not count."""
-    records = [row for row in rows if isinstance(row, Record) and workloads()[row.workload].has_ranks]
+    records = [row for row in rows if isinstance(row, Record) and workload_named(row.workload).has_ranks]
     return next((row for row in records if row.status != Status.OK), None)
 
 
@@ -180,6 +180,6 @@ def _as_one(planned: PlannedTrial, attempt: Attempt, answers: dict[int, list[Row
     cause = failed[-1].row
     of_all = len({row.error for _, row in failed}) == 1 and len(failed) == planned.trial.config.nodes
     words = cause.error or "" if of_all else "\n".join(f"node {node}: {row.error}" for node, row in failed)
-    kept = [row for row in answers.get(0, []) if isinstance(row, Record) and not workloads()[row.workload].has_ranks]
+    kept = [row for row in answers.get(0, []) if isinstance(row, Record) and not workload_named(row.workload).has_ranks]
     left = [name for name in planned.trial.workloads if name not in {row.workload for row in kept}]
     return [*kept, *(attempt.failure(name, Status(cause.status), words, cause.fingerprint) for name in left)]

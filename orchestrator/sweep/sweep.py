@@ -19,6 +19,7 @@ from lmsweep.orchestrator.sweep.ranges import written_out
 from lmsweep.orchestrator.sweep.schema import SKELETON, VARYING, Axes, GridFile, SweepFile, given, validate
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
+from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.suggestions import nearest
 from lmsweep.trials.spec.workloads import workloads
 
@@ -145,8 +146,10 @@ def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: S
             replace(problem, line=None, path=problem.path[problem.path[:1] == ("fixed",) :]) for problem in problems
         ]
         raise refusal("trial", said)
-    (trial,) = with_code(_trials(wanted, "trial"), code, trusted)
-    return trial
+    trials = with_code(_trials(wanted, "trial"), code, trusted)
+    if len(trials) > 1:
+        raise RequestError("workloads: a workload of your own is a trial by itself; name it alone")
+    return trials[0]
 
 
 def _read(text: str, source: str, forced: dict[str, list[object]]) -> tuple[Sweep, str | None]:
@@ -234,9 +237,17 @@ def _say_idle(place: KeyPath, forced: dict[str, list[object]], document: Documen
 
 
 def _trials(wanted: dict[TrialConfig, list[str]], sweep: str) -> tuple[Trial, ...]:
+    """Return the trials. A workload of the user's own is a trial by itself: the state of its code is part of its
+    environment, and not of that of the others.
+    """
     return tuple(
-        Trial(config=config, workloads=tuple(name for name in workloads() if name in asked), sweep=sweep)
+        Trial(config=config, workloads=names, sweep=sweep)
         for config, asked in wanted.items()
+        for names in (
+            tuple(name for name in workloads() if name in asked),
+            *((name,) for name in dict.fromkeys(asked) if is_reference(name)),
+        )
+        if names
     )
 
 

@@ -36,6 +36,8 @@ from lmsweep.trials.store.store import Store
 from lmsweep.trials.workloads.memory import measure
 from tests.support.command import lmsweep_here
 
+pytestmark = pytest.mark.usefixtures("one_core")
+
 ROOT = Path(__file__).parents[2]
 CONFIG = TrialConfig(
     d_model=48, d_ff=80, num_layers=3, num_heads=4, vocab_size=97, context_length=13, batch_size=3, mode="train_step"

@@ -28,7 +28,7 @@ from lmsweep.analysis.tables.render import FORMATS
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
-from tests.support.command import ROOT, lmsweep
+from tests.support.command import ROOT, answer_here
 from tests.support.golden_files import check_golden
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
@@ -235,13 +235,13 @@ def test_the_csv_of_a_listing_gives_back_every_number() -> None:
 
 
 def test_the_command_names_its_presets_and_prints_one(tmp_path: Path) -> None:
-    listed = lmsweep("table", "--list-presets")
+    listed = answer_here("table", "--list-presets")
     assert [line.split()[0] for line in listed.stdout.splitlines()] == list(PRESETS)
-    done = lmsweep("table", END_TO_END, "--preset", "cost", "--price", "H200=3.5", "--where", "model=small,2.7b")
+    done = answer_here("table", END_TO_END, "--preset", "cost", "--price", "H200=3.5", "--where", "model=small,2.7b")
     assert done.stdout.rstrip() == (GOLDEN / "cost.txt").read_text().rstrip()
-    refused = lmsweep("table", END_TO_END, "--preset", "csot")
+    refused = answer_here("table", END_TO_END, "--preset", "csot")
     assert refused.returncode == 2 and "did you mean cost? (one of: end-to-end" in refused.stderr
-    unread = lmsweep("table", END_TO_END, "--price", "H200=3.5")
+    unread = answer_here("table", END_TO_END, "--price", "H200=3.5")
     assert unread.returncode == 2 and "--price is for --preset cost only" in unread.stderr
-    lacking = lmsweep("table", END_TO_END, "--preset", "ddp")
+    lacking = answer_here("table", END_TO_END, "--preset", "ddp")
     assert lacking.returncode == 2 and "no such results of the workload ddp" in lacking.stderr

@@ -3,7 +3,8 @@
 flop_conventions.py    the two ways to count attention's FLOPs: as the model defines it, and as kernels are rated
 formulas.py            parameters, FLOPs and bytes of the transformer in closed form
 datasheets.py          peak rates and memory of known devices
-links.py               peak bandwidth between the GPUs of a node
+links.py               peak bandwidth between the GPUs of a node, and between nodes
+collective_time.py     how long a collective takes, from measured ones or from the link's datasheet
 scaling_limits.py      from how many ranks on communication takes longer than computation
 prices.py              dollars per hour of a device, from the option --price
 median_interval.py     the 95 % confidence interval of the median of autocorrelated samples

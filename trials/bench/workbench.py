@@ -26,7 +26,8 @@ from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import Code
-from lmsweep.trials.spec.workloads import workloads
+from lmsweep.trials.spec.step_flops import StepFlops
+from lmsweep.trials.spec.workloads import workload_named
 from lmsweep.trials.timing.clock import synchronize
 
 
@@ -34,17 +35,27 @@ class Workbench:
     """What the workloads of one trial share."""
 
     def __init__(
-        self, config: TrialConfig, *, requested_at: float, rank: Rank | None = None, code: Code | None = None
+        self,
+        config: TrialConfig,
+        *,
+        requested_at: float,
+        rank: Rank | None = None,
+        code: Code | None = None,
+        references: tuple[str, ...] = (),
+        flops: StepFlops | None = None,
     ) -> None:
         """Prepare the device. Raises UnsupportedError if this machine lacks the device or its arithmetic.
 
         `requested_at` is the time.monotonic() from which the set-up time counts. `rank` is the rank of this process in
-        a trial with several. `code` is where the references of the configuration lead.
+        a trial with several. `code` is where the trial's `references` lead, by default those of the configuration.
+        `flops` are those that planning has counted.
         """
         self.config = config
         self.code = code
         """Where the references lead; None if there are none."""
-        self._code_digest = code_digest(config, code)
+        self.flops = flops
+        """FLOPs of the user's own model; None if they have not been counted."""
+        self._code_digest = code_digest(references or config.references, code)
         if code:
             use_code(code)
         self.rank = rank
@@ -87,7 +98,7 @@ class Workbench:
 
     def fingerprint(self, workload: str) -> Fingerprint:
         """Return the trial's environment, with the arithmetic that is in force in this workload."""
-        mode = self.math_mode if workloads()[workload].autocasts else self.math_mode.without_autocast()
+        mode = self.math_mode if workload_named(workload).autocasts else self.math_mode.without_autocast()
         return replace(
             fingerprint(self.config.device_type, trial_cores=self.rank.trial_cores if self.rank else None),
             autocast_dtype=str(mode.autocast_dtype).removeprefix("torch.") if mode.autocast_dtype else None,

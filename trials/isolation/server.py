@@ -29,7 +29,7 @@ from lmsweep.trials.machine.processes import die_with_parent, kill_group
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import Trial
-from lmsweep.trials.spec.workloads import BUILT_IN, workloads
+from lmsweep.trials.spec.workloads import BUILT_IN, workload_named
 
 # Modules that trials import are imported here once. Not Inductor's async_compile and compile_fx: they start a pool of
 # processes, whose threads do not survive a fork.
@@ -206,7 +206,7 @@ def may_share_a_process(trial: Trial) -> bool:
     if trial.code:
         return False  # modules of the user's that were imported for an earlier trial may have changed since
     alone = not trial.config.compiles or trial.config.processes > 1
-    return not alone and all(workloads()[name].may_follow for name in trial.workloads)
+    return not alone and all(workload_named(name).may_follow for name in trial.workloads)
 
 
 def _exit_reason(exitcode: int) -> str:

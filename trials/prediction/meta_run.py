@@ -61,7 +61,7 @@ def model_trace(config: TrialConfig, run: Mode | None = None) -> Trace:
 
 def one_run_for(config: TrialConfig) -> TrialConfig:
     """One configuration that represents all those that one run serves: several modes, or one compiled graph."""
-    if config.references:
+    if config.references or config.ddp != "none":
         return config
     if config.compile != "none":
         return graph_config(config)
@@ -70,7 +70,7 @@ def one_run_for(config: TrialConfig) -> TrialConfig:
 
 def one_trace_for(run: TrialConfig) -> TrialConfig:
     """One configuration that represents all runs (of `one_run_for`) that share one trace of a compiled graph."""
-    shared = in_primes(run) if run.compile != "none" else None
+    shared = in_primes(run) if run.compile != "none" and run.ddp == "none" else None
     return shared[0] if shared else run
 
 

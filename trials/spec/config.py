@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from lmsweep.trials.spec.model_sizes import FeedForward, ModelSize
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference
+from lmsweep.trials.spec.step_flops import StepFlops
 
 Mode = Literal["forward", "train_forward", "forward_backward", "train_step"]
 Precision = Literal[
@@ -408,3 +409,10 @@ class Trial:
     """Name of the sweep that asked for this trial."""
     code: Code | None = None
     """Where its references lead; None if it has none."""
+    flops: StepFlops | None = None
+    """FLOPs of the user's own model, if planning has counted them; with None, the trial counts them itself."""
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The references to code that is not lmsweep's: those of the configuration, and workloads of the user's own."""
+        return (*self.config.references, *(name for name in self.workloads if is_reference(name)))

@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+from lmsweep.trials.analytic.collective_time import bus_factor
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.collective_step import CheckCollective, CollectiveStep, TimeCollective
-from lmsweep.trials.distributed.comm_count import bus_factor
 from lmsweep.trials.distributed.coordinator import Team
 from lmsweep.trials.distributed.orders import EndWatch, StartWatch
 from lmsweep.trials.results.measurement import Measurement

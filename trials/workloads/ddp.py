@@ -8,11 +8,11 @@ from operator import attrgetter
 
 import numpy as np
 
+from lmsweep.trials.analytic.collective_time import bus_factor
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.median_interval import count_outliers, median_interval
 from lmsweep.trials.bench.iterations import Series, take_series
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.comm_count import bus_factor
 from lmsweep.trials.distributed.comm_trace import Communication
 from lmsweep.trials.distributed.coordinator import Team
 from lmsweep.trials.distributed.data_parallel_step import (
