@@ -39,7 +39,7 @@ _WANTED = {
 _OF_RANKS: dict[str, Any] = {
     name: CONFIG_FIELDS[name].default
     for name in (
-        *("world_size", "nodes", "ddp", "ddp_args", "bucket_bytes", "reshard", "gather", "tp", "model"),
+        *("world_size", "nodes", "ddp", "ddp_args", "bucket_bytes", "reshard", "shards", "gather", "tp", "model"),
         *("warmup_steps", "measure_steps", "max_seconds", "timeout_seconds", "cold_l2", "profiler", "processes"),
     )
 }
@@ -165,7 +165,7 @@ class RankEstimates:
                     kinds.setdefault(config.collective, []).append(Point(config.message_bytes, value))
                 case _, "bus_bandwidth":
                     self._bandwidths[key].append(value)
-                case "ddp", _ if config.ddp in ("fsdp", "zero1") or config.tp > 1:
+                case "ddp", _ if config.fully_shards or config.ddp == "zero1" or config.tp > 1:
                     pass  # each rank updates only its share
                 case _:
                     self._alone[name, one_process(config)].append(value)

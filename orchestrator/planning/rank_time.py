@@ -5,7 +5,8 @@ waits for what communication cannot hide:
 
     naive, flat         all-reduces after backward: all of it is exposed
     others              all-reduces during backward; with zero1 then broadcasts of the weights, which are exposed
-    fsdp                all-gathers during forward, all-gathers (with reshard) and reduce-scatters during backward
+    fsdp, zero2, hsdp   all-gathers during forward, all-gathers (with reshard) and reduce-scatters during backward; with
+                        hsdp also all-reduces between replicas
 
 Communication that runs beside computation is exposed where it takes longer, and slows the computation by INTERFERENCE
 of its time where it does not. The host launches forward and backward, the gathers and the scatters. Forward and
@@ -78,17 +79,20 @@ def rank_step(
     gradients = (2 if config.precision == "bf16_pure" else 4) * weights
     in_forward = in_backward = after = copied = extra = 0.0
 
-    def each(kind: Collective, size: float, count: float) -> float:
-        return count * links.seconds(kind, size / count, slices)
+    def each(kind: Collective, size: float, count: float, ranks: int = slices) -> float:
+        return count * links.seconds(kind, size / count, ranks)
 
-    if config.ddp == "fsdp":
+    if config.fully_shards:
+        shards = config.shard_ranks
         gathered = 2 * weights if config.gather == "bf16" else gradients
         groups = layers + 1
-        repeated = 0.0 if config.reshard == "false" else layers / groups
-        in_forward = each("all_gather", gathered, groups)
-        in_backward = repeated * in_forward + each("reduce_scatter", gradients, groups)
+        repeated = 0.0 if config.reshard == "false" or config.ddp == "zero2" else layers / groups
+        in_forward = each("all_gather", gathered, groups, shards)
+        in_backward = repeated * in_forward + each("reduce_scatter", gradients, groups, shards)
+        if shards < slices:
+            in_backward += each("all_reduce", gradients / shards, groups, slices // shards)
         copied = 2 * gathered * (1 + repeated) + 2 * gradients
-        updating /= slices
+        updating /= shards
         extra = host * groups * (HOST_GATHER_SECONDS * (1 + repeated) + HOST_SCATTER_SECONDS)
     elif config.ddp in ("naive", "flat"):
         calls = WEIGHTS_PER_LAYER * layers if config.ddp == "naive" else 1.0

@@ -119,6 +119,36 @@ class FSDP(nn.Module):
         del self.full
 
 
+class FullyShardedDataParallel(FSDP):
+    """As in the handout of 2026: weights are gathered and used in another type than the optimizer's."""
+
+    def __init__(self, module, compute_dtype=None):
+        super().__init__(module)
+        self.compute_dtype = compute_dtype
+
+    def forward(self, tokens):
+        self.full = {}
+        for name, shard in zip(self.names, self.shards):
+            mine = shard.detach().to(self.compute_dtype or shard.dtype).contiguous()
+            whole = mine.new_empty(self.size * len(mine))
+            dist.all_gather_into_tensor(whole, mine)
+            weight = whole[: self.shapes[name].numel()].view(self.shapes[name])
+            self.full[name] = weight.clone().requires_grad_()
+        return torch.func.functional_call(self.hidden[0], self.full, (tokens,))
+
+    def finish_gradient_synchronization(self):
+        for name, shard in zip(self.names, self.shards):
+            gradient = self.full[name].grad.float().flatten()
+            gradient = torch.cat([gradient, gradient.new_zeros(-len(gradient) % self.size)])
+            shard.grad = torch.empty_like(shard)
+            dist.reduce_scatter_tensor(shard.grad, gradient / self.size)
+        del self.full
+
+
+def get_fsdp(module, compute_dtype=None):
+    return FullyShardedDataParallel(module, compute_dtype)
+
+
 class HiddenFSDP(FSDP):
     gather_full_params = property()
 
@@ -332,6 +362,40 @@ def test_a_wrapper_that_shards_the_weights_is_compared_by_the_whole_weights_that
     refused = student.failed(ddp="mine:HiddenFSDP")
     assert refused.status == Status.UNSUPPORTED
     assert "has no gather_full_params()" in (refused.error or "")
+
+
+@pytest.mark.parametrize("wrapper", ["FullyShardedDataParallel", "get_fsdp"])
+@pytest.mark.slow  # each starts ranks
+def test_a_wrapper_computes_in_the_type_of_gather_and_is_measured_as_fsdp_is(student: Student, wrapper: str) -> None:
+    fields = {"precision": "bf16", "mode": "train_step"}
+    for gather, kind in (("fp32", 4), ("bf16", 2)):
+        rows = student.measured(ddp=f"mine:{wrapper}", gather=gather, **fields)
+        assert not any(Flag.DISAGREES in row.flags for row in rows.values())
+        ours = student.measured(ddp="fsdp", gather=gather, **fields)
+        for name in ("all_gather.sent", "reduce_scatter.sent"):
+            part = kind if name == "all_gather.sent" else 4
+            assert value(rows[name]) == value(rows["gradients.size"]) / 4 * part / 2, name
+        assert value(rows["communication.exposed_time"])
+        for stage in ("init", "before_step", "after_step", "peak"):
+            parts = [
+                value(rows[f"rank1.{stage}_{part}"])
+                for part in (
+                    "weights",
+                    "gradients",
+                    "optimizer_state",
+                    "inputs",
+                    "communication",
+                    "activations",
+                    "other",
+                )
+            ]
+            assert sum(parts) == value(rows[f"rank1.{stage}_memory"])
+            assert value(rows[f"rank1.{stage}_weights"]) == value(ours[f"rank1.{stage}_weights"])
+    refused = student.failed(ddp="mine:FSDP", gather="bf16", **fields)
+    assert refused.status == Status.UNSUPPORTED
+    assert "takes no compute_dtype" in (refused.error or "")
+    refused = student.failed(ddp=f"mine:{wrapper}", gather="bf16", precision="fp32")
+    assert "gather bf16 is the type in which precision bf16 computes" in (refused.error or "")
 
 
 @pytest.mark.slow

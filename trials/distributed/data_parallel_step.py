@@ -1,5 +1,6 @@
 """One rank's share of data-parallel training: its slice of the batch, and a step with or without synchronization."""
 
+import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -92,22 +93,22 @@ class DataParallelStep(WatchedRank):
         """Build the model and the whole batch, both equal on all ranks; take this rank's slice; attach the variant."""
         with self.memory_watch or nullcontext():
             self._build()
-        if self.memory_watch and not self.alone:
+        if self.memory_watch:
             self.after_init = self.memory_watch.held(self.training)
+        if is_own(self.config):
+            self._build_alone()
 
     def _build(self) -> None:
         config, rank = self.config, dist.get_rank()
         mesh = mesh_of(config) if config.fully_shards or config.tp > 1 else None
         self.slices, self.slice = (mesh.slices, mesh.slice) if mesh else (dist.get_world_size(), rank)
         sharded = shards_state(config)
-        # Its own optimizer takes the place of this one, which has no state before its first step.
-        plain = replace(config, optimizer="adamw_foreach", optimizer_args=None) if sharded else config
-        self.training = TrainingStep(plain, self.math_mode)
+        self.training = TrainingStep(self._plain(), self.math_mode)
         for parameter in self.training.model.parameters():
             dist.broadcast(parameter.detach(), src=0)
-        self.alone = TrainingStep(plain, self.math_mode) if is_own(config) else None
-        if self.alone:
-            self.alone.model.load_state_dict(self.training.model.state_dict())
+        self.alone, self._first_weights = None, io.BytesIO()
+        if is_own(config):
+            torch.save(self.training.model.state_dict(), self._first_weights)
         shape = (self.slices, config.batch_size, config.context_length)  # (slices, batch, tokens)
         self.batches = [torch.randint(config.vocab_size, shape, device=config.device_type) for _ in "xy"]
         for whole in self.batches:
@@ -129,13 +130,28 @@ class DataParallelStep(WatchedRank):
             return
         if config.ddp == "zero1":
             self.training.optimizer = sharded_optimizer(model, config)
-        elif sharded and self.alone:
+        elif sharded:
             self.training.optimizer = users_sharded_optimizer(self.training.model, config)
-            self.alone.optimizer = whole_optimizer(self.alone.model, config)
         elif config.tp > 1:
             self.training.optimizer = divided_optimizer(model, config)
         elif is_reference(config.ddp) or config.fully_shards:  # the weights may be other parameters than the module's
             self.training.optimizer = make_optimizer(self.training.model, config)
+
+    def _plain(self) -> TrialConfig:
+        """The configuration without the user's sharded optimizer, in whose place AdamW has no state before its step."""
+        if shards_state(self.config):
+            return replace(self.config, optimizer="adamw_foreach", optimizer_args=None)
+        return self.config
+
+    def _build_alone(self) -> None:
+        """Build `alone` with the first weights, after everything else, so that `after_init` does not count it."""
+        config = self.config
+        self.alone = TrainingStep(self._plain(), self.math_mode)
+        self._first_weights.seek(0)
+        self.alone.model.load_state_dict(torch.load(self._first_weights, map_location=config.device_type))
+        self._first_weights.close()
+        if shards_state(config) and config.mode == "train_step":
+            self.alone.optimizer = whole_optimizer(self.alone.model, config)
 
     def parameters(self) -> list[Tensor]:
         """The weights that are trained."""

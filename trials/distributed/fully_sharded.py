@@ -14,15 +14,18 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.reference import is_reference
 
 
 def check_sharding(config: TrialConfig) -> None:
     """Raise UnsupportedError if `reshard`, `gather` or `shards` would have no effect, or cannot be."""
     if not config.fully_shards:
-        for name, usual in (("reshard", "true"), ("gather", "fp32"), ("shards", None)):
-            if getattr(config, name) != usual:
+        names = ("reshard", "shards") if is_reference(config.ddp) else ("reshard", "shards", "gather")
+        for name in names:
+            if getattr(config, name) != CONFIG_FIELDS[name].default:
                 raise UnsupportedError(f"{name} has no effect with ddp {config.ddp}, which gathers no weights")
+        _check_gather(config)
         return
     if config.ddp == "zero2" and config.reshard != "true":
         raise UnsupportedError("reshard has no effect with ddp zero2, which is fsdp with reshard: false")
@@ -36,6 +39,11 @@ def check_sharding(config: TrialConfig) -> None:
             f"reshard {config.reshard}: weights that {shards} ranks share can be resharded over a smaller number of "
             "ranks that divides theirs"
         )
+    _check_gather(config)
+
+
+def _check_gather(config: TrialConfig) -> None:
+    """Raise UnsupportedError if weights are to be gathered in another type than that of the computation."""
     if config.gather == "bf16" and config.precision != "bf16":
         why = "computes in it" if config.precision == "bf16_pure" else "computes in another"
         raise UnsupportedError(

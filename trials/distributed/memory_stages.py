@@ -106,8 +106,9 @@ class MemoryWatch(TorchDispatchMode):
 
     def _label(self, step: TrainingStep) -> None:
         weights = list(step.model.parameters())
-        optimizers = [step.optimizer, getattr(step.optimizer, "optim", None)]
-        states = chain.from_iterable(one.state.values() for one in optimizers if one is not None)
+        own = [] if step.optimizer is None else vars(step.optimizer).values()
+        optimizers = [step.optimizer, *(one for one in own if isinstance(one, torch.optim.Optimizer))]
+        states = chain.from_iterable(getattr(one, "state", {}).values() for one in optimizers)
         lasting: dict[Part, list[Any]] = {
             "weights": weights,
             "gradients": [weight.grad for weight in weights if weight.grad is not None],

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 
 from lmsweep.trials.code.calling import arguments_of, call
@@ -29,7 +30,9 @@ class OwnWrapper:
         """
         wrap = partial(cast(Callable[..., object], load(config.ddp)), module)
         before = {name: parameter.shape for name, parameter in module.named_parameters()}
-        made = call(wrap, _bucket(wrap, config), arguments_of(config.ddp_args), config.ddp)
+        made = call(
+            wrap, _bucket(wrap, config) | _compute_dtype(wrap, config), arguments_of(config.ddp_args), config.ddp
+        )
         if not isinstance(made, nn.Module):
             raise TypeError(f"{config.ddp} returned a {type(made).__name__}; a wrapper is a torch.nn.Module")
         self.is_sharded = [parameter.shape for parameter in made.parameters()] != list(before.values())
@@ -83,3 +86,13 @@ def _bucket(wrap: Callable[..., object], config: TrialConfig) -> dict[str, objec
     if config.bucket_bytes is None and parameter.default is not parameter.empty:
         return {}
     return {"bucket_size_mb": (config.bucket_bytes or DEFAULT_BUCKET_BYTES) / 2**20}
+
+
+def _compute_dtype(wrap: Callable[..., object], config: TrialConfig) -> dict[str, object]:
+    """The type in which a wrapper gathers weights and computes, to be offered to it: that of `gather`."""
+    parameter = inspect.signature(wrap).parameters.get("compute_dtype")
+    if config.gather == "fp32":
+        return {} if parameter is None or parameter.default is not parameter.empty else {"compute_dtype": None}
+    if parameter is None:
+        raise UnsupportedError(f"gather {config.gather} has no effect with {config.ddp}, which takes no compute_dtype")
+    return {"compute_dtype": torch.bfloat16}

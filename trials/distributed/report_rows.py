@@ -6,10 +6,11 @@ from itertools import product
 from lmsweep.trials.distributed.memory_stages import PARTS, STAGES
 from lmsweep.trials.distributed.step_report import StepReport
 from lmsweep.trials.results.measurement import Measurement
-from lmsweep.trials.spec.config import TrialConfig
+
+HIDDEN = "the tensors of compiled code cannot be seen"
 
 
-def report_rows(reports: Sequence[StepReport], config: TrialConfig) -> Iterator[Measurement]:
+def report_rows(reports: Sequence[StepReport]) -> Iterator[Measurement]:
     """Rows of the collectives of rank 0, by kind and together, and of the memory of each rank; calls and bytes."""
     traffic = reports[0].traffic
     for kind, found in traffic.items():
@@ -23,14 +24,8 @@ def report_rows(reports: Sequence[StepReport], config: TrialConfig) -> Iterator[
         phase = f"rank{rank}"
         held = report.memory.get(stage)
         if held is None:
-            yield Measurement(phase=phase, metric=f"{stage}_memory", unit="B", samples=None, reason=_reason(config))
+            yield Measurement(phase=phase, metric=f"{stage}_memory", unit="B", samples=None, reason=HIDDEN)
             continue
         yield Measurement(phase=phase, metric=f"{stage}_memory", unit="B", samples=(held.total,))
         for part in PARTS:
             yield Measurement(phase=phase, metric=f"{stage}_{part}", unit="B", samples=(held.parts[part],))
-
-
-def _reason(config: TrialConfig) -> str:
-    if config.compiles:
-        return "the tensors of compiled code cannot be seen"
-    return "after init a second model is in memory, with which your own code is compared"

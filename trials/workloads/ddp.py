@@ -163,16 +163,21 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
     yield from _times(bench, series, own_flags + gpu_flags)
     yield from _communication(traces)
     yield from _waits(traces, config)
-    yield from report_rows(reports, config)
+    yield from report_rows(reports)
     yield trace_file(FILE_NAME, merged)
     yield from _memory(memory, config.device_type)
     yield from _bandwidth(bench, gradients, all_reduces)
 
 
+def _rounds_as(config: TrialConfig) -> Precision:
+    """The precision with whose errors the step is compared: weights gathered in bfloat16 are rounded to it."""
+    return "bf16_pure" if config.gather == "bf16" else config.precision
+
+
 def _checks(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measurement]:
     """Compare gradients with those of one process, and weights between ranks. Raises RanksDisagreeError."""
     error = max(found for found in team.all(CheckGradients()) if found is not None)
-    allowed = TOLERANCE["bf16_pure" if config.gather == "bf16" else config.precision]
+    allowed = TOLERANCE[_rounds_as(config)]
     if not error <= allowed:
         raise RanksDisagreeError(
             f"gradients are off by {error:.2g} of their norm from those of a single process on the whole batch; "
@@ -193,12 +198,12 @@ def _checks_of_own(team: Team[DataParallelStep], config: TrialConfig) -> Iterato
 
     found = [error for error in team.all(CheckGradients()) if error is not None]
     if found:
-        yield row("gradients", "relative_error", max(found), TOLERANCE[config.precision])
+        yield row("gradients", "relative_error", max(found), TOLERANCE[_rounds_as(config)])
     else:
         why = "each rank has only a shard of the gradients; error.weights compares what they lead to"
         yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=None, reason=why)
     if config.mode == "train_step":
-        yield row("error", "weights", max(team.all(CheckWeights())), WEIGHTS_TOLERANCE[config.precision])
+        yield row("error", "weights", max(team.all(CheckWeights())), WEIGHTS_TOLERANCE[_rounds_as(config)])
 
 
 def exposed_flags(differences: Sequence[float]) -> tuple[Flag, ...]:
