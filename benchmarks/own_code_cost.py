@@ -3,17 +3,21 @@
     python benchmarks/own_code_cost.py [PAIRS]
 
 A copy of the transformer's file in a folder of its own is measured as somebody else's model, in pairs with the built-in
-one, each trial in a process of its own, as in a sweep. Which of a pair comes first alternates. The last line is the
-median of the pairs' ratios, with the smallest and the largest.
+one, each trial in a process of its own, as in a sweep. Which of a pair comes first alternates. The last lines are the
+medians of the pairs' ratios, with the smallest and the largest. On busy cores, CPU time says more than wall time.
 """
 
 import os
 import statistics
 import sys
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import psutil
+
+from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
@@ -47,28 +51,50 @@ def main() -> None:
         Path(folder, "copied.py").write_text(Path(transformer.__file__ or "").read_text() + WRAPPER)
         built_in = single_trial(SETTINGS)
         own = single_trial([*SETTINGS, "model=copied.py:make"], code=folder)
-        seconds(runner, built_in)  # the server starts, and moves into huge pages after its first trial
-        seconds(runner, own)
+        own = replace(own, flops=Predictions([own]).flops(own))  # planning counts them before the trial
+        cost(runner, built_in)  # the server starts, and moves into huge pages after its first trial
+        cost(runner, own)
         ratios = []
         for i in range(pairs):
             order = (built_in, own) if i % 2 == 0 else (own, built_in)
-            taken = {trial is own: seconds(runner, trial) for trial in order}
-            ratios.append(taken[True] / taken[False])
-            print(
-                f"{taken[False]:.2f} s built in, {taken[True]:.2f} s as a reference: {ratios[-1] - 1:+.1%}", flush=True
-            )
-    low, median, high = min(ratios) - 1, statistics.median(ratios) - 1, max(ratios) - 1
-    print(f"median {median:+.1%}, from {low:+.1%} to {high:+.1%}; load average {os.getloadavg()[0]:.0f}")
+            taken = {trial is own: cost(runner, trial) for trial in order}
+            ratios.append(taken[True].over(taken[False]))
+            print(f"built in {taken[False]}, as a reference {taken[True]}", flush=True)
+    for what, values in (("wall time", [one.wall for one in ratios]), ("CPU time", [one.cpu for one in ratios])):
+        low, median, high = (value - 1 for value in (min(values), statistics.median(values), max(values)))
+        print(f"{what}: median {median:+.1%}, from {low:+.1%} to {high:+.1%}")
+    print(f"load average {os.getloadavg()[0]:.0f}")
 
 
-def seconds(runner: IsolatedRunner, trial: Trial) -> float:
-    """Return the seconds from the request to the rows."""
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What one trial took, or the ratio of two such."""
+
+    wall: float
+    """Seconds from the request to the rows."""
+    cpu: float
+    """CPU seconds of its process."""
+
+    def over(self, other: "Cost") -> "Cost":
+        """Return the ratios to another."""
+        return Cost(wall=self.wall / other.wall, cpu=self.cpu / other.cpu)
+
+    def __str__(self) -> str:
+        return f"{self.wall:.2f} s ({self.cpu:.2f} s of CPU)"
+
+
+def cost(runner: IsolatedRunner, trial: Trial) -> Cost:
+    """Run the trial and return what it took."""
     began = time.monotonic()
     rows = records_of(runner.run(trial, fallback=fingerprint("cpu")))
-    taken = time.monotonic() - began
+    wall = time.monotonic() - began
     failures = [row.error for row in rows if row.status != "ok"]
     assert not failures, failures[0]
-    return taken
+    # The server has killed the trial's process, but waits for it only before the next one begins.
+    servers = psutil.Process().children()
+    ended = [one for server in servers for one in server.children() if one.status() == psutil.STATUS_ZOMBIE]
+    times = [one.cpu_times() for one in ended]
+    return Cost(wall=wall, cpu=sum(one.user + one.system for one in times))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,19 @@
 """Compare measured memory with the prediction for the same trials.
 
-python benchmarks/predicted_peak.py STORE
+python benchmarks/predicted_peak.py STORE [--code FOLDER]
 
 STORE has trials with the workload memory or attention, for example from `lmsweep run benchmarks/predicted-peak.yaml`.
+--code is the folder that references in the store lead to, as for `lmsweep run benchmarks/own-models.yaml`.
 Prints a line for each trial, and the median and largest deviation. Exits with 1 if a peak deviates by more than 2 %.
 """
 
+import argparse
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -17,9 +21,12 @@ import pandas as pd
 from tabulate import tabulate
 
 from lmsweep.analysis import load
+from lmsweep.orchestrator.running.progress import varying_fields
+from lmsweep.trials.code.digest import code_folder
+from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
-from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, TrialConfig
+from lmsweep.trials.spec.config import STORED_FIELDS, TrialConfig
 from lmsweep.trials.spec.workloads import Subject
 
 MOST = 0.02
@@ -46,6 +53,8 @@ class Compared:
     """Bytes requested between forward and backward."""
     reserved: tuple[int, int] | None
     """Peak of the bytes that CUDA's allocator reserved on the device."""
+    seconds: float
+    """Time that the prediction took."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +68,12 @@ def compare(rows: pd.DataFrame) -> Compared | NotPredicted:
     """Compare one trial. `rows` are its rows in bytes."""
     first = rows.iloc[0]
     config = config_of(first)
+    began = time.monotonic()
     try:
         found = predict(config, SUBJECTS[first["workload"]]).on(first["device_name"])
     except UnpredictableError as reason:
         return NotPredicted(reason=str(reason))
+    seconds = time.monotonic() - began
     held = {(row["phase"], row["metric"]): int(row["median"]) for _, row in rows.iterrows() if row["median"] >= 0}
     kind = next(kind for kind in KINDS if any(metric == f"peak_{kind}" for _, metric in held))
     before = held.get(("before_backward", "requested"), held.get(("before_backward", kind)))
@@ -75,6 +86,7 @@ def compare(rows: pd.DataFrame) -> Compared | NotPredicted:
         requested=(found.requested, requested) if requested else None,
         before_backward=(found.before_backward, before) if before else None,
         reserved=(found.reserved, reserved) if reserved else None,
+        seconds=seconds,
     )
 
 
@@ -102,13 +114,19 @@ def worst(pairs: Sequence[tuple[int, int] | None]) -> str:
 
 
 def main() -> None:
-    frame = load(sys.argv[1])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("store")
+    parser.add_argument("--code", type=Path)
+    given = parser.parse_args()
+    if given.code:
+        use_code(code_folder(given.code))
+    frame = load(given.store)
     measured = frame[frame["workload"].isin(SUBJECTS) & (frame["unit"] == "B") & frame["median"].notna()]
     if measured.empty:
-        sys.exit(f"{sys.argv[1]} has no trials with the workload memory or attention that measured bytes")
+        sys.exit(f"{given.store} has no trials with the workload memory or attention that measured bytes")
     found = [compare(rows) for _, rows in measured.groupby("measurement_id", sort=False)]
     compared = [one for one in found if isinstance(one, Compared)]
-    varying = [name for name in CONFIG_FIELDS if len({getattr(one.config, name) for one in compared}) > 1]
+    varying = varying_fields(one.config for one in compared)
     lines = [
         [
             *(getattr(one.config, name) for name in varying),
@@ -118,10 +136,21 @@ def main() -> None:
             shown(one.requested),
             shown(one.before_backward),
             shown(one.reserved),
+            f"{one.seconds:.1f}",
         ]
         for one in compared
     ]
-    headers = [*varying, "peak in", "predicted GB", "measured GB", "peak", "requested", "before backward", "reserved"]
+    headers = [
+        *varying,
+        "peak in",
+        "predicted GB",
+        "measured GB",
+        "peak",
+        "requested",
+        "before backward",
+        "reserved",
+        "s",
+    ]
     print(tabulate(lines, headers=headers, disable_numparse=True))
     reasons = Counter(one.reason for one in found if isinstance(one, NotPredicted))
     for reason, count in reasons.items():

@@ -15,7 +15,10 @@ SDPA_KERNELS = {
 }
 """Attention -> the name of its kernel in torch.nn.attention.SDPBackend."""
 
-AUTOCAST = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
+FLOAT8 = {"fp8_tensorwise": "tensorwise", "fp8_rowwise": "rowwise", "fp8_rowwise_gw_hp": "rowwise_with_gw_hp"}
+"""Precision -> the recipe of torchao."""
+
+AUTOCAST = {"bf16": "torch.bfloat16", "fp16": "torch.float16"} | dict.fromkeys(FLOAT8, "torch.bfloat16")
 """Precision -> the type that autocast casts to."""
 
 OPTIMIZERS = {
@@ -79,6 +82,8 @@ def _imports(config: TrialConfig) -> list[str]:
     found = ["import torch", "from torch.nn import functional"]
     if config.attention in SDPA_KERNELS:
         found.append("from torch.nn.attention import SDPBackend, sdpa_kernel")
+    if config.precision in FLOAT8:
+        found.append("from torchao.float8 import Float8LinearConfig, convert_to_float8_training")
     if config.optimizer in ("adamw_8bit", "adamw_4bit"):
         found.append(f"from torchao.optim import {OPTIMIZERS[config.optimizer].partition('(')[0]}")
     if config.loss == "liger":
@@ -108,6 +113,11 @@ def _facts(config: TrialConfig) -> list[str]:
     facts += [f"# {name}: {getattr(config, name)}, your own, takes the place of the one below" for name in own]
     if config.capture == "step":
         facts.append("# The whole step is captured once with torch.cuda.graph and replayed.")
+    if config.memory_budget is not None:
+        facts.append(
+            f"# torch._functorch.config.activation_memory_budget = step.saved_share of the results, which keeps a step "
+            f"within {config.memory_budget} bytes"
+        )
     if config.world_size > 1:
         facts.append(f"# {config.world_size} ranks; gradients are synchronised by ddp: {config.ddp}")
     return facts
@@ -117,6 +127,9 @@ def _preparation(config: TrialConfig) -> list[str]:
     lines = [f'torch.set_float32_matmul_precision("{"high" if config.precision == "tf32" else "highest"}")']
     if config.precision == "bf16_pure":
         lines.append("model.to(torch.bfloat16)")
+    if config.precision in FLOAT8:
+        recipe = f'Float8LinearConfig.from_recipe_name("{FLOAT8[config.precision]}")'
+        lines.append(f"convert_to_float8_training(model.blocks, config={recipe})")
     mode = f'mode="{config.compile_mode}", dynamic=False'
     if config.compile == "block":
         lines += ["for block in model.blocks:", f"    block.compile({mode})"]

@@ -14,12 +14,13 @@ from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.presets.layout import in_order, ok_rows
 from lmsweep.analysis.presets.timing import parts_of_step
-from lmsweep.analysis.reference import CAVEATS, published, stores
+from lmsweep.analysis.reference import CAVEATS, CONDITIONS, public_benchmarks, published, stores
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.analysis.tables.ratios import ratio_interval
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.suggestions import choices
 
 PUBLISHED = "published"
@@ -42,6 +43,12 @@ _THERE = (("median", ""), ("low", LOW), ("high", HIGH))
 
 WALL_FLAGS = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST, Flag.OUTLIERS, Flag.UNSTEADY, Flag.NOT_CONVERGED})
 """Flags that follow from the samples of wall time and from the host, and say nothing about device time."""
+
+_SHAPE = ("num_heads", "causal")
+"""Columns that an attention of public benchmarks states and a report does not; if stated, they must agree."""
+
+_SAME_VOCABULARY = 0.01
+"""Relative difference of vocabularies that are the same but for padding."""
 
 _LEFT_OUT = ("repeated", "derived")
 """Rows with these caveats are left out."""
@@ -71,7 +78,7 @@ def beside(frame: pd.DataFrame, name: str) -> Listing:
     """
     mine = _times(frame)
     is_published = name == PUBLISHED
-    theirs = _published() if is_published else _of_store(name)
+    theirs = _all_published() if is_published else _of_store(name)
     mine, theirs = (rows.assign(line=range(len(rows))) for rows in (mine, theirs))
     pairs = mine.merge(theirs, on=["workload", "part", "place"], suffixes=("", "_there"))
     pairs = pairs[_compatible(pairs)]
@@ -104,7 +111,7 @@ def beside(frame: pd.DataFrame, name: str) -> Listing:
         together=("mine", "theirs"),
         footnotes={"mine": ("mine_flags",), "theirs": ("theirs_flags", "note")}
         | ({"wall_ratio": ("wall_flags",)} if "wall_ratio" in shown else {}),
-        advice={_caveat(word): text for word, text in CAVEATS.items()} if is_published else {},
+        advice={_caveat(word): text for word, text in (CAVEATS | CONDITIONS).items()} if is_published else {},
         only_in_csv=("source", "differs", "wall_flags") + (() if hardware else ("hardware",)),
         conditions=common_conditions(pairs, keys),
         notes=_notes(pairs, published=is_published),
@@ -179,7 +186,7 @@ def _summary(pairs: pd.DataFrame, alone: list[int], name: str) -> str:
 
 def _notes(pairs: pd.DataFrame, *, published: bool) -> list[str]:
     notes = []
-    if published and (pairs["workload"] == "timing").any():
+    if published and pairs["of_course"].any():
         notes.append(_OTHER_KERNELS)
     if not published and _whole(pairs).all() and (pairs["part"] == "step").any():
         notes.append("Parts of a step: lmsweep compare MINE THEIRS --value forward.time --value backward.time")
@@ -232,6 +239,10 @@ def _of_store(name: str) -> pd.DataFrame:
     return rows.rename(columns={f"{of}{here}": f"{of}theirs{end}" for of in ("", "device_") for here, end in _THERE})
 
 
+def _all_published() -> pd.DataFrame:
+    return pd.concat([_published(), _public_benchmarks()], ignore_index=True)
+
+
 def _published() -> pd.DataFrame:
     rows = published()
     rows = rows[(rows["metric"] == "time") & (rows["unit"] == "s") & (rows["status"] == "ok")]
@@ -246,6 +257,23 @@ def _published() -> pd.DataFrame:
         hardware=rows["hardware"].fillna("not stated") + (", " + rows["device"]).fillna(""),
         theirs_flags=pd.Series(words, rows.index, dtype=object),
         attention=rows["workload"].map({"timing": "naive", "attention": "naive_softmax"}),
+        of_course=rows["workload"] == "timing",
+    )
+
+
+def _public_benchmarks() -> pd.DataFrame:
+    rows = public_benchmarks()
+    words = [tuple(word for word in CONDITIONS if getattr(row, word)) for row in rows.itertuples()]
+    unknown = ["theirs_low", "theirs_high", "device_theirs", "device_theirs_low", "device_theirs_high"]
+    return rows.assign(
+        **dict.fromkeys(unknown, float("nan")),
+        part=rows["phase"],
+        place=_place(rows),
+        theirs=rows["value"],
+        source=rows["source"] + ", " + rows["implementation"],
+        theirs_flags=pd.Series(words, rows.index, dtype=object),
+        suspected_tf32=False,
+        of_course=False,
     )
 
 
@@ -254,13 +282,31 @@ def _compatible(pairs: pd.DataFrame) -> pd.Series:
     there = {name: pairs[f"{name}_there"] for name in ("precision", "compile", "attention")}
     full = pairs["precision"].isin(["fp32", "tf32"])
     same = (there["precision"].isna() & full) | (there["precision"] == pairs["precision"])
-    same |= (there["precision"] == "mixed") & pairs["precision"].isin(["bf16", "fp16"])
+    same |= there["precision"].isin(["mixed", "fp16 or bf16"]) & pairs["precision"].isin(["bf16", "fp16"])
     if "suspected_tf32" in pairs:
         same |= pairs["suspected_tf32"] & (pairs["precision"] == "tf32")
     same &= (there["compile"] == pairs["compile"]) | (there["compile"].isna() & (pairs["compile"] == "none"))
     written_out = ("naive", "naive_softmax")
     both_plain = there["attention"].isin(written_out) & pairs["attention"].isin(written_out)
-    return same & (both_plain | (there["attention"] == pairs["attention"]))
+    alike = both_plain | (there["attention"] == pairs["attention"])
+    if "other_kernel" in pairs:
+        # Kernels that lmsweep lacks stand beside the user's own; so do all others of the same figures.
+        own = np.array([is_reference(name) for name in pairs["attention"]], dtype=bool)
+        alike |= own & pairs["workload"].eq("attention") & pairs["other_kernel"].notna()
+    return same & alike & _same_shape(pairs)
+
+
+def _same_shape(pairs: pd.DataFrame) -> pd.Series:
+    """Whether heads, mask and vocabulary agree with those that the other source states."""
+    same = pd.Series(True, pairs.index)
+    for name in _SHAPE:
+        if f"{name}_there" in pairs:
+            there = pairs[f"{name}_there"]
+            same &= there.isna() | (pairs["workload"] != "attention") | (there == pairs[name]).fillna(False)
+    if "vocab_size_there" in pairs:
+        there, mine = (pairs[name].astype("Float64") for name in ("vocab_size_there", "vocab_size"))
+        same &= ((there - mine).abs() / mine < _SAME_VOCABULARY).fillna(True)
+    return same.astype(bool)
 
 
 def _differences(line: pd.Series, *, published: bool) -> str:

@@ -16,13 +16,21 @@ from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.processes import as_lists, pool
 from lmsweep.analysis.data.sample_stats import describe
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
-from lmsweep.trials.analytic.flop_conventions import FlopConvention, counted_flops
+from lmsweep.trials.analytic.flop_conventions import FlopConvention, counted_flops, share_of_scores
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, tokens_per_step
+from lmsweep.trials.analytic.recomputation import recomputed_blocks, recomputed_flops
 from lmsweep.trials.results.environment import is_absent
-from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, STORED_FIELDS, Precision, RequestError
+from lmsweep.trials.spec.config import (
+    AUTO_FIELDS,
+    CONFIG_FIELDS,
+    FLOAT8_PRECISIONS,
+    STORED_FIELDS,
+    Precision,
+    RequestError,
+)
 from lmsweep.trials.store.store import Store
 
-SPEED_UNITS = {"tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "mfu": "share"}
+SPEED_UNITS = {"tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "mfu": "share", "hfu": "share"}
 """Derived columns that tell how fast a phase was, and their units; a share is a fraction of 1."""
 
 DERIVED_FROM = dict.fromkeys(SPEED_UNITS, "time") | {"energy_per_token": "energy"}
@@ -35,10 +43,10 @@ _PRECISION_OF_FLOAT32: dict[str | None, Precision] = {"ieee": "fp32", "tf32": "t
 _DEFAULTS = {
     name: CONFIG_FIELDS[name].default
     for name in STORED_FIELDS
-    if CONFIG_FIELDS[name].default is not None and name not in AUTO_FIELDS
+    if CONFIG_FIELDS[name].default is not None and name not in (*AUTO_FIELDS, "vocab_size")
 }
 """The value of a field in rows stored before the field existed. Identifiers leave out fields at their default, so these
-rows keep theirs."""
+rows keep theirs. Every row has a vocabulary: null is an unknown one."""
 
 
 def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "model") -> pd.DataFrame:
@@ -53,7 +61,8 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
     - On rows of the metric `time` (forward, backward and step, of a whole model or of attention alone), computed from
       the median: `tokens_per_second`; `flops`, the FLOPs of the phase in one iteration, counting matrix products only
       (of a model of the user's own, those that its trial counted); `tflops`, in TFLOP/s; `mfu`, the share of the
-      datasheet's peak, NaN if the peak of the device or of the arithmetic is unknown. `flops_convention` is how
+      datasheet's peak, NaN if the peak of the device or of the arithmetic is unknown; `hfu`, the same with the FLOPs
+      that checkpointing computes again (NaN if they are unknown). `flops_convention` is how
       attention is counted: a model of the user's own always by the model convention.
     - `code`: the state of the user's code, latest, previous or an older one (`lmsweep.analysis.data.code_states`).
     - On rows of the metric `energy`: `energy_per_token`, in joules.
@@ -88,6 +97,7 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
         frame[name] = frame[name].fillna(default)
     for name in AUTO_FIELDS:
         frame[name] = frame[name].astype(object).where(frame[name].notna(), "auto")
+    frame["vocab_size"] = frame["vocab_size"].replace(0, pd.NA)  # what older versions stored for an unknown one
     lengths = pc.fill_null(pc.list_value_length(table["samples"]), 0).to_numpy()
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     values = pc.list_flatten(table["samples"]).to_numpy()
@@ -133,13 +143,11 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     terms = size_terms(frame)
     once = attention_flops(phase="forward", d_model=terms["query_width"], **batch)
     attention = np.where(alone, once, terms["num_layers"] * once)
+    other = np.where(alone, 0, forward_flops(**terms, **batch) - attention)
+    mask = {"causal": frame["causal"].to_numpy(dtype=np.float64), "window": _window_share(frame)}
+    backwards = backward.to_numpy(dtype=np.float64)
     closed_form = counted_flops(
-        convention,
-        other=np.where(alone, 0, forward_flops(**terms, **batch) - attention),
-        attention=attention,
-        forward=forward,
-        backward=backward.to_numpy(dtype=np.float64),
-        causal=frame["causal"].to_numpy(dtype=np.float64),
+        convention, other=other, attention=attention, forward=forward, backward=backwards, **mask
     )
     own = (frame["model_code"].notna() & ~alone).to_numpy(dtype=bool)
     flops = np.where(own, _flops_of_trials(frame), closed_form)
@@ -147,14 +155,47 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     tokens = np.where(known, tokens_per_step(**batch), np.nan)
     seconds_or_joules = frame["median"].to_numpy()
     flops_per_second = flops / seconds_or_joules
+    peaks = _peaks(frame)
+    head = 2 * tokens_per_step(**batch) * terms["d_model"] * terms["vocab_size"]
+    of_blocks = other - head + attention * share_of_scores(convention, **mask)
+    again = np.where(alone, 0, backwards * _recomputed(frame, of_blocks / terms["num_layers"], terms))
+    again = np.where(own, np.where(frame["checkpointing"] == "none", 0, np.nan), again)
     return frame.assign(
         tokens_per_second=tokens / seconds_or_joules,
         flops=flops,
         flops_convention=np.where(own, "model", convention),  # a trial counts its own model by the model convention
         tflops=flops_per_second / 1e12,
-        mfu=flops_per_second / _peaks(frame),
+        mfu=flops_per_second / peaks,
+        hfu=(flops + again) / seconds_or_joules / peaks,
         energy_per_token=np.where(frame["metric"] == "energy", seconds_or_joules / tokens_per_step(**batch), np.nan),
     )
+
+
+def _window_share(frame: pd.DataFrame) -> NDArray[np.float64]:
+    """Positions that one attends to, as a share of the context."""
+    context = _numbers(frame["context_length"])
+    return np.nan_to_num(np.minimum(_numbers(frame["window"]), context) / context, nan=1.0)
+
+
+def _recomputed(
+    frame: pd.DataFrame, block: NDArray[np.float64], terms: dict[str, NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """FLOPs that the backward pass of each row computes again. block: FLOPs of the forward pass of one block."""
+    layers = np.nan_to_num(terms["num_layers"], nan=1).astype(np.int64).tolist()
+    kinds = list(zip(frame["checkpointing"], layers, strict=True))
+    found = {kind: recomputed_blocks(*kind) for kind in set(kinds)}
+    blocks, ended_early = np.array([found[kind] for kind in kinds], dtype=np.float64).reshape(-1, 2).T
+    again: NDArray[np.float64] = recomputed_flops(
+        blocks=blocks,
+        ended_early=ended_early,
+        block=block,
+        tokens=_numbers(frame["context_length"]) * _numbers(frame["batch_size"]),
+        d_model=terms["d_model"],
+        d_ff=terms["d_ff"],
+        router=terms["router"],
+        compiled_blocks=(frame["compile"] == "block").to_numpy(dtype=np.float64),
+    )
+    return np.where(blocks == 0, 0, again)
 
 
 def _flops_of_trials(frame: pd.DataFrame) -> NDArray[np.float64]:
@@ -169,7 +210,7 @@ def _flops_of_trials(frame: pd.DataFrame) -> NDArray[np.float64]:
 
 def _peaks(frame: pd.DataFrame) -> NDArray[np.float64]:
     """Peak FLOP/s of each row's device in the arithmetic that was used; NaN if either is unknown."""
-    evidence = ["device_name", "device_memory", "float32_matmul", "autocast_dtype", "parameter_dtype"]
+    evidence = ["device_name", "device_memory", "float32_matmul", "autocast_dtype", "parameter_dtype", "precision"]
     kind_of_row = frame.groupby(evidence, dropna=False, sort=False).ngroup().to_numpy()
     kinds = frame[evidence].iloc[np.unique(kind_of_row, return_index=True)[1]].astype(object)
     peaks = [_peak(*kind) for kind in kinds.where(kinds.notna(), None).to_numpy()]
@@ -177,10 +218,17 @@ def _peaks(frame: pd.DataFrame) -> NDArray[np.float64]:
 
 
 def _peak(
-    device_name: str, memory: int | None, float32_matmul: str | None, autocast: str | None, parameters: str | None
+    device_name: str,
+    memory: int | None,
+    float32_matmul: str | None,
+    autocast: str | None,
+    parameters: str | None,
+    asked_for: Precision,
 ) -> float:
     device = find_device(device_name, memory)
     precision = _PRECISION_OF_TYPE.get(autocast or parameters) or _PRECISION_OF_FLOAT32.get(float32_matmul)
+    if asked_for in FLOAT8_PRECISIONS:  # else the trial would have been unsupported
+        precision = asked_for
     peak = peak_flops(device, precision) if device and precision else None
     return np.nan if peak is None else peak
 

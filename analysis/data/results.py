@@ -1,6 +1,6 @@
 """The tables of one store that presets are made from, each read on first use."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import pandas as pd
@@ -32,6 +32,14 @@ class Results:
         self.where = where or {}
         self.prices = prices
         self.flops = flops
+        self._keep: tuple[Callable[[pd.DataFrame], pd.DataFrame], ...] = ()
+
+    def of_rows(self, keep: Callable[[pd.DataFrame], pd.DataFrame]) -> "Results":
+        """Return the results of the rows that `keep` returns, of measurements and of detail tables alike."""
+        chosen = Results(self.store, self.where, self.prices, self.flops)
+        chosen._keep = (*self._keep, keep)
+        chosen.everything = keep(self.everything)  # read once
+        return chosen
 
     @cached_property
     def everything(self) -> pd.DataFrame:
@@ -63,6 +71,8 @@ class Results:
             raise nothing(workload)
         # Only successful attempts store details.
         states = with_code_states(newest_rows(frame.assign(status=Status.OK)))
+        for keep in self._keep:
+            states = keep(states)
         found = select(latest_code(states, self.where), self.where)
         if found.empty:
             raise nothing(workload)

@@ -9,7 +9,7 @@ from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.formulas import parameter_count, saved_bytes
 from lmsweep.trials.analytic.median_interval import Floats
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import CONFIG_FIELDS
+from lmsweep.trials.spec.config import CONFIG_FIELDS, FLOAT8_PRECISIONS
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 
 # Minimum traffic of a step in bytes per parameter: float32 weights are read in forward and in backward, gradients are
@@ -68,7 +68,7 @@ def least_bytes(step: pd.DataFrame) -> Floats:
     to it, so the true intensity is lower.
     """
     plain = (step["attention"] == "naive") & (step["compile"] == "none") & (step["checkpointing"] == "none")
-    plain &= step["precision"] != "bf16_pure"
+    plain &= ~step["precision"].isin(["bf16_pure", *FLOAT8_PRECISIONS])
     for name in SHAPE_FIELDS:
         default = CONFIG_FIELDS[name].default
         plain &= step[name].isna() | (step[name] == default)

@@ -10,8 +10,9 @@ import pandas as pd
 from lmsweep.analysis.data.columns import DDP_TIMES
 from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.data.selection import values_in
-from lmsweep.analysis.presets.layout import devices, layout, layout_parts
-from lmsweep.analysis.tables.pivot import Table, pivot, varying_keys
+from lmsweep.analysis.presets.layout import devices, in_order, layout, layout_parts
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.pivot import Table, common_conditions, pivot, varying_keys
 from lmsweep.trials.spec.config import Collective
 
 _LINKS = ("gradients.size", "all_reduce.time", "all_reduce.algorithm_bandwidth", "all_reduce.bus_bandwidth")
@@ -19,6 +20,8 @@ _COLLECTIVE = ("collective.time", "collective.algorithm_bandwidth", "collective.
 _STAGES = ("init", "before_step", "after_step", "peak")
 _PARTS = ("memory", "weights", "gradients", "optimizer_state", "communication", "activations", "other")
 _STAGES_TITLE = "Memory of rank 0 after init, before and after a step, and at its peak, by what it is for"
+_TRIAL = ["measurement_id", "environment_id"]
+_LATE = ("late_host", "late_queue", "late_rank", "late_link")
 _TITLE = "Data-parallel steps (local_step: without synchronisation"
 
 
@@ -63,6 +66,32 @@ def traffic(results: Results) -> Table:
     """Collectives of one step of a rank by kind: number, bytes of the messages, bytes sent."""
     values = [f"{kind}.{metric}" for kind, metric in product(get_args(Collective), ("calls", "size", "sent"))]
     return _values(results, values, "Collectives of a step (size: bytes of the messages; sent: by each rank)")
+
+
+def late_gathers(results: Results) -> Listing:
+    """The collectives of fully_shard for which the computation waited, on the rank that waits longest, and why."""
+    rows = results.details("waits", "ddp")
+    of_rank = rows.groupby([*_TRIAL, "rank"])["late"].sum().reset_index()
+    longest = of_rank.sort_values("late", ascending=False, kind="stable").drop_duplicates(_TRIAL)
+    rows = rows.merge(longest[[*_TRIAL, "rank"]], on=[*_TRIAL, "rank"])
+    keys = varying_keys(rows.drop_duplicates(_TRIAL), ["model", "context_length", "reshard", "gather"], [])
+    late = in_order(rows[rows["late"] > 0], keys)
+    times = ("time", "late", *_LATE)
+    frame = late[[*keys, "rank", "position", "phase", "kind", "block", "needed_by", *times]]
+    return Listing(
+        title="Collectives for which the computation waited, in order, on the rank that waited longest",
+        frame=frame.astype(dict.fromkeys(times, float)),
+        keys=[*keys, "rank", "position", "phase", "kind", "block", "needed_by"],
+        units=dict.fromkeys(times, "s"),
+        together=times,
+        conditions=common_conditions(late, keys),
+        notes=[
+            f"{len(late)} of {len(rows)} collectives were late; the others ended before they were needed",
+            "late: how long the computation waited for its end; the sum of host (what an earlier launch would have "
+            "saved), queue (behind other collectives or copies), rank (until the last rank began) and link (the rest)",
+            "from one traced step; the profiler slows the host",
+        ],
+    )
 
 
 def memory(results: Results) -> Table:

@@ -62,7 +62,7 @@ def precisions(results: Results) -> Table:
     parts, values = _parts(results)
     title = "Full vs reduced precision"
     return arrange_against(
-        parts, key="precision", baselines=("fp32", "tf32"), kind="change", values=values, title=title
+        parts, key="precision", baselines=("fp32", "tf32", "bf16"), kind="change", values=values, title=title
     )
 
 

@@ -63,6 +63,7 @@ for verb in (
     read.compare,
     read.diff,
     read.report,
+    read.export,
     read.share,
     notebooks,
     measure.doctor,

@@ -44,6 +44,8 @@ def questions(trials: Sequence[Trial]) -> list[Question]:
     """Return one question for each distinct reference of the trials, with the first configuration that has it."""
     found: dict[tuple[object, ...], Question] = {}
     for trial in trials:
+        for text in (name for name in trial.workloads if is_reference(name)):
+            found.setdefault(("workload", text), Question(field="workload", config=trial.config, workloads=(text,)))
         for field, others in FIELDS.items():
             text = getattr(trial.config, field)
             if text is not None and is_reference(text):

@@ -26,6 +26,7 @@ StoreOption = Annotated[str, typer.Option("--store", help="Where results are sto
 Sets = Annotated[
     list[str], typer.Option("--set", help="AXIS=A,B: use these values instead of the sweep's; repeatable.")
 ]
+Grids = Annotated[list[str], typer.Option("--grid", help="Only the grids of this name; repeatable.")]
 Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster. Default: this machine alone.")]
 ClusterFile = Annotated[
     str | None, typer.Option("--cluster", help="The cluster file, if `ray up` did not start the head node.")
@@ -48,13 +49,16 @@ ShardOption = Annotated[
 def plan(
     sweep: Sweep,
     store: StoreOption = "results",
-    set: Sets = [],  # noqa: B006 - typer takes the option's name and a fresh list from here
+    grid: Grids = [],  # noqa: B006 - typer takes a fresh list from here
+    set: Sets = [],  # noqa: B006
     address: Address = None,
     cluster: ClusterFile = None,
     retry: Retry = [],  # noqa: B006
     fresh: Fresh = False,
     no_predict: NoPredict = False,
-    on: Annotated[str | None, typer.Option("--for", help="Plan for a GPU this machine lacks: H100, 24GB, ...")] = None,
+    on: Annotated[
+        str | None, typer.Option("--for", help="Plan for GPUs this machine lacks: H100, 24GB, 8xH100, ...")
+    ] = None,
     max_batch: Annotated[bool, typer.Option("--max-batch", help="Show the largest batch size that fits.")] = False,
     max_context: Annotated[bool, typer.Option("--max-context", help="Show the longest context that fits.")] = False,
     price: Prices = [],  # noqa: B006
@@ -80,6 +84,7 @@ def plan(
         sweep=sweep,
         store=store,
         overrides=tuple(set),
+        grids=tuple(grid),
         address=address,
         cluster_file=cluster,
         retry=frozenset(retry),
@@ -95,16 +100,18 @@ def plan(
         return
     from lmsweep.orchestrator.commands.plan_text import as_json, say_plan
     from lmsweep.orchestrator.planning.plan_estimate import estimate_plan
+    from lmsweep.orchestrator.planning.rank_estimate import RankEstimates
     from lmsweep.orchestrator.planning.time_estimate import Estimates
     from lmsweep.trials.analytic.prices import parse_prices
 
     prices = parse_prices(price)
     planned = request.make()
     estimate = estimate_plan(planned.plan, Estimates(planned.store), planned.nodes, prices)
+    steps = RankEstimates(planned.store)
     if format == "json":
-        say(json.dumps(as_json(planned.plan, estimate, planned.predictions), indent=2))
+        say(json.dumps(as_json(planned.plan, estimate, planned.predictions, steps), indent=2))
         return
-    say_plan(planned.plan, estimate, planned.predictions, all=all)
+    say_plan(planned.plan, estimate, planned.predictions, steps, all=all)
     if not on and planned.plan.trials and planned.plan.count("unsupported") == len(planned.plan.trials):
         say("\nTo see what can run here: lmsweep doctor. To plan for a GPU that this machine lacks: --for H100")
 
@@ -130,6 +137,7 @@ def _print_largest_fit(planned: "Planned", *, max_batch: bool, max_context: bool
 def run(
     sweep: Sweep,
     store: StoreOption = "results",
+    grid: Grids = [],  # noqa: B006
     set: Sets = [],  # noqa: B006
     address: Address = None,
     cluster: ClusterFile = None,
@@ -162,6 +170,7 @@ def run(
         sweep=sweep,
         store=store,
         overrides=tuple(set),
+        grids=tuple(grid),
         address=address,
         cluster_file=cluster,
         retry=frozenset(retry),

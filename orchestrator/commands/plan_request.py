@@ -12,7 +12,7 @@ from lmsweep.orchestrator.planning.memory_budget import (
     device_memory,
     largest_devices,
     which_device,
-    with_device,
+    with_devices,
     without_placement,
 )
 from lmsweep.orchestrator.planning.memory_predictions import SMALL, Predictions
@@ -41,6 +41,8 @@ class PlanRequest:
     store: str
     overrides: tuple[str, ...] = ()
     """The values of `--set`."""
+    grids: tuple[str, ...] = ()
+    """The values of `--grid`."""
     address: str | None = None
     cluster_file: str | None = None
     retry: frozenset[Status] = frozenset()
@@ -86,7 +88,7 @@ class PlanRequest:
             self.address, self.cluster_file, partial(self._start_ray_early, store, min(times, default=None))
         )
         if self.device:
-            nodes, sweep = [with_device(nodes[0], *device_memory(self.device))], without_placement(sweep)
+            nodes, sweep = [with_devices(nodes[0], self.device)], without_placement(sweep)
         if predictions and not predictions.asked:
             predictions.bound(largest_devices(nodes))
             _say_many(predictions.asked)
@@ -100,6 +102,7 @@ class PlanRequest:
         """
         options = {
             "--store": [self.store] if self.store != "results" else [],
+            "--grid": self.grids,
             "--set": self.overrides,
             "--address": [self.address],
             "--cluster": [self.cluster_file],
@@ -117,7 +120,9 @@ class PlanRequest:
     def load(self) -> Sweep:
         """Return the sweep, checked against the options about its devices and profiler."""
         overrides = [*self.overrides, "profiler=nsys"] if self.nsys else self.overrides
-        sweep = load_sweep(self.sweep, parse_overrides(overrides), code=self.code, trusted=self.trusted)
+        sweep = load_sweep(
+            self.sweep, parse_overrides(overrides), code=self.code, trusted=self.trusted, grids=self.grids
+        )
         if self.shard:
             sweep = replace(sweep, trials=Shard.parse(self.shard).of(sweep.trials))
         if self.device:

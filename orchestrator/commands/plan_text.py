@@ -16,6 +16,7 @@ from lmsweep.orchestrator.planning.memory_budget import between
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
+from lmsweep.orchestrator.planning.rank_estimate import RankEstimate, RankEstimates
 from lmsweep.orchestrator.running.progress import count_trials, varying_fields
 from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say
 from lmsweep.trials.analytic.memory_bounds import Bounds
@@ -42,7 +43,9 @@ NO_SECONDS = {"stored": "it is already measured", "predicted_oom": "it will not 
 """Why a trial with this action takes no time."""
 
 
-def as_json(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None = None) -> dict[str, object]:
+def as_json(
+    plan: Plan, estimate: PlanEstimate, predictions: Predictions | None = None, steps: RankEstimates | None = None
+) -> dict[str, object]:
     """Return the plan as JSON: one entry per trial, and time and dollars in total. Beside each null is its reason."""
     return {
         "sweep": plan.sweep,
@@ -56,6 +59,7 @@ def as_json(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None 
                 "process": planned.process if planned.action == "run" else None,
                 "device_name": planned.environment.device_name,
                 **_predicted(planned, estimate, predictions),
+                **_step(planned, steps),
             }
             for planned in plan.trials
         ],
@@ -79,6 +83,21 @@ def _predicted(planned: PlannedTrial, estimate: PlanEstimate, predictions: Predi
     }
 
 
+def _step(planned: PlannedTrial, steps: RankEstimates | None) -> dict[str, object]:
+    """Return the estimated step of several ranks; nothing for other trials."""
+    found = steps.of(planned) if steps else None
+    if found is None:
+        return {}
+    known = found if isinstance(found, RankEstimate) else None
+    return {
+        "expected_step_seconds": known and known.seconds,
+        "expected_step_seconds_between": known and known.between,
+        "expected_exposed_seconds": known and known.exposed,
+        "expected_step_source": known and known.source,
+        "expected_step_reason": None if known else found,
+    }
+
+
 def _no_peak(found: Prediction | Bounds | Refusal) -> str | None:
     """Return why there is no predicted peak; None if there is one."""
     if isinstance(found, Bounds):
@@ -94,42 +113,65 @@ def _no_dollars_reason(estimate: PlanEstimate) -> str | None:
     return f"no price for {', '.join(estimate.unpriced)}" if estimate.unpriced else None
 
 
-def as_text(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None = None, *, all: bool = False) -> str:
+def as_text(
+    plan: Plan,
+    estimate: PlanEstimate,
+    predictions: Predictions | None = None,
+    steps: RankEstimates | None = None,
+    *,
+    all: bool = False,
+) -> str:
     """Return the summary, a table of the trials, and the reasons for unknown values."""
-    frame = _trials(plan, estimate, predictions, all=all)
+    frame = _trials(plan, estimate, predictions, steps, all=all)
     parts = [summary(plan, estimate), tabulate(frame.to_numpy(), headers=[*map(str, frame)], disable_numparse=True)]
-    parts += _cut(plan, all=all), _unknown(plan, estimate, predictions)
+    parts += _cut(plan, all=all), _unknown(plan, estimate, predictions), _steps_from(plan, steps)
     return "\n\n".join(part for part in parts if part)
 
 
 def as_listing(
-    plan: Plan, estimate: PlanEstimate, predictions: Predictions | None = None, *, all: bool = False
+    plan: Plan,
+    estimate: PlanEstimate,
+    predictions: Predictions | None = None,
+    steps: RankEstimates | None = None,
+    *,
+    all: bool = False,
 ) -> Listing:
     """Return the same for a terminal."""
-    frame = _trials(plan, estimate, predictions, all=all)
+    frame = _trials(plan, estimate, predictions, steps, all=all)
     notes = [_cut(plan, all=all), *_unknown(plan, estimate, predictions).split("\n")]
+    notes += _steps_from(plan, steps).split("\n")
     return Listing(
         title=summary(plan, estimate),
         frame=frame,
-        keys=[str(name) for name in frame if name not in ("peak memory", "time", "action")],
+        keys=[str(name) for name in frame if name not in ("peak memory", "step", "time", "action")],
         units={},
         tones=TONES,
         notes=[note for note in notes if note],
     )
 
 
-def say_plan(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None = None, *, all: bool = False) -> None:
+def say_plan(
+    plan: Plan,
+    estimate: PlanEstimate,
+    predictions: Predictions | None = None,
+    steps: RankEstimates | None = None,
+    *,
+    all: bool = False,
+) -> None:
     """Print the plan; on a terminal, fitted to its width."""
     if not plan.trials:
         say(f"{plan.sweep}: no trials; this shard is empty")
     elif on_terminal():
-        show_table(as_listing(plan, estimate, predictions, all=all))
+        show_table(as_listing(plan, estimate, predictions, steps, all=all))
     else:
-        say(as_text(plan, estimate, predictions, all=all))
+        say(as_text(plan, estimate, predictions, steps, all=all))
 
 
-def _trials(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None, *, all: bool) -> pd.DataFrame:
+def _trials(
+    plan: Plan, estimate: PlanEstimate, predictions: Predictions | None, steps: RankEstimates | None, *, all: bool
+) -> pd.DataFrame:
     """Return one row of texts per trial."""
+    stepping = ["step"] if steps and any(steps.of(planned) for planned in plan.trials) else []
     names = varying_fields(planned.trial.config for planned in plan.trials)
     repeated = ["process"] if any(planned.trial.config.processes > 1 for planned in plan.trials) else []
     rows = [
@@ -138,12 +180,31 @@ def _trials(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None,
             *(label(getattr(planned.trial.config, name)) for name in names),
             *(_process_text(planned) for _ in repeated),
             _peak_text(planned, predictions),
+            *(_step_text(planned, steps) for _ in stepping),
             _seconds_text(planned, estimate),
             planned.action,
         ]
         for planned in (plan.trials if all else plan.trials[:MOST_ROWS])
     ]
-    return pd.DataFrame(rows, columns=["trial", *names, *repeated, "peak memory", "time", "action"], dtype=object)
+    return pd.DataFrame(
+        rows, columns=["trial", *names, *repeated, "peak memory", *stepping, "time", "action"], dtype=object
+    )
+
+
+def _step_text(planned: PlannedTrial, steps: RankEstimates | None) -> str:
+    found = steps.of(planned) if steps else None
+    if isinstance(found, RankEstimate):
+        low, high = (f"{seconds * 1e3:.3g}" for seconds in found.between)
+        return f"{found.seconds * 1e3:.3g} ms ({low} to {high})"
+    return "?" if found else "-"
+
+
+def _steps_from(plan: Plan, steps: RankEstimates | None) -> str:
+    """Return what the estimated steps rest on, and why others are unknown."""
+    found = [steps.of(planned) for planned in plan.trials] if steps else []
+    sources = dict.fromkeys(f"step: {one.source}" for one in found if isinstance(one, RankEstimate))
+    reasons = dict.fromkeys(f"step ?: {one}" for one in found if isinstance(one, str))
+    return "\n".join([*islice(sources, MOST_REASONS), *islice(reasons, MOST_REASONS)])
 
 
 def _cut(plan: Plan, *, all: bool) -> str:

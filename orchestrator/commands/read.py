@@ -1,12 +1,14 @@
-"""The verbs that read results: status, table, compare, diff, report, share."""
+"""The verbs that read results: status, table, compare, diff, report, export, share."""
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from lmsweep.orchestrator.commands.measure import CodeFolder, Grids, Sets, Sweep
 from lmsweep.orchestrator.terminal import on_terminal, say
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
@@ -217,6 +219,42 @@ def report(
         )
     size = write_report(store, path, others, prices)
     say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")
+
+
+def export(
+    sweep: Sweep,
+    store: StoreArgument = "results",
+    output: Annotated[str, typer.Option("--output", "-o", help="The folder to write to.")] = "writeup",
+    grid: Grids = [],  # noqa: B006
+    set: Sets = [],  # noqa: B006
+    code: CodeFolder = None,
+) -> None:
+    """Write the tables and figures of each problem of a course: Markdown, LaTeX, Typst, PNG, SVG, and an index.
+
+    The problems are the names of the sweep's grids. Give the options --set and --code that were given to `run`.
+
+    \b
+    Example:
+      lmsweep export cs336-2026 results -o writeup
+    """
+    from lmsweep.analysis.writeup import Request, write
+    from lmsweep.orchestrator.commands.plan_request import PlanRequest
+
+    asked = PlanRequest(sweep=sweep, store=store, overrides=tuple(set), grids=tuple(grid), code=code)
+    written = write(
+        Request(
+            store=store,
+            folder=Path(output).expanduser(),
+            grids=asked.load().grids,
+            command=lambda name: replace(asked, grids=(name,)).resume_command(None),
+        )
+    )
+    tables, figures = (
+        sum(len(part) for part in parts) for parts in zip(*((one.tables, one.figures) for one in written), strict=True)
+    )
+    say(f"{output}/index.md: {tables} tables and {figures} figures of {len(written)} problems")
+    if missing := [one.name for one in written if one.found.missing]:
+        say(f"not all measured: {', '.join(missing)}; {output}/index.md has the commands")
 
 
 def share(

@@ -94,8 +94,8 @@ def _look(folders: Iterable[str], sweep_file: str) -> Stamps:
 
 
 def _digests(sweep: Sweep) -> set[str]:
-    found = {(trial.config.references, trial.code): trial for trial in sweep.trials if trial.code}
-    return {digest for trial in found.values() if (digest := code_digest(trial.config, trial.code))}
+    found = {(trial.references, trial.code): trial for trial in sweep.trials if trial.code}
+    return {digest for trial in found.values() if (digest := code_digest(trial.references, trial.code))}
 
 
 def _run(arguments: Sequence[str]) -> None:

@@ -110,11 +110,22 @@ def between(bounds: Bounds) -> str:
     return f"at least {low}" if low else f"at most {high}" if high else "?"
 
 
-def with_device(node: Node, name: str, memory: int) -> Node:
-    """Return the node with one GPU of this name and memory in bytes in place of its own GPUs."""
+def with_devices(node: Node, text: str) -> Node:
+    """Return the node with the GPUs meant by `H100`, `24GB` or `8xH100` in place of its own.
+
+    Raises RequestError if there is no such device.
+    """
+    count, _ = counted(text)
+    name, memory = device_memory(text)
     some = node.environments.get("cuda") or node.environments["cpu"]
     there = replace(some, device_name=name, device_memory=memory, accelerator_type=None, driver_version=None)
-    return replace(node, gpus=1, accelerator_type=None, environments={**node.environments, "cuda": there})
+    return replace(node, gpus=count, accelerator_type=None, environments={**node.environments, "cuda": there})
+
+
+def counted(text: str) -> tuple[int, str]:
+    """Return how many GPUs of one node are meant, and which: `8xH100` is (8, `H100`), `24GB` (1, `24GB`)."""
+    found = re.fullmatch(r"\s*([1-9]\d{0,3})\s*[xX×]\s*(\S.*)", text)
+    return (int(found[1]), found[2]) if found else (1, text)
 
 
 def without_placement(sweep: Sweep) -> Sweep:
@@ -129,12 +140,13 @@ def without_placement(sweep: Sweep) -> Sweep:
 def device_memory(text: str) -> tuple[str, int]:
     """Return name and bytes of the device meant by `H100`, `A100 80GB` or `24GB`; of several, the first in the table.
 
-    Raises RequestError if there is no such device.
+    The number of devices in `8xH100` does not matter here. Raises RequestError if there is no such device.
     """
-    size = bytes_of(text)
+    _, one = counted(text)
+    size = bytes_of(one)
     if size is not None:
-        return f"a {text.strip()} device", size
-    first, *_ = devices_meant(text)
+        return f"a {one.strip()} device", size
+    first, *_ = devices_meant(one)
     return first.name, first.memory
 
 
@@ -157,9 +169,10 @@ def devices_meant(text: str) -> list[Device]:
 
 def which_device(text: str) -> str | None:
     """Return which device was chosen if several match the name, else None."""
-    if bytes_of(text) is not None:
+    _, one = counted(text)
+    if bytes_of(one) is not None:
         return None
-    first, *others = devices_meant(text)
+    first, *others = devices_meant(one)
     if not others:
         return None
     names = ", ".join(f'"{other.name}"' for other in others)

@@ -26,6 +26,7 @@ from lmsweep.trials.machine.cache_folder import cache_folder
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.reference import Code
+from lmsweep.trials.spec.step_flops import StepFlops
 from lmsweep.trials.spec.workloads import Subject
 
 MOST = 2000
@@ -71,10 +72,13 @@ class Predictions:
             for key, one in wanted.items()
             if (most := upper_bound(one.config, one.subject)) is not None and most < least
         }
+        self._flops: dict[str, StepFlops] = {}
         self._verdicts: dict[str, bool | None] = {}
         self._cache = _Cache()
         kept = self._cache.read()
-        self._known |= {key: _from_answer(kept[key]) for key in wanted if key in kept}
+        for key in wanted:
+            if key in kept:
+                self._learn(key, kept[key])
         self._asked = [key for key in wanted if key not in self._known]
         self._answers: Answers | None = None
         self._is_bounding = False
@@ -134,17 +138,16 @@ class Predictions:
         subject = subject_of(trial)
         if subject is None:
             return Refusal(f"the memory of the workload {' and '.join(trial.workloads)} is not predicted")
-        if self._answers:
-            answers = (
-                self._answers.within(BOUND_SECONDS) if self._is_bounding else dict(enumerate(self._answers.wait()))
-            )
-            self._answers = None
-            late = Refusal(f"in a plan this large, only what {BOUND_SECONDS:g} s suffice for is predicted")
-            self._known |= {
-                key: _from_answer(answers[index]) if index in answers else late for index, key in enumerate(self._asked)
-            }
+        self._collect()
         found = self._known[self._key(trial, subject)]
         return found.on(device_name) if isinstance(found, Prediction) else found
+
+    def flops(self, trial: Trial) -> StepFlops | None:
+        """Return the FLOPs of one of the trials with the user's own model, if they were counted on the way."""
+        if trial.config.model_code is None or (subject := subject_of(trial)) is None:
+            return None
+        self._collect()
+        return self._flops.get(self._key(trial, subject))
 
     def settle(self, questions: Iterable[FitQuestion]) -> None:
         """Simulate the allocator, for all questions at once, where only that decides whether a trial fits.
@@ -181,13 +184,31 @@ class Predictions:
         """Return whether the trial fits, if `settle` has simulated it; None if that is not known."""
         return self._verdicts.get(self._verdict_key(question)) if subject_of(question.trial) else None
 
+    def _collect(self) -> None:
+        """Wait for the process, if one was started. Raises RequestError if it failed."""
+        if not self._answers:
+            return
+        answers = self._answers.within(BOUND_SECONDS) if self._is_bounding else dict(enumerate(self._answers.wait()))
+        self._answers = None
+        late = Refusal(f"in a plan this large, only what {BOUND_SECONDS:g} s suffice for is predicted")
+        for index, key in enumerate(self._asked):
+            self._known[key] = late
+            if index in answers:
+                self._learn(key, answers[index])
+
+    def _learn(self, key: str, answer: Answer) -> None:
+        flops = answer.get("flops")
+        if flops:
+            self._flops[key] = StepFlops(**flops)
+        self._known[key] = _from_answer({name: value for name, value in answer.items() if name != "flops"})
+
     def _key(self, trial: Trial, subject: Subject) -> str:
         """Return the identifier of the trial's prediction."""
         if trial.code is None:
             return memory_id(trial.config, subject)
         state = (trial.config.references, trial.code)
         if state not in self._digests:
-            self._digests[state] = code_digest(trial.config, trial.code)
+            self._digests[state] = code_digest(trial.config.references, trial.code)
         return memory_id(trial.config, subject, self._digests[state])
 
     def _verdict_key(self, question: FitQuestion) -> str:

@@ -214,7 +214,7 @@ class _Decisions:
         if isinstance(able, Refusal):
             promise(left, environments)
             return [planned("unsupported", able.reason, trial, first)]
-        rest = replace(trial, workloads=left)
+        rest = replace(trial, workloads=left, flops=self._predictions.flops(trial) if self._predictions else None)
         reasons = self._why_not(rest, environments)
         met = dict(zip(places.environments, environments, strict=True))
         fits = [node for node in able if reasons[met[environment_id(node.environments[config.device_type])]] is None]
@@ -253,9 +253,9 @@ class _Decisions:
 
     def _with_code(self, environments: dict[str, Fingerprint], trial: Trial, code: Code) -> dict[str, Fingerprint]:
         """Return the environments with the state of the user's code, in the same order."""
-        key = (trial.config.references, code)
+        key = (trial.references, code)
         if key not in self._digests:
-            self._digests[key] = code_digest(trial.config, code)
+            self._digests[key] = code_digest(trial.references, code)
         digest = self._digests[key]
         with_code = [
             replace(one, code_digest=digest, code_revision=code.revision, code_dirty=code.dirty)

@@ -15,7 +15,7 @@ from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import AUTO_FIELDS, STORED_FIELDS, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
-from lmsweep.trials.spec.workloads import workloads
+from lmsweep.trials.spec.workloads import is_known, workload_named
 from lmsweep.trials.store.store import Store
 
 SETUP_SECONDS = {False: 0.85, True: 0.9}
@@ -83,7 +83,7 @@ class Estimates:
                 overhead += measured.overhead
                 iterating += measured.iterating
                 continue
-            modelled = iterations_seconds(config, workloads()[name], datasheet or NOMINAL[config.device_type])
+            modelled = iterations_seconds(config, workload_named(name), datasheet or NOMINAL[config.device_type])
             if speed:
                 overhead += speed.overhead
                 iterating += modelled * speed.slowness
@@ -119,17 +119,17 @@ class Estimates:
             overhead = parts.get("setup_time", 0.0) + parts.get("compile_time", 0.0)
             iterating = sum(parts.get(f"{what}_time", 0.0) for what in ("warmup", "measured", "profiled"))
             self._measured.setdefault((device_name, measurement), _Times(overhead, iterating))
-            if age < NEWEST and workload in workloads():  # unless the package that defined it is not installed
-                config = _config(table.slice(last_row[ended_key], 1).select(list(STORED_FIELDS)).to_pylist()[0])
+            if age < NEWEST and is_known(workload):  # unless the package that defined it is not installed
+                config = config_of_row(table.slice(last_row[ended_key], 1).select(list(STORED_FIELDS)).to_pylist()[0])
                 device = find_device(device_name) or NOMINAL[config.device_type]
-                modelled = iterations_seconds(config, workloads()[workload], device)
+                modelled = iterations_seconds(config, workload_named(workload), device)
                 seen[device_name, workload, config.compiles].append((overhead, iterating / modelled if modelled else 1))
         for kind, found in seen.items():
             overhead, slowness = (statistics.median(values) for values in zip(*found, strict=True))
             self._speeds[kind] = DeviceSpeed(overhead=overhead, slowness=slowness)
 
 
-def _config(row: Mapping[str, Any]) -> TrialConfig:
+def config_of_row(row: Mapping[str, Any]) -> TrialConfig:
     """Return the configuration in a row of the store. A field that an older row lacks has its default."""
     found: dict[str, Any] = {}
     for name, value in row.items():

@@ -6,17 +6,15 @@ a first guess, which measured results correct (`lmsweep.orchestrator.planning.ti
 """
 
 from dataclasses import replace
+from typing import NamedTuple
 
-from lmsweep.trials.analytic.datasheets import DEVICES, Device, device_named, find_device, peak_flops
-from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, parameter_count, saved_bytes
+from lmsweep.trials.analytic.datasheets import DEVICES, Device, device_named, find_device
+from lmsweep.trials.analytic.device_time import WRITTEN_OUT, busy_time, rate_seconds
+from lmsweep.trials.analytic.formulas import PASSES, attention_flops
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.workloads import Workload
 
-SHARE_OF_PEAK = 0.4
-"""Share of a datasheet's FLOP/s that the matrix products of a step reach."""
-TRAFFIC = {False: 4, True: 2}
-"""Whether the step is compiled -> how often each byte saved for backward is moved."""
 LAUNCH_SECONDS = {False: 0.65e-3, True: 0.3e-3}
 """Whether the step is compiled -> seconds in which the host launches one layer's forward pass; backward takes twice
 as long."""
@@ -65,30 +63,34 @@ def graph_seconds(config: TrialConfig) -> float:
 
 def step_seconds(config: TrialConfig, device: Device) -> float:
     """Return the seconds of one iteration of a whole model; 0 if its work is not known, as of the user's own model."""
-    if config.model_code or not (config.d_ff and config.num_layers and config.num_heads):
-        return 0.0
-    terms = config.size.terms
-    size = {"d_model": terms["d_model"], "d_ff": config.d_ff * terms["active_experts"], "num_layers": config.num_layers}
-    shape = {"context_length": config.context_length, "batch_size": config.batch_size}
-    vocab_size, passes = config.vocab_size, PASSES[config.mode]
-    narrow = config.precision in ("bf16", "fp16", "bf16_pure")
-    kept = saved_bytes(**size, **shape, num_heads=config.num_heads, vocab_size=vocab_size, autocast=narrow)
-    # Weights are read in each pass; gradients are written; AdamW reads and writes them and its two moments.
-    weights = 4 * parameter_count(**terms, vocab_size=vocab_size) * (passes + 1 + 7 * (config.mode == "train_step"))
-    moved = kept * TRAFFIC[config.compiles] * passes / 3 + weights
-    flops = passes * forward_flops(**terms, **shape, vocab_size=vocab_size)
-    launching = 0.0 if config.device_type == "cpu" else LAUNCH_SECONDS[config.compiles] * config.num_layers * passes
-    return max(_rate_seconds(flops, moved, config, device), launching)
+    parts = step_parts(config, device)
+    return max(parts.computing + parts.updating, parts.launching) if parts else 0.0
+
+
+class StepParts(NamedTuple):
+    """Seconds of one iteration in one process."""
+
+    computing: float
+    """Time of the device for forward and backward."""
+    updating: float
+    """Time of the device for the optimizer's update."""
+    launching: float
+    """Time in which the host launches forward and backward."""
+
+
+def step_parts(config: TrialConfig, device: Device) -> StepParts | None:
+    """Return what an iteration of a whole model takes; None if its work is not known, as of the user's own model."""
+    busy = busy_time(config, device)
+    if busy is None:
+        return None
+    layers, passes = config.num_layers or 0, PASSES[config.mode]
+    launching = 0.0 if config.device_type == "cpu" else LAUNCH_SECONDS[config.compiles] * layers * passes
+    return StepParts(computing=busy.computing, updating=busy.updating, launching=launching)
 
 
 def _attention_seconds(config: TrialConfig, device: Device) -> float:
     shape = {"context_length": config.context_length, "batch_size": config.batch_size}
     flops = 3 * attention_flops(phase="forward", d_model=config.head_width * (config.num_heads or 1), **shape)
     scores = config.batch_size * (config.num_heads or 1) * config.context_length**2
-    written_out = config.attention in ("naive", "naive_softmax", "sdpa_math")
-    return max(_rate_seconds(flops, 30 * scores * written_out, config, device), 3 * LAUNCH_SECONDS[config.compiles])
-
-
-def _rate_seconds(flops: float, moved: float, config: TrialConfig, device: Device) -> float:
-    peak = peak_flops(device, config.precision) or device.fp32
-    return flops / (SHARE_OF_PEAK * peak) + moved / device.bytes_per_second
+    moved = 30 * scores * (config.attention in WRITTEN_OUT)
+    return max(rate_seconds(flops, moved, config, device), 3 * LAUNCH_SECONDS[config.compiles])

@@ -16,7 +16,7 @@ from lmsweep.trials.distributed.ranks import FAREWELL_SECONDS, Part, parts_of
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
-from lmsweep.trials.spec.workloads import workloads
+from lmsweep.trials.spec.workloads import workload_named
 
 START_SECONDS = 60.0
 """How long an actor may take to start. If its node is gone, it never starts."""
@@ -27,18 +27,18 @@ BLAME_SECONDS = 5.0
 class Crew:
     """The workers of one placement group, reused while successive trials need the same resources."""
 
-    def __init__(self, trials: Sequence[PlannedTrial], code: bytes | None, *, compiles_ahead: bool = True) -> None:
+    def __init__(self, trials: Sequence[PlannedTrial], code: bytes | None) -> None:
         """`code` is the packed folder with the user's code; None if the trials' own paths lead to it."""
         self._trials = trials
         self._code = code
-        self._leader = worker_here(trials, code, compiles_ahead=compiles_ahead)
+        self._leader = worker_here(trials, code)
         self._members: dict[int, Any] = {}
         """The actor of each other node, by the index of its bundle. Ray's actor handles are untyped."""
 
-    def run(self, position: int) -> list[Row]:
-        """Return the rows of the trial at this position in the order of the run."""
+    def run(self, position: int, *, likely: Sequence[int] | None = None) -> list[Row]:
+        """Return the rows of the trial at this position in the order of the run. likely: as for `Worker.run`."""
         config = self._trials[position].trial.config
-        return self._run_together(position) if config.nodes > 1 else self._leader.run(position)
+        return self._run_together(position) if config.nodes > 1 else self._leader.run(position, likely=likely)
 
     def close(self) -> None:
         """End all workers."""
@@ -74,7 +74,7 @@ class Crew:
             collect(0.0)
             return failed_at is not None and time.monotonic() - failed_at > BLAME_SECONDS
 
-        (ranked,) = (name for name in planned.trial.workloads if workloads()[name].has_ranks)
+        (ranked,) = (name for name in planned.trial.workloads if workload_named(name).has_ranks)
 
         def lost(node: int, error: Exception) -> Row:
             self._dismiss(node)
@@ -136,7 +136,7 @@ class _Member:
         return self._worker.run(position, part=part)
 
 
-def worker_here(trials: Sequence[PlannedTrial], code: bytes | None, *, compiles_ahead: bool = True) -> Worker:
+def worker_here(trials: Sequence[PlannedTrial], code: bytes | None) -> Worker:
     """Return a worker with the GPUs that Ray assigned to this actor."""
     import ray
 
@@ -147,7 +147,6 @@ def worker_here(trials: Sequence[PlannedTrial], code: bytes | None, *, compiles_
         gpu_ids=context.get_accelerator_ids().get("GPU", []),
         gpus_on_node=int(here.resources.get("GPU", 0)),
         code=code,
-        compiles_ahead=compiles_ahead,
     )
 
 
@@ -159,7 +158,7 @@ def free_port(host: str) -> int:
 
 def failure_of(rows: list[Row]) -> Record | None:
     """Return the first row of a node's ranks that failed, if any. Workloads without ranks do not count."""
-    records = [row for row in rows if isinstance(row, Record) and workloads()[row.workload].has_ranks]
+    records = [row for row in rows if isinstance(row, Record) and workload_named(row.workload).has_ranks]
     return next((row for row in records if row.status != Status.OK), None)
 
 
@@ -180,6 +179,6 @@ def _as_one(planned: PlannedTrial, attempt: Attempt, answers: dict[int, list[Row
     cause = failed[-1].row
     of_all = len({row.error for _, row in failed}) == 1 and len(failed) == planned.trial.config.nodes
     words = cause.error or "" if of_all else "\n".join(f"node {node}: {row.error}" for node, row in failed)
-    kept = [row for row in answers.get(0, []) if isinstance(row, Record) and not workloads()[row.workload].has_ranks]
+    kept = [row for row in answers.get(0, []) if isinstance(row, Record) and not workload_named(row.workload).has_ranks]
     left = [name for name in planned.trial.workloads if name not in {row.workload for row in kept}]
     return [*kept, *(attempt.failure(name, Status(cause.status), words, cause.fingerprint) for name in left)]

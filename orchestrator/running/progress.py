@@ -122,15 +122,25 @@ def iterated_seconds(rows: Iterable[Record]) -> float:
     return sum(sum(row.samples or ()) for row in rows if row.phase == "trial" and row.metric in names)
 
 
+OF_A_MODEL = ("model_code", "model_args", "blocks", "vocab_size")
+"""Fields that a model's name may stand for, besides its dimensions."""
+
+
 def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
-    """Return the configuration fields in which these trials differ. A named model's dimensions do not count."""
+    """Return the configuration fields in which these trials differ, without those that follow from the model's name."""
     values: dict[str, set[object]] = {}
+    by_model: dict[str, set[object]] = {}
+    models = set()
     dimensions = ("d_model", "d_ff", "num_layers", "num_heads")
     for config in configs:
+        models.add(config.model)
         for name in CONFIG_FIELDS:
             if name not in dimensions or config.model is None:
                 values.setdefault(name, set()).add(getattr(config, name))
-    return [name for name, seen in values.items() if len(seen) > 1]
+        for name in OF_A_MODEL:
+            by_model.setdefault(name, set()).add((config.model, getattr(config, name)))
+    follows = {name for name, seen in by_model.items() if None not in models and len(seen) == len(models)}
+    return [name for name, seen in values.items() if len(seen) > 1 and name not in follows]
 
 
 def count_trials(count: int) -> str:

@@ -183,7 +183,7 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "Plan
 
 def packed_code(trials: list[PlannedTrial]) -> bytes | None:
     """Return the packed folder with the user's code, for the nodes of a cluster; None if no trial needs it."""
-    references = {text: planned.trial.code for planned in trials for text in planned.trial.config.references}
+    references = {text: planned.trial.code for planned in trials for text in planned.trial.references}
     code = next((code for code in references.values() if code), None)
     return pack(code, references) if code else None
 

@@ -13,7 +13,7 @@ from lmsweep.orchestrator.sweep.own_code import ALL_DIMENSIONS, DIMENSIONS, Fiel
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, RequestError, TrialConfig
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES, ModelSize, size_name
 from lmsweep.trials.spec.reference import HUGGING_FACE
-from lmsweep.trials.spec.workloads import workloads
+from lmsweep.trials.spec.workloads import workload_named
 
 _OFFERED = ("vocab_size", "context_length", *DIMENSIONS)
 _DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items()}
@@ -29,6 +29,8 @@ class Block:
     """Its line in the file."""
     workloads: list[str]
     """Names from `lmsweep.trials.spec.workloads`."""
+    name: str | None = None
+    """The name of its grid."""
     values: dict[str, list[object]]
     """Field -> its values; a fixed field has one."""
     together: list[dict[str, Any]] = field(default_factory=list)
@@ -156,7 +158,7 @@ def _fields_of(workload: str) -> Callable[[TrialConfig], Any]:
     They are the fields that measurement_id hashes, and the device as requested: cuda:A100 and cuda:H200 are two
     requests. Comparing values is faster than hashing them.
     """
-    return attrgetter(*COMBINATION_FIELDS, *workloads()[workload].protocol)
+    return attrgetter(*COMBINATION_FIELDS, *workload_named(workload).protocol)
 
 
 @cache
@@ -178,9 +180,9 @@ def _lacking(names: list[str], arguments: dict[str, Any]) -> str | None:
                 "as in {hf: ./config.json, override: {vocab_size: 32000}}"
             )
     for workload in names:
-        if workloads()[workload].needs == "model" and (arguments.get("model_code") or arguments.get("step")):
+        if workload_named(workload).needs == "model" and (arguments.get("model_code") or arguments.get("step")):
             continue
-        needed = {"model": DIMENSIONS, "width": ("d_model",), "nothing": ()}[workloads()[workload].needs]
+        needed = {"model": DIMENSIONS, "width": ("d_model",), "nothing": ()}[workload_named(workload).needs]
         missing = [name for name in needed if arguments.get(name) is None]
         if missing:
             either = "" if needed == DIMENSIONS else f"{', '.join(needed)} or "

@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,18 @@ NAMES: dict[str, tuple[str, ...]] = {
 def with_dimensions(config: TrialConfig, code: Code) -> TrialConfig:
     """Return the configuration with the dimensions that its Hugging Face configuration states.
 
-    What it does not state stays unknown; then vocab_size and d_model are 0, and the trial itself knows. Raises
-    RequestError if there is no such file or it is not JSON.
+    What it does not state stays unknown; then vocab_size and d_model are 0, and the trial itself knows. Warns if the
+    configuration is not on this machine. Raises RequestError if there is no such file or it is not JSON.
     """
-    path = _json_of(str(config.model_code).removeprefix(HUGGING_FACE), code)
+    name = str(config.model_code).removeprefix(HUGGING_FACE)
+    path = _json_of(name, code)
     if path is None:
+        warnings.warn(
+            f"hf:{name}: its config.json is not in the hub's cache here, so its dimensions are unknown, and null "
+            "in the results. Once it is there, its trials have other identifiers and are measured anew; fetch it: "
+            f"hf download {name} config.json",
+            stacklevel=2,
+        )
         return replace(config, vocab_size=0)
     try:
         described: dict[str, Any] = json.loads(path.read_text())

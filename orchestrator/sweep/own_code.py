@@ -100,11 +100,11 @@ def with_code(trials: Iterable[Trial], folder: str | None, trusted: Iterable[str
     Raises RequestError, with all of them, if references lead to nothing that may be called.
     """
     listed = tuple(trials)
-    if not any(trial.config.references or trial.config.is_hugging_face for trial in listed):
+    if not any(trial.references or trial.config.is_hugging_face for trial in listed):
         return listed
     code = code_folder(folder or ".", trusted)
     problems: dict[str, None] = {}
-    for text in dict.fromkeys(text for trial in listed for text in trial.config.references):
+    for text in dict.fromkeys(text for trial in listed for text in trial.references):
         try:
             if not text.startswith(HUGGING_FACE):
                 check_reference(text, code)
@@ -112,7 +112,7 @@ def with_code(trials: Iterable[Trial], folder: str | None, trusted: Iterable[str
             problems[str(error)] = None
     if problems:
         raise RequestError("\n".join(problems))
-    return tuple(_with_code(trial, code) if trial.config.references else trial for trial in listed)
+    return tuple(_with_code(trial, code) if trial.references else trial for trial in listed)
 
 
 def _with_code(trial: Trial, code: Code) -> Trial:

@@ -36,6 +36,7 @@ from lmsweep.trials.spec.config import (
     word_or_number,
 )
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
+from lmsweep.trials.spec.reference import canonical, is_reference
 from lmsweep.trials.spec.suggestions import choices, known_elsewhere
 from lmsweep.trials.spec.workloads import RETIRED, workloads
 
@@ -78,8 +79,10 @@ def _device(value: str) -> str:
 def _workload(value: object) -> object:
     if isinstance(value, str) and value in RETIRED:
         raise ValueError(f"the workload {value} is no more; {RETIRED[value]}")
+    if is_reference(value):
+        return canonical(str(value))
     if not isinstance(value, str) or value not in workloads():
-        raise ValueError(is_not(value, "workload", workloads()))
+        raise ValueError(f"{is_not(value, 'workload', workloads())}, or your own as package.module:measure")
     return value
 
 
@@ -195,6 +198,7 @@ class GridFile(BaseModel):
     """One grid as written in the file."""
 
     model_config = _STRICT
+    name: Annotated[str, AfterValidator(_one_line)] = None  # type: ignore[assignment]
     workloads: Annotated[list[Annotated[str, BeforeValidator(_workload)]], Field(min_length=1)]
     axes: Axes = None  # type: ignore[valid-type]
     zip: Axes = None  # type: ignore[valid-type]

@@ -8,7 +8,7 @@ import pytest
 from lmsweep.orchestrator.planning.memory_budget import device_memory, devices_meant
 from lmsweep.trials.analytic.datasheets import DEVICES, GIB, device_named, find_device, peak_flops
 from lmsweep.trials.machine.host_memory import VARIABLE, memory_asked_for
-from lmsweep.trials.spec.config import Precision, RequestError
+from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, Precision, RequestError
 
 # What drivers report: full name, bytes of memory (to a per cent), and the row that is meant.
 REPORTED = [
@@ -121,14 +121,24 @@ def test_each_precision_has_the_peak_of_its_own_arithmetic() -> None:
     a100 = find_device("NVIDIA A100-SXM4-80GB")
     assert a100 is not None
     peaks = {precision: peak_flops(a100, precision) for precision in get_args(Precision)}
-    assert peaks == {"fp32": 19.5e12, "tf32": 156e12, "bf16": 312e12, "fp16": 312e12, "bf16_pure": 312e12}
+    known = {precision: peak for precision, peak in peaks.items() if peak}
+    assert known == {"fp32": 19.5e12, "tf32": 156e12, "bf16": 312e12, "fp16": 312e12, "bf16_pure": 312e12}
 
 
 def test_arithmetic_that_a_device_lacks_has_no_peak() -> None:
     t4 = find_device("Tesla T4")
     assert t4 is not None
     peaks = {precision: peak_flops(t4, precision) for precision in get_args(Precision)}
-    assert peaks == {"fp32": 8.1e12, "tf32": None, "bf16": None, "fp16": 65e12, "bf16_pure": None}
+    assert {precision for precision, peak in peaks.items() if peak} == {"fp32", "fp16"}
+    assert (peaks["fp32"], peaks["fp16"]) == (8.1e12, 65e12)
+
+
+def test_float8_products_have_twice_the_rate_of_those_in_16_bits() -> None:
+    for device in DEVICES:
+        assert device.fp8 is None or device.fp8 / device.fp16 == pytest.approx(2, rel=0.015), device.name
+    h100, a100 = find_device("NVIDIA H100 80GB HBM3"), find_device("NVIDIA A100-SXM4-80GB")
+    assert h100 and a100 and a100.fp8 is None
+    assert {peak_flops(h100, precision) for precision in FLOAT8_PRECISIONS} == {1978.9e12}
 
 
 def test_rates_are_in_si_units_and_rise_as_numbers_get_narrower() -> None:

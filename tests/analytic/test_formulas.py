@@ -19,6 +19,8 @@ from lmsweep.trials.model.emulated_autocast import EmulatedCudaAutocast
 from lmsweep.trials.model.transformer import Transformer, cross_entropy
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
 
+pytestmark = pytest.mark.usefixtures("one_core")
+
 ODD = ModelSize(d_model=48, d_ff=80, num_layers=3, num_heads=4)
 WIDE = ModelSize(d_model=2560, d_ff=10240, num_layers=3, num_heads=32)  # more weights than activations
 PUBLISHED = ("small", "medium", "large", "xl", "2.7b")

@@ -13,7 +13,7 @@ from lmsweep.analysis.best.cells import cells_of
 from lmsweep.analysis.best.goal import Goal, parse_aim
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import RequestError
-from tests.support.command import lmsweep, lmsweep_here
+from tests.support.command import answer_here, lmsweep_here
 from tests.support.made_up_results import H200, Attempts, config, samples
 
 H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=85_000_000_000)
@@ -155,6 +155,6 @@ def test_best_of_a_store_answers_for_each_job(attempts: Attempts) -> None:
 
 def test_best_of_a_store_refuses_what_is_for_a_sweep(attempts: Attempts) -> None:
     grid(attempts)
-    done = lmsweep("best", attempts.store.location, "--budget", "1m")
+    done = answer_here("best", attempts.store.location, "--budget", "1m")
     assert done.returncode == 2
     assert "is a store, in which nothing runs" in done.stderr

@@ -15,6 +15,8 @@ from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.identity import measurement_id, trial_id
 from tests.support.made_up_results import config
 
+pytestmark = pytest.mark.usefixtures("one_core")
+
 TINY = {"d_model": 32, "d_ff": 64, "num_layers": 4, "num_heads": 2, "vocab_size": 50, "context_length": 16}
 
 

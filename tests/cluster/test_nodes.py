@@ -17,11 +17,12 @@ import psutil
 import pytest
 import yaml
 
-from lmsweep.orchestrator.cluster.nodes import Node, missing_environment, this_machine
+from lmsweep.orchestrator.cluster.nodes import Node, missing_environment
 from lmsweep.orchestrator.cluster.placement import able_nodes, place, side_by_side
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
 from lmsweep.orchestrator.cluster.refusal import Refusal
 from lmsweep.orchestrator.running.multi_node import free_port
+from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.distributed.ranks import LOOPBACK, parts_of
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.isolation.precompile import graphs_of
@@ -113,7 +114,7 @@ def test_a_machine_by_itself_does_not_take_the_trial(tmp_path):
 
 @pytest.fixture(scope="module")
 def environment() -> Fingerprint:
-    return this_machine().environments["cpu"]
+    return fingerprint("cpu")
 
 
 def run_parts(config: TrialConfig, environment: Fingerprint) -> tuple[list[Row], list[Row]]:

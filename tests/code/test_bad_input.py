@@ -12,6 +12,8 @@ from lmsweep.trials.results.outcome import error_line
 from lmsweep.trials.results.record import Record, records_of
 from tests.support.command import lmsweep
 
+pytestmark = pytest.mark.usefixtures("one_core")
+
 ATTEND = """
 import torch
 

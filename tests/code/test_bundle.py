@@ -55,10 +55,10 @@ def test_the_files_that_git_would_keep_and_all_sources_of_the_named_package_trav
 
 def test_the_copy_has_the_digest_of_the_folder(folder: Path) -> None:
     there = copied(folder)
-    digest = code_digest(CONFIG, Code(folder=str(folder)))
-    assert digest == code_digest(CONFIG, Code(folder=str(there)))
+    digest = code_digest(CONFIG.references, Code(folder=str(folder)))
+    assert digest == code_digest(CONFIG.references, Code(folder=str(there)))
     (folder / "mine" / "made.py").write_text("version = 4\n")
-    assert digest != code_digest(CONFIG, Code(folder=str(folder)))
+    assert digest != code_digest(CONFIG.references, Code(folder=str(folder)))
 
 
 def test_a_folder_that_is_too_large_is_refused_with_its_largest_files(

@@ -11,6 +11,8 @@ from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import Code
 from tests.support.command import lmsweep
 
+pytestmark = pytest.mark.usefixtures("one_core")
+
 CODE = """
 import math, os, torch
 from torch import nn

@@ -10,6 +10,8 @@ from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.record import Record, records_of
 
+pytestmark = pytest.mark.usefixtures("one_core")
+
 ATTENTION = """
 import math
 import torch

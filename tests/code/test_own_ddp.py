@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
-from lmsweep.orchestrator.cluster.nodes import this_machine
+from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Flag, Status
@@ -207,7 +207,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment() -> Fingerprint:
-    return this_machine().environments["cpu"]
+    return fingerprint("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -277,7 +277,7 @@ def test_bucket_bytes_reach_a_wrapper_that_takes_bucket_size_mb_and_no_other(stu
 
 
 def test_a_wrapper_that_hangs_is_a_timeout_and_leaves_no_process(student: Student) -> None:
-    row = student.failed(ddp="mine:Hangs", timeout_seconds=12.0)
+    row = student.failed(ddp="mine:Hangs", timeout_seconds=7.0)
     assert row.status == Status.TIMEOUT
     assert "finish_gradient_synchronization" in (row.error or "")
     server = student.runner._server

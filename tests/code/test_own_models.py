@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,28 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from lmsweep.analysis import load
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.memory_prediction import memory_id
+from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.run import run_here
 from lmsweep.trials.code.digest import code_digest, code_folder
 from lmsweep.trials.code.importing import _CodeFinder, use_code
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.prediction.flop_count import UncountedError, count_flops
+from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.own_code_jobs import answer_with_code
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.predict import PeakQuestion
+from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.measurement import Kernel
+from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import DetailRow, Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
+from lmsweep.trials.store.store import Store
+
+pytestmark = pytest.mark.usefixtures("one_core")
 
 FOLDER = Path(__file__).parent / "folder"
 CODE = code_folder(FOLDER)
@@ -50,6 +58,7 @@ def config(name: str, **fields: Any) -> TrialConfig:
     return TrialConfig(**(usual | fields))
 
 
+@cache
 def measured(workload: str, one: TrialConfig) -> list[Any]:
     rows = run_here(Trial(config=one, workloads=(workload,), sweep="s", code=CODE))
     failures = [row.error for row in rows if isinstance(row, Record) and row.status != "ok"]
@@ -112,7 +121,7 @@ def test_flops_are_those_that_pytorch_counts_on_real_tensors(name: str) -> None:
     found = count_flops(one)
     if name != "mixtral":  # PyTorch's counter does not know grouped products
         assert [found.forward, found.backward] == counts
-    assert found.forward > 0
+    assert found.forward
 
 
 def test_flops_of_lmsweeps_own_model_as_a_reference_equal_the_closed_form() -> None:
@@ -125,8 +134,8 @@ def test_flops_of_lmsweeps_own_model_as_a_reference_equal_the_closed_form() -> N
 
 
 def test_flops_are_unknown_with_a_reason_if_the_model_looks_at_values() -> None:
-    with pytest.raises(UncountedError, match="cannot run without values"):
-        count_flops(config("Looking"))
+    unknown = count_flops(config("Looking"))
+    assert unknown.forward is None and "cannot run without values" in str(unknown.reason)
 
 
 def test_timing_stores_the_flops_of_each_phase() -> None:
@@ -176,10 +185,11 @@ def test_an_import_that_hangs_exits_or_prints_does_not_disturb_the_plan(tmp_path
     began = time.monotonic()
     asked = [(0, PeakQuestion(config=one, subject="model"))]
     folder = code_folder(tmp_path)
-    ((index, answer),) = answer_with_code(_peaks, [asked], folder, lambda why: why, limit=8)
+    limit = 3 if "while" in text else 60
+    ((index, answer),) = answer_with_code(_peaks, [asked], folder, lambda why: why, limit=limit)
     assert index == 0 and time.monotonic() - began < 20
     if "while" in text:
-        assert answer == "your code did not finish on fake tensors within 8 s"
+        assert answer == "your code did not finish on fake tensors within 3 s"
     elif "exit" in text:
         assert answer == "your code ended the process that predicts (exit code 3)"
     else:
@@ -196,7 +206,7 @@ def test_a_prediction_is_kept_for_one_state_of_the_code(tmp_path: Path) -> None:
     keys = set()
     for text in ("def make(): ...", "def make(): pass"):
         file.write_text(text)
-        keys.add(memory_id(one, "model", code_digest(one, code_folder(tmp_path))))
+        keys.add(memory_id(one, "model", code_digest(one.references, code_folder(tmp_path))))
     assert len(keys) == 2
 
 
@@ -244,3 +254,18 @@ def test_inputs_are_drawn_below_the_vocabulary_of_the_hugging_face_model() -> No
     step.forward()
     assert step.logits is not None and step.logits.shape[-1] == 7
     assert torch.isfinite(step.logits).all()
+
+
+def test_the_vocabulary_of_a_name_that_is_not_in_the_hubs_cache_is_null_and_the_plan_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with pytest.warns(UserWarning, match="hf:some/model: .* dimensions are unknown, and null in the results"):
+        one = trial_of("model: 'hf:some/model'", tmp_path)
+    row = Attempt.begin(Trial(config=one, workloads=("timing",), sweep="s")).failure(
+        "timing", Status.ERROR, "", fingerprint("cpu")
+    )
+    store = Store(str(tmp_path / "store"))
+    store.append([row])
+    assert store.read()[0]["vocab_size"].to_pylist() == [None]
+    assert load(store)["vocab_size"].isna().all()

@@ -7,11 +7,13 @@ from typing import Protocol
 
 import pytest
 
-from lmsweep.orchestrator.cluster.nodes import this_machine
 from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
+
+pytestmark = pytest.mark.usefixtures("one_core")
 
 STEPS = """
 import torch
@@ -87,8 +89,7 @@ def _rows(runner: IsolatedRunner, fields: str, *, workload: str = "timing") -> l
     steps = "" if workload != "timing" else "warmup_steps: 1, measure_steps: 3, "
     Path("s.yaml").write_text(f"name: s\ngrids:\n  - workloads: [{workload}]\n    fixed: {{{steps}{fields}}}\n")
     (trial,) = load_sweep("s.yaml").trials
-    fallback = this_machine().environments["cpu"]
-    return [row for row in runner.run(trial, fallback=fallback) if isinstance(row, Record)]
+    return [row for row in runner.run(trial, fallback=fingerprint("cpu")) if isinstance(row, Record)]
 
 
 @pytest.fixture

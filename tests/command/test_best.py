@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from lmsweep.analysis import load
-from tests.support.command import interrupt, lmsweep, start, wait_for_child, write_sweep
+from tests.support.command import answer_here, interrupt, lmsweep, lmsweep_here, start, wait_for_child, write_sweep
+
+pytestmark = pytest.mark.usefixtures("one_core")
 
 QUIET = {"OMP_NUM_THREADS": "1"}
 
@@ -23,7 +25,7 @@ def attempts(store: Path) -> dict[str, int]:
     return frame["measurement_id"].value_counts().to_dict()
 
 
-def test_a_search_answers_and_a_run_goes_on_from_it(tmp_path):
+def test_a_search_answers_and_a_run_would_go_on_from_it(tmp_path):
     sweep, store = grid(tmp_path), tmp_path / "results"
     done = lmsweep("best", sweep, "--store", store, "--no-predict", **QUIET)
     assert done.returncode == 0, done.stderr
@@ -31,13 +33,21 @@ def test_a_search_answers_and_a_run_goes_on_from_it(tmp_path):
     for words in (
         "Best for tokens/s: ",
         "What it beats",
-        "What mattered most",
         "lmsweep trial model=tiny",
         "import torch",
     ):
         assert words in done.stdout
     searched = attempts(store)
-    assert set(load(str(store))["status"]) == {"ok"}
+    assert set(load(str(store))["status"]) == {"ok"} and set(searched.values()) == {1}
+    plan = lmsweep_here("plan", sweep, "--store", store, "--no-predict")
+    assert f"4 trials, {4 - len(searched)} to run" in plan
+
+
+@pytest.mark.slow
+def test_a_run_measures_what_a_search_did_not(tmp_path):
+    sweep, store = grid(tmp_path), tmp_path / "results"
+    assert lmsweep("best", sweep, "--store", store, "--no-predict", **QUIET).returncode == 0
+    searched = attempts(store)
     done = lmsweep("run", sweep, "--store", store, "--no-predict", **QUIET)
     assert done.returncode == 0, done.stderr
     assert searched.items() <= attempts(store).items()
@@ -83,7 +93,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
 )
 def test_a_sweep_that_cannot_answer_is_refused_before_anything_runs(tmp_path, changes, options, message):
     sweep = write_sweep(tmp_path, **changes)
-    done = lmsweep("best", sweep, "--store", tmp_path / "results", "--no-predict", *options, **QUIET)
+    done = answer_here("best", sweep, "--store", tmp_path / "results", "--no-predict", *options)
     assert done.returncode == 2
     assert message in done.stderr
     assert not list(tmp_path.rglob("*.parquet"))

@@ -18,7 +18,7 @@ from lmsweep.orchestrator.cluster import doctor
 from lmsweep.orchestrator.cluster.doctor import Finding
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
 from lmsweep.trials.machine.gpu_inventory import GpuState, gpu_states
-from tests.support.command import lmsweep
+from tests.support.command import answer_here, lmsweep
 
 HEALTHY = GpuState(
     name="NVIDIA H200",
@@ -161,12 +161,19 @@ def test_a_node_that_was_started_otherwise_or_asks_for_no_token_is_found(monkeyp
     ],
 )
 def test_an_address_that_leads_to_no_cluster_is_a_wrong_request_within_seconds(address, message):
-    done = lmsweep("doctor", "--address", address, RAY_AUTH_MODE="disabled")
+    done = answer_here("doctor", "--address", address, RAY_AUTH_MODE="disabled")
     assert done.returncode == 2, done.stdout + done.stderr
     assert message in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("greeting", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])])
+@pytest.mark.parametrize(
+    "greeting",
+    [
+        b"",
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", marks=pytest.mark.slow),
+        pytest.param(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]), marks=pytest.mark.slow),
+    ],
+)
 def test_what_listens_and_is_no_head_is_said_in_one_line_soon(greeting):
     """Nothing that answers, a web server, and one that speaks gRPC's protocol without being Ray."""
     with socket.create_server(("127.0.0.1", 0)) as server:

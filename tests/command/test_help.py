@@ -11,7 +11,7 @@ import pytest
 import typer.main
 
 from lmsweep.orchestrator.commands.app import app
-from tests.support.command import ROOT, lmsweep
+from tests.support.command import ROOT, answer_here, lmsweep
 
 VERBS = {name: verb.help or "" for name, verb in typer.main.get_command(app).commands.items()}  # type: ignore[attr-defined]
 MEASURING = ("run", "noise", "trial")
@@ -48,7 +48,7 @@ def test_the_examples_of_help_that_measure_work(words: str, tmp_path: Path, monk
 
 
 def test_an_error_is_one_line_and_debug_adds_the_traceback(tmp_path: Path) -> None:
-    short, long = lmsweep("table", tmp_path / "none"), lmsweep("--debug", "table", tmp_path / "none")
+    short, long = answer_here("table", tmp_path / "none"), answer_here("--debug", "table", tmp_path / "none")
     assert short.returncode == long.returncode == 2
     assert short.stderr.count("\n") == 1 and "Traceback" not in short.stderr
     assert "Traceback" in long.stderr and long.stderr.endswith(short.stderr)

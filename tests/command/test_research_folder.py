@@ -13,6 +13,8 @@ import pytest
 from lmsweep.trials.machine.interpreter import command
 from tests.support.command import ROOT, write_sweep
 
+pytestmark = pytest.mark.usefixtures("one_core")
+
 OF_THE_LIBRARY = (
     *("random", "queue", "logging", "json", "inspect", "signal", "numbers", "platform", "select"),
     *("socket", "copy", "string", "statistics", "secrets", "calendar", "code", "shelve"),

@@ -20,7 +20,7 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.bench.run import run_here
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
-from tests.support.command import ROOT, lmsweep
+from tests.support.command import ROOT, answer_here
 from tests.support.made_up_results import H200, Attempts, config
 
 # What our code calls
@@ -156,7 +156,7 @@ def test_a_hostile_file_runs_nothing_and_the_honest_results_are_read(store, mark
 def test_a_store_of_hostile_files_is_a_warning_for_the_command(store, mark):
     for index, make in enumerate(hostile_files(honest_table(store), pickle.dumps(Trap(mark))).values()):
         make(store / "measurements" / f"hostile-{index}.parquet")
-    done = lmsweep("status", store)
+    done = answer_here("status", store)
     assert done.returncode == 0, done.stderr
     assert "NVIDIA H200" in done.stdout and "cannot be read" in done.stderr and "Traceback" not in done.stderr
 
@@ -231,7 +231,7 @@ def test_the_name_of_a_sweep_is_nothing_but_text(tmp_path, monkeypatch, name):
 
 def test_the_name_of_a_store_is_nothing_but_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = lmsweep("status", "$(touch sprung); `touch sprung`")
+    done = answer_here("status", "$(touch sprung); `touch sprung`")
     assert done.returncode == 2 and "there is no store" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -253,13 +253,13 @@ def test_what_a_store_says_does_not_steer_the_terminal(tmp_path):
     attempts.ok(config(), {"step.time": (1.0,) * 3}, fingerprint=replace(H200, device_name=steering))
     (tmp_path / "store" / "measurements" / "\x1b[31m.parquet").write_bytes(b"harm")
     for done in (
-        lmsweep("status", tmp_path / "store"),
-        lmsweep("table", tmp_path / "store", "--rows", "device_name", "--cols", "model", "--value", "step.time"),
-        lmsweep("table", tmp_path / "store", "--where", "model=\x1b[31m"),
-        lmsweep("run", "\x1b[31m", "--store", tmp_path / "store"),
+        answer_here("status", tmp_path / "store"),
+        answer_here("table", tmp_path / "store", "--rows", "device_name", "--cols", "model", "--value", "step.time"),
+        answer_here("table", tmp_path / "store", "--where", "model=\x1b[31m"),
+        answer_here("run", "\x1b[31m", "--store", tmp_path / "store"),
     ):
         printed = done.stdout + done.stderr
         assert r"\x1b" in printed, printed
         assert not set("\x1b\x07\r\x9b\u202e") & set(printed), printed
-    table = lmsweep("table", tmp_path / "store", "--rows", "device_name", "--cols", "model", "--value", "step.time")
+    table = answer_here("table", tmp_path / "store", "--rows", "device_name", "--cols", "model", "--value", "step.time")
     assert r"\x1b]0;title\x07\x1b[2J" in table.stdout and r"rm \x9b31m \u202eevil" in table.stdout

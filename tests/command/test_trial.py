@@ -14,6 +14,8 @@ from lmsweep.orchestrator.commands.one_trial import LiveLine
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from tests.support.command import ROOT, start
 
+pytestmark = pytest.mark.usefixtures("one_core")
+
 TINY = ("model=tiny", "vocab_size=100", "batch_size=1", "context_length=16", "warmup_steps=1")
 ENDLESS = (*TINY, "measure_steps=10000000")
 TOO_LARGE = ("model=tiny", "vocab_size=100", "batch_size=4000", "context_length=256", "warmup_steps=1")

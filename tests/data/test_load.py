@@ -19,7 +19,7 @@ from lmsweep.analysis.data.sample_stats import describe
 from lmsweep.trials.results.arrow_schema import rows_to_table, schema_of
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.config import Precision, RequestError
 from lmsweep.trials.store.store import Store
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
@@ -96,20 +96,21 @@ def test_mfu_is_null_where_the_peak_is_not_known(attempts: Attempts) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arithmetic", "peak"),
+    ("arithmetic", "precision", "peak"),
     [
-        ({"float32_matmul": "ieee"}, 66.9e12),
-        ({"float32_matmul": "tf32"}, 494.7e12),
-        ({"float32_matmul": "ieee", "autocast_dtype": "bfloat16"}, 989.4e12),
-        ({"float32_matmul": "ieee", "autocast_dtype": "float16"}, 989.4e12),
-        ({"float32_matmul": "ieee", "parameter_dtype": "bfloat16"}, 989.4e12),
+        ({"float32_matmul": "ieee"}, "fp32", 66.9e12),
+        ({"float32_matmul": "tf32"}, "tf32", 494.7e12),
+        ({"float32_matmul": "ieee", "autocast_dtype": "bfloat16"}, "bf16", 989.4e12),
+        ({"float32_matmul": "ieee", "autocast_dtype": "bfloat16"}, "fp8_rowwise", 1978.9e12),
+        ({"float32_matmul": "ieee", "autocast_dtype": "float16"}, "fp16", 989.4e12),
+        ({"float32_matmul": "ieee", "parameter_dtype": "bfloat16"}, "bf16_pure", 989.4e12),
     ],
 )
 def test_mfu_goes_by_the_arithmetic_that_was_in_force(
-    attempts: Attempts, arithmetic: dict[str, str], peak: float
+    attempts: Attempts, arithmetic: dict[str, str], precision: Precision, peak: float
 ) -> None:
     fingerprint = replace(H200, **arithmetic)
-    attempts.ok(config(device="cuda"), {"step.time": (1.0,)}, fingerprint=fingerprint)
+    attempts.ok(config(device="cuda", precision=precision), {"step.time": (1.0,)}, fingerprint=fingerprint)
     row = analysis.load(attempts.store).iloc[0]
     assert row["mfu"] == pytest.approx(row["flops"] / peak)
 

@@ -6,9 +6,9 @@ from typing import get_args
 
 import pytest
 
-from lmsweep.orchestrator.cluster.nodes import this_machine
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.distributed.comm_count import bus_factor
+from lmsweep.trials.analytic.collective_time import bus_factor
+from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Status
@@ -22,7 +22,7 @@ CONFIG = TrialConfig(world_size=2, warmup_steps=1, measure_steps=3, timeout_seco
 
 @pytest.fixture(scope="module")
 def environment() -> Fingerprint:
-    return this_machine().environments["cpu"]
+    return fingerprint("cpu")
 
 
 @pytest.fixture(scope="module")

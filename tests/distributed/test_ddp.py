@@ -17,10 +17,10 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from lmsweep.orchestrator.cluster.nodes import this_machine
+from lmsweep.trials.analytic.collective_time import bus_factor
+from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.run import run_trial, status_of
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.comm_count import bus_factor
 from lmsweep.trials.distributed.comm_trace import SETTLE_SECONDS, on_gpu
 from lmsweep.trials.distributed.coordinator import Team
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
@@ -72,7 +72,7 @@ def with_buckets(kind: Ddp) -> TrialConfig:
 
 @pytest.fixture(scope="module")
 def environment() -> Fingerprint:
-    return this_machine().environments["cpu"]
+    return fingerprint("cpu")
 
 
 @pytest.fixture(scope="module")

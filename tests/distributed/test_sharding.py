@@ -13,8 +13,9 @@ import torch
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.coordinator import Team
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep, largest_error
-from lmsweep.trials.distributed.fully_sharded import gathered
-from lmsweep.trials.distributed.memory_stages import STAGES
+from lmsweep.trials.distributed.fully_sharded import check_sharding, gathered
+from lmsweep.trials.distributed.memory_stages import STAGES, MemoryWatch
+from lmsweep.trials.distributed.orders import ReportStep
 from lmsweep.trials.distributed.process_group import leave
 from lmsweep.trials.distributed.rank_traces import KeepTrace, merge_traces
 from lmsweep.trials.distributed.ranks import Emit, Rank, parts_of, run_ranks
@@ -22,7 +23,7 @@ from lmsweep.trials.distributed.step_report import StepReport, report_step
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.workloads.ddp import WEIGHTS_TOLERANCE
 
 SMALL = TrialConfig(
@@ -42,11 +43,17 @@ SMALL = TrialConfig(
 FSDP: dict[str, dict[str, Any]] = {
     "fsdp": {},
     "kept": {"reshard": "false"},
+    "zero2": {"ddp": "zero2"},
     "accumulated": {"accumulate": 2},
     "kept and accumulated": {"reshard": "false", "accumulate": 2},
     "checkpointed": {"checkpointing": "block"},
     "tied": {"tied_head": True},
     "zeroed before backward": {"zero_grad": "before_backward"},
+}
+HSDP: dict[str, dict[str, Any]] = {
+    "replicated twice": {"ddp": "hsdp", "shards": 2},
+    "replicated twice, kept": {"ddp": "hsdp", "shards": 2, "reshard": "false"},
+    "replicated twice, accumulated": {"ddp": "hsdp", "shards": 2, "accumulate": 2},
 }
 DDP: dict[str, dict[str, Any]] = {
     kind: {"ddp": kind, "accumulate": 2} for kind in ("naive", "flat", "overlap", "bucketed", "torch", "zero1")
@@ -82,6 +89,7 @@ def trained(bench: Workbench, config: TrialConfig, variants: dict[str, dict[str,
         after = copies(member)
         member.step(synchronized=False)  # takes place, and the step after it is a whole one again
         member.step(synchronized=True)
+        error = max(error or 0.0, member.gradient_error() or 0.0)
         batches = [one.numpy() for one in member.batches]
         found.append({"before": before, "after": after, "error": error, "batches": batches})
     return found
@@ -94,7 +102,9 @@ def copies(member: DataParallelStep) -> list[Any]:
 def one_process(config: TrialConfig, found: dict[str, Any]) -> list[torch.Tensor]:
     """The weights after the same steps in one process on the whole batch."""
     slices = len(found["batches"][0])
-    alone = replace(config, batch_size=config.batch_size * slices, world_size=1, ddp="none", reshard="true", tp=1)
+    alone = replace(
+        config, batch_size=config.batch_size * slices, world_size=1, ddp="none", reshard="true", tp=1, shards=None
+    )
     step = TrainingStep(replace(alone, gather="fp32", accumulate=1), set_math_mode(config.precision, "cpu"))
     for mine, theirs in zip(step.model.parameters(), found["before"], strict=True):
         mine.data = torch.from_numpy(theirs.copy())
@@ -149,7 +159,7 @@ def test_after_three_steps_meshes_of_four_ranks_have_the_weights_of_one_process(
 
 @pytest.mark.slow  # four ranks on two cores
 def test_after_three_steps_four_ranks_with_shards_have_the_weights_of_one_process():
-    check(replace(SMALL, world_size=4), FSDP | {"resharded over two": {"reshard": "2"}} | DDP)
+    check(replace(SMALL, world_size=4), FSDP | {"resharded over two": {"reshard": "2"}} | HSDP | DDP)
 
 
 # What a step communicates and holds
@@ -219,6 +229,94 @@ def test_shards_are_half_of_what_two_ranks_hold_otherwise(reports):
     assert state["fsdp"] == pytest.approx(state["flat"] / 2, rel=0.02)
     gathered = {name: reports[name].memory["peak"].parts["communication"] for name in ("deep", "deep and kept")}
     assert gathered["deep and kept"] > 2 * gathered["deep"] > 0, "what stays after forward is in memory at the peak"
+
+
+def test_memory_that_another_thread_frees_while_it_is_counted_does_no_harm():
+    watch = MemoryWatch("cpu")
+    with watch:
+        tensors = [torch.empty(4) for _ in range(3)]
+    first = next(iter(watch._live.values()))
+    storage = first.storage
+
+    def freed_meanwhile() -> Any:
+        tensors[1:] = []  # as gloo's threads do
+        return storage()
+
+    first.storage = freed_meanwhile
+    with watch, watch.peak_noted():
+        torch.empty(4)
+    assert watch.peak().total == 32
+
+
+MESHES: dict[str, dict[str, Any]] = {
+    "fsdp": {},
+    "zero2": {"ddp": "zero2"},
+    "hsdp": {"ddp": "hsdp", "shards": 2},
+    "fsdp and tp": {"tp": 2},
+    "naive and tp": {"tp": 2, "ddp": "naive"},
+}
+
+
+def reported_by_all(bench: Workbench, config: TrialConfig) -> list[list[StepReport]]:
+    found = []
+    for fields in MESHES.values():
+        member = DataParallelStep(replace(config, **fields), bench.math_mode)
+        member.build()
+        member.step(synchronized=True)
+        team = Team(member)
+        if torch.distributed.get_rank() > 0:
+            team.follow()
+            continue
+        found.append(team.all(ReportStep()))
+        team.dismiss()
+    return found
+
+
+@pytest.mark.slow  # four ranks on two cores
+def test_what_each_of_four_ranks_holds_adds_up_on_every_mesh():
+    found = dict(zip(MESHES, in_ranks(reported_by_all, replace(SMALL, world_size=4)), strict=True))
+    for name, ranks in found.items():
+        assert len(ranks) == 4
+        for report in ranks:
+            assert all(held.total == sum(held.parts.values()) for held in report.memory.values()), name
+            assert min(min(held.parts.values()) for held in report.memory.values()) >= 0, name
+    weights = {name: [one.memory["init"].parts["weights"] for one in ranks] for name, ranks in found.items()}
+    assert weights["fsdp"] == weights["zero2"] == pytest.approx([BYTES / 4] * 4, rel=0.01), "50 rows in parts of 13"
+    assert weights["hsdp"] == [BYTES / 2] * 4
+    hybrid = found["hsdp"][0].traffic
+    assert hybrid["all_gather"].sent == pytest.approx(
+        found["fsdp"][0].traffic["all_gather"].sent * (1 / 2) / (3 / 4), rel=0.01
+    )
+    assert hybrid["all_reduce"].size == BYTES / 2, "of each shard between the replicas"
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"ddp": "hsdp"}, "on one node give shards"),
+        ({"ddp": "hsdp", "shards": 4}, "more than one group"),
+        ({"ddp": "hsdp", "shards": 1}, "groups of one"),
+        ({"ddp": "hsdp", "shards": 3}, "must divide"),
+        ({"ddp": "fsdp", "shards": 2}, "use hsdp"),
+        ({"ddp": "naive", "shards": 2}, "gathers no weights"),
+        ({"ddp": "zero2", "reshard": "false"}, "fsdp with reshard: false"),
+        ({"ddp": "hsdp", "shards": 2, "reshard": "2"}, "smaller number"),
+        ({"ddp": "hsdp", "nodes": 2, "tp": 4}, "tp 4 does not divide the 2 ranks"),
+    ],
+)
+def test_groups_that_cannot_be_are_unsupported_for_a_reason(fields: dict[str, Any], why: str):
+    with pytest.raises(UnsupportedError, match=why):
+        check_sharding(replace(SMALL, world_size=4, **fields))
+
+
+def test_hsdp_shards_over_the_ranks_of_a_node():
+    cluster = replace(SMALL, world_size=16, nodes=2, ddp="hsdp")
+    assert (cluster.shard_ranks, replace(cluster, tp=2).shard_ranks, replace(cluster, shards=4).shard_ranks) == (
+        8,
+        4,
+        4,
+    )
+    check_sharding(cluster)
 
 
 # The trace of all ranks

@@ -11,6 +11,8 @@ from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.discovery import discover
 from tests.support.command import lmsweep
 
+pytestmark = pytest.mark.usefixtures("one_core")
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/lmsweep.yaml"))
 

@@ -12,8 +12,9 @@ import psutil
 import pytest
 import torch
 
-from lmsweep.orchestrator.cluster.nodes import this_machine
 from lmsweep.orchestrator.running.progress import outcome
+from lmsweep.trials.bench.fingerprint import fingerprint
+from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Status
@@ -22,6 +23,8 @@ from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
 from tests.support.command import ROOT, lmsweep, start
+
+pytestmark = pytest.mark.usefixtures("one_core")
 
 TINY = TrialConfig(
     model="tiny",
@@ -45,13 +48,32 @@ grids:
 
 @pytest.fixture(scope="module")
 def environment() -> Fingerprint:
-    return this_machine().environments["cpu"]
+    return fingerprint("cpu")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def runner():
     with IsolatedRunner() as runner:
         yield runner
+    assert not our_children()
+
+
+@pytest.fixture(scope="module")
+def odd_runner(runner, tmp_path_factory):
+    """A runner whose server has little memory to give, no compiler, and children that leave when they get SIGUSR2.
+
+    The other runner has no server meanwhile.
+    """
+    folder = tmp_path_factory.mktemp("odd")
+    leave = "lambda: signal.signal(signal.SIGUSR2, lambda *_: os._exit(3))"
+    (folder / "sitecustomize.py").write_text(f"import os, signal\nos.register_at_fork(after_in_child={leave})\n")
+    runner.close()
+    with pytest.MonkeyPatch.context() as patched, IsolatedRunner() as odd:
+        patched.setenv("PYTHONPATH", f"{folder}:{ROOT}")
+        patched.setenv("LMSWEEP_HOST_MEMORY", "1.5GB")
+        patched.setenv("CXX", "no-such-compiler")
+        odd.start()
+        yield odd
     assert not our_children()
 
 
@@ -127,21 +149,8 @@ def test_a_process_that_is_ended_by_a_signal_is_lost_and_the_next_trial_is_not(r
     assert run(runner, environment)[0].status == Status.OK
 
 
-def test_a_process_that_exits_by_itself_is_lost_and_the_next_trial_is_not(environment, monkeypatch, tmp_path):
-    leave = "lambda: signal.signal(signal.SIGUSR2, lambda *_: os._exit(3))"
-    (tmp_path / "sitecustomize.py").write_text(f"import os, signal\nos.register_at_fork(after_in_child={leave})\n")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
-    with IsolatedRunner() as runner:
-        thread = signal_later(signal.SIGUSR2)
-        rows = run(runner, environment, ENDLESS)
-        thread.join()
-        assert [row.status for row in rows] == [Status.LOST]
-        assert rows[0].error == "its process exited with code 3"
-        assert run(runner, environment)[0].status == Status.OK
-
-
 def test_a_process_that_hangs_times_out_and_says_where_it_hung(runner, environment):
-    rows = run(runner, environment, ENDLESS, timeout_seconds=4.0)
+    rows = run(runner, environment, ENDLESS, timeout_seconds=3.0)
     assert [row.status for row in rows] == [Status.TIMEOUT]
     assert "trials/workloads/timing.py" in (rows[0].error or "")
     assert run(runner, environment)[0].status == Status.OK
@@ -205,18 +214,18 @@ def is_ours(process: psutil.Process) -> bool:
     return "lmsweep.trials.isolation.server" in process.cmdline()
 
 
-def test_a_trial_that_takes_too_much_of_the_hosts_memory_is_ended_before_the_host_is(environment, monkeypatch):
-    monkeypatch.setenv("LMSWEEP_HOST_MEMORY", "1.5GB")
-    with IsolatedRunner() as runner:
-        rows = run(runner, environment, batch_size=4000, context_length=64, measure_steps=10**6)
-        assert [row.status for row in rows] == [Status.OOM]
-        assert re.fullmatch(
-            r"host memory: it held [\d.]+ GiB, more than the 1.37 GiB that a trial may hold", rows[0].error or ""
-        )
-        assert run(runner, environment)[0].status == Status.OK
+def test_what_a_trial_raises_is_its_error_with_the_traceback(runner, environment, tmp_path):
+    (tmp_path / "broken.py").write_text("def make():\n    return 1 / 0\n")
+    config = replace(TINY, model_code="broken.py:make")
+    trial = Trial(config=config, workloads=("timing",), sweep="test", code=code_folder(tmp_path))
+    rows = runner.run(trial, fallback=environment)
+    assert [row.status for row in rows] == [Status.ERROR]
+    assert "Traceback" in (rows[0].error or "") and "ZeroDivisionError" in (rows[0].error or "")
+    assert run(runner, environment)[0].status == Status.OK
 
 
-def test_what_a_trial_raises_is_its_error_with_the_traceback(environment, monkeypatch, tmp_path):
+@pytest.mark.slow
+def test_a_compiler_that_fails_is_an_error_with_the_traceback(environment, monkeypatch, tmp_path):
     compiler = tmp_path / "g++"
     compiler.write_text("#!/bin/sh\nexit 1\n")
     compiler.chmod(0o755)
@@ -229,10 +238,26 @@ def test_what_a_trial_raises_is_its_error_with_the_traceback(environment, monkey
         assert run(runner, environment)[0].status == Status.OK
 
 
-def test_without_a_compiler_compiling_is_unsupported(environment, monkeypatch):
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    with IsolatedRunner() as runner:
-        rows = run(runner, environment, compile="block")
+def test_a_trial_that_takes_too_much_of_the_hosts_memory_is_ended_before_the_host_is(odd_runner, environment):
+    rows = run(odd_runner, environment, batch_size=4000, context_length=64, measure_steps=10**6)
+    assert [row.status for row in rows] == [Status.OOM]
+    assert re.fullmatch(
+        r"host memory: it held [\d.]+ GiB, more than the 1.37 GiB that a trial may hold", rows[0].error or ""
+    )
+    assert run(odd_runner, environment)[0].status == Status.OK
+
+
+def test_a_process_that_exits_by_itself_is_lost_and_the_next_trial_is_not(odd_runner, environment):
+    thread = signal_later(signal.SIGUSR2)
+    rows = run(odd_runner, environment, ENDLESS)
+    thread.join()
+    assert [row.status for row in rows] == [Status.LOST]
+    assert rows[0].error == "its process exited with code 3"
+    assert run(odd_runner, environment)[0].status == Status.OK
+
+
+def test_without_a_compiler_compiling_is_unsupported(odd_runner, environment):
+    rows = run(odd_runner, environment, compile="block")
     assert [row.status for row in rows] == [Status.UNSUPPORTED]
     assert "C++ compiler" in (rows[0].error or "")
 
@@ -241,6 +266,7 @@ def test_without_a_compiler_compiling_is_unsupported(environment, monkeypatch):
 def test_compiled_trials_find_what_was_compiled_ahead_and_share_a_process(environment, monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     configs = tuple(replace(TINY, compile="block", context_length=length) for length in (16, 32))
+    others = {one.pid for one in our_children()}
     with IsolatedRunner() as runner:
         runner.precompile(configs, environment=environment)
         pids = []
@@ -250,7 +276,7 @@ def test_compiled_trials_find_what_was_compiled_ahead_and_share_a_process(enviro
             compiled = [row for row in rows if row.metric == "compile_time" and row.phase == "forward"]
             assert [row.flags for row in compiled] == [()], "it was compiled anew"
             pids += [one.pid for one in our_children()]
-        assert len(set(pids)) == 2, "one server and one child served both"
+        assert len({*pids} - others) == 2, "one server and one child served both"
         again = runner.precompile(configs, environment=environment)
         assert again.graphs == 0, "what was compiled is not compiled again"
         cold = run(runner, environment, configs[0], context_length=24)

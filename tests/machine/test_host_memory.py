@@ -8,11 +8,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lmsweep.orchestrator.cluster.nodes import this_machine
 from lmsweep.orchestrator.planning.memory_budget import HOST_RESERVE, budget
+from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.machine.host_memory import VARIABLE, limits_of_groups, memory_for_a_trial, why_to_end
 from lmsweep.trials.spec.config import TrialConfig
-from tests.support.command import lmsweep, lmsweep_here, write_sweep
+from tests.support.command import answer_here, lmsweep_here, write_sweep
 
 LARGE_HOST = 2 * 10**12
 Memory = namedtuple("Memory", "total available")
@@ -59,7 +59,7 @@ def test_the_limit_of_a_container_is_that_of_its_group_or_of_one_above_it(
 
 def test_a_plan_gives_a_trial_on_a_cpu_what_the_guard_will_let_it_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "2.5GB")
-    here = this_machine().environments["cpu"]
+    here = fingerprint("cpu")
     room = budget(TrialConfig(d_model=16, device="cpu"), here)
     assert room and room.bytes == memory_for_a_trial(psutil.virtual_memory().total) - HOST_RESERVE == 1_450_000_000
     assert room.words == "1.35 GiB of this host (2.28 GiB for a trial minus 0.931 GiB for Python and the system)"
@@ -79,7 +79,7 @@ def test_what_the_guard_would_end_is_predicted_not_to_fit(tmp_path: Path, monkey
 
 
 def test_what_is_no_amount_of_memory_is_said_once_before_anything_runs(tmp_path: Path) -> None:
-    done = lmsweep("run", write_sweep(tmp_path), "--store", tmp_path / "store", LMSWEEP_HOST_MEMORY="24")
+    done = answer_here("run", write_sweep(tmp_path), "--store", tmp_path / "store", LMSWEEP_HOST_MEMORY="24")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "lmsweep: LMSWEEP_HOST_MEMORY=24: give a size, such as 24GB\n"
     assert not (tmp_path / "store").exists()

@@ -43,6 +43,8 @@ from lmsweep.trials.workloads.attention import flags_of_phase
 from tests.support.command import lmsweep
 from tests.support.made_up_results import H200, Attempts
 
+pytestmark = pytest.mark.usefixtures("one_core")
+
 ON_CPU = ("naive_softmax", "sdpa", "sdpa_math", "sdpa_flash")
 SHAPES = {"no heads": (2, 37, 16), "heads": (2, 3, 37, 16)}
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -337,21 +339,24 @@ def test_forward_and_backward_of_known_length_are_measured_as_such(monkeypatch: 
     assert 0.05 <= min(values["backward.time"] or ()) < 0.075
 
 
-def test_compiled_attention_is_compiled_once_timed_apart_and_runs_other_operations() -> None:
-    rows = run(alone(compile="model", warmup_steps=0))
+@pytest.mark.parametrize("name", ["sdpa_flash", pytest.param("naive", marks=pytest.mark.slow)])
+def test_compiled_attention_is_compiled_once_timed_apart_and_runs_other_operations(name: Any) -> None:
+    """Of the naive one a C++ compiler makes kernels, for many seconds."""
+    rows = run(alone(attention=name, compile="model", warmup_steps=0))
     values = samples(rows)
     assert [row.error for row in rows if row.error] == []
     assert len(values["forward.time"] or ()) == len(values["backward.time"] or ()) == 3
     assert (values["forward.compile_time"] or (0,))[0] > 2 * min(values["forward.time"] or ())
 
     reset_compiler()
-    step = AttentionStep(alone(compile="model"), MATH_MODES["fp32"])
+    step = AttentionStep(alone(attention=name, compile="model"), MATH_MODES["fp32"])
     step.give_gradient()
     step.forward()
     expected = ATTENTION["naive"](*step.inputs)
     assert step.output is not None
     torch.testing.assert_close(step.output, expected)
-    assert "aten::exp" not in operations_of(step)
+    operations = operations_of(step)
+    assert "aten::exp" not in operations and "CompiledFunction" in operations
     assert (compile_counts().graphs, compile_counts().graph_breaks) == (1, 0)
 
 

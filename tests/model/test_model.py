@@ -11,6 +11,8 @@ from lmsweep.trials.model.attention import ATTENTION
 from lmsweep.trials.model.transformer import Transformer, cross_entropy
 from lmsweep.trials.spec.model_sizes import ModelSize
 
+pytestmark = pytest.mark.usefixtures("one_core")
+
 SMALL = ModelSize(d_model=24, d_ff=40, num_layers=3, num_heads=3)
 VOCABULARY, CONTEXT, BATCH = 17, 11, 2
 

@@ -15,6 +15,8 @@ from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES, VOCABULARIES, ModelSize, size_name
 
+pytestmark = pytest.mark.usefixtures("one_core")
+
 PLAIN = TrialConfig(
     d_model=32, d_ff=48, num_layers=2, num_heads=4, vocab_size=50, context_length=8, batch_size=2, attention="sdpa"
 )

@@ -33,8 +33,9 @@ from lmsweep.trials.spec.config import Precision, RequestError, Trial, TrialConf
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
 from lmsweep.trials.workloads.precision import number
-from tests.support.command import lmsweep
 from tests.support.made_up_results import Attempts, config
+
+pytestmark = pytest.mark.usefixtures("one_core")
 
 FP32, FP16, BF16 = torch.float32, torch.float16, torch.bfloat16
 SMALL = TrialConfig(
@@ -129,12 +130,15 @@ PUBLISHED_TYPES = {
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The store after the packaged sweep has run for the smallest model."""
-    store = tmp_path_factory.mktemp("precision") / "store"
-    done = lmsweep("run", "precision", "--set", "model=tiny", "--store", store)
-    assert done.returncode == 0, done.stderr
-    assert "4 ok, 1 unsupported" in done.stdout and "tf32 needs the tensor cores" in done.stdout
-    return store
+    """The store after the trials of the packaged sweep for the smallest model."""
+    store = Store(str(tmp_path_factory.mktemp("precision") / "store"))
+    refused = []
+    for trial in load_sweep("precision", {"model": ["tiny"]}).trials:
+        rows = run_here(trial)
+        store.keep(rows)
+        refused += [row.error for row in rows if isinstance(row, Record) and row.status != "ok"]
+    assert len(refused) == 1 and "tf32 needs the tensor cores" in (refused[0] or "")
+    return Path(store.location)
 
 
 def types(store: Path, subject: str, column: str) -> dict[tuple[str, str], str]:

@@ -34,7 +34,7 @@ from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
-from tests.support.command import ROOT, interrupt, lmsweep, start, wait_for_child, write_sweep
+from tests.support.command import ROOT, answer_here, interrupt, lmsweep, start, wait_for_child, write_sweep
 
 H200 = Fingerprint(
     device_name="NVIDIA H200",
@@ -256,7 +256,7 @@ def test_a_budget_is_a_time_with_its_units(text, seconds):
     ],
 )
 def test_a_wrong_budget_or_price_is_one_message(arguments, message, tmp_path):
-    done = lmsweep(*arguments, "--store", tmp_path / "store")
+    done = answer_here(*arguments, "--store", tmp_path / "store")
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr

@@ -28,7 +28,7 @@ from lmsweep.analysis.tables.render import FORMATS
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
-from tests.support.command import ROOT, lmsweep
+from tests.support.command import ROOT, answer_here
 from tests.support.golden_files import check_golden
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
@@ -36,7 +36,7 @@ GOLDEN = ROOT / "tests" / "support" / "golden" / "presets"
 SUFFIXES = {"text": "txt", "markdown": "md", "latex": "tex", "typst": "typ", "csv": "csv", "html": "html"}
 BF16 = replace(H200, autocast_dtype="bfloat16")
 
-CPU, RANKS = (ROOT / "tests/support/stores" / name for name in ("cpu", "ranks"))
+CPU, RANKS, WAITS, RESIDUALS = (ROOT / "tests/support/stores" / name for name in ("cpu", "ranks", "waits", "residuals"))
 END_TO_END, BEST, ATTENTION, TWO_GPUS = (
     ROOT / "analysis/reference" / name
     for name in ("h200-end-to-end", "h200-best-2.7b", "h200-attention", "h200-x2-ddp")
@@ -60,10 +60,12 @@ SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
     "roofline": (END_TO_END, {}),
     "scaling": (END_TO_END, {}),
     "frontier": (CPU, {}),
+    "break-even": (END_TO_END, {"model": "small,2.7b"}),
     "cost": (END_TO_END, {"model": "small,2.7b"}),
     "memory": (CPU, {}),
     "memory-parts": (CPU, {}),
     "allocations": (CPU, _FIRST),
+    "residuals": (RESIDUALS, {}),
     "kernels": (CPU, {}),
     "kernels-by-range": (CPU, _FIRST),
     "kernels-all": (CPU, _FIRST),
@@ -76,8 +78,10 @@ SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
     "ddp-links": (CPU, {}),
     "ddp-traffic": (RANKS, {}),
     "ddp-stages": (RANKS, {"ddp": "fsdp"}),
+    "late-gathers": (WAITS, {}),
     "collectives": (RANKS, {}),
     "scaling-limits": (RANKS, {}),
+    "sharding": (RANKS, {}),
     "ddp-memory": (TWO_GPUS, {"model": "small,xl", "ddp": "flat,torch,zero1"}),
 }
 """Preset -> the store and the conditions of its golden files."""
@@ -193,12 +197,19 @@ def test_reduced_precision_is_shown_as_a_change_in_percent(attempts: Attempts) -
 
 
 def test_a_ratio_without_a_baseline_or_a_second_reading_is_refused(attempts: Attempts) -> None:
-    attempts.ok(gpu(precision="bf16"), {"step.time": samples(0.074, 1e-6)}, fingerprint=BF16)
-    with pytest.raises(RequestError, match="the same precision, bf16"):
+    attempts.ok(gpu(precision="bf16_pure"), {"step.time": samples(0.074, 1e-6)}, fingerprint=BF16)
+    with pytest.raises(RequestError, match="the same precision, bf16_pure"):
         make_preset("precision-speed", attempts.store)
     attempts.ok(gpu(precision="fp16"), {"step.time": samples(0.074, 1e-6)}, fingerprint=BF16)
-    with pytest.raises(RequestError, match="no result with precision fp32 or tf32"):
+    with pytest.raises(RequestError, match="no result with precision fp32 or tf32 or bf16"):
         make_preset("precision-speed", attempts.store)
+
+
+def test_float8_is_compared_with_bf16_where_nothing_is_wider(attempts: Attempts) -> None:
+    for precision, seconds in (("bf16", 0.2), ("fp8_tensorwise", 0.15)):
+        attempts.ok(gpu(precision=precision), {"step.time": samples(seconds, 1e-6)}, fingerprint=BF16)
+    text = analysis.render(make_preset("precision-speed", attempts.store), "text")
+    assert "-25.00" in text and "fp8_tensorwise" in text
 
 
 def test_the_series_of_a_trial_is_every_iteration_in_order() -> None:
@@ -234,13 +245,13 @@ def test_the_csv_of_a_listing_gives_back_every_number() -> None:
 
 
 def test_the_command_names_its_presets_and_prints_one(tmp_path: Path) -> None:
-    listed = lmsweep("table", "--list-presets")
+    listed = answer_here("table", "--list-presets")
     assert [line.split()[0] for line in listed.stdout.splitlines()] == list(PRESETS)
-    done = lmsweep("table", END_TO_END, "--preset", "cost", "--price", "H200=3.5", "--where", "model=small,2.7b")
+    done = answer_here("table", END_TO_END, "--preset", "cost", "--price", "H200=3.5", "--where", "model=small,2.7b")
     assert done.stdout.rstrip() == (GOLDEN / "cost.txt").read_text().rstrip()
-    refused = lmsweep("table", END_TO_END, "--preset", "csot")
+    refused = answer_here("table", END_TO_END, "--preset", "csot")
     assert refused.returncode == 2 and "did you mean cost? (one of: end-to-end" in refused.stderr
-    unread = lmsweep("table", END_TO_END, "--price", "H200=3.5")
+    unread = answer_here("table", END_TO_END, "--price", "H200=3.5")
     assert unread.returncode == 2 and "--price is for --preset cost only" in unread.stderr
-    lacking = lmsweep("table", END_TO_END, "--preset", "ddp")
+    lacking = answer_here("table", END_TO_END, "--preset", "ddp")
     assert lacking.returncode == 2 and "no such results of the workload ddp" in lacking.stderr

@@ -30,6 +30,8 @@ from lmsweep.trials.store.store import Store
 from lmsweep.trials.workloads.profile import PROFILED_STEPS
 from tests.support.made_up_results import config
 
+pytestmark = pytest.mark.usefixtures("one_core")
+
 TINY = config("tiny", vocab_size=100, context_length=16, batch_size=2)
 LAYERS = TINY.num_layers or 0
 

@@ -15,7 +15,7 @@ from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.identity import measurement_id
 from tests.support.browser import chromium, open_page, wait_until
-from tests.support.command import lmsweep
+from tests.support.command import answer_here
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
 H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=80_000_000_000, driver_version="580.1")
@@ -55,7 +55,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def report(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    run = lmsweep("report", store, "-o", path, "--price", "H100=2")
+    run = answer_here("report", store, "-o", path, "--price", "H100=2")
     assert run.returncode == 0, run.stderr
     return path
 
@@ -68,17 +68,26 @@ def page(browser: Browser, report: Path) -> Iterator[Page]:
     page.context.close()
 
 
-def test_the_first_screen_tells_which_device_is_faster_by_how_much_and_how_sure(page: Page) -> None:
-    assert page.inner_text("#answer") == (
+@pytest.fixture(scope="module")
+def glance(browser: Browser, report: Path) -> Iterator[Page]:
+    """The page for tests that look at it and leave it as it is."""
+    page = open_page(browser, report, viewport={"width": 1280, "height": 900})
+    yield page
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+def test_the_first_screen_tells_which_device_is_faster_by_how_much_and_how_sure(glance: Page) -> None:
+    assert glance.inner_text("#answer") == (
         "NVIDIA H200 against NVIDIA H100 80GB HBM3, 12 cells: 2.00x [2.00, 2.00] as fast by device time"
     )
-    assert "device time 0.5x" in page.inner_text("#answer-details")
-    box = page.locator("#heat table").bounding_box()
+    assert "device time 0.5x" in glance.inner_text("#answer-details")
+    box = glance.locator("#heat table").bounding_box()
     assert box and box["y"] < 600
-    assert page.inner_text("#heat .counts") == "▲ 12 faster"
-    cells = page.locator("#heat td.ratio").all_inner_texts()
+    assert glance.inner_text("#heat .counts") == "▲ 12 faster"
+    cells = glance.locator("#heat td.ratio").all_inner_texts()
     assert len(cells) == 12 and {"".join(text.split()) for text in cells} == {"▲2.00×"}
-    assert "driver_version" in page.inner_text("#differences") and "580.1" in page.inner_text("#differences")
+    assert "driver_version" in glance.inner_text("#differences") and "580.1" in glance.inner_text("#differences")
 
 
 def test_the_reader_picks_the_baseline(page: Page) -> None:
@@ -120,8 +129,8 @@ def test_a_cell_opens_its_samples_flags_environment_and_the_command_that_repeats
     assert "result=" not in page.evaluate("location.hash")
 
 
-def test_every_result_has_a_command_that_describes_it(page: Page) -> None:
-    commands = page.evaluate("[...Array(results.count).keys()].map((i) => drill.command(i))")
+def test_every_result_has_a_command_that_describes_it(glance: Page) -> None:
+    commands = glance.evaluate("[...Array(results.count).keys()].map((i) => drill.command(i))")
     trials = [single_trial(shlex.split(command)[2:]) for command in commands]
     asked = {measurement_id(trial.config, name) for trial in trials for name in trial.workloads}
     stored = {
@@ -161,8 +170,8 @@ def test_each_workload_has_a_question_whose_view_answers_it(page: Page) -> None:
     assert oom["y"] == [pytest.approx(80e9 / 2**30)] and oom["x"] == [1024]
 
 
-def test_what_fits_is_answered_from_trials_that_ran_out_of_memory(page: Page) -> None:
-    text = page.inner_text("section[aria-labelledby=fits]")
+def test_what_fits_is_answered_from_trials_that_ran_out_of_memory(glance: Page) -> None:
+    text = glance.inner_text("section[aria-labelledby=fits]")
     assert "1 of 6 trials of the workload memory did not fit into 74.5" in text
     assert "512" in text and "1024" in text and "smallest_oom" in text
 
@@ -193,9 +202,9 @@ def luminance(colour: str) -> float:
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-def test_a_y_axis_always_has_two_ticks(page: Page) -> None:
+def test_a_y_axis_always_has_two_ticks(glance: Page) -> None:
     for values in ([0.1, 0.1001], [3.0], [1.0, 1.5], [1.0, 9.0], [1e-9, 1e3]):
-        axis = page.evaluate("values => yAxisOf(values, true)", values)
+        axis = glance.evaluate("values => yAxisOf(values, true)", values)
         low, high = axis["range"]
         ticks = axis.get("tickvals") or [
             step * 10.0**power
@@ -240,10 +249,10 @@ def test_tables_are_sorted_searched_and_copied(page: Page) -> None:
     wait_until(page, "document.querySelector(\"#heat button[aria-label*='as Markdown']\").textContent === 'Copied'")
 
 
-def test_a_chart_is_saved_with_its_title(page: Page) -> None:
-    page.locator("#chart").scroll_into_view_if_needed()
-    with page.expect_download() as download:
-        page.click("figure .pictures >> text=SVG")
+def test_a_chart_is_saved_with_its_title(glance: Page) -> None:
+    glance.locator("#chart").scroll_into_view_if_needed()
+    with glance.expect_download() as download:
+        glance.click("figure .pictures >> text=SVG")
     svg = download.value.path().read_text(encoding="utf-8")
     assert svg.startswith("<svg") and "step.device_time" in svg
 
@@ -332,7 +341,7 @@ def test_one_device_begins_with_its_key_numbers(browser: Browser, tmp_path: Path
 
 
 def test_a_price_of_no_device_is_refused(store: str, tmp_path: Path) -> None:
-    run = lmsweep("report", store, "-o", tmp_path / "report.html", "--price", "A100=2")
+    run = answer_here("report", store, "-o", tmp_path / "report.html", "--price", "A100=2")
     assert run.returncode == 2 and "no such device here" in run.stderr
     with pytest.raises(RequestError, match="no store"):
         write_report(str(tmp_path / "nothing"), tmp_path / "report.html")

@@ -22,7 +22,7 @@ from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.store.store import Store
 from tests.support.browser import chromium, open_page, wait_until
-from tests.support.command import COMMAND, PYTHONPATH, lmsweep
+from tests.support.command import COMMAND, PYTHONPATH, answer_here, lmsweep
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
 BF16 = replace(H200, autocast_dtype="bfloat16")
@@ -78,6 +78,26 @@ def page(browser: Browser, report: Path) -> Iterator[Page]:
     page.context.close()
 
 
+@pytest.fixture(scope="module")
+def glance(browser: Browser, report: Path) -> Iterator[Page]:
+    """The page for tests that look at it and leave it as it is."""
+    yield from shared(browser, report)
+
+
+@pytest.fixture(scope="module")
+def driven(browser: Browser, report: Path) -> Iterator[Page]:
+    """The page for tests that choose all of what they look at."""
+    yield from shared(browser, report)
+
+
+def shared(browser: Browser, report: Path) -> Iterator[Page]:
+    page = open_page(browser, report, viewport={"width": 1280, "height": 900})
+    page.evaluate("document.getElementById('change').open = true")
+    yield page
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
 def downloaded(page: Page) -> str:
     with page.expect_download() as download:
         page.click("#download")
@@ -88,11 +108,12 @@ def choose(page: Page, **choice: Any) -> None:
     page.evaluate("choice => explorer.change(choice)", choice)
 
 
-def test_the_page_opens_offline_without_a_complaint_and_draws_within_seconds(page: Page) -> None:
-    assert page.title() == "results · lmsweep"
-    assert page.locator("#chart .scatterlayer .trace").count() > 4
-    assert page.evaluate("performance.now()") < 10_000  # 1.5 s on an idle machine; this is a guard against minutes
-    assert "2.7b" in page.inner_text("#matrix") and "oom" in page.inner_text("#matrix")
+def test_the_page_opens_offline_without_a_complaint_and_draws_within_seconds(glance: Page) -> None:
+    assert glance.evaluate("performance.now()") < 10_000  # 1.5 s on an idle machine; this is a guard against minutes
+    assert glance.title() == "results · lmsweep"
+    assert glance.locator("#chart .scatterlayer .trace").count() > 4
+    matrix = glance.text_content("#matrix") or ""
+    assert "2.7b" in matrix and "oom" in matrix
 
 
 def test_names_in_a_store_are_text_and_never_run(page: Page) -> None:
@@ -118,8 +139,13 @@ def test_names_in_a_store_are_text_and_never_run(page: Page) -> None:
     ],
 )
 def test_a_downloaded_csv_is_that_of_the_command(
-    page: Page, store: str, rows: list[str] | None, cols: list[str] | None, values: list[str] | None
+    request: pytest.FixtureRequest,
+    store: str,
+    rows: list[str] | None,
+    cols: list[str] | None,
+    values: list[str] | None,
 ) -> None:
+    page: Page = request.getfixturevalue("driven" if rows else "glance")
     if rows:
         choose(page, rows=rows, cols=cols, values=values)
     frame = analysis.load(store)
@@ -142,27 +168,27 @@ def test_the_command_below_the_table_prints_it(page: Page, store: str) -> None:
     page.click("[aria-label='remove step.time from Values']")
     said = page.inner_text("#command")
     assert said.startswith("lmsweep table ") and "--value step.tokens_per_second --where precision=fp32" in said
-    run = lmsweep(*said.split()[1:], "--format", "csv")
+    run = answer_here(*said.split()[1:], "--format", "csv")
     assert downloaded(page) + "\n" == run.stdout
 
 
-def test_tables_that_have_a_name_are_in_the_page_and_their_csv_is_that_of_the_command(page: Page, store: str) -> None:
-    page.wait_for_selector("#chart .main-svg")  # the page moves while it is drawn, and a click would miss
-    page.locator("details.table:has(summary:has-text('end-to-end'))").first.evaluate("one => { one.open = true }")
+def test_tables_that_have_a_name_are_in_the_page_and_their_csv_is_that_of_the_command(driven: Page, store: str) -> None:
+    driven.wait_for_selector("#chart .main-svg")  # the page moves while it is drawn, and a click would miss
+    driven.locator("details.table:has(summary:has-text('end-to-end'))").first.evaluate("one => { one.open = true }")
     opened = "section[aria-labelledby=tables] details.table[open]"
-    page.wait_for_selector(f"{opened} .caption", timeout=30_000)
-    assert "Times of a training step and of its parts" in page.inner_text(f"{opened} .caption")
-    assert "oom" in page.inner_text("section[aria-labelledby=tables] details.table[open] tbody")
-    with page.expect_download() as download:
-        page.click("button[data-table=end-to-end]")
+    driven.wait_for_selector(f"{opened} .caption", timeout=30_000)
+    assert "Times of a training step and of its parts" in driven.inner_text(f"{opened} .caption")
+    assert "oom" in driven.inner_text("section[aria-labelledby=tables] details.table[open] tbody")
+    with driven.expect_download() as download:
+        driven.click("button[data-table=end-to-end]")
     assert download.value.suggested_filename == "end-to-end.csv"
     text = download.value.path().read_text(encoding="utf-8")
     assert text == analysis.render(make_preset("end-to-end", store), "csv")
 
 
-def test_published_times_stand_beside_the_readers_with_what_differs(page: Page) -> None:
-    page.wait_for_selector("section[aria-labelledby=beside] td >> text=not stated")
-    text = page.inner_text("section[aria-labelledby=beside]")
+def test_published_times_stand_beside_the_readers_with_what_differs(glance: Page) -> None:
+    glance.wait_for_selector("section[aria-labelledby=beside] td >> text=not stated")
+    text = glance.inner_text("section[aria-labelledby=beside]")
     assert "A100" in text and "not stated" in text and "suspected_tf32" in text
 
 
@@ -185,10 +211,10 @@ def test_the_rooflines_of_several_devices_are_laid_over_each_other(browser: Brow
     page.context.close()
 
 
-def test_steps_are_drawn_under_the_limits_of_their_device(page: Page) -> None:
-    page.locator("[data-figures=roofline]").scroll_into_view_if_needed()
-    page.wait_for_selector("[data-figures=roofline] .main-svg")
-    legend = page.text_content("[data-figures=roofline] .legend") or ""
+def test_steps_are_drawn_under_the_limits_of_their_device(glance: Page) -> None:
+    glance.locator("[data-figures=roofline]").scroll_into_view_if_needed()
+    glance.wait_for_selector("[data-figures=roofline] .main-svg")
+    legend = glance.text_content("[data-figures=roofline] .legend") or ""
     assert legend.startswith("precision") and "fp32: limit" in legend
 
 
@@ -236,18 +262,18 @@ def test_results_that_a_log_axis_cannot_show_are_counted_and_a_linear_one_shows_
     page.context.close()
 
 
-def test_a_point_tells_what_it_is(page: Page) -> None:
-    page.locator("#chart .scatterlayer .point").first.hover(force=True)
-    text = page.text_content("#chart .hoverlayer")
+def test_a_point_tells_what_it_is(glance: Page) -> None:
+    glance.locator("#chart .scatterlayer .point").first.hover(force=True)
+    text = glance.text_content("#chart .hoverlayer")
     assert text and "step.time" in text and "context_length" in text
 
 
-def test_a_chart_is_kept_as_a_picture_and_sent_nowhere(page: Page) -> None:
-    buttons = page.eval_on_selector_all("#chart .modebar-btn", "all => all.map(one => one.dataset.title)")
+def test_a_chart_is_kept_as_a_picture_and_sent_nowhere(glance: Page) -> None:
+    buttons = glance.eval_on_selector_all("#chart .modebar-btn", "all => all.map(one => one.dataset.title)")
     assert buttons and not [title for title in buttons if "hare" in title or "loud" in title]
-    page.hover("#chart")
-    with page.expect_download() as download:
-        page.click("#chart .modebar-btn[data-title*=PNG]")
+    glance.hover("#chart")
+    with glance.expect_download() as download:
+        glance.click("#chart .modebar-btn[data-title*=PNG]")
     assert download.value.path().read_bytes().startswith(b"\x89PNG")
 
 
@@ -335,7 +361,7 @@ def test_memory_over_an_iteration_and_kernels_by_range_are_drawn(browser: Browse
     page.context.close()
 
 
-def test_the_page_prints_the_digits_of_the_command(page: Page) -> None:
+def test_the_page_prints_the_digits_of_the_command(glance: Page) -> None:
     """Halves are of both binary kinds: those that a float holds exactly are rounded to even digits."""
     draw = random.Random(7)
     triples = []
@@ -348,39 +374,46 @@ def test_the_page_prints_the_digits_of_the_command(page: Page) -> None:
     ]
     triples += [(m, m - 3.0 * m, m + 2.5 * m) for m in (draw.uniform(-9, 9) for _ in range(40))]
     triples += [(m * 1.0, m - 250.0, m + 250.0) for m in range(1050, 60000, 1000)]
-    assert page.evaluate("triples => triples.map(t => intervalTexts(...t))", triples) == [
+    assert glance.evaluate("triples => triples.map(t => intervalTexts(...t))", triples) == [
         list(interval_texts(*triple)) for triple in triples
     ]
     floats = [m * 10.0**e for m in (1.0, -2.5, 1 / 3) for e in range(-20, 22)] + [0.0]
-    assert page.evaluate("floats => floats.map(floatText)", floats) == [repr(value) for value in floats]
+    assert glance.evaluate("floats => floats.map(floatText)", floats) == [repr(value) for value in floats]
 
 
-def test_the_page_chooses_the_units_of_the_command(page: Page) -> None:
+def test_the_page_chooses_the_units_of_the_command(glance: Page) -> None:
     columns: list[tuple[str, list[float]]] = [("B", [0, 0, 0, 5.0 * 2**30]), ("s", [0.0, 2e-5, 3.0]), ("s", [0.0])]
     columns += [("share", [0, 0.1]), ("tokens/s", [0, 5e6]), ("B", [3.0 * 2**20, -(2.0**40), 7e3]), ("B/s", [])]
-    assert page.evaluate(
+    assert glance.evaluate(
         "columns => columns.map(([stored, values]) => chooseUnit(explorer.results.data.units, stored, values).name)",
         columns,
     ) == [choose_unit(*column).name for column in columns]
 
 
-def test_what_cannot_be_reported_is_said_in_a_sentence(tmp_path: Path, store: str) -> None:
-    run = lmsweep("report", tmp_path / "nothing")
+def test_what_cannot_be_reported_is_said_in_a_sentence(tmp_path: Path) -> None:
+    run = answer_here("report", tmp_path / "nothing")
     assert run.returncode == 2 and "there is no store" in run.stderr
     (tmp_path / "empty" / "measurements").mkdir(parents=True)
     with pytest.raises(RequestError, match="holds no results"):
         write_report(str(tmp_path / "empty"), tmp_path / "report.html")
+    attempts = Attempts(tmp_path / "small")
+    attempts.failed(config(), "oom")
     with pytest.raises(RequestError, match=r"cannot be written \(No such file or directory\)"):
-        write_report(store, tmp_path / "no" / "folder" / "report.html")
+        write_report(attempts.store.location, tmp_path / "no" / "folder" / "report.html")
 
 
-def test_the_page_goes_to_standard_output_and_never_into_a_file_of_another_kind(tmp_path: Path, store: str) -> None:
+def test_the_page_goes_to_standard_output_and_never_into_a_file_of_another_kind(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    attempts = Attempts(tmp_path_factory.mktemp("small"))
+    attempts.ok(config(), {"step.time": samples(0.1, 0.01)})
+    store = attempts.store.location
     environment = os.environ | {"PYTHONPATH": PYTHONPATH, "PYTHONIOENCODING": "ascii"}
     command = [*COMMAND, "report", store, "-o", "-"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, env=environment)
     assert run.stdout.startswith(b"<!doctype html>") and run.stdout.rstrip().endswith(b"</html>")
     assert "±".encode() in run.stdout and list(tmp_path.iterdir()) == []
-    refused = lmsweep("report", store, "-o", tmp_path / "report.pdf")
+    refused = answer_here("report", store, "-o", tmp_path / "report.pdf")
     assert refused.returncode == 2 and "ends in .html, or - for standard output" in refused.stderr
     assert "lmsweep table --format" in refused.stderr and list(tmp_path.iterdir()) == []
 

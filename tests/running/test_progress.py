@@ -2,13 +2,13 @@
 
 import pytest
 
-from lmsweep.orchestrator.cluster.nodes import this_machine
 from lmsweep.orchestrator.commands.run_summary import trial_table
-from lmsweep.orchestrator.running.progress import describe, outcome
+from lmsweep.orchestrator.running.progress import describe, outcome, varying_fields
 from lmsweep.orchestrator.terminal import format_seconds
+from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import Trial, TrialConfig
+from lmsweep.trials.spec.config import Precision, Trial, TrialConfig
 from tests.support.made_up_results import LAPTOP
 
 
@@ -34,7 +34,7 @@ def test_a_timeout_says_how_long_was_waited_and_not_the_end_of_a_stack():
         Trial(config=TrialConfig(d_model=2, timeout_seconds=90.0), workloads=("noop",), sweep="test")
     )
     said = 'killed when its time was up\n  File "runpy", line 198 in _run_module_as_main'
-    row = attempt.failure("noop", Status.TIMEOUT, said, this_machine().environments["cpu"])
+    row = attempt.failure("noop", Status.TIMEOUT, said, fingerprint("cpu"))
     assert outcome([row]) == "timeout after 1 min 30 s"
 
 
@@ -75,3 +75,12 @@ def test_a_trial_out_of_memory_says_in_one_line_what_it_asked_for_and_held_and_i
     assert outcome([row]) == words
     assert words.removeprefix("oom: ") in trial_table([row])
     assert row.error == said
+
+
+def test_fields_that_follow_from_the_name_of_a_model_are_no_columns() -> None:
+    def config(model: str, arguments: str, precision: Precision) -> TrialConfig:
+        return TrialConfig(model=model, model_code=f"{model}.py:M", model_args=arguments, precision=precision)
+
+    named = [config(model, f'{{"name":"{model}"}}', word) for model in ("a", "b") for word in ("fp32", "bf16")]
+    assert varying_fields(named) == ["model", "precision"]
+    assert varying_fields([*named, config("a", "{}", "fp32")]) == ["model", "model_args", "precision"]

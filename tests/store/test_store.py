@@ -324,7 +324,7 @@ def test_two_writers_that_compact_lose_nothing_and_readers_see_every_row_once(tm
     counters = [threading.Thread(target=count, args=(which,)) for which in range(2)]
     for thread in counters:
         thread.start()
-    deadline = time.monotonic() + 6
+    deadline = time.monotonic() + 3
     seen_least = []
     while time.monotonic() < deadline:
         before = sum(counted)

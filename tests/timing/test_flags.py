@@ -182,6 +182,12 @@ def test_faster_than_the_datasheet_allows_is_a_violation_of_physics(phase: str, 
     assert exceeds_peak(BIG, phase, 0.99 * seconds, GPU) and not exceeds_peak(BIG, phase, 1.01 * seconds, GPU)
 
 
+def test_float8_may_be_twice_as_fast_as_bf16_and_no_faster():
+    seconds = fastest("step", 3)
+    narrow = replace(BIG, precision="fp8_tensorwise")
+    assert not exceeds_peak(narrow, "step", 0.51 * seconds, GPU) and exceeds_peak(narrow, "step", 0.49 * seconds, GPU)
+
+
 def test_no_violation_is_claimed_where_the_peak_or_the_work_is_not_known():
     assert not exceeds_peak(BIG, "step", 1e-9, None)
     assert not exceeds_peak(BIG, "optimizer", 1e-9, GPU)

@@ -1,12 +1,17 @@
 """A workload that another package adds: the one that CONTRIBUTING.md shows, run by the real command."""
 
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from tests.support.command import PYTHONPATH, ROOT, lmsweep, lmsweep_here
+from lmsweep.trials.spec.workloads import workloads
+from tests.support.command import PYTHONPATH, ROOT, answer_here, lmsweep, lmsweep_here
+
+pytestmark = pytest.mark.usefixtures("one_core")
 
 GROUP = "lmsweep.workloads"
 RECORD = "from lmsweep.trials.spec.workloads import Workload\nrecord = Workload({})\n"
@@ -46,19 +51,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_workload_of_another_package_is_run_and_shown(folder: Path) -> None:
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """Afterwards no package is known that was installed for the test."""
+    yield
+    workloads.cache_clear()
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_a_workload_of_another_package_is_run_and_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = pd.read_parquet(folder / "store" / "measurements")
     copies = stored[(stored["workload"] == "row_copy") & (stored["phase"] == "copy")]
     assert sorted(copies["d_model"]) == [64, 256] and {*copies["status"]} == {"ok"}
     assert {len(samples) for samples in copies["samples"]} == {5}
 
-    path = f"{folder / 'site'}:{PYTHONPATH}"
-    plan = lmsweep("plan", folder / "sweep.yaml", "--store", folder / "store", PYTHONPATH=path)
-    assert "2 trials, 0 to run" in plan.stdout
-    table = lmsweep("table", folder / "store", "--rows", "d_model", "--value", "copy.time", PYTHONPATH=path)
-    assert re.search(r"^256 ", table.stdout, flags=re.MULTILINE), table.stdout + table.stderr
+    monkeypatch.syspath_prepend(folder / "site")
+    workloads.cache_clear()
+    plan = lmsweep_here("plan", folder / "sweep.yaml", "--no-predict", "--store", folder / "store")
+    assert "2 trials, 0 to run" in plan
+    table = lmsweep_here("table", folder / "store", "--rows", "d_model", "--value", "copy.time")
+    assert re.search(r"^256 ", table, flags=re.MULTILINE), table
     page = folder / "report.html"
-    assert lmsweep("report", folder / "store", "-o", page, PYTHONPATH=path).returncode == 0
+    lmsweep_here("report", folder / "store", "-o", page)
     assert "row_copy" in page.read_text("utf-8")
 
 
@@ -70,10 +84,11 @@ def test_its_rows_are_read_where_it_is_not_installed(folder: Path) -> None:
     lmsweep_here("report", folder / "store", "-o", page)
     assert "row_copy" in page.read_text("utf-8")
     assert "8 trials, 8 to run" in lmsweep_here("plan", "quick", "--no-predict", "--store", folder / "store")
-    refused = lmsweep("plan", folder / "sweep.yaml", "--store", folder / "store")
+    refused = answer_here("plan", folder / "sweep.yaml", "--store", folder / "store")
     assert refused.returncode == 2 and "'row_copy' is not a workload" in refused.stderr
 
 
+@pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize(
     ("module", "names", "reason"),
     [
@@ -89,10 +104,13 @@ def test_its_rows_are_read_where_it_is_not_installed(folder: Path) -> None:
     ids=["import", "syntax", "nothing", "function", "taken", "name", "protocol", "argument"],
 )
 def test_a_record_that_cannot_be_used_is_one_sentence_that_names_its_package(
-    tmp_path: Path, module: str, names: str, reason: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, names: str, reason: str
 ) -> None:
-    path = install(tmp_path / "site", module, "broken", names)
-    done = lmsweep("plan", "quick", "--no-predict", "--store", tmp_path, PYTHONPATH=path)
+    install(tmp_path / "site", module, "broken", names)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.delitem(sys.modules, "broken", raising=False)  # the one before
+    workloads.cache_clear()
+    done = answer_here("plan", "quick", "--no-predict", "--store", tmp_path)
     assert done.returncode == 2 and done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"lmsweep: the workload broken:{names} of the package broken ") and reason in line

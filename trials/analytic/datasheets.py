@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from lmsweep.trials.spec.config import Precision
+from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, Precision
 
 GIB = 2**30
 
@@ -43,6 +43,8 @@ class Device:
     """Peak FLOP/s of TF32 products; None if the device does not support them."""
     fp32: float
     """Peak FLOP/s of float32 products."""
+    fp8: float | None
+    """Peak FLOP/s of 8-bit floating-point products with float32 accumulation; None if the device has none."""
     source: str
     """Document that states the rates."""
     confidence: Confidence
@@ -125,6 +127,29 @@ _ROWS = (
     _Row("MI325X",        r"AMD Instinct MI325X( OAM| VF)?", 256, 6.0, 1307.4, 1307.4, 653.7, 163.4, _MI325X, "high"),
 )
 
+# Device -> peak TFLOP/s of 8-bit floating-point products with float32 accumulation, dense, by the row's source. The
+# datasheets of L4, H100 NVL, H200 NVL, GH200, GB200, B200 and B300 state twice as much, with structured sparsity.
+_FP8: dict[str, float] = {
+    "H100 SXM": 1978.9,
+    "H100 PCIe": 1513,
+    "H100 NVL": 1670.5,
+    "H200 SXM": 1978.9,
+    "H200 NVL": 1670.5,
+    "H20": 296,
+    "GH200 96GB": 1978.9,
+    "GH200 144GB": 1978.9,
+    "GB200": 5000,
+    "B200 SXM": 4500,
+    "B300 SXM": 4500,
+    "RTX 4090": 330.3,
+    "RTX 5090": 419,
+    "RTX PRO 6000 Blackwell Workstation": 1007.6,
+    "L40S": 733,
+    "L4": 242.5,
+    "MI300X": 2614.9,
+    "MI325X": 2614.9,
+}
+
 # Device -> GiB that CUDA reports (the smallest of several readings, as drivers differ by some tenths of a per cent) and
 # the source of the reading. A repository is named for an issue or a file of it on GitHub.
 _MESSAGES = "PyTorch's out-of-memory messages"
@@ -172,6 +197,7 @@ DEVICES: tuple[Device, ...] = tuple(
         fp16=row.fp16 * 1e12,
         tf32=row.tf32 * 1e12 if row.tf32 else None,
         fp32=row.fp32 * 1e12,
+        fp8=_FP8[row.name] * 1e12 if row.name in _FP8 else None,
         source=row.source,
         confidence=row.confidence,
     )
@@ -198,11 +224,16 @@ def device_named(name: str) -> Device | None:
 
 
 def peak_flops(device: Device, precision: Precision) -> float | None:
-    """Return the peak FLOP/s of matrix products in this precision, or None if the device does not support it."""
+    """Return the peak FLOP/s of matrix products in this precision, or None if the device does not support it.
+
+    Of fp8_* it is that of 8-bit products, although a step in it has products in bfloat16 too (attention, the head).
+    None for mxfp8 and nvfp4, which are not measured.
+    """
     return {
         "fp32": device.fp32,
         "tf32": device.tf32,
         "bf16": device.bf16,
         "fp16": device.fp16,
         "bf16_pure": device.bf16,
-    }[precision]
+        **dict.fromkeys(FLOAT8_PRECISIONS, device.fp8),
+    }.get(precision)

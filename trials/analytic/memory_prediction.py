@@ -12,7 +12,7 @@ from lmsweep.trials.analytic.datasheets import DEVICES
 from lmsweep.trials.analytic.formulas import parameter_count, step_peak_bytes
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, Trial, TrialConfig
 from lmsweep.trials.spec.reference import is_reference
-from lmsweep.trials.spec.workloads import Subject, workloads
+from lmsweep.trials.spec.workloads import Subject, workload_named
 
 Dimension = Literal["batch_size", "context_length"]
 """A dimension whose largest value that fits can be searched."""
@@ -78,7 +78,7 @@ def subject_of(trial: Trial) -> Subject | None:
     config = trial.config
     if any(is_reference(value) for value in (config.attention, config.ddp, config.step)):
         return None
-    subjects = {workloads()[name].holds for name in trial.workloads}
+    subjects = {workload_named(name).holds for name in trial.workloads}
     return "model" if "model" in subjects else "attention" if "attention" in subjects else None
 
 

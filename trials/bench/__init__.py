@@ -2,6 +2,7 @@
 
 run.py           runs the workloads of a trial in turn and turns each into rows
 workbench.py     what the workloads of a trial share: the device, the step, the accounted time
+own_workload.py  the user's own workload
 phases.py        times pieces of work that are no training step
 iterations.py    warm-up and measured iterations, a fixed number or `auto`
 fingerprint.py   the hardware and software of a trial

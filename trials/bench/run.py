@@ -11,6 +11,7 @@ from importlib import import_module
 import torch
 
 from lmsweep.trials.bench.fingerprint import fingerprint, present_devices
+from lmsweep.trials.bench.own_workload import measure_own
 from lmsweep.trials.bench.watchdog import Show, Watchdog
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.code.traceback_text import CodeError, running_line, user_line
@@ -23,13 +24,13 @@ from lmsweep.trials.results.measurement import Measurement, Yielded
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, Trial, TrialConfig, UnsupportedError
-from lmsweep.trials.spec.reference import Code
-from lmsweep.trials.spec.workloads import ranked_workloads, workloads
+from lmsweep.trials.spec.reference import Code, is_reference
+from lmsweep.trials.spec.workloads import ranked_workloads, workload_named, workloads
 
 
 def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
     """Yield what the workload measures, then the time that each part of the work took."""
-    record = workloads()[workload]
+    record = workload_named(workload)
     _check_fields(bench.config, workload)
     if not record.has_ranks and (bench.config.world_size > 1 or bench.config.ddp != "none"):
         ranked = ", ".join(ranked_workloads())
@@ -44,8 +45,13 @@ def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
             f"{workload} looks into the model, and of the step {bench.config.step} only its phases are known; "
             f"{', '.join(name for name, one in workloads().items() if one.takes_own_step)} measure it"
         )
+    if bench.config.memory_budget is not None and record.holds != "model":
+        budgeted = ", ".join(name for name, one in workloads().items() if one.holds == "model")
+        raise UnsupportedError(f"{workload} does not keep a step within memory_budget; {budgeted} do")
     before = dict(bench.seconds)
-    yield from import_module(record.module).measure(bench)
+    yield from measure_own(workload, bench) if is_reference(workload) else import_module(record.module).measure(bench)
+    if bench.config.memory_budget is not None:
+        yield Measurement(phase="step", metric="saved_share", unit="1", samples=(bench.saved_share,))
     for what, seconds in bench.seconds.items():
         yield Measurement(phase="trial", metric=f"{what}_time", unit="s", samples=(seconds - before.get(what, 0.0),))
 
@@ -55,6 +61,7 @@ def _check_fields(config: TrialConfig, workload: str) -> None:
     for field, only in (
         ("reshard", "ddp"),
         ("gather", "ddp"),
+        ("shards", "ddp"),
         ("collective", "collectives"),
         ("message_bytes", "collectives"),
     ):
@@ -89,13 +96,20 @@ def run_trial(
     bench = None
     for workload in attempt.trial.workloads:
         try:
-            if workloads()[workload].has_ranks and rank is None:
+            if workload_named(workload).has_ranks and rank is None:
                 if bench and start == "fork":
                     return False  # a process that has touched the device must not fork; a new one runs the rest
                 rows = _rows_of_ranks(attempt, workload, fallback, part, requested_at=requested_at, start=start)
             else:
                 trial = attempt.trial
-                bench = bench or Workbench(trial.config, requested_at=requested_at, rank=rank, code=trial.code)
+                bench = bench or Workbench(
+                    trial.config,
+                    requested_at=requested_at,
+                    rank=rank,
+                    code=trial.code,
+                    references=trial.references,
+                    flops=trial.flops,
+                )
                 met = bench.fingerprint(workload)
                 rows = attempt.rows(workload, list(run_workload(bench, workload)), met)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a trial may fail in any way, and each is a row

@@ -18,7 +18,7 @@ from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.live_phase import tell_phase
 from lmsweep.trials.model.attention import kernel_chosen
 from lmsweep.trials.model.attention_support import check_attention
-from lmsweep.trials.model.compiler import reset_compiler
+from lmsweep.trials.model.compiler import reset_compiler, save_share
 from lmsweep.trials.model.own_step import OwnStep
 from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -26,7 +26,8 @@ from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import Code
-from lmsweep.trials.spec.workloads import workloads
+from lmsweep.trials.spec.step_flops import StepFlops
+from lmsweep.trials.spec.workloads import workload_named
 from lmsweep.trials.timing.clock import synchronize
 
 
@@ -34,17 +35,27 @@ class Workbench:
     """What the workloads of one trial share."""
 
     def __init__(
-        self, config: TrialConfig, *, requested_at: float, rank: Rank | None = None, code: Code | None = None
+        self,
+        config: TrialConfig,
+        *,
+        requested_at: float,
+        rank: Rank | None = None,
+        code: Code | None = None,
+        references: tuple[str, ...] = (),
+        flops: StepFlops | None = None,
     ) -> None:
         """Prepare the device. Raises UnsupportedError if this machine lacks the device or its arithmetic.
 
         `requested_at` is the time.monotonic() from which the set-up time counts. `rank` is the rank of this process in
-        a trial with several. `code` is where the references of the configuration lead.
+        a trial with several. `code` is where the trial's `references` lead, by default those of the configuration.
+        `flops` are those that planning has counted.
         """
         self.config = config
         self.code = code
         """Where the references lead; None if there are none."""
-        self._code_digest = code_digest(config, code)
+        self.flops = flops
+        """FLOPs of the user's own model; None if they have not been counted."""
+        self._code_digest = code_digest(references or config.references, code)
         if code:
             use_code(code)
         self.rank = rank
@@ -66,7 +77,19 @@ class Workbench:
     def step(self) -> TrainingStep:
         """The model with everything a training step needs. Raises UnsupportedError if it cannot run here."""
         check_attention(self.config, self.math_mode.operand_dtype, gradients=self.config.mode != "forward")
+        if self.config.memory_budget is not None:
+            save_share(self.saved_share)
         return TrainingStep(self.config, self.math_mode)
+
+    @cached_property
+    def saved_share(self) -> float:
+        """The share of their activations that compiled blocks save to stay within `memory_budget`.
+
+        Raises UnsupportedError if none is small enough.
+        """
+        from lmsweep.trials.prediction.activation_budget import share_within  # slow to import
+
+        return share_within(self.config)
 
     @cached_property
     def iteration(self) -> TrainingStep | OwnStep:
@@ -75,7 +98,7 @@ class Workbench:
 
     def fingerprint(self, workload: str) -> Fingerprint:
         """Return the trial's environment, with the arithmetic that is in force in this workload."""
-        mode = self.math_mode if workloads()[workload].autocasts else self.math_mode.without_autocast()
+        mode = self.math_mode if workload_named(workload).autocasts else self.math_mode.without_autocast()
         return replace(
             fingerprint(self.config.device_type, trial_cores=self.rank.trial_cores if self.rank else None),
             autocast_dtype=str(mode.autocast_dtype).removeprefix("torch.") if mode.autocast_dtype else None,

@@ -8,20 +8,19 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lmsweep.trials.code.source import find_source, imported_names, is_reserved, roots, trusted_packages
-from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference, parse_reference
 
 SUFFIXES = frozenset((".py", ".pyx", ".cu", ".cuh", ".cpp", ".cc", ".c", ".h", ".hpp", ".metal"))
 """Files of these kinds are source code."""
 
 
-def code_digest(config: TrialConfig, code: Code | None) -> str | None:
+def code_digest(references: tuple[str, ...], code: Code | None) -> str | None:
     """Return 16 hexadecimal digits that change with the code that a trial uses; None if it uses none of the user's.
 
-    They cover every source file of the top-level packages that its references name, and of those in the code folder
+    They cover every source file of the top-level packages that the references name, and of those in the code folder
     that these import. Of an installed package they cover the version. Raises RequestError if a reference leads nowhere.
     """
-    references = config.references
     if not references or code is None:
         return None
     digest = hashlib.sha256()

@@ -14,7 +14,9 @@ class Question:
     """Does the code that one field of a configuration refers to work?"""
 
     field: str
-    """The configuration field with the reference: model_code, attention, optimizer, loss, ddp or step."""
+    """The configuration field with the reference: model_code, attention, optimizer, loss, ddp or step; or workload,
+    which is then the only one of `workloads`.
+    """
     config: TrialConfig
     """A configuration with it."""
     workloads: tuple[str, ...]
@@ -23,7 +25,7 @@ class Question:
     @property
     def reference(self) -> str:
         """The reference itself."""
-        return str(getattr(self.config, self.field))
+        return self.workloads[0] if self.field == "workload" else str(getattr(self.config, self.field))
 
     def as_json(self) -> dict[str, Any]:
         """Return what `from_json` reads."""

@@ -22,6 +22,8 @@
     report_rows.py          the rows of both
     rank_traces.py          the traces of all ranks in one file for Perfetto
     comm_trace.py           how much of a step's communication overlaps with computation
+    block_waits.py          the collectives of fully_shard that each block needs, and when it needs them
+    wait_rows.py            the rows of what was waited for, and why
 
 The trial's child process forks its ranks and then only watches them. The ranks are in the child's process group and
 die with it. Rank 0 alone makes decisions, such as when the warm-up is long enough, so that ranks cannot diverge.

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import GroupName
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lmsweep.trials.analytic.collective_time import bus_factor
 from lmsweep.trials.spec.config import Collective
 
 _KINDS: dict[str, Collective] = {
@@ -35,7 +36,7 @@ class Traffic:
     size: int
     """Bytes of their messages as nccl-tests counts them: of a gather its result, of a scatter its input."""
     sent: float
-    """Bytes that a rank sends at least: the size times `lmsweep.trials.distributed.bandwidth.bus_factor`."""
+    """Bytes that a rank sends at least: the size times `lmsweep.trials.analytic.collective_time.bus_factor`."""
 
 
 class CollectiveCounter(TorchDispatchMode):
@@ -67,20 +68,6 @@ class CollectiveCounter(TorchDispatchMode):
         before = self.traffic.get(kind, Traffic(calls=0, size=0, sent=0.0))
         sent = before.sent + size * bus_factor(kind, ranks)
         self.traffic[kind] = Traffic(calls=before.calls + 1, size=before.size + size, sent=sent)
-
-
-def bus_factor(collective: Collective, ranks: int) -> float:
-    """Bytes that each rank sends, per byte of the message; 0 for one rank, which sends nothing.
-
-    Bus bandwidth is the algorithm bandwidth times this factor; it is comparable between numbers of ranks: 2 (n - 1) / n
-    for an all-reduce, (n - 1) / n for all_gather, reduce_scatter and all_to_all, 1 for a broadcast and for one message
-    (NVIDIA nccl-tests, doc/PERFORMANCE.md).
-    """
-    if ranks == 1:
-        return 0.0
-    if collective in ("broadcast", "send_recv"):
-        return 1.0
-    return (2 if collective == "all_reduce" else 1) * (ranks - 1) / ranks
 
 
 def _bytes(argument: object) -> int:

@@ -97,7 +97,7 @@ class DataParallelStep(WatchedRank):
 
     def _build(self) -> None:
         config, rank = self.config, dist.get_rank()
-        mesh = mesh_of(config) if config.ddp == "fsdp" or config.tp > 1 else None
+        mesh = mesh_of(config) if config.fully_shards or config.tp > 1 else None
         self.slices, self.slice = (mesh.slices, mesh.slice) if mesh else (dist.get_world_size(), rank)
         sharded = shards_state(config)
         # Its own optimizer takes the place of this one, which has no state before its first step.
@@ -118,7 +118,7 @@ class DataParallelStep(WatchedRank):
             divide_layers(self.training.blocks, mesh.tensor)
         if is_reference(config.ddp):
             self.synchronizer = OwnWrapper(model, config)
-        elif mesh and config.ddp == "fsdp":
+        elif mesh and config.fully_shards:
             self.synchronizer = FullyShard(model, self.training.blocks, config, mesh.data)
         elif mesh:
             self.synchronizer = Naive(model, mesh.data.get_group())
@@ -134,7 +134,7 @@ class DataParallelStep(WatchedRank):
             self.alone.optimizer = whole_optimizer(self.alone.model, config)
         elif config.tp > 1:
             self.training.optimizer = divided_optimizer(model, config)
-        elif is_reference(config.ddp) or config.ddp == "fsdp":  # the weights may be other parameters than the module's
+        elif is_reference(config.ddp) or config.fully_shards:  # the weights may be other parameters than the module's
             self.training.optimizer = make_optimizer(self.training.model, config)
 
     def parameters(self) -> list[Tensor]:
@@ -155,7 +155,7 @@ class DataParallelStep(WatchedRank):
         self._vector = None
         if isinstance(self.synchronizer, OwnWrapper) and self.synchronizer.is_sharded:
             return None
-        if self.config.ddp == "fsdp" or self.config.tp > 1:
+        if self.config.fully_shards or self.config.tp > 1:
             self.alone = TrainingStep(self.config, self.math_mode)
             for mine, theirs in zip(self.alone.model.parameters(), self.parameters(), strict=True):
                 mine.data = gathered(theirs.detach())

@@ -18,13 +18,19 @@ from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 
 
 def check_sharding(config: TrialConfig) -> None:
-    """Raise UnsupportedError if `reshard` or `gather` would have no effect, or cannot be."""
-    if config.ddp != "fsdp":
-        for name, usual in (("reshard", "true"), ("gather", "fp32")):
+    """Raise UnsupportedError if `reshard`, `gather` or `shards` would have no effect, or cannot be."""
+    if not config.fully_shards:
+        for name, usual in (("reshard", "true"), ("gather", "fp32"), ("shards", None)):
             if getattr(config, name) != usual:
                 raise UnsupportedError(f"{name} has no effect with ddp {config.ddp}, which gathers no weights")
         return
-    shards = config.world_size // config.tp
+    if config.ddp == "zero2" and config.reshard != "true":
+        raise UnsupportedError("reshard has no effect with ddp zero2, which is fsdp with reshard: false")
+    shards = config.shard_ranks
+    if config.ddp == "hsdp":
+        _check_groups(config, shards)
+    elif config.shards is not None:
+        raise UnsupportedError(f"shards has no effect with ddp {config.ddp}, which shards over all ranks; use hsdp")
     if config.reshard.isdecimal() and (shards % int(config.reshard) or int(config.reshard) >= shards):
         raise UnsupportedError(
             f"reshard {config.reshard}: weights that {shards} ranks share can be resharded over a smaller number of "
@@ -37,17 +43,31 @@ def check_sharding(config: TrialConfig) -> None:
         )
 
 
+def _check_groups(config: TrialConfig, shards: int) -> None:
+    """Raise UnsupportedError if hsdp has no groups to shard in, or no replicas."""
+    ranks = config.world_size // config.tp
+    if config.shards is None and config.nodes == 1:
+        raise UnsupportedError("hsdp shards within a node and replicates between nodes; on one node give shards")
+    if config.shards is None and config.ranks_per_node % config.tp:
+        raise UnsupportedError(f"tp {config.tp} does not divide the {config.ranks_per_node} ranks of a node")
+    if ranks % shards or shards in (1, ranks):
+        raise UnsupportedError(
+            f"hsdp over groups of {shards} of {ranks} ranks: shards must divide them, into more than one group of "
+            "more than one; use fsdp for one group, and a variant without shards for groups of one"
+        )
+
+
 class FullyShard:
     """`fully_shard` of each block and of the whole model, as a way to average gradients."""
 
     def __init__(self, model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig, mesh: DeviceMesh) -> None:
-        """`mesh` is the data-parallel mesh."""
+        """`mesh` is the data-parallel mesh: of ranks, or with hsdp of (replicas, shards)."""
         self.model = model
-        self._group_size = int(config.reshard) if config.reshard.isdecimal() else None
-        self._reshards = config.reshard == "true"
+        group_size = int(config.reshard) if config.reshard.isdecimal() else None
+        reshards = config.reshard == "true" and config.ddp != "zero2"
         options: dict[str, Any] = {"mesh": mesh, "mp_policy": _policy(config)}
         for block in blocks:
-            fully_shard(block, reshard_after_forward=self._group_size or self._reshards, **options)
+            fully_shard(block, reshard_after_forward=group_size or reshards, **options)
         # Backward begins with the weights outside of the blocks, so they stay. This is also fully_shard's default.
         self._root: FSDPModule = fully_shard(model, reshard_after_forward=False, **options)
         self._sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
@@ -83,7 +103,10 @@ class FullyShard:
                 parameter.grad = None
             for module in self._sharded:
                 module.reshard()
-            self._root.reset_iter_state()  # drops what backward has added up for a later reduce-scatter
+                for group in _groups_of(module):  # what backward has added up for a later reduce-scatter
+                    group._partial_reduce_output = None
+                    for parameter in group.fsdp_params:
+                        parameter.unsharded_accumulated_grad = None
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -117,11 +140,19 @@ def _policy(config: TrialConfig) -> MixedPrecisionPolicy:
     return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 
 
+def _groups_of(module: FSDPModule) -> list[Any]:
+    """The groups of weights of a module. Of each, PyTorch has no public name."""
+    state = module._get_fsdp_state()
+    if hasattr(state, "_fsdp_param_groups"):
+        return list(state._fsdp_param_groups)
+    return [group for group in [state._fsdp_param_group] if group is not None]  # PyTorch 2.11
+
+
 def _after_forward(module: FSDPModule) -> list[Any]:
     """What a module does after forward. PyTorch can only set it, and only to true or false."""
-    return [group.post_forward_mesh_info for group in module._get_fsdp_state()._fsdp_param_groups]
+    return [group.post_forward_mesh_info for group in _groups_of(module)]
 
 
 def _restore_after_forward(module: FSDPModule, found: list[Any]) -> None:
-    for group, after_forward in zip(module._get_fsdp_state()._fsdp_param_groups, found, strict=True):
+    for group, after_forward in zip(_groups_of(module), found, strict=True):
         group.post_forward_mesh_info = after_forward

@@ -76,7 +76,7 @@ class MemoryWatch(TorchDispatchMode):
     def held(self, step: TrainingStep) -> Held:
         """What is held now by a rank with this training step."""
         self._label(step)
-        sizes = [(piece, storage.nbytes()) for piece in self._live.values() if (storage := piece.storage()) is not None]
+        sizes = self._sizes()
         total = torch.cuda.memory_allocated() if self._device_type == "cuda" else None
         return _held(sizes, total)
 
@@ -132,8 +132,13 @@ class MemoryWatch(TorchDispatchMode):
     def _forget(self, key: int, _: object) -> None:
         self._live.pop(key, None)
 
+    def _sizes(self) -> list[tuple[_Piece, int]]:
+        # A copy, because gloo's threads may free a storage meanwhile.
+        pieces = list(self._live.values())
+        return [(piece, storage.nbytes()) for piece in pieces if (storage := piece.storage()) is not None]
+
     def _note_peak(self) -> None:
-        sizes = [(piece, storage.nbytes()) for piece in self._live.values() if (storage := piece.storage()) is not None]
+        sizes = self._sizes()
         total = sum(size for _, size in sizes)
         if total > (self._peak or 0):
             self._peak, self._at_peak = total, sizes

@@ -27,8 +27,8 @@ def check_tensor_parallel(config: TrialConfig) -> None:
     """Raise UnsupportedError if the layers cannot be divided."""
     if config.tp == 1:
         return
-    if config.ddp not in ("fsdp", "naive"):
-        raise UnsupportedError(f"tp is measured with ddp fsdp and naive, not with {config.ddp}")
+    if config.ddp != "naive" and not config.fully_shards:
+        raise UnsupportedError(f"tp is measured with ddp naive, zero2, fsdp and hsdp, not with {config.ddp}")
     if config.model_code is not None or config.num_experts is not None or config.qk_norm:
         raise UnsupportedError("tp divides lmsweep's own model, without experts and without norms of queries and keys")
     if config.compiles:

@@ -39,18 +39,24 @@ LOOK_AGAIN_SECONDS = 0.05
 def graphs_of(configs: Iterable[TrialConfig]) -> list[TrialConfig]:
     """Return one configuration per distinct graph of these trials, the slowest to compile first.
 
-    Graphs for max-autotune are left out, because it times kernels on the device, which a trial must have to itself.
+    Graphs for max-autotune are left out, because it times kernels on the device, which a trial must have to itself, and
+    graphs with a memory budget, whose trial decides what to recompute.
     """
     wanted = [_graph_of(config) for config in configs if has_shared_graph(config)]
     return sorted(dict.fromkeys(wanted), key=lambda config: -(config.num_layers or 0))
 
 
 def has_shared_graph(config: TrialConfig) -> bool:
-    """Whether a trial's graph is compiled ahead: not the loss alone, which takes a second, not kernels to be timed, and
-    no code of the user's.
+    """Whether a trial's graph is compiled ahead: not the loss alone, which takes a second, not kernels to be timed,
+    not one within a memory budget, and no code of the user's.
     """
     compiles = config.compile != "none" or config.attention == "flex"
-    return compiles and config.compile_mode != "max-autotune" and not imports_own_code(config)
+    return (
+        compiles
+        and config.memory_budget is None
+        and config.compile_mode != "max-autotune"
+        and not imports_own_code(config)
+    )
 
 
 def imports_own_code(config: TrialConfig) -> bool:
@@ -106,6 +112,7 @@ def _graph_of(config: TrialConfig) -> TrialConfig:
         ddp="none",
         bucket_bytes=None,
         reshard="true",
+        shards=None,
         gather="fp32",
         warmup_steps=0,
         measure_steps=1,

@@ -72,8 +72,27 @@ class StorageTracker(TorchDispatchMode):
             self.on_operation(func, args, result)
         return result
 
+    def resized(self, storage: Storage) -> None:
+        """Note that a storage has another size now, which no operator tells: fully_shard frees storages this way."""
+        key = storage._cdata
+        if key not in self._known:
+            return
+        held, before = self._known[key]
+        size = -(-storage.nbytes() // self.block) * self.block
+        self._known[key] = held, size
+        self.live += size - before
+        if size > before:
+            self.levels.append(self.live)
+        if before and self.on_free:
+            self.on_free(key)
+        if size and self.on_allocation:
+            self.on_allocation(storage, size, "resize")
+
     def _see(self, tensor: Tensor, func: Any) -> None:
-        if tensor.device.type != self.device_type:
+        tensor = _with_storage(tensor)
+        # The device of a fake tensor is an operator, which would go through every mode.
+        device: torch.device = getattr(tensor, "fake_device", None) or tensor.device
+        if device.type != self.device_type:
             return
         storage = tensor.untyped_storage()
         key = storage._cdata
@@ -90,6 +109,14 @@ class StorageTracker(TorchDispatchMode):
         self.live -= self._known.pop(key)[1]
         if self.on_free:
             self.on_free(key)
+
+
+def _with_storage(tensor: Tensor) -> Tensor:
+    """The tensor that has the storage: of a DTensor this rank's part, of a collective's result what it waits for."""
+    inner = getattr(tensor, "_local_tensor", None)
+    if inner is None:
+        inner = getattr(tensor, "elem", None)
+    return tensor if inner is None else _with_storage(inner)
 
 
 def _is_accumulation(args: Sequence[Any]) -> bool:

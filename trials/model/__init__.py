@@ -8,8 +8,8 @@ own_attention.py       the user's own implementation
 flex_attention.py      the implementation with FlexAttention
 attention_support.py   which implementations run on a device
 precision.py           number formats of weights, autocast, gradient scaling and float32 products
+float8.py              matrix products of 8-bit numbers
 emulated_autocast.py   autocast for tensors on other devices, such as the meta device
-cast_lists.py          the functions that autocast on CUDA casts
 compiler.py            torch.compile, and the check that it compiled
 annotations.py         named ranges that profilers see
 training_step.py       model, optimizer and batch, and the phases of one iteration

@@ -23,6 +23,8 @@ class AttentionStep:
         check_compile_mode(config)
         if config.compile == "block":
             raise UnsupportedError("attention alone has no block to compile; compile: model compiles the attention")
+        if math_mode.float8_recipe:
+            raise UnsupportedError("attention alone has no linear layers, which are what float8 is for; use bf16")
         if config.precision == "bf16_pure":
             raise UnsupportedError("attention alone has no weights; with precision: bf16 its tensors are bfloat16")
         if config.compiles:

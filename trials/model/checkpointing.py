@@ -4,7 +4,6 @@ Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; selective che
 2022, "Reducing Activation Recomputation in Large Transformer Models".
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -13,9 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
+from lmsweep.trials.analytic.recomputation import group_size
+
 _ATEN = torch.ops.aten
 PRODUCTS = [
-    *(_ATEN.mm.default, _ATEN.bmm.default, _ATEN.addmm.default, _ATEN.baddbmm.default),
+    *(_ATEN.mm.default, _ATEN.bmm.default, _ATEN.addmm.default, _ATEN.baddbmm.default, _ATEN._scaled_mm.default),
     _ATEN._scaled_dot_product_flash_attention.default,
     _ATEN._scaled_dot_product_flash_attention_for_cpu.default,
     _ATEN._scaled_dot_product_efficient_attention.default,
@@ -32,15 +33,6 @@ def run_blocks(blocks: Iterable[Run], x: Tensor) -> Tensor:
     for block in blocks:
         x = block(x)
     return x
-
-
-def group_size(checkpointing: str, num_layers: int) -> int | None:
-    """Return the number of blocks that backward recomputes at once, or None without checkpointing."""
-    if checkpointing == "none":
-        return None
-    if checkpointing in ("sqrt", "nested"):
-        return round(math.sqrt(num_layers))
-    return int(checkpointing) if checkpointing.isdecimal() else 1
 
 
 def grows_with_layers(checkpointing: str) -> bool:

@@ -59,6 +59,27 @@ def compile_model(
         model.compile(backend=backend, mode=config.compile_mode, dynamic=False)
 
 
+def check_memory_budget(config: TrialConfig) -> None:
+    """Raise UnsupportedError if PyTorch has no solver that keeps a step within `memory_budget`."""
+    if config.compile != "block":
+        raise UnsupportedError(
+            f"memory_budget {config.memory_budget} is met by PyTorch's partitioner of compiled graphs, which takes "
+            f"too long for the graph of a whole model; with compile: {config.compile} use checkpointing, or use "
+            "compile: block"
+        )
+    if config.checkpointing != "none":
+        raise UnsupportedError(
+            f"memory_budget decides what is recomputed, and so does checkpointing: {config.checkpointing}"
+        )
+    if config.mode == "forward":
+        raise UnsupportedError("memory_budget has no effect in mode forward, which saves nothing for backward")
+
+
+def save_share(share: float) -> None:
+    """Let graphs that are compiled from now on save this share of their activations, and recompute the others."""
+    torch._functorch.config.activation_memory_budget = share
+
+
 def check_compile_mode(config: TrialConfig) -> None:
     """Raise UnsupportedError if the mode of torch.compile would have no effect."""
     mode, device = config.compile_mode, config.device_type

@@ -12,8 +12,6 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
-from lmsweep.trials.model.cast_lists import NARROW, WIDE, functions_named
-
 _NARROW: set[Callable[..., Any]] = {
     torch.bmm,
     torch.matmul,
@@ -83,38 +81,3 @@ class EmulatedCpuAutocast(EmulatedCudaAutocast):
     """The same for `torch.autocast("cpu")`, which casts only matrix products among the models' functions."""
 
     wide = frozenset()
-
-
-class CompleteCudaAutocast(EmulatedCudaAutocast):
-    """The same for any model: all functions that autocast casts, and its cache of cast weights."""
-
-    narrow = functions_named(NARROW)
-    wide = functions_named(WIDE)
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        super().__init__(dtype)
-        self._cast_weights: dict[int, tuple[Tensor, Tensor]] = {}
-        """Number of a weight -> the weight and its cast, which live until the context ends."""
-
-    def __exit__(self, *error: object) -> None:
-        self._cast_weights.clear()
-        super().__exit__(*error)  # type: ignore[no-untyped-call]  # PyTorch does not annotate it
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        if kwargs and kwargs.get("dtype") is not None:
-            return func(*args, **kwargs)  # the caller chose a type
-        return super().__torch_function__(func, types, args, kwargs)
-
-    def cast(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        is_weight = x.dtype == torch.float32 and x.requires_grad and x.is_leaf and not x._is_view()
-        if not is_weight or dtype == torch.float32:
-            return super().cast(x, dtype)
-        if id(x) not in self._cast_weights:
-            self._cast_weights[id(x)] = x, x.to(dtype)
-        return self._cast_weights[id(x)][1]

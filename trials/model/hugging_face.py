@@ -40,9 +40,18 @@ def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype:
         )
     described = _read_configuration(config, changes)
     described.use_cache = False
-    model: nn.Module = AutoModelForCausalLM.from_config(
-        described, attn_implementation=ATTENTION[config.attention], dtype=dtype, trust_remote_code=False
-    )
+    implementation = ATTENTION[config.attention]
+    try:
+        model: nn.Module = AutoModelForCausalLM.from_config(
+            described, attn_implementation=implementation, dtype=dtype, trust_remote_code=False
+        )
+    except (ValueError, ImportError) as error:
+        if "attention" not in str(error):
+            raise
+        raise UnsupportedError(
+            f"{config.model_code}: transformers has no {implementation} attention for the model type "
+            f"{described.model_type}; use attention: naive"
+        ) from error
     return model
 
 

@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib import import_module
 
 import torch
 
@@ -20,6 +21,8 @@ class MathMode:
     """Whether float32 matrix products may use TF32 tensor cores."""
     scales_gradients: bool = False
     """Whether a gradient scaler guards against underflow."""
+    float8_recipe: str | None = None
+    """Recipe of torchao by which the linear layers of the blocks multiply in float8; None if they do not."""
 
     @property
     def operand_dtype(self) -> torch.dtype:
@@ -27,8 +30,9 @@ class MathMode:
         return self.autocast_dtype or self.parameter_dtype
 
     def without_autocast(self) -> "MathMode":
-        """The same arithmetic with tensors that already have the type that autocast would cast them to."""
-        return MathMode(parameter_dtype=self.operand_dtype, tf32=self.tf32)
+        """The same arithmetic with tensors that already have the type that autocast or torchao would cast them to."""
+        narrow = torch.float8_e4m3fn if self.float8_recipe else self.operand_dtype
+        return MathMode(parameter_dtype=narrow, tf32=self.tf32, float8_recipe=self.float8_recipe)
 
     def autocast(self, device_type: str) -> AbstractContextManager[object]:
         """The context in which forward and loss run."""
@@ -41,12 +45,21 @@ MATH_MODES: dict[Precision, MathMode] = {
     "bf16": MathMode(autocast_dtype=torch.bfloat16),
     "fp16": MathMode(autocast_dtype=torch.float16, scales_gradients=True),
     "bf16_pure": MathMode(parameter_dtype=torch.bfloat16),
+    "fp8_tensorwise": MathMode(autocast_dtype=torch.bfloat16, float8_recipe="tensorwise"),
+    "fp8_rowwise": MathMode(autocast_dtype=torch.bfloat16, float8_recipe="rowwise"),
+    "fp8_rowwise_gw_hp": MathMode(autocast_dtype=torch.bfloat16, float8_recipe="rowwise_with_gw_hp"),
+    "mxfp8": MathMode(autocast_dtype=torch.bfloat16),
+    "nvfp4": MathMode(autocast_dtype=torch.bfloat16),
 }
 
 
 def set_math_mode(precision: Precision, device_type: str) -> MathMode:
     """Set this process's options for float32 products. Raises UnsupportedError if the device lacks the precision."""
     mode = MATH_MODES[precision]
+    if precision in ("mxfp8", "nvfp4"):
+        raise UnsupportedError(_why_not_blocks(precision, device_type))
+    if mode.float8_recipe:
+        _check_float8(precision, device_type)
     if mode.tf32 and (device_type != "cuda" or torch.cuda.get_device_capability() < (8, 0)):
         raise UnsupportedError("tf32 needs the tensor cores of an NVIDIA GPU of compute capability 8.0 or higher")
     uses_bf16 = torch.bfloat16 in (mode.autocast_dtype, mode.parameter_dtype)
@@ -55,6 +68,28 @@ def set_math_mode(precision: Precision, device_type: str) -> MathMode:
     torch.set_float32_matmul_precision("high" if mode.tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = mode.tf32
     return mode
+
+
+def _check_float8(precision: Precision, device_type: str) -> None:
+    """Raise UnsupportedError if the device has no float8 products or torchao is missing."""
+    if device_type != "cuda" or torch.cuda.get_device_capability() < (8, 9):
+        raise UnsupportedError(
+            f"{precision} needs the float8 tensor cores of an NVIDIA GPU of compute capability 8.9 or higher"
+        )
+    try:
+        import_module("torchao.float8")
+    except ImportError as error:
+        raise UnsupportedError(f"precision {precision} needs the package torchao ({error})") from None
+
+
+def _why_not_blocks(precision: Precision, device_type: str) -> str:
+    """Why a format whose blocks of numbers share a scale is not measured here."""
+    if device_type != "cuda" or torch.cuda.get_device_capability() < (10, 0):
+        return f"{precision} needs the tensor cores of an NVIDIA GPU of compute capability 10.0 or higher (Blackwell)"
+    return (
+        f"torchao trains linear layers in {precision} only as a prototype (torchao.prototype.moe_training), which "
+        "lmsweep does not use; fp8_rowwise runs here"
+    )
 
 
 def float32_matmul_in_force(device_type: str) -> str:

@@ -9,6 +9,7 @@ from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.attention import attention_for
 from lmsweep.trials.model.compiler import check_compile_mode, compile_model, ready_compiler, uses_cuda_graphs
 from lmsweep.trials.model.flex_attention import Backend
+from lmsweep.trials.model.float8 import convert_to_float8
 from lmsweep.trials.model.loss import loss_for
 from lmsweep.trials.model.optimizer import make_optimizer
 from lmsweep.trials.model.own_model import blocks_of, build_own_model, check_devices, logits_of, vocabulary_of
@@ -45,6 +46,13 @@ class TrainingStep:
         if config.compiles:
             ready_compiler(device)
         self.model, self.blocks = self._build(backend)
+        if math_mode.float8_recipe:
+            if config.num_experts:
+                raise UnsupportedError(
+                    "experts are batched products, which torchao's float8 linear layers do not cover"
+                )
+            tokens = config.micro_batch_size * config.context_length
+            convert_to_float8(self.blocks, math_mode.float8_recipe, tokens=tokens)
         compile_model(self.model, self.blocks, config, backend)
         self._loss = loss_for(config)
         self._head = self._head_outside() if self._loss.takes_hidden else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ class Stretch:
     """The events of one phase of one iteration, or of building the model. A recorder appends to it."""
 
     phase: str
-    """`init`, `forward`, `backward`, `optimizer` or `dropped`."""
+    """`init`, `forward`, `backward`, `synchronization` (of ranks), `optimizer` or `dropped`."""
     events: list[Event] = field(default_factory=list)
     """Allocations and frees, in order."""
     first_product: int | None = None
@@ -73,6 +73,8 @@ def held(trace: Trace, allocator: CachingAllocator | None, workspace: int = 0) -
     blocks: dict[int, Block] = {}
     now = workspaces = 0
     phases: dict[str, Held] = {}
+    of_iteration: dict[str, Held] = {}
+    """Phases of this iteration, of which there are several of one name if the batch is divided into micro-batches."""
     for stretch in trace:
         product = None if stretch.phase in phases else stretch.first_product
         requested, allocated = now, allocator.allocated - workspaces if allocator else now
@@ -86,12 +88,19 @@ def held(trace: Trace, allocator: CachingAllocator | None, workspace: int = 0) -
             elif allocator:
                 allocator.free(blocks.pop(piece))
             requested = max(requested, now)
-        phases[stretch.phase] = Held(
+        found = Held(
             requested=requested,
             allocated=allocated if allocator else requested,
             reserved=allocator.reserved - workspaces if allocator else requested,
             end=now,
         )
+        before = of_iteration.get(stretch.phase, found)
+        found = replace(
+            found, requested=max(found.requested, before.requested), allocated=max(found.allocated, before.allocated)
+        )
+        phases[stretch.phase] = of_iteration[stretch.phase] = found
+        if stretch.phase == "dropped":
+            of_iteration = {}
     return phases
 
 

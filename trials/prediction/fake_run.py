@@ -6,27 +6,22 @@ whole model runs at its full depth.
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
 
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
-from lmsweep.trials.model.emulated_autocast import CompleteCudaAutocast
+from lmsweep.trials.model.attention import kernel_chosen
 from lmsweep.trials.model.precision import MATH_MODES, MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.allocation_trace import Recorder, Trace
+from lmsweep.trials.prediction.cuda_operators import OUTPUTS, cuda_operators
+from lmsweep.trials.prediction.fakes import Fakes
 from lmsweep.trials.prediction.kernel_workspace import scratch_bytes
-from lmsweep.trials.prediction.meta_device import (
-    FusedAttention,
-    GroupedProducts,
-    autocast_again,
-    eager_on,
-    make_state,
-    meta_math_mode,
-)
+from lmsweep.trials.prediction.meta_device import eager_on, make_state
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
@@ -41,18 +36,20 @@ def own_trace(config: TrialConfig, iterations: int) -> Trace:
     if config.compile != "none":
         raise UnpredictableError("the memory of a compiled model of your own is not predicted")
     on_cuda = config.device_type == "cuda"
-    math_mode = _math_mode(config)
-    fake = Fakes(allow_non_fake_inputs=True)
+    math_mode = fake_math_mode(config)
+    fake = fakes(config)
     block = CUDA_BLOCK if on_cuda else 1
-    with StorageTracker("cpu", block=block) as tracker, _kernels(config), GroupedProducts(), unpacked_batches(config):
+    with StorageTracker("cpu", block=block) as tracker, fake_kernels(config), unpacked_batches(config):
         recorder = Recorder(tracker, scratch_bytes if on_cuda else None)
         recorder.begin("init")
         try:
             with fake:
                 step = TrainingStep(eager_on(config, "cpu"), math_mode)
-            if on_cuda and config.checkpointing != "none":
-                autocast_again(step.blocks, math_mode)
-            for _ in range(iterations):
+            for index in range(iterations):
+                last = recorder.trace[-len(step.phases()) - 1 :]
+                if index > 1 and _leaves_nothing(last):
+                    recorder.trace += last
+                    continue
                 for phase in step.phases():
                     recorder.begin(phase.name)
                     if phase.name != "optimizer":
@@ -71,11 +68,10 @@ def own_trace(config: TrialConfig, iterations: int) -> Trace:
     return recorder.trace
 
 
-class Fakes(FakeTensorMode):
-    """A mode that a copy of a layer shares with the layer."""
-
-    def __deepcopy__(self, memo: object) -> "Fakes":
-        return self
+def _leaves_nothing(iteration: Trace) -> bool:
+    """Whether the iteration frees what it allocates and nothing else, so that the next one has the same events."""
+    events = [event for stretch in iteration for event in stretch.events]
+    return {piece for piece, change in events if change > 0} == {piece for piece, change in events if change < 0}
 
 
 @contextmanager
@@ -94,13 +90,19 @@ def unpacked_batches(config: TrialConfig) -> Iterator[None]:
         masking_utils.find_packed_sequence_indices = look
 
 
-def _math_mode(config: TrialConfig) -> MathMode:
-    if config.device_type == "cuda":
-        return replace(meta_math_mode(config), emulated=CompleteCudaAutocast)
-    # The gradient scaler reads values, which fake tensors lack; its own memory is negligible.
+def fakes(config: TrialConfig) -> Fakes:
+    """A context in which tensors have no storage, and the shapes of the device's operators."""
+    return Fakes(OUTPUTS if config.device_type == "cuda" else None)
+
+
+def fake_math_mode(config: TrialConfig) -> MathMode:
+    """The configuration's math mode, without the gradient scaler.
+
+    The scaler reads values, which fake tensors lack; its own memory is negligible.
+    """
     return replace(MATH_MODES[config.precision], scales_gradients=False)
 
 
-def _kernels(config: TrialConfig) -> AbstractContextManager[object]:
-    """A context in which scaled_dot_product_attention is that of the device."""
-    return FusedAttention(config) if config.device_type == "cuda" else nullcontext()
+def fake_kernels(config: TrialConfig) -> AbstractContextManager[object]:
+    """A context in which operators are those of the device, with the attention that the configuration chooses."""
+    return cuda_operators(config) if config.device_type == "cuda" else kernel_chosen(config.attention)

@@ -4,7 +4,7 @@ As in the closed forms for lmsweep's own model: matrix products and convolutions
 all pairs of positions even with a causal mask, and nothing that is computed again.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,33 +14,14 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.prediction.fake_run import Fakes, unpacked_batches
-from lmsweep.trials.prediction.meta_device import GroupedProducts
+from lmsweep.trials.prediction.fake_run import unpacked_batches
+from lmsweep.trials.prediction.fakes import Fakes
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepFlops:
-    """FLOPs of one iteration, of the batch and context length of the configuration."""
-
-    forward: int
-    """FLOPs of forward and loss."""
-    backward: int | None
-    """FLOPs of backward; None if the mode has none."""
-
-    def of(self, phase: str) -> int | None:
-        """FLOPs of forward, backward or the whole step; None for others. The optimizer has no matrix products."""
-        return {"forward": self.forward, "backward": self.backward, "step": self.forward + (self.backward or 0)}.get(
-            phase
-        )
-
-
-class UncountedError(Exception):
-    """The FLOPs cannot be counted; the message is the reason."""
+from lmsweep.trials.spec.step_flops import StepFlops
 
 
 def count_flops(config: TrialConfig) -> StepFlops:
-    """Count the FLOPs of the configuration's model. Raises UncountedError if that needs values or custom kernels."""
+    """Count the FLOPs of the configuration's model. They are unknown if that needs values or custom kernels."""
     has_backward = config.mode in ("forward_backward", "train_step")
     mode: Any = "forward_backward" if has_backward else config.mode
     counted = replace(
@@ -58,8 +39,7 @@ def count_flops(config: TrialConfig) -> StepFlops:
     )
     kernels = _CustomKernels()
     try:
-        fakes = Fakes(allow_non_fake_inputs=True)
-        with unpacked_batches(config), sdpa_kernel(SDPBackend.MATH), GroupedProducts(), kernels, fakes:
+        with unpacked_batches(config), sdpa_kernel(SDPBackend.MATH), kernels, Fakes():
             step = TrainingStep(counted, MathMode())
             counts = []
             for phase in step.phases():
@@ -67,14 +47,13 @@ def count_flops(config: TrialConfig) -> StepFlops:
                     phase.run()
                 counts.append(counter.get_total_flops())
     except UnsupportedError as error:
-        raise UncountedError(str(error)) from error
-    except Exception as error:
+        return StepFlops(reason=str(error))
+    except Exception as error:  # noqa: BLE001 - whatever the user's model raises without values is the reason
         said = str(error).strip().splitlines()
-        raise UncountedError(
-            f"an operation cannot run without values: {type(error).__name__}: {said[0] if said else ''}"
-        ) from error
+        words = f"{type(error).__name__}: {said[0] if said else ''}"
+        return StepFlops(reason=f"an operation cannot run without values: {words}")
     if kernels.found:
-        raise UncountedError(f"FLOPs of the custom operators {', '.join(sorted(kernels.found))} are not declared")
+        return StepFlops(reason=f"FLOPs of the custom operators {', '.join(sorted(kernels.found))} are not declared")
     return StepFlops(forward=counts[0], backward=counts[1] if has_backward else None)
 
 

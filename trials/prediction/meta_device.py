@@ -3,13 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmsweep.trials.model.emulated_autocast import EmulatedCpuAutocast, EmulatedCudaAutocast
 from lmsweep.trials.model.optimizer import Muon
@@ -55,68 +54,42 @@ class FusedAttention(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is not scaled_dot_product_attention or self.written_out:
             return func(*args, **kwargs)
-        given = _bound(*args, **kwargs)
-        ops, inputs, causal = torch.ops.aten, given.inputs, given.is_causal
-        if self.device_type == "cpu":
-            return ops._scaled_dot_product_flash_attention_for_cpu(*inputs, given.dropout_p, causal)[0]
-        is_narrow = inputs[0].dtype in (torch.float16, torch.bfloat16)
-        if is_narrow and not self.efficient and given.attn_mask is None:
-            return ops._scaled_dot_product_flash_attention(*inputs, given.dropout_p, causal)[0]
-        if given.enable_gqa and inputs[0].shape[1] != inputs[1].shape[1]:
-            return func(*args, **kwargs)  # only FlashAttention has groups of queries
-        mask = given.attn_mask
+        return self.attend(*args, **kwargs)
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        """scaled_dot_product_attention: (batch, heads, context, d_head) thrice to one of this shape."""
+        ops, inputs = torch.ops.aten, (query, key, value)
+        grouped = enable_gqa and query.shape[1] != key.shape[1]
+        if self.device_type == "cpu" and not self.written_out:
+            return _first(ops._scaled_dot_product_flash_attention_for_cpu(*inputs, dropout_p, is_causal))
+        is_narrow = query.dtype in (torch.float16, torch.bfloat16)
+        if is_narrow and not self.efficient and not self.written_out and attn_mask is None:
+            return _first(ops._scaled_dot_product_flash_attention(*inputs, dropout_p, is_causal))
+        if self.written_out or grouped or query.dim() != 4:  # only FlashAttention has groups of queries
+            math = ops._scaled_dot_product_attention_math
+            return _first(math(*inputs, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=grouped))
+        mask = attn_mask
         if mask is not None:
             if mask.dtype == torch.bool:
-                mask = torch.zeros_like(mask, dtype=inputs[0].dtype)
-            mask = mask.expand(*inputs[0].shape[:-1], inputs[1].shape[-2])
+                mask = torch.zeros_like(mask, dtype=query.dtype)
+            mask = mask.expand(*query.shape[:-1], key.shape[-2])
         with_gradients = torch.is_grad_enabled()
-        return ops._scaled_dot_product_efficient_attention(*inputs, mask, with_gradients, given.dropout_p, causal)[0]
+        return _first(ops._scaled_dot_product_efficient_attention(*inputs, mask, with_gradients, dropout_p, is_causal))
 
 
-class _Given(NamedTuple):
-    """The arguments of scaled_dot_product_attention."""
-
-    inputs: tuple[Tensor, Tensor, Tensor]
-    attn_mask: Tensor | None
-    dropout_p: float
-    is_causal: bool
-    enable_gqa: bool
-
-
-def _bound(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> _Given:
-    inputs = (query, key, value)
-    return _Given(inputs, attn_mask, dropout_p, is_causal, enable_gqa)
-
-
-class GroupedProducts(TorchDispatchMode):
-    """A context in which the products of a mixture of experts accept any type without storage, as they do on devices.
-
-    PyTorch's shape function for them accepts only bfloat16.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch does not annotate it
-
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func is not torch.ops.aten._grouped_mm.default or args[0].dtype == torch.bfloat16:
-            return func(*args, **kwargs)
-        a, b = (x.to("meta", torch.bfloat16) for x in args[:2])
-        offsets = args[2] if len(args) > 2 else kwargs.get("offs")
-        narrow = func(a, b, offsets if offsets is None else torch.empty_like(offsets, device="meta"))
-        return args[0].new_empty(narrow.shape)
+def _first(results: tuple[Tensor, ...]) -> Tensor:
+    return results[0]
 
 
 def meta_math_mode(config: TrialConfig) -> MetaMathMode:

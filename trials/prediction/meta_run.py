@@ -13,7 +13,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
 from lmsweep.trials.model.attention_step import AttentionStep
-from lmsweep.trials.model.flex_attention import causal_block_mask
+from lmsweep.trials.model.flex_attention import block_mask_of
 from lmsweep.trials.model.precision import MATH_MODES
 from lmsweep.trials.model.training_step import PHASES, TrainingStep
 from lmsweep.trials.prediction.allocation_trace import Recorder, Trace, everything_freed
@@ -61,7 +61,7 @@ def model_trace(config: TrialConfig, run: Mode | None = None) -> Trace:
 
 def one_run_for(config: TrialConfig) -> TrialConfig:
     """One configuration that represents all those that one run serves: several modes, or one compiled graph."""
-    if config.references:
+    if config.references or config.ddp != "none":
         return config
     if config.compile != "none":
         return graph_config(config)
@@ -70,8 +70,14 @@ def one_run_for(config: TrialConfig) -> TrialConfig:
 
 def one_trace_for(run: TrialConfig) -> TrialConfig:
     """One configuration that represents all runs (of `one_run_for`) that share one trace of a compiled graph."""
-    shared = in_primes(run) if run.compile != "none" else None
+    shared = in_primes(run) if run.compile != "none" and run.ddp == "none" else None
     return shared[0] if shared else run
+
+
+def forget_runs() -> None:
+    """Forget what is kept of runs, because the compiler will partition their graphs otherwise."""
+    _recorded.cache_clear()
+    traced_graph.cache_clear()
 
 
 def _as_run(config: TrialConfig) -> TrialConfig:
@@ -147,7 +153,7 @@ def _recorder(config: TrialConfig) -> Iterator[Recorder]:
 
 
 def _block_mask(config: TrialConfig) -> BlockMask | None:
-    return causal_block_mask(config.context_length, "meta") if config.attention == "flex" and config.causal else None
+    return block_mask_of(config, "meta") if config.attention == "flex" else None
 
 
 def _block(config: TrialConfig) -> int:

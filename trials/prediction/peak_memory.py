@@ -14,7 +14,7 @@ from lmsweep.trials.prediction.layer_extrapolation import deepen
 from lmsweep.trials.prediction.meta_device import FUSED_ATTENTION
 from lmsweep.trials.prediction.meta_run import ITERATIONS, attention_trace, leaves_something, model_trace
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
-from lmsweep.trials.spec.config import HIDDEN_LOSSES, Mode, TrialConfig
+from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, HIDDEN_LOSSES, Mode, TrialConfig
 from lmsweep.trials.spec.workloads import Subject
 
 UNSURE = 32 * MIB
@@ -35,11 +35,17 @@ def predict(config: TrialConfig, subject: Subject = "model", *, run: Mode | None
     `run` is a mode whose phases include those of the configuration's mode; given the same `run`, several predictions
     share one run. Raises UnpredictableError, or UnsupportedError where the trial would.
     """
-    trace = _trace(config, subject, run)
+    return summary(_trace(config, subject, run), config, subject)
+
+
+def summary(trace: Trace, config: TrialConfig, subject: Subject = "model") -> Prediction:
+    """The prediction that a trace of all iterations of the trial leads to."""
     calls_cublas = config.device_type == "cuda" and (subject == "model" or config.attention not in FUSED_ATTENTION)
     phases = held(trace, CachingAllocator() if config.device_type == "cuda" else None, LARGE_WORKSPACE)
     at = max(phases, key=lambda name: phases[name].allocated)
     most = {name: phase.requested for name, phase in phases.items()}
+    if "synchronization" in most:
+        most["backward"] = max(most["backward"], most["synchronization"])
     return Prediction(
         peak=phases[at].allocated,
         at=at,
@@ -70,9 +76,13 @@ def fits(config: TrialConfig, subject: Subject, budget: int, device_name: str) -
 
 def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Trace:
     """What the trial allocates and frees in all its iterations."""
-    if config.world_size > 1:
-        raise UnpredictableError("training on several devices is not predicted")
-    if config.accumulate > 1:
+    if config.world_size > 1 and config.ddp == "none":
+        raise UnpredictableError("how the ranks share the model is not known; ddp says it")
+    if config.precision in (*FLOAT8_PRECISIONS, "mxfp8", "nvfp4"):
+        raise UnpredictableError(f"what the casts of precision {config.precision} allocate is not predicted")
+    if config.memory_budget is not None:
+        raise UnpredictableError("what the compiler recomputes to stay within memory_budget is found by the trial")
+    if config.accumulate > 1 and config.ddp == "none":
         raise UnpredictableError("gradients that several micro-batches add up are not predicted")
     if config.loss in (*HIDDEN_LOSSES, "compiled"):
         raise UnpredictableError(f"what the kernels of loss {config.loss} allocate is not predicted")
@@ -80,6 +90,8 @@ def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Tr
         raise UnpredictableError(f"the state of optimizer {config.optimizer} is not predicted")
     if config.capture != "none":
         raise UnpredictableError("the memory that CUDA graphs keep for themselves is not predicted")
+    if config.ddp != "none":
+        return _deep_rank_trace(config)
     if subject == "attention":
         trace = attention_trace(config)
     elif config.references:
@@ -103,3 +115,23 @@ def _deep_trace(config: TrialConfig, num_layers: int, run: Mode | None) -> Trace
             if deep:
                 return deep
     return model_trace(config, run)
+
+
+def _deep_rank_trace(config: TrialConfig) -> Trace:
+    """The trace of the rank that needs most, at the model's full depth."""
+    from lmsweep.trials.prediction.rank_run import rank_trace  # imports torch.distributed, which others do not need
+
+    # Buckets begin and end anywhere in a layer, and a share of the optimizer's state is any set of weights.
+    in_layers = config.ddp not in ("bucketed", "torch", "zero1") and not config.references
+    if (
+        in_layers
+        and config.num_layers is not None
+        and config.num_layers > 4
+        and grows_with_layers(config.checkpointing)
+    ):
+        for few in (2, 3):
+            small, larger = (rank_trace(replace(config, num_layers=few + more)).trace for more in (0, 1))
+            deep = deepen(small, larger, config.num_layers - few)
+            if deep:
+                return deep
+    return rank_trace(config).trace

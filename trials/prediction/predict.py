@@ -17,6 +17,7 @@ from lmsweep.trials.analytic.memory_bounds import bounds_of, family
 from lmsweep.trials.analytic.memory_prediction import Dimension, Prediction
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.training_step import PHASES
+from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.largest_fit import largest_that_fits
 from lmsweep.trials.prediction.own_code_jobs import answer_with_code
 from lmsweep.trials.prediction.peak_memory import fits, predict
@@ -147,6 +148,11 @@ def _predictions(questions: list[PeakQuestion]) -> list[Answer]:
 
 
 def _prediction(config: TrialConfig, subject: Subject, run: Mode | None) -> Answer:
+    flops = {"flops": asdict(count_flops(config))} if config.model_code is not None else {}
+    return _peak(config, subject, run) | flops
+
+
+def _peak(config: TrialConfig, subject: Subject, run: Mode | None) -> Answer:
     try:
         return asdict(predict(config, subject, run=run))
     except (UnpredictableError, UnsupportedError) as error:

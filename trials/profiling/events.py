@@ -49,6 +49,8 @@ class DeviceEvent(NamedTuple):
     """Blocks of the grid: x, y and z separated by spaces."""
     block: str | None = None
     """Threads of a block, likewise."""
+    stream: int = 0
+    """Number of the stream in which it ran; 0 if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ class KinetoEvent(Protocol):
         """PyTorch's own number of the thread."""
 
     def device_resource_id(self) -> int:
-        """The operating system's number of the thread."""
+        """The operating system's number of the thread; of device work, the number of its stream."""
 
     def fwd_thread_id(self) -> int:
         """Of an operator of backward, PyTorch's number of the thread that ran forward."""

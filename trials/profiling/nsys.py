@@ -114,8 +114,8 @@ def _range_event(label: str, thread: int, span: tuple[int, int], main: int) -> H
 
 
 def _device_event(row: dict[str, str]) -> DeviceEvent:
-    shapes = [" ".join(row[f"{kind}{axis}"] for axis in "xyz").strip() or None for kind in ("grd", "blk")]
-    return DeviceEvent(row["name"], *_span(row), 0, int(row["corrid"]), *shapes)
+    grid, block = (" ".join(row[f"{kind}{axis}"] for axis in "xyz").strip() or None for kind in ("grd", "blk"))
+    return DeviceEvent(row["name"], *_span(row), 0, int(row["corrid"]), grid, block)
 
 
 def _span(row: dict[str, str]) -> tuple[int, int]:

@@ -7,6 +7,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from torch._C._profiler import ProfilerConfig, ProfilerState, RecordScope, _ExperimentalConfig
+from torch.autograd import (  # type: ignore[attr-defined]  # PyTorch does not export them explicitly
+    _disable_profiler,
+    _enable_profiler,
+    _prepare_profiler,
+)
 from torch.profiler import ProfilerActivity, profile
 
 from lmsweep.trials.model.annotations import ranges_on
@@ -48,6 +54,23 @@ def take_trace(run: Callable[[], object], *, cuda: bool) -> Trace:
     )
 
 
+def ranges_traced(run: Callable[[], object], *, cuda: bool) -> list[KinetoEvent]:
+    """Run under PyTorch's profiler without operators; return kernels, calls of the driver, and ranges.
+
+    Recording operators slows the host by so much that it, rather than the device, may be what a step waits for.
+    torch.profiler cannot leave out operators alone. The run must wait for the device.
+    """
+    settings = ProfilerConfig(ProfilerState.KINETO, False, False, False, False, False, _ExperimentalConfig())
+    activities = {ProfilerActivity.CPU, ProfilerActivity.CUDA} if cuda else {ProfilerActivity.CPU}
+    _prepare_profiler(settings, activities)
+    _enable_profiler(settings, activities, {RecordScope.USER_SCOPE})  # type: ignore[call-arg]  # not annotated
+    try:
+        run()
+    finally:
+        found = _disable_profiler()
+    return list(found.events())
+
+
 def events_of(
     events: Iterable[KinetoEvent], shapes: dict[int, LaunchShape]
 ) -> tuple[list[HostEvent], list[DeviceEvent]]:
@@ -60,6 +83,7 @@ def events_of(
         elif not event.is_user_annotation():  # the device's copy of a range, which spans its kernels
             call = event.correlation_id()
             start = event.start_ns()
+            grid, block = shapes.get(call, (None, None))
             devices.append(
                 DeviceEvent(
                     event.name(),
@@ -67,7 +91,9 @@ def events_of(
                     start + event.duration_ns(),
                     event.linked_correlation_id(),
                     call,
-                    *shapes.get(call, (None, None)),
+                    grid,
+                    block,
+                    event.device_resource_id(),
                 )
             )
     # An operator of backward names the thread of forward by PyTorch's number. Translate it to the operating system's.

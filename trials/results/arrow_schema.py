@@ -37,6 +37,8 @@ def rows_to_table(rows: Sequence[object], row_type: type, detail_type: type | No
     for name in AUTO_FIELDS:
         # A string column for this one word would turn every number into text, in older stores too.
         columns[name] = tuple(None if value == "auto" else value for value in columns[name])
+    if "vocab_size" in columns:  # 0 stands for one that only a Hugging Face configuration knows
+        columns["vocab_size"] = tuple(value or None for value in columns["vocab_size"])
     return pa.table([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
 
 

@@ -73,6 +73,30 @@ class Timeline:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Residual:
+    """Detail row: equal tensors that one transformer block saves for backward."""
+
+    rank: int
+    """1 for those that need the most bytes together."""
+    block: int
+    """Number of the block, from 0."""
+    bytes: int
+    """Size of the storage of each, in bytes."""
+    count: int
+    """Number of such tensors. A storage that is saved several times counts once."""
+    shape: str
+    """Shape of each as it was saved first: 4x2048x2560."""
+    dtype: str
+    """float32, bfloat16, ..."""
+    operator: str | None
+    """PyTorch's operator that computed it; None if autograd does not tell, as of tensors inside a compiled graph."""
+    line: str | None
+    """File and line of the code that saves it first."""
+    function: str | None
+    """The function that contains the line."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TensorDtype:
     """Detail row: the dtype of a tensor of a training step."""
 
@@ -158,6 +182,37 @@ class Operator:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Wait:
+    """Detail row: a collective of a traced step, and how long the computation of a rank waited for it."""
+
+    rank: int
+    """The rank that waits."""
+    position: int
+    """1 for the first that the rank's computation needed."""
+    kind: str
+    """all_gather, reduce_scatter or all_reduce."""
+    block: str
+    """The module whose weights or gradients it moves: `blocks.3`; root for what is outside of the blocks."""
+    phase: str
+    """forward or backward: when it is needed."""
+    needed_by: str
+    """The module that needs it, or optimizer."""
+    time: float
+    """From its begin on this rank to its end, in seconds."""
+    late: float
+    """How long the computation waited for its end, in seconds; 0 if it ended in time. The sum of the four below."""
+    late_host: float
+    """The part that the host could have saved by launching it earlier, as soon as the device was ready for it."""
+    late_queue: float
+    """The part from its launch until it began: behind other collectives, or copies of what it sends."""
+    late_rank: float | None
+    """The part from then until it began on the last rank. None if not all ranks take part or their clocks differ; this
+    time is then in `late_link`."""
+    late_link: float
+    """The rest, in which all ranks were communicating."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Artifact:
     """A file that is kept with the results."""
 
@@ -174,13 +229,15 @@ class Artifact:
         assert FILE_NAME.fullmatch(self.name), f"{self.name!r} is not a plain file name"
 
 
-Detail = Allocation | Timeline | TensorDtype | Kernel | Operator
+Detail = Allocation | Timeline | Residual | TensorDtype | Kernel | Operator | Wait
 DETAIL_TABLES: dict[str, type] = {
     "allocations": Allocation,
     "timelines": Timeline,
+    "residuals": Residual,
     "dtypes": TensorDtype,
     "kernels": Kernel,
     "operators": Operator,
+    "waits": Wait,
 }
 """The detail tables of a store, and what a row of each holds in addition to its trial."""
 

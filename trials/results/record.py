@@ -34,7 +34,8 @@ class Record:
     started_at: datetime
     """When the attempt began, UTC."""
     config: TrialConfig
-    """One column per field. `device` is stored without the accelerator type, `auto` of AUTO_FIELDS as null."""
+    """One column per field. `device` is stored without the accelerator type, `auto` of AUTO_FIELDS and an
+    unknown vocabulary as null."""
     fingerprint: Fingerprint
     """One column per field."""
     phase: str | None = None

@@ -12,9 +12,23 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from lmsweep.trials.spec.model_sizes import FeedForward, ModelSize
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference
+from lmsweep.trials.spec.step_flops import StepFlops
 
 Mode = Literal["forward", "train_forward", "forward_backward", "train_step"]
-Precision = Literal["fp32", "tf32", "bf16", "fp16", "bf16_pure"]
+Precision = Literal[
+    "fp32",
+    "tf32",
+    "bf16",
+    "fp16",
+    "bf16_pure",
+    "fp8_tensorwise",
+    "fp8_rowwise",
+    "fp8_rowwise_gw_hp",
+    "mxfp8",
+    "nvfp4",
+]
+FLOAT8_PRECISIONS = ("fp8_tensorwise", "fp8_rowwise", "fp8_rowwise_gw_hp")
+"""Precisions in which the linear layers of the blocks multiply numbers of 8 bits."""
 Compile = Literal["none", "block", "model"]
 Attention = Literal["naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex"]
 Optimizer = Literal[
@@ -27,7 +41,7 @@ CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 Capture = Literal["none", "step"]
 Checkpointing = Literal["none", "block", "sqrt", "nested", "selective"]
 """Words of `checkpointing`; a number of blocks is another value."""
-Ddp = Literal["none", "naive", "flat", "overlap", "bucketed", "torch", "zero1", "fsdp"]
+Ddp = Literal["none", "naive", "flat", "overlap", "bucketed", "torch", "zero1", "zero2", "fsdp", "hsdp"]
 Gather = Literal["fp32", "bf16"]
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
 Loss = Literal["eager", "cross_entropy", "compiled", "chunked", "liger", "cut_cross_entropy"]
@@ -99,7 +113,9 @@ class TrialConfig:
     batch_size: int = _combination(4)
     """Sequences per step; with several ranks, per rank."""
     precision: Precision = _combination("fp32")
-    """fp32 (TF32 off), tf32, bf16 (autocast), fp16 (autocast with a gradient scaler), bf16_pure (bf16 weights too)."""
+    """fp32 (TF32 off), tf32, bf16 (autocast), fp16 (autocast with a gradient scaler), bf16_pure (bf16 weights too),
+    fp8_* (bf16 with the linear layers of the blocks in float8, by that recipe of torchao), mxfp8, nvfp4 (formats of
+    Blackwell)."""
     compile: Compile = _combination("none")
     """What torch.compile compiles: nothing, one transformer block reused for all layers, or the whole model."""
     compile_mode: CompileMode = _combination("default")
@@ -111,6 +127,9 @@ class TrialConfig:
     """Activation checkpointing: none, of each block, of each group of about sqrt(L) of the L blocks, of each group of k
     blocks (a number), nested (groups of about sqrt(L), and each block inside them when its group is recomputed), or
     selective (keep the results of matrix products, recompute the rest)."""
+    memory_budget: int | None = _combination(None)
+    """Bytes that a step may hold at its peak. The compiler recomputes as many activations as that takes; None: those
+    that it likes to."""
     attention: str = _combination("naive")
     """Attention implementation: naive (written out), naive_softmax (naive with PyTorch's softmax), sdpa (PyTorch's
     scaled_dot_product_attention with the kernel that PyTorch chooses), sdpa_* (with the named kernel), flex
@@ -119,6 +138,9 @@ class TrialConfig:
     """Arguments of the user's attention, as a JSON mapping."""
     causal: bool = _combination(True)
     """Whether each position attends only to itself and earlier positions, or to all."""
+    window: int | None = _combination(None)
+    """Positions that each position attends to, itself and those right before it (sliding window); None: all of them.
+    Needs `causal`."""
     optimizer: str = _combination("adamw_fused")
     """AdamW as one fused kernel, over lists of tensors (foreach), as a loop over parameters, or with its state in 8 or
     4 bits (torchao); SGD with momentum; Adafactor; Muon for the matrices of the blocks, with fused AdamW for the other
@@ -140,15 +162,19 @@ class TrialConfig:
     ddp: str = _combination("none")
     """How ranks all-reduce gradients: naive (one call per parameter after backward), flat (one call for all after
     backward), overlap (one call per parameter during backward), bucketed (one call per bucket during backward), torch
-    (DistributedDataParallel), zero1 (bucketed, with the optimizer state sharded over the ranks), fsdp (fully_shard:
-    weights, gradients and optimizer state sharded), or a reference to the user's class that wraps the model."""
+    (DistributedDataParallel), zero1 (bucketed, with the optimizer state sharded over the ranks), zero2 (fsdp without a
+    second gather), fsdp (fully_shard: weights, gradients and optimizer state sharded), hsdp (sharded within groups of
+    ranks, replicated between them), or a reference to the user's class that wraps the model."""
     ddp_args: str | None = _combination(None)
     """Arguments of the user's wrapper, as a JSON mapping."""
     bucket_bytes: int | None = _combination(None)
     """Bytes of gradients per bucket for bucketed, torch and zero1; None is 25 MiB, as in DistributedDataParallel."""
     reshard: str = _combination("true")
-    """Of fsdp, whether a block's gathered weights are freed after its forward and gathered again in backward: true,
-    false (they stay until backward, as in ZeRO-2), or a number of ranks over which they stay sharded meanwhile."""
+    """Of fsdp and hsdp, whether a block's gathered weights are freed after its forward and gathered again in backward:
+    true, false (they stay until backward, as with zero2), or a number of ranks over which they stay sharded
+    meanwhile."""
+    shards: int | None = _combination(None)
+    """Of hsdp, the number of neighbouring ranks over which weights are sharded; None: those of a node."""
     gather: Gather = _combination("fp32")
     """Of fsdp, the type in which weights are gathered: fp32 (the type in which they are kept) or bf16, with float32
     weights in the optimizer and sums of gradients in float32."""
@@ -184,8 +210,19 @@ class TrialConfig:
 
     def __post_init__(self) -> None:
         sizes = ("d_model", "d_ff", "num_layers", "num_heads", "vocab_size", "context_length", "batch_size")
-        optional = ("num_kv_heads", "d_head", "num_experts", "active_experts")
-        for name in (*sizes, *optional, "world_size", "nodes", "bucket_bytes", "accumulate", "tp", "message_bytes"):
+        optional = ("num_kv_heads", "d_head", "num_experts", "active_experts", "window")
+        for name in (
+            *sizes,
+            *optional,
+            "world_size",
+            "nodes",
+            "bucket_bytes",
+            "memory_budget",
+            "accumulate",
+            "tp",
+            "shards",
+            "message_bytes",
+        ):
             value = getattr(self, name)
             own = bool(self.model_code or self.step)
             if value == 0 and (
@@ -194,6 +231,8 @@ class TrialConfig:
                 continue  # only the user's own model knows it, and a collective has none
             if value is not None and value < 1:
                 raise RequestError(f"{name} is {value}; it must be at least 1")
+        if self.window is not None and not self.causal:
+            raise RequestError(f"window {self.window} counts positions before each position; it needs causal: true")
         if self.world_size % self.nodes:
             raise RequestError(f"nodes {self.nodes} does not divide world_size {self.world_size}")
         if self.world_size % self.tp:
@@ -265,6 +304,19 @@ class TrialConfig:
     def ranks_per_node(self) -> int:
         """Ranks on each machine."""
         return self.world_size // self.nodes
+
+    @property
+    def fully_shards(self) -> bool:
+        """Whether `fully_shard` shards the weights."""
+        return self.ddp in ("zero2", "fsdp", "hsdp")
+
+    @property
+    def shard_ranks(self) -> int:
+        """Ranks over which `fully_shard` shards the weights: of those that compute the same part of each layer, all, or
+        with hsdp a group of neighbours."""
+        if self.ddp != "hsdp":
+            return self.world_size // self.tp
+        return self.shards or max(1, self.ranks_per_node // self.tp)
 
     @property
     def compiles(self) -> bool:
@@ -362,3 +414,10 @@ class Trial:
     """Name of the sweep that asked for this trial."""
     code: Code | None = None
     """Where its references lead; None if it has none."""
+    flops: StepFlops | None = None
+    """FLOPs of the user's own model, if planning has counted them; with None, the trial counts them itself."""
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The references to code that is not lmsweep's: those of the configuration, and workloads of the user's own."""
+        return (*self.config.references, *(name for name in self.workloads if is_reference(name)))

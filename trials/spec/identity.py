@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, TrialConfig
-from lmsweep.trials.spec.workloads import workloads
+from lmsweep.trials.spec.workloads import workload_named
 
 
 def trial_id(config: TrialConfig) -> str:
@@ -19,7 +19,7 @@ def trial_id(config: TrialConfig) -> str:
 
 def measurement_id(config: TrialConfig, workload: str) -> str:
     """Return 16 hexadecimal digits that identify the combination, the workload and the protocol fields it reads."""
-    names = COMBINATION_FIELDS + workloads()[workload].protocol
+    names = COMBINATION_FIELDS + workload_named(workload).protocol
     return _digest({"workload": workload, **_changed(config, names)})
 
 

@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Literal
 
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
+from lmsweep.trials.spec.reference import is_reference, parse_reference
 
 ENTRY_POINTS = "lmsweep.workloads"
 """The entry point group through which an installed package adds workloads."""
@@ -24,7 +25,7 @@ class Workload:
     """One kind of measurement."""
 
     name: str
-    """Name in sweep files and in the column `workload`: lower-case letters, digits and underscores."""
+    """Name in sweep files and in the column `workload`: lower-case letters, digits and underscores, or a reference."""
     module: str
     """Name of the module with `measure(bench)`, which yields measurements, detail rows and files. Only the process of a
     trial imports it."""
@@ -58,7 +59,7 @@ class Workload:
     """The detail tables that it fills, in addition to `measurements`."""
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name) and not is_reference(self.name):
             raise RequestError(f"{self.name!r} is not a workload name; use lower-case letters, digits and _")
         unknown = [name for name in self.protocol if name not in CONFIG_FIELDS]
         if unknown:
@@ -112,7 +113,7 @@ BUILT_IN: dict[str, Workload] = {
             preloads=True,
             iterations=9,
             least_seconds=1.5,
-            tables=("allocations", "timelines"),
+            tables=("allocations", "timelines", "residuals"),
         ),
         Workload(
             name="profile",
@@ -138,10 +139,12 @@ BUILT_IN: dict[str, Workload] = {
             name="ddp",
             module=f"{_ROOM}.ddp",
             protocol=("mode", *_STEPS),
+            holds="model",
             has_ranks=True,
             accumulates=True,
             preloads=True,
             runs_per_step=2,
+            tables=("waits",),
         ),
     )
 }
@@ -165,6 +168,21 @@ def workloads() -> dict[str, Workload]:
             raise RequestError(f"{_describe(offered)} adds a workload {workload.name}, but there is one already")
         found[workload.name] = workload
     return found
+
+
+def workload_named(name: str) -> Workload:
+    """Return the workload of this name, or the record of one of the user's own, whose name is a reference.
+
+    A reference may lead to anything that measures, so its results depend on all protocol fields of a series.
+    """
+    if is_reference(name):
+        return Workload(name=name, module=parse_reference(name).where, needs="nothing", protocol=("mode", *_STEPS))
+    return workloads()[name]
+
+
+def is_known(name: str) -> bool:
+    """Return whether there is such a workload here."""
+    return is_reference(name) or name in workloads()
 
 
 def outside_packages() -> set[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from statistics import median
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.bench.phases import time_phases
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.model.float8 import float8_product
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
 
@@ -17,15 +19,17 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     """Time the product of two (d_model, d_model) matrices, in the trial's precision, and the copy of one; seconds.
 
     Rates: 2 d_model³ FLOP per product, and bytes read plus bytes written per copy. The elements are random, because on
-    zeros a GPU draws less power and keeps higher clocks.
+    zeros a GPU draws less power and keeps higher clocks. Operands in float8 are rounded before, not in the product; the
+    copy is then of bfloat16. Raises UnsupportedError if float8 has no such product.
     """
     config = bench.config
     bench.clear()  # a model of an earlier workload would take memory
-    width, dtype = config.d_model, bench.math_mode.operand_dtype
+    width, dtype, recipe = config.d_model, bench.math_mode.operand_dtype, bench.math_mode.float8_recipe
     one, other = (torch.randn(width, width, device=config.device_type).to(dtype) for _ in range(2))
     product, copy = torch.empty_like(one), torch.empty_like(one)
+    matmul = float8_product(one, other, recipe) if recipe else partial(torch.mm, one, other, out=product)
     work = {"matmul": 2.0 * width**3, "copy": 2.0 * one.nbytes}
-    timed = time_phases(bench, matmul=lambda: torch.mm(one, other, out=product), copy=lambda: copy.copy_(one))
+    timed = time_phases(bench, matmul=matmul, copy=lambda: copy.copy_(one))
     for row in timed:
         assert row.phase and row.samples, "every phase is timed"
         rates = tuple(work[row.phase] / seconds for seconds in row.samples)

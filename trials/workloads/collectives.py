@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+from lmsweep.trials.analytic.collective_time import bus_factor
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.collective_step import CheckCollective, CollectiveStep, TimeCollective
-from lmsweep.trials.distributed.comm_count import bus_factor
 from lmsweep.trials.distributed.coordinator import Team
 from lmsweep.trials.distributed.orders import EndWatch, StartWatch
 from lmsweep.trials.results.measurement import Measurement
@@ -24,6 +24,8 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         raise UnsupportedError("one rank sends nothing; collectives needs world_size: 2 or more")
     if config.ddp != "none" or config.tp > 1:
         raise UnsupportedError("collectives has no model; ddp and tp are for the workload ddp")
+    if bench.math_mode.float8_recipe:
+        raise UnsupportedError("collectives send no float8 numbers; its messages are of fp32, bf16 or fp16")
     assert bench.rank is not None, "the workload runs in ranks"
     with bench.quiet():
         team = Team(CollectiveStep(config, bench.math_mode.operand_dtype))

@@ -8,11 +8,11 @@ from operator import attrgetter
 
 import numpy as np
 
+from lmsweep.trials.analytic.collective_time import bus_factor
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.median_interval import count_outliers, median_interval
 from lmsweep.trials.bench.iterations import Series, take_series
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.comm_count import bus_factor
 from lmsweep.trials.distributed.comm_trace import Communication
 from lmsweep.trials.distributed.coordinator import Team
 from lmsweep.trials.distributed.data_parallel_step import (
@@ -40,6 +40,7 @@ from lmsweep.trials.distributed.rank_traces import FILE_NAME, KeepTrace, merge_t
 from lmsweep.trials.distributed.report_rows import report_rows
 from lmsweep.trials.distributed.step_pairs import Pair, in_pairs
 from lmsweep.trials.distributed.tensor_parallel import check_tensor_parallel
+from lmsweep.trials.distributed.wait_rows import wait_rows
 from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import check_compiled, uses_cuda_graphs
 from lmsweep.trials.model.optimizer import ADAMW
@@ -47,7 +48,7 @@ from lmsweep.trials.profiling.device_time import device_row, is_host_bound
 from lmsweep.trials.profiling.torch_trace import trace_file
 from lmsweep.trials.results.measurement import Measurement, Yielded
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.spec.config import HIDDEN_LOSSES, Precision, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, HIDDEN_LOSSES, Precision, TrialConfig, UnsupportedError
 from lmsweep.trials.timing.clock import Iteration
 from lmsweep.trials.timing.validity_flags import flags_of_times
 
@@ -95,7 +96,9 @@ def check_configuration(config: TrialConfig) -> None:
     """Raise UnsupportedError if a field of the configuration is missing or would have no effect."""
     if config.ddp == "none":
         raise UnsupportedError("ddp: none synchronizes nothing; choose naive, flat, bucketed, ...")
-    if config.bucket_bytes is not None and config.ddp in ("naive", "flat", "overlap", "fsdp"):
+    if config.precision in FLOAT8_PRECISIONS:
+        raise UnsupportedError(f"precision {config.precision} is measured in one process, not in ranks of ddp")
+    if config.bucket_bytes is not None and (config.ddp in ("naive", "flat", "overlap") or config.fully_shards):
         raise UnsupportedError(f"bucket_bytes has no effect with ddp {config.ddp}, which has no buckets")
     if config.mode not in ("forward_backward", "train_step"):
         raise UnsupportedError(f"mode {config.mode} computes no gradients; ddp needs forward_backward or train_step")
@@ -103,12 +106,14 @@ def check_configuration(config: TrialConfig) -> None:
     check_tensor_parallel(config)
     if config.accumulate > 1 and is_own(config):
         raise UnsupportedError("nothing is known of your own code that holds back its communication; use accumulate: 1")
-    if (config.ddp == "fsdp" or config.tp > 1) and config.optimizer not in ADAMW:
+    if (config.fully_shards or config.tp > 1) and config.optimizer not in ADAMW:
         raise UnsupportedError(
             f"divided weights are measured with AdamW; with {config.optimizer} choose bucketed or another"
         )
-    if config.ddp == "fsdp" and config.loss in HIDDEN_LOSSES:
-        raise UnsupportedError(f"loss {config.loss} reads the weight of the head, which fsdp has divided; use eager")
+    if config.fully_shards and config.loss in HIDDEN_LOSSES:
+        raise UnsupportedError(
+            f"loss {config.loss} reads the weight of the head, which {config.ddp} has divided; use eager"
+        )
     if config.ddp == "zero1" and config.mode != "train_step":
         raise UnsupportedError("ddp zero1 shards the optimizer's state; it needs mode train_step")
     if config.ddp == "zero1" and config.optimizer not in ADAMW:
@@ -157,6 +162,7 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
         yield device_row("step", "device_time", worked)
     yield from _times(bench, series, own_flags + gpu_flags)
     yield from _communication(traces)
+    yield from _waits(traces, config)
     yield from report_rows(reports, config)
     yield trace_file(FILE_NAME, merged)
     yield from _memory(memory, config.device_type)
@@ -247,6 +253,21 @@ def _communication(traces: Sequence[Communication]) -> Iterator[Measurement]:
     yield Measurement(phase="communication", metric="collectives", unit="1", samples=(last.collectives,))
     yield Measurement(phase="communication", metric="busy_time", unit="s", samples=(last.busy,))
     yield Measurement(phase="communication", metric="overlap_time", unit="s", samples=(last.overlap,))
+    for kind, found in last.kinds.items():
+        yield Measurement(phase=kind, metric="busy_time", unit="s", samples=(found.busy,))
+        yield Measurement(phase=kind, metric="overlap_time", unit="s", samples=(found.overlap,))
+
+
+def _waits(traces: Sequence[Communication], config: TrialConfig) -> Iterator[Yielded]:
+    """What the computation of each rank waits for, block by block; known of fully_shard only, which names ranges."""
+    if not config.fully_shards:
+        return
+    if not all(trace.needed for trace in traces):
+        reason = "the trace has no collectives in ranges of fully_shard"
+        yield Measurement(phase="all_gather", metric="late_time", unit="s", samples=None, reason=reason)
+        return
+    same_ranks = config.shard_ranks == config.world_size and config.nodes == 1 and not config.reshard.isdecimal()
+    yield from wait_rows([trace.needed for trace in traces], same_ranks=same_ranks)
 
 
 def _memory(memory: Sequence[RankMemory], device_type: str) -> Iterator[Measurement]:

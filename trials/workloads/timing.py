@@ -14,11 +14,12 @@ from lmsweep.trials.model.compiler import check_compiled, compile_counts
 from lmsweep.trials.model.own_step import WHOLE, OwnStep
 from lmsweep.trials.model.training_step import PHASES, TrainingStep
 from lmsweep.trials.numerics.attention_error import disagrees, own_attention_errors
-from lmsweep.trials.prediction.flop_count import StepFlops, UncountedError, count_flops
+from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, is_host_bound, trace_device
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.step_flops import StepFlops
 from lmsweep.trials.timing.clock import (
     Clock,
     Iteration,
@@ -88,7 +89,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         *doubts(watch, since=series.since, until=series.until),
     )
     names = phase_names(phases)
-    flops = _flops(config)
+    flops = _flops(bench)
     yield from _times(bench, names, series, common, flops)
     if config.device_type == "cuda":
         yield from device_rows(names, device)
@@ -113,27 +114,24 @@ def _compile(bench: Workbench, phases: Sequence[Phase], run: Callable[[], Iterat
             yield Measurement(phase=name, metric="compile_time", unit="s", samples=(seconds,), flags=flags)
 
 
-def _flops(config: TrialConfig) -> StepFlops | UncountedError | None:
+def _flops(bench: Workbench) -> StepFlops | None:
     """FLOPs of the user's own model, or why they are not known; None for lmsweep's, which has closed forms."""
-    if config.model_code is None:
+    if bench.config.model_code is None:
         return None
-    try:
-        return count_flops(config)
-    except UncountedError as error:
-        return error
+    return bench.flops or count_flops(bench.config)
 
 
-def _flops_rows(config: TrialConfig, flops: StepFlops | UncountedError | None) -> Iterator[Measurement]:
+def _flops_rows(config: TrialConfig, flops: StepFlops | None) -> Iterator[Measurement]:
     if flops is None:
         return
     for phase in (*(name for name in PHASES[config.mode] if name != "optimizer"), "step"):
-        counted = flops.of(phase) if isinstance(flops, StepFlops) else None
+        counted = flops.of(phase)
         yield Measurement(
             phase=phase,
             metric="flops",
             unit="FLOP",
             samples=None if counted is None else (counted,),
-            reason=str(flops) if isinstance(flops, UncountedError) else None,
+            reason=flops.reason,
         )
 
 
@@ -155,7 +153,7 @@ def _times(
     names: Sequence[str],
     series: Series[Iteration],
     common: tuple[Flag, ...],
-    flops: StepFlops | UncountedError | None,
+    flops: StepFlops | None,
 ) -> Iterator[Measurement]:
     """Yield the times of each phase and of the step; on CUDA also the time that the host took to launch the step."""
     config = bench.config
@@ -164,7 +162,7 @@ def _times(
 
     def row(phase: str, metric: str, *taken: list[float]) -> Measurement:
         samples, warmup_samples = (tuple(values) for values in taken)
-        counted = flops.of(phase) if isinstance(flops, StepFlops) else None
+        counted = flops.of(phase) if flops else None
         flags = common + flags_of_times(config, phase, samples, device, counted) if metric == "time" else ()
         return Measurement(
             phase=phase, metric=metric, unit="s", samples=samples, warmup_samples=warmup_samples, flags=flags

@@ -1,0 +1,24 @@
+"""Numbers of public benchmarks (FlashAttention and others) of configurations that lmsweep can measure."""
+
+from importlib.resources import files
+
+import pandas as pd
+
+CONDITIONS: dict[str, str] = {
+    "from_rate": "computed from a published rate; for attention by the FLOPs that the source counts (causal attention "
+    "as half, backward as 2.5 x forward), for a whole step by lmsweep's model convention",
+    "read_off_figure": "read off the labels of a figure, in whole TFLOP/s",
+    "shape_inferred": "the batch size or the model's dimensions do not stand beside the number: they are those of the "
+    "benchmark that the source names, or of the paper",
+    "other_kernel": "measured with a kernel that lmsweep does not have",
+}
+"""Boolean columns of `public_benchmarks`, and what true means."""
+
+
+def public_benchmarks() -> pd.DataFrame:
+    """Return one row for each number; columns as in SOURCES.md, values in seconds.
+
+    A field that the source does not state is null. The boolean columns are those of CONDITIONS.
+    """
+    with files("lmsweep.analysis.reference").joinpath("public-benchmarks.parquet").open("rb") as file:
+        return pd.read_parquet(file)

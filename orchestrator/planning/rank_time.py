@@ -1,0 +1,144 @@
+"""Models how long a step of several ranks takes: computation, communication, and what of it is not hidden.
+
+The device computes for as long as in one process (`time_model.step_parts`), copies what collectives read and write, and
+waits for what communication cannot hide:
+
+    naive, flat         all-reduces after backward: all of it is exposed
+    others              all-reduces during backward; with zero1 then broadcasts of the weights, which are exposed
+    fsdp                all-gathers during forward, all-gathers (with reshard) and reduce-scatters during backward
+
+Communication that runs beside computation is exposed where it takes longer, and slows the computation by INTERFERENCE
+of its time where it does not. The host launches forward and backward, the gathers and the scatters. Forward and
+backward take as long as the slower of the device and the host; the optimizer's update follows.
+"""
+
+from dataclasses import dataclass
+
+from lmsweep.orchestrator.planning.time_model import StepParts, step_parts
+from lmsweep.trials.analytic.collective_time import CollectiveTimes
+from lmsweep.trials.analytic.datasheets import Device
+from lmsweep.trials.analytic.formulas import parameter_count
+from lmsweep.trials.spec.config import Collective, TrialConfig
+
+INTERFERENCE = 0.5
+"""Seconds that computation takes longer for each second of communication beside it: kernels of NCCL use
+multiprocessors and memory. Fitted to DistributedDataParallel on two H200: 18 of 23 ms exposed for xl, 31 of 39 for
+2.7b, copies into and out of buckets included."""
+
+HOST_GATHER_SECONDS = 0.6e-3
+"""Time in which the host launches the all-gather of one block and its copies."""
+
+HOST_SCATTER_SECONDS = 0.3e-3
+"""The same for the reduce-scatter of one block."""
+
+HOST_BUCKET_SECONDS = 0.08e-3
+"""The same for an all-reduce that a hook in backward starts (docs/performance.md, data-parallel training)."""
+
+WEIGHTS_PER_LAYER = 9
+"""Weights of one block of the transformer, each of which is one all-reduce of `naive` and `overlap`."""
+
+DEFAULT_BUCKET_BYTES = 25 * 2**20
+"""Size of a bucket unless `bucket_bytes` is given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankStep:
+    """Seconds of one step of a rank."""
+
+    step: float
+    """From its start to its end."""
+    exposed: float
+    """What the step takes longer than without communication."""
+    communicating: float
+    """Time of all collectives, each by itself."""
+    launching: float
+    """Time in which the host launches forward, backward and collectives."""
+
+
+def rank_step(
+    config: TrialConfig, device: Device, links: CollectiveTimes, *, host: float = 1.0, alone: float | None = None
+) -> RankStep | None:
+    """Return the time of a data-parallel step; None if the model's work is not known.
+
+    host: how many times as long as the reference host this host takes to launch anything. alone: measured seconds of
+    the same step in one process, in place of those of the model.
+    """
+    parts = step_parts(config, device)
+    if parts is None:
+        return None
+    computing, updating, launching = parts.computing, parts.updating, host * parts.launching
+    if alone is not None:
+        computing, launching = _measured(parts, host, alone)
+    computing, updating = computing / config.tp, updating / config.tp  # the layers are divided, the calls are not
+    slices, layers = config.world_size // config.tp, config.num_layers or 1
+    weights = parameter_count(**config.size.terms, vocab_size=config.vocab_size) / config.tp
+    narrow = config.precision in ("bf16", "fp16", "bf16_pure")
+    gradients = (2 if config.precision == "bf16_pure" else 4) * weights
+    in_forward = in_backward = after = copied = extra = 0.0
+
+    def each(kind: Collective, size: float, count: float) -> float:
+        return count * links.seconds(kind, size / count, slices)
+
+    if config.ddp == "fsdp":
+        gathered = 2 * weights if config.gather == "bf16" else gradients
+        groups = layers + 1
+        repeated = 0.0 if config.reshard == "false" else layers / groups
+        in_forward = each("all_gather", gathered, groups)
+        in_backward = repeated * in_forward + each("reduce_scatter", gradients, groups)
+        copied = 2 * gathered * (1 + repeated) + 2 * gradients
+        updating /= slices
+        extra = host * groups * (HOST_GATHER_SECONDS * (1 + repeated) + HOST_SCATTER_SECONDS)
+    elif config.ddp in ("naive", "flat"):
+        calls: float = WEIGHTS_PER_LAYER * layers if config.ddp == "naive" else 1
+        after = each("all_reduce", gradients, calls)
+        copied = 2 * gradients * (config.ddp == "flat")
+    else:
+        size = config.bucket_bytes or DEFAULT_BUCKET_BYTES
+        calls = WEIGHTS_PER_LAYER * layers if config.ddp == "overlap" else _buckets(config, gradients, size)
+        in_backward = each("all_reduce", gradients, calls)
+        copied = {"overlap": 0, "torch": 4}.get(config.ddp, 2) * gradients
+        extra = host * calls * HOST_BUCKET_SECONDS
+        if config.ddp == "zero1":
+            after = each("broadcast", gradients, slices)
+            updating /= slices
+    if config.tp > 1:
+        # Two all-reduces of the residual stream in forward and two in backward of each layer; nothing hides them.
+        stream = (2 if narrow else 4) * config.batch_size * config.context_length * config.d_model
+        after += 4 * layers * links.seconds("all_reduce", stream, config.tp)
+    copying = copied / device.bytes_per_second
+    waiting = _exposed(in_forward, computing / 3) + _exposed(in_backward, 2 * computing / 3)
+    without = max(computing, launching) + parts.updating / config.tp
+    step = max(computing + copying + waiting, launching + extra) + updating + after
+    return RankStep(
+        step=step,
+        exposed=max(0.0, step - without),
+        communicating=in_forward + in_backward + after,
+        launching=launching + extra,
+    )
+
+
+def _buckets(config: TrialConfig, gradients: float, size: int) -> float:
+    """Return how many buckets the gradients fill, of which the matrices that exceed a bucket have one each."""
+    layers, width = config.num_layers or 1, config.d_model
+    of_layer = gradients / layers
+    large = 4 * width * (config.d_ff or width)
+    alone = 3 if config.feed_forward == "swiglu" else 2
+    if large > size:
+        return layers * min(WEIGHTS_PER_LAYER, alone + max(0.0, of_layer - alone * large) / size)
+    return max(1.0, gradients / size)
+
+
+def _measured(parts: StepParts, host: float, alone: float) -> tuple[float, float]:
+    """Return the seconds of computing and of launching if the step takes `alone` seconds in one process.
+
+    The measured time is that of the slower of the two; the other is the model's.
+    """
+    found = max(0.0, alone - parts.updating)
+    launching = host * parts.launching
+    return (found, min(launching, found)) if parts.computing >= launching else (min(parts.computing, found), found)
+
+
+def _exposed(communicating: float, computing: float) -> float:
+    """Return the seconds by which communication beside computation prolongs it."""
+    hidden = min(communicating, computing)
+    return communicating - hidden + INTERFERENCE * hidden

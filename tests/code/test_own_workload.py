@@ -1,0 +1,130 @@
+"""A workload of the user's own, named by reference."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.bench.run import run_here
+from lmsweep.trials.code.importing import _CodeFinder
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.spec.config import RequestError, Trial
+from lmsweep.trials.spec.identity import measurement_id
+from tests.support.command import lmsweep
+
+BENCH = """
+from lmsweep.trials.bench.phases import time_phases
+from lmsweep.trials.results.measurement import Measurement
+
+
+def measure(bench):
+    import torch
+
+    source = torch.randn(bench.config.d_model, bench.config.d_model)
+    yield from time_phases(bench, copy=lambda: torch.empty_like(source).copy_(source))
+
+
+def returns(bench):
+    return 3
+
+
+def yields(bench):
+    yield 3
+"""
+SWEEP = """
+name: own
+grids:
+  - workloads: [noop, "mine/bench.py:measure"]
+    fixed: {d_model: 16, device: cpu, warmup_steps: 1, measure_steps: 3}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _code() -> Iterator[None]:
+    yield
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _CodeFinder)]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mine"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "bench.py").write_text(BENCH)
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    return tmp_path
+
+
+def trials(folder: Path, workload: str = "./mine/bench.py:measure") -> tuple[Trial, ...]:
+    text = SWEEP.replace("mine/bench.py:measure", workload)
+    (folder / "sweep.yaml").write_text(text)
+    return load_sweep(str(folder / "sweep.yaml"), code=str(folder)).trials
+
+
+def records(trial: Trial) -> list[Record]:
+    return [row for row in run_here(trial) if isinstance(row, Record)]
+
+
+def test_it_measures_under_its_reference_as_its_name(folder: Path) -> None:
+    rows = {(row.phase, row.metric): row for row in records(trials(folder)[-1])}
+    row = rows["copy", "time"]
+    assert row.workload == "mine/bench.py:measure" and row.samples and len(row.samples) == 3
+    assert row.fingerprint.code_digest
+
+
+def test_lmsweeps_own_workloads_of_the_same_grid_do_not_depend_on_the_state_of_its_code(folder: Path) -> None:
+    noop, own = trials(folder)
+    assert (noop.workloads, noop.code, own.references) == (("noop",), None, ("mine/bench.py:measure",))
+
+
+def test_it_is_measured_again_if_any_field_of_a_series_changes(folder: Path) -> None:
+    (own,) = (one for one in trials(folder) if one.code)
+    (more,) = (
+        one
+        for one in load_sweep(str(folder / "sweep.yaml"), {"measure_steps": [4]}, code=str(folder)).trials
+        if one.code
+    )
+    assert measurement_id(own.config, own.workloads[0]) != measurement_id(more.config, more.workloads[0])
+
+
+@pytest.mark.parametrize("hostile", ["os:system", "builtins:eval", "subprocess:Popen", "mine.bench:torch.load", "a:b"])
+def test_it_leads_only_to_what_the_users_code_defines(folder: Path, hostile: str) -> None:
+    with pytest.raises(RequestError, match=hostile.partition(":")[0]):
+        trials(folder, hostile)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("returns", "mine/bench.py:13: returns returned a int; a workload yields its measurements"),
+        ("yields", "mine/bench.py:17: yields yielded a int; it must be a Measurement"),
+    ],
+)
+def test_what_is_no_measurement_is_an_error_with_its_line(folder: Path, name: str, words: str) -> None:
+    (row,) = records(trials(folder, f"mine/bench.py:{name}")[-1])
+    assert row.status == "error" and str(row.error).splitlines()[0] == words
+
+
+def test_a_word_that_is_no_workload_is_refused_with_the_way_to_write_ones_own(folder: Path) -> None:
+    with pytest.raises(RequestError, match=r"or your own as package\.module:measure"):
+        trials(folder, "timin")
+
+
+@pytest.mark.slow
+def test_a_run_measures_it_again_only_after_an_edit_and_tables_show_it(folder: Path) -> None:
+    sweep, store, code = folder / "sweep.yaml", folder / "results", ("--code", folder)
+    done = lmsweep("run", sweep, "--store", store, *code)
+    assert done.returncode == 0, done.stdout + done.stderr
+    stored = pd.read_parquet(store / "measurements")
+    assert {*stored["workload"]} == {"noop", "mine/bench.py:measure"} and {*stored["status"]} == {"ok"}
+    table = lmsweep("table", store, "--rows", "d_model", "--value", "copy.time")
+    assert table.returncode == 0 and "copy.time" in table.stdout
+    (folder / "mine" / "bench.py").write_text(BENCH + "\n# edited\n")
+    plan = lmsweep("plan", sweep, "--store", store, *code)
+    assert "2 trials, 1 to run" in plan.stdout, plan.stdout
+    checked = lmsweep("check", sweep, *code)
+    assert checked.returncode == 0 and "workload: mine/bench.py:measure  (mine/bench.py:6)" in checked.stdout
+    assert lmsweep("report", store, "-o", folder / "page.html").returncode == 0

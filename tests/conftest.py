@@ -1,0 +1,48 @@
+"""What every test file may ask for."""
+
+import gc
+import os
+import signal
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.machine.processes import pinned
+
+# Before NumPy is imported. With several threads, products of small matrices take ten times as much of the cores.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Lets SIGINT reach the commands that tests start: a shell without job control has what it starts in the background
+    ignore it.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keeps two costs from every test.
+
+    A full collection visits all objects of all imported modules, and a trial begins with some. Tiny products on several
+    threads wait for one another where several workers share the cores.
+    """
+    gc.collect()
+    gc.freeze()
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def one_core() -> Iterator[None]:
+    """Runs the tests of the file, and the trials that they start, on one core: another one for each worker of xdist.
+
+    A trial takes a thread for each core that it may use. On cores that are busy with another worker's trial, the
+    threads of a tiny step wait for one another longer than they compute.
+    """
+    cores = usable_cores()
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    with pinned((cores[worker % len(cores)],)):
+        yield

@@ -1,0 +1,85 @@
+"""Matrix products of 8-bit floating-point numbers: linear layers by torchao, and one product alone.
+
+A recipe of torchao says which products are in float8 and how many numbers share a scale: `tensorwise` (one scale a
+tensor), `rowwise` (one a row or column), `rowwise_with_gw_hp` (as `rowwise`, with gradients of weights in bfloat16).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib import import_module
+
+import torch
+from torch import Tensor, nn
+
+from lmsweep.trials.model.transformer import Linear
+from lmsweep.trials.spec.config import UnsupportedError
+
+MULTIPLE = 16
+"""cuBLAS's float8 products need both inner and output dimensions to be divisible by this."""
+
+
+def convert_to_float8(blocks: Sequence[nn.Module], recipe: str, *, tokens: int, emulate: bool = False) -> None:
+    """Replace the linear layers in these blocks, in place, by torchao's, which share their weights.
+
+    tokens: rows of the layers' inputs. emulate: round to float8
+    and multiply in float32, for devices without float8 products. Raises UnsupportedError if a dimension does not fit or
+    the blocks have no linear layers.
+    """
+    float8 = import_module("torchao.float8")
+    settings = replace(float8.Float8LinearConfig.from_recipe_name(recipe), emulate=emulate)
+    converted = 0
+    for block in blocks:
+        _use_linear_of_pytorch(block)
+        for name, layer in block.named_modules():
+            if isinstance(layer, nn.Linear):
+                _check_dimensions(name, layer, tokens)
+                converted += layer is not block
+        float8.convert_to_float8_training(block, config=settings)
+    if not converted:
+        raise UnsupportedError("float8 is for linear layers in repeated blocks, and the model has none")
+
+
+def _use_linear_of_pytorch(block: nn.Module) -> None:
+    """Replace lmsweep's linear layers by PyTorch's, the only ones that torchao converts."""
+    for parent in list(block.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, Linear):
+                weight = layer.weight
+                plain = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta", dtype=weight.dtype)
+                plain.weight = weight
+                setattr(parent, name, plain)
+
+
+def _check_dimensions(name: str, layer: nn.Linear, tokens: int) -> None:
+    sizes = {"inputs": layer.in_features, "outputs": layer.out_features, "tokens": tokens}
+    for what, size in sizes.items():
+        if size % MULTIPLE:
+            raise UnsupportedError(
+                f"float8 needs dimensions divisible by {MULTIPLE}, and the linear layer {name} has {size} {what}"
+            )
+
+
+def float8_product(one: Tensor, other: Tensor, recipe: str) -> Callable[[], Tensor]:
+    """Return a function that multiplies these matrices in float8, with a bfloat16 result.
+
+    one: (rows, inner), other: (inner, columns); both are rounded to float8 now, not in the function. Raises
+    UnsupportedError if a dimension does not fit or the recipe has no product of its own.
+    """
+    if recipe == "rowwise_with_gw_hp":
+        raise UnsupportedError("the product of fp8_rowwise_gw_hp is that of fp8_rowwise, or bfloat16's for weights")
+    if any(size % MULTIPLE for size in (*one.shape, *other.shape)):
+        raise UnsupportedError(f"float8 needs dimensions divisible by {MULTIPLE}, not {tuple(one.shape)}")
+    left, of_left = _rounded(one, -1 if recipe == "rowwise" else None)
+    right, of_right = _rounded(other, 0 if recipe == "rowwise" else None)
+    right = right.t().contiguous().t()  # the kernels read the second operand by columns
+    return lambda: torch._scaled_mm(
+        left, right, scale_a=of_left, scale_b=of_right, out_dtype=torch.bfloat16, use_fast_accum=True
+    )
+
+
+def _rounded(x: Tensor, dim: int | None) -> tuple[Tensor, Tensor]:
+    """Return x / scale in float8 and the scale that makes the largest element along `dim` (None: of all) fit."""
+    wide = x.float()
+    largest = wide.abs().max() if dim is None else wide.abs().amax(dim, keepdim=True)
+    scale = largest / torch.finfo(torch.float8_e4m3fn).max
+    return (wide / scale).to(torch.float8_e4m3fn), scale

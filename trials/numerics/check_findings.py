@@ -1,0 +1,71 @@
+"""What is found about a reference: whether it imports and works, and what lmsweep cannot do with it."""
+
+import time
+from collections.abc import Callable, Iterator
+
+from lmsweep.trials.analytic.memory_prediction import subject_of
+from lmsweep.trials.code.error_words import cannot
+from lmsweep.trials.code.finding import Finding, Question
+from lmsweep.trials.code.importing import load
+from lmsweep.trials.isolation.precompile import imports_own_code
+from lmsweep.trials.numerics.check_model import check_model
+from lmsweep.trials.numerics.check_parts import check_attention, check_loss, check_optimizer, check_wrapper
+from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.prediction.trial_graph import UnpredictableError
+from lmsweep.trials.spec.config import Trial, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.quantities import gib
+from lmsweep.trials.spec.reference import HUGGING_FACE
+
+
+def findings(question: Question) -> Iterator[Finding]:
+    """Yield what is found about the code of one reference, in a process that has named the code folder.
+
+    Raises what the code raises if no trial with it could succeed.
+    """
+    if not question.reference.startswith(HUGGING_FACE):
+        began = time.monotonic()
+        load(question.reference)
+        yield Finding(what="imports", found=f"in {time.monotonic() - began:.1f} s")
+    yield from CHECKS[question.field](question)
+    if question.field == "workload":
+        return
+    yield _compiled_ahead(question.config)
+    yield _prediction(question)
+
+
+def _compiled_ahead(config: TrialConfig) -> Finding:
+    """Whether graphs are compiled side by side before the trials run."""
+    if not imports_own_code(config):
+        return Finding(what="compiled ahead", found="as without your code, which is in no compiled graph")
+    reason = "no: only a trial's own process imports your code, so each trial compiles its graph itself"
+    return Finding(what="compiled ahead", found=reason, kind="cannot")
+
+
+def _prediction(question: Question) -> Finding:
+    subject = subject_of(Trial(config=question.config, workloads=question.workloads, sweep="check"))
+    if subject is None:
+        words = "a step, an attention or a wrapper of your own is not predicted"
+        reason = f"no: {words}; its trials run without knowing whether they fit"
+        return Finding(what="predicted memory", found=reason, kind="cannot")
+    try:
+        return Finding(what="predicted memory", found=gib(predict(question.config, subject).peak))
+    except (UnpredictableError, UnsupportedError) as error:
+        return Finding(what="predicted memory", found=str(error), kind="cannot")
+    except Exception as error:  # noqa: BLE001 - running it on the device may succeed
+        return cannot("predicted memory", error, question)
+
+
+def _only_imports(question: Question) -> Iterator[Finding]:
+    return iter(())
+
+
+CHECKS: dict[str, Callable[[Question], Iterator[Finding]]] = {
+    "model_code": check_model,
+    "attention": check_attention,
+    "optimizer": check_optimizer,
+    "loss": check_loss,
+    "ddp": check_wrapper,
+    "step": _only_imports,
+    "workload": _only_imports,
+}
+"""Field -> what is looked at after its reference has been imported."""

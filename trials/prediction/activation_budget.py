@@ -1,0 +1,64 @@
+"""The share of its activations that a compiled block may save for a step to stay within a budget of memory.
+
+PyTorch's partitioner solves a knapsack problem for each compiled graph: it recomputes the operators that cost the
+fewest FLOPs, until the saved activations are within a share of what it would save otherwise. Which share a budget in
+bytes needs is found here, from the predicted peak of a step at several shares.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+
+import torch._functorch.config
+
+from lmsweep.trials.model.compiler import check_memory_budget
+from lmsweep.trials.prediction.meta_run import forget_runs
+from lmsweep.trials.prediction.peak_memory import UNSURE_COMPILED, predict
+from lmsweep.trials.prediction.trial_graph import UnpredictableError
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.quantities import gib
+
+STEPS = 20
+"""Shares that are tried: 0 / STEPS, 1 / STEPS, ..., 1."""
+
+
+def share_within(config: TrialConfig) -> float:
+    """Return the largest share with which the predicted peak of a step is within `config.memory_budget`.
+
+    On CUDA the uncertainty of the prediction counts too. Raises UnsupportedError if no share is small enough, or if the
+    memory of the configuration cannot be predicted.
+    """
+    check_memory_budget(config)
+    assert config.memory_budget is not None, "there is a budget"
+    budget = config.memory_budget - (UNSURE_COMPILED if config.device_type == "cuda" else 0)
+    free = replace(config, memory_budget=None)
+
+    @cache
+    def peak(step: int) -> int:
+        with _saving(step / STEPS):
+            return predict(free).peak
+
+    try:
+        if peak(STEPS) <= budget:
+            return 1.0
+        if peak(0) > budget:
+            raise UnsupportedError(
+                f"a step that saves the inputs of each block alone needs {gib(peak(0))}, more than memory_budget "
+                f"{gib(config.memory_budget)} allows; raise it, or lower batch_size"
+            )
+        return (bisect_left(range(STEPS), True, key=lambda step: peak(step + 1) > budget)) / STEPS
+    except UnpredictableError as error:
+        raise UnsupportedError(f"memory_budget needs a prediction of memory: {error}") from error
+
+
+@contextmanager
+def _saving(share: float) -> Iterator[None]:
+    """A context in which graphs are partitioned with this share. Partitions are kept, so others are forgotten."""
+    forget_runs()
+    try:
+        with torch._functorch.config.patch(activation_memory_budget=share):
+            yield
+    finally:
+        forget_runs()

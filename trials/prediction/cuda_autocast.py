@@ -1,0 +1,103 @@
+"""CUDA's autocast for tensors on the CPU: a context in which `torch.autocast("cpu")` casts what CUDA's does.
+
+The names are those of PyTorch's ATen/autocast_mode.h. Both autocasts run matrix products and convolutions in 16 bits;
+they differ in what runs in float32. The context replaces the kernels of PyTorch's dispatcher, so that functions called
+inside of PyTorch's own are cast, too, and PyTorch's cache of cast weights is in force.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.library import Library
+from torch.utils._pytree import tree_map_only
+
+WIDE = (
+    *("acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt", "sinh"),
+    *("tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus", "layer_norm", "native_layer_norm"),
+    *("rms_norm", "group_norm", "cosine_similarity", "cosine_embedding_loss", "nll_loss", "nll_loss2d"),
+    *("hinge_embedding_loss", "kl_div", "l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss", "margin_ranking_loss"),
+    *("soft_margin_loss", "triplet_margin_loss", "binary_cross_entropy_with_logits", "dist", "cdist", "renorm"),
+    *("logsumexp", "poisson_nll_loss"),
+)
+"""Operators whose arguments become float32."""
+WIDE_RESULT = (
+    *("prod", "prod.dim_int", "softmax.int", "log_softmax.int", "cumprod", "cumsum", "linalg_vector_norm"),
+    *("linalg_matrix_norm", "sum", "sum.dim_IntList"),
+)
+"""Operators that compute in float32 unless the caller chooses another type; they cast their argument themselves."""
+WIDEST = ("addcdiv", "addcmul", "atan2", "bilinear", "dot", "index_put", "tensordot", "scatter_add")
+"""Operators whose arguments take the widest of their types."""
+
+AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+
+
+@contextmanager
+def cuda_autocast() -> Iterator[None]:
+    """A context in which `torch.autocast("cpu")` has the rules of CUDA."""
+    library = Library("aten", "IMPL")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it says that a kernel is replaced
+            for names, kernel in ((WIDE, _in_float32), (WIDE_RESULT, _to_float32), (WIDEST, _in_the_widest)):
+                for name in names:
+                    library.impl(name, kernel(_operator(name)), "AutocastCPU", allow_override=True)
+        yield
+    finally:
+        library._destroy()
+
+
+def _operator(name: str) -> OpOverload:
+    packet, _, overload = name.partition(".")
+    operator: OpOverload = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    return operator
+
+
+def _in_float32(operator: OpOverload) -> Callable[..., Any]:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(AUTOCAST):
+            return operator(*_cast(args, torch.float32), **_cast(kwargs, torch.float32))
+
+    return kernel
+
+
+def _to_float32(operator: OpOverload) -> Callable[..., Any]:
+    names = [argument.name for argument in operator._schema.arguments if not argument.kwarg_only]
+    place = names.index("dtype") if "dtype" in names else None
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        if _is_eligible(args[0]):
+            if place is None:
+                kwargs["dtype"] = kwargs.get("dtype") or torch.float32
+            elif len(args) <= place or args[place] is None:
+                args = (*args[:place], *[None] * (place - len(args)), torch.float32)
+        with torch._C._ExcludeDispatchKeyGuard(AUTOCAST):
+            return operator(*args, **kwargs)
+
+    return kernel
+
+
+def _in_the_widest(operator: OpOverload) -> Callable[..., Any]:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        found: list[torch.dtype] = []
+        tree_map_only(Tensor, lambda x: found.append(x.dtype) if _is_eligible(x) else None, (args, kwargs))
+        with torch._C._ExcludeDispatchKeyGuard(AUTOCAST):
+            if torch.float32 not in found:
+                return operator(*args, **kwargs)
+            return operator(*_cast(args, torch.float32), **_cast(kwargs, torch.float32))
+
+    return kernel
+
+
+def _cast(arguments: Any, dtype: torch.dtype) -> Any:
+    """The arguments with each tensor that autocast casts in this type."""
+    return tree_map_only(Tensor, lambda x: x.to(dtype) if _is_eligible(x) else x, arguments)
+
+
+def _is_eligible(x: object) -> bool:
+    """Whether autocast casts it: not integers, and not float64."""
+    return isinstance(x, Tensor) and x.is_floating_point() and x.dtype != torch.float64

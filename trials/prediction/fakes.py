@@ -1,0 +1,44 @@
+"""Tensors that have a device and a type, but no storage, for the user's own code: PyTorch's fake tensors."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+Replaced = Mapping[OpOverload, Callable[..., Any]]
+"""PyTorch's operator -> what runs in its place."""
+
+
+class Fakes(FakeTensorMode):
+    """A context in which tensors have no storage. A copy of a layer shares it with the layer."""
+
+    def __init__(self, replaced: Replaced | None = None) -> None:
+        """`replaced` are operators that run otherwise than on the CPU."""
+        super().__init__(allow_non_fake_inputs=True)
+        self._replaced = {torch.ops.aten._grouped_mm.default: _grouped_product, **(replaced or {})}
+
+    def __deepcopy__(self, memo: object) -> "Fakes":
+        return self
+
+    def dispatch(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Return the operator's result without its values."""
+        kwargs = kwargs or {}
+        other = self._replaced.get(func)
+        return other(*args, **kwargs) if other else super().dispatch(func, types, args, kwargs)
+
+
+def _grouped_product(a: Tensor, b: Tensor, offsets: Tensor | None = None, *_: Any, **__: Any) -> Tensor:
+    """The products of a mixture of experts, as torch.nn.functional.grouped_mm documents their shapes.
+
+    PyTorch's own shape function accepts only bfloat16.
+    """
+    rows, outer = a.shape[-2], b.shape[-1]
+    if a.dim() == b.dim() == 2:
+        assert offsets is not None, "each group ends at one of these"
+        return a.new_empty(offsets.shape[0], rows, outer)
+    return a.new_empty(a.shape[0], rows, outer) if a.dim() == b.dim() else a.new_empty(rows, outer)
