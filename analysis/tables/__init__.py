@@ -7,5 +7,6 @@ number_format.py   the unit of a column, and the digits of a number and its inte
 text_table.py      the texts of a `Table` or a `Listing`, whatever the output format
 terminal.py        fits a table to the width of a terminal, in colour
 ratio_bar.py       bars of ratios
+bar_chart.py       a table as a bar chart in plain text
 render.py          writes the texts as text, Markdown, LaTeX, Typst or HTML, and the numbers as CSV and JSON
 """

@@ -58,6 +58,7 @@ def table(
         typer.Option(help="How attention's FLOPs are counted: model (in full), or hardware (causal as half)."),
     ] = None,
     list_presets: Annotated[bool, typer.Option("--list-presets", help="List the predefined tables.")] = False,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw a bar for each number instead.")] = False,
 ) -> None:
     """Print a pivot table of the results. Without options, it shows everything that varies.
 
@@ -67,7 +68,10 @@ def table(
     """
     from lmsweep.analysis.presets import PRESETS
     from lmsweep.analysis.questions.table import table as table_of
+    from lmsweep.analysis.tables.bar_chart import bar_chart
+    from lmsweep.analysis.tables.pivot import Table
     from lmsweep.orchestrator.commands.show_table import show_table
+    from lmsweep.orchestrator.terminal import terminal_size
 
     if list_presets:
         width = max(map(len, PRESETS))
@@ -83,7 +87,14 @@ def table(
         prices=price,
         flops=flops,
     )
-    show_table(chosen, format)
+    if not plot:
+        show_table(chosen, format)
+        return
+    if format != "text" or not isinstance(chosen, Table):
+        raise RequestError(
+            "--plot is for tables of rows and columns in text; leave out --format, or choose another table"
+        )
+    say(bar_chart(chosen, width=terminal_size().columns))
 
 
 def compare(

@@ -1,0 +1,29 @@
+"""`lmsweep table --plot`: bars whose lengths are the numbers."""
+
+from pathlib import Path
+
+import pytest
+
+from lmsweep.analysis import load, pivot
+from lmsweep.analysis.tables.bar_chart import bar_chart
+from lmsweep.trials.spec.config import RequestError
+from tests.support.command import lmsweep_here
+from tests.support.made_up_results import Attempts, config, samples
+
+
+def test_a_bar_is_as_long_as_its_number_and_a_failure_says_its_status(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for context, seconds in ((256, 0.010), (512, 0.020), (1024, 0.040)):
+        attempts.ok(config(context_length=context), {"step.time": samples(seconds, seconds / 100)})
+    attempts.failed(config(context_length=2048), "oom")
+    table = pivot(load(attempts.store), rows=["context_length"], cols=[], values=["step.time"], where={})
+    head, _, *lines = bar_chart(table, width=60).splitlines()
+    assert head == "step.time (ms), bars from 0"
+    assert [line.split()[:2] for line in lines] == [["256", "10"], ["512", "20"], ["1024", "40"], ["2048", "oom"]]
+    lengths = [line.count("█") for line in lines]
+    assert lengths[:2] == [lengths[2] // 4, lengths[2] // 2] and lengths[2] > 40 and lengths[3] == 0
+    assert max(map(len, lines)) <= 60
+
+    assert "█" in lmsweep_here("table", attempts.store.location, "--plot")
+    with pytest.raises(RequestError, match="--plot is for"):
+        lmsweep_here("table", attempts.store.location, "--plot", "--format", "csv")
