@@ -17,6 +17,7 @@ from torch._C._distributed_c10d import _compute_bucket_assignment_by_size
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp._fully_shard import _fully_shard
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from lmsweep.trials.distributed import data_parallel_step
@@ -38,6 +39,8 @@ def fake_rank(rank: int, world_size: int) -> Iterator[None]:
             yield
     finally:
         dist.destroy_process_group()
+        # What DTensor remembers names groups that no longer exist, and a later mesh of the same ranks would find it.
+        _clear_sharding_prop_cache()
 
 
 @contextmanager
