@@ -16,7 +16,7 @@ from lmsweep.orchestrator.planning.memory_budget import between
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
-from lmsweep.orchestrator.planning.rank_estimate import RankEstimate, RankEstimates
+from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate, RankEstimates
 from lmsweep.orchestrator.running.progress import count_trials, varying_fields
 from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say
 from lmsweep.trials.analytic.memory_bounds import Bounds
@@ -94,7 +94,7 @@ def _step(planned: PlannedTrial, steps: RankEstimates | None) -> dict[str, objec
         "expected_step_seconds_between": known and known.between,
         "expected_exposed_seconds": known and known.exposed,
         "expected_step_source": known and known.source,
-        "expected_step_reason": None if known else found,
+        "expected_step_reason": found.reason if isinstance(found, NotEstimated) else None,
     }
 
 
@@ -203,7 +203,7 @@ def _steps_from(plan: Plan, steps: RankEstimates | None) -> str:
     """Return what the estimated steps rest on, and why others are unknown."""
     found = [steps.of(planned) for planned in plan.trials] if steps else []
     sources = dict.fromkeys(f"step: {one.source}" for one in found if isinstance(one, RankEstimate))
-    reasons = dict.fromkeys(f"step ?: {one}" for one in found if isinstance(one, str))
+    reasons = dict.fromkeys(f"step ?: {one.reason}" for one in found if isinstance(one, NotEstimated))
     return "\n".join([*islice(sources, MOST_REASONS), *islice(reasons, MOST_REASONS)])
 
 

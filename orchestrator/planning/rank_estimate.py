@@ -59,6 +59,14 @@ class RankEstimate:
     """What the estimate rests on, in words for a user."""
 
 
+@dataclass(frozen=True)
+class NotEstimated:
+    """The time of a step of several ranks is not known."""
+
+    reason: str
+    """Why, in words for a user."""
+
+
 class RankEstimates:
     """Estimates steps of several ranks from the results in stores."""
 
@@ -71,24 +79,24 @@ class RankEstimates:
             if store.exists():
                 self._learn(store)
 
-    def of(self, planned: PlannedTrial) -> RankEstimate | str | None:
+    def of(self, planned: PlannedTrial) -> RankEstimate | NotEstimated | None:
         """Return the estimate, or why there is none; None if the trial has no step of several ranks."""
         if "ddp" not in planned.trial.workloads:
             return None
         return self.estimate(planned.trial.config, planned.environment.device_name, datasheet_of(planned.environment))
 
-    def estimate(self, config: TrialConfig, device_name: str, device: Device | None) -> RankEstimate | str:
+    def estimate(self, config: TrialConfig, device_name: str, device: Device | None) -> RankEstimate | NotEstimated:
         """Return the estimate of a step of this configuration on this device, or why there is none."""
         if config.device_type != "cuda":
-            return "the step time of several ranks is modelled for GPUs only"
+            return NotEstimated("the step time of several ranks is modelled for GPUs only")
         if device is None:
-            return f"no datasheet of {device_name}"
+            return NotEstimated(f"no datasheet of {device_name}")
         if config.compiles:
-            return "the step time of several ranks is modelled for eager code only"
+            return NotEstimated("the step time of several ranks is modelled for eager code only")
         name = _name(device_name)
         links = self._links(config, name, device)
         if links is None:
-            return f"neither a datasheet of the links of {device_name} nor a measured collective"
+            return NotEstimated(f"neither a datasheet of the links of {device_name} nor a measured collective")
         alone = self._alone.get((name, one_process(config)))
         hosts = self._hosts.get(name)
         host = statistics.median(hosts) if hosts else 1.0
@@ -102,7 +110,7 @@ class RankEstimates:
 
         middle = step(host)
         if middle is None:
-            return "the work of your own model is not known"
+            return NotEstimated("the work of your own model is not known")
         low, high = MEASURED_RANGE if alone and links.measured else MODELLED_RANGE
         slow, fast = step(HOSTS[1]), step(HOSTS[0])
         assert slow and fast, "the work is known"

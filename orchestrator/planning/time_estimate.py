@@ -129,7 +129,7 @@ class Estimates:
             self._speeds[kind] = DeviceSpeed(overhead=overhead, slowness=slowness)
 
 
-def config_of_row(row: Mapping[str, Any]) -> TrialConfig:
+def config_of_row(row: Mapping[str, object]) -> TrialConfig:
     """Return the configuration in a row of the store. A field that an older row lacks has its default."""
     found: dict[str, Any] = {}
     for name, value in row.items():

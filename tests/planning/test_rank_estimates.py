@@ -8,7 +8,7 @@ import pytest
 
 from lmsweep.analysis.reference import reports
 from lmsweep.orchestrator.planning.memory_budget import counted
-from lmsweep.orchestrator.planning.rank_estimate import RankEstimate, RankEstimates
+from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate, RankEstimates
 from lmsweep.orchestrator.planning.time_estimate import config_of_row
 from lmsweep.trials.analytic.collective_time import CollectiveTimes, Point, from_datasheet, in_order
 from lmsweep.trials.analytic.datasheets import find_device
@@ -47,7 +47,7 @@ def test_the_steps_of_two_h200_are_estimated_within_20_percent(stores):
 def test_without_a_datasheet_of_the_links_or_a_collective_there_is_no_estimate():
     config, _ = measured_steps()[0]
     l4 = "NVIDIA L4"
-    assert RankEstimates().estimate(config, l4, find_device(l4)) == (
+    assert RankEstimates().estimate(config, l4, find_device(l4)) == NotEstimated(
         "neither a datasheet of the links of NVIDIA L4 nor a measured collective"
     )
 
