@@ -67,7 +67,8 @@ def blocks_of(model: nn.Module, path: str | None) -> list[nn.Module]:
             raise RequestError(f"blocks {path}: {error}") from None
         return list(found.children())
     lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList | nn.Sequential)]
-    repeated = [layers for layers in lists if len(layers) > 1 and len({type(layer) for layer in layers}) == 1]
+    modules = [layers for layers in lists if all(isinstance(layer, nn.Module) for layer in layers)]  # some hold None
+    repeated = [layers for layers in modules if len(layers) > 1 and len({type(layer) for layer in layers}) == 1]
     alike = [layers for layers in repeated if _are_alike(layers)]
     # Some models give part of their layers a weight more.
     of_one_class = [layers for layers in repeated if any(True for _ in layers[0].children())]

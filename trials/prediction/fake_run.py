@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
 
+import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
@@ -43,7 +44,7 @@ def own_trace(config: TrialConfig, iterations: int) -> Trace:
         recorder = Recorder(tracker, scratch_bytes if on_cuda else None)
         recorder.begin("init")
         try:
-            with fake:
+            with fake, uninitialized_weights():
                 step = TrainingStep(eager_on(config, "cpu"), math_mode)
             for index in range(iterations):
                 last = recorder.trace[-len(step.phases()) - 1 :]
@@ -88,6 +89,17 @@ def unpacked_batches(config: TrialConfig) -> Iterator[None]:
         yield
     finally:
         masking_utils.find_packed_sequence_indices = look
+
+
+@contextmanager
+def uninitialized_weights() -> Iterator[None]:
+    """A context in which truncated normal weights need no values: PyTorch draws them again until all are in range."""
+    draw = torch.nn.init._no_grad_trunc_normal_
+    torch.nn.init._no_grad_trunc_normal_ = lambda tensor, *_, **__: tensor
+    try:
+        yield
+    finally:
+        torch.nn.init._no_grad_trunc_normal_ = draw
 
 
 def fakes(config: TrialConfig) -> Fakes:

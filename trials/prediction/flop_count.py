@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.prediction.fake_run import unpacked_batches
+from lmsweep.trials.prediction.fake_run import uninitialized_weights, unpacked_batches
 from lmsweep.trials.prediction.fakes import Fakes
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.step_flops import StepFlops
@@ -40,7 +40,8 @@ def count_flops(config: TrialConfig) -> StepFlops:
     kernels = _CustomKernels()
     try:
         with unpacked_batches(config), sdpa_kernel(SDPBackend.MATH), kernels, Fakes():
-            step = TrainingStep(counted, MathMode())
+            with uninitialized_weights():
+                step = TrainingStep(counted, MathMode())
             counts = []
             for phase in step.phases():
                 with FlopCounterMode(display=False, custom_mapping=_MORE) as counter:
