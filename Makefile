@@ -1,5 +1,5 @@
-# make quick: a first result. make test: everything that CI checks. make docs: links, commands and code blocks of the
-# pages. Each target sets up .venv if it has to.
+# make quick: a first result. make test: everything that CI checks. make docs: the site, in build/site, and the links,
+# commands and code blocks of its pages. Each target sets up .venv if it has to.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
@@ -12,13 +12,16 @@ quick: .venv/bytecode
 PYTEST := $(BIN)/pytest --numprocesses=2 --dist=loadfile --max-worker-restart=0
 
 test: lint types
+	$(OURS)
 	$(PYTEST) -m "not slow" --durations=20
 
 test-all: lint types .venv/hf
+	$(OURS)
 	$(PYTEST)
 
-docs: .venv/test
-	$(BIN)/pytest -q tests/docs tests/notebooks
+docs: .venv/docs
+	$(BIN)/pytest -q -m "not slow" tests/docs tests/notebooks
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 lint: .venv/test
 	$(BIN)/ruff check .
@@ -28,7 +31,11 @@ types: .venv/test
 	$(BIN)/mypy
 
 .venv/hf: .venv/test
-	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test,hf,axe]'
+	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test,hf,axe,docs]'
+	touch $@
+
+.venv/docs: .venv/test
+	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test,docs]'
 	touch $@
 
 .venv/run: pyproject.toml constraints.txt
@@ -39,6 +46,7 @@ types: .venv/test
 # Bytecode is compiled ahead, on all cores, where pip would use one: else each of the many processes of a run would compile
 # what it imports, wherever PYTHONDONTWRITEBYTECODE is set. Some packages contain files that are not valid Python 3.
 COMPILE := $(BIN)/python -m compileall -qq -j 0 .venv/lib lmsweep orchestrator trials analysis
+OURS = $(BIN)/python -m compileall -qq -j 0 lmsweep orchestrator trials analysis
 
 .venv/test: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -4,14 +4,17 @@
 
 The rooms, from the top down. A module imports from its own room and from the rooms below it.
 
+    writeup       the tables and figures of a course's problems, in files
+    questions     what the commands `table` and `compare` answer, as functions
+    sharing       a store to commit or to send, without names of machines and people
     report        the HTML report of a store
     best          the best configuration for a goal, what it beats, and how to use it
     comparison    two selections of results: ratios, intervals, verdicts
     presets       named tables, each answering one question for any store
     metrics       quantities derived from measurements: cost, roofline, scaling, kernels, memory
-    reference     results that ship with lmsweep: published numbers and measured stores
     tables        pivots and listings, and how they are printed in seven formats and on a terminal
     data          a store as a pandas table: statistics, selections, columns
+    reference     results that ship with lmsweep: published numbers and measured stores
 
 `notebooks` shows what can be done with the data beyond these tables.
 """

@@ -1,31 +1,62 @@
 """Simulates searches for the best cell on grids whose every cell is known, beside other ways to search.
 
     python benchmarks/best_simulation.py --draws 1000
+    python benchmarks/best_simulation.py --draws 1000 --optuna      # pip install optuna
+    python benchmarks/best_simulation.py --store analysis/reference/h100-devices --store ... [--pool]
 
 Each draw is a made-up training step: the device computes, moves bytes and waits for the host, in amounts drawn at
 random; attention, compilation, checkpointing, precision and the optimizer change them. On top come interactions of each
 pair of axes (3 %), what remains of a cell (1.5 %) and the variation between processes (1 %), as in the reference sets.
 Cells that do not fit are left out, as the plan leaves them out. A trial takes 3 s, the time of its compiler, and 60
-iterations. `--store` draws from the cells of a stored grid instead, with the intervals that were measured.
+iterations. The constants of the search were chosen with seeds below TEST_SEEDS; what is reported begins there.
+
+`--store` draws from measured grids instead: each draw takes one job of these stores, and moves each cell by what its
+interval and the variation between processes allow. A trial then takes as long as it took. Few jobs of stores have many
+cells; with `--pool`, all jobs of a store are one grid, in which the seconds per FLOP of a step are to be small.
 
 `right` is the share of draws whose answer is at most 2 % worse than the best cell. The other ways get as much device
-time as the search took, and 25 % of the grid's. `micro-batch first` is the method of DeepSpeed's autotuner: with
-everything else at its default, the best batch; with that batch, the rest of the grid in random order.
+time as the search took, and 25 % of the grid's:
+
+- Random search.
+- Micro-batch first, the method of DeepSpeed's autotuner (deepspeed.ai/tutorials/autotuning). Its stages of ZeRO, which
+  save memory for time, are here the values of checkpointing. In each stage: with everything else at the first value,
+  the smallest and the largest batch that fit; of those between half the largest and the largest, at most three; then
+  combinations of these batches with the other fields, chosen by a cost model after two random ones, every fifth at
+  random. A later stage tunes other fields only if it trains larger batches at least as fast. On its own it ends a stage
+  after five combinations without a better one, or fifty. Its cost model is XGBoost; here it is a linear one of the
+  logarithm, which suits these grids.
+- The tree-structured Parzen estimator of Optuna, through its library.
 """
 
 import argparse
 import itertools
-from collections.abc import Callable, Iterator
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lmsweep.analysis.best.cells import BETWEEN_PROCESSES
+from lmsweep.analysis import load
+from lmsweep.analysis.best.answer import JOB, axes_of, value_of
+from lmsweep.analysis.best.cells import BETWEEN_PROCESSES, Cell, cells_of
 from lmsweep.analysis.best.surrogate import Axis, Space
+from lmsweep.orchestrator.planning.time_estimate import SETUP_SECONDS
+from lmsweep.orchestrator.planning.time_model import (
+    NOMINAL,
+    datasheet_of,
+    graph_seconds,
+    iterations_seconds,
+    step_seconds,
+)
 from lmsweep.orchestrator.searching.search import Search
+from lmsweep.trials.analytic.formulas import PASSES, forward_flops
 from lmsweep.trials.analytic.median_interval import Floats
+from lmsweep.trials.spec.identity import trial_id
+from lmsweep.trials.spec.workloads import workloads
 
 AXES: dict[str, tuple[object, ...]] = {
     "batch_size": (1, 2, 4, 8, 16, 32),
@@ -37,12 +68,17 @@ AXES: dict[str, tuple[object, ...]] = {
 }
 INTERACTION, REST = 0.03, 0.015
 """Standard deviations of the logarithm."""
-LAYERS, ITERATIONS, SETUP_SECONDS = 24, 60, 3.0
+LAYERS, ITERATIONS, START_SECONDS = 24, 60, 3.0
 COMPILE_SECONDS = {"none": 0.0, "block": 15.0, "model": 50.0}
 CLOSE = 0.02
 """How much worse than the best an answer may be and still be right."""
 SHARE = 0.25
 """Share of the grid's device time that an answer may take."""
+TEST_SEEDS = 1_000_000
+"""The first seed of a reported draw; the constants of the search were chosen with smaller ones."""
+PATIENCE, MOST_COMBINATIONS, BATCHES, EXPLORED = 5, 50, 3, 0.2
+"""Defaults of DeepSpeed's autotuner: combinations without a better one, combinations of a stage, batches of a stage;
+and the share of combinations that it chooses at random."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +92,10 @@ class Grid:
     """What a time model expects of it."""
     seconds: Floats
     """Device time of the cell's trial."""
+    expected: Floats
+    """What a plan expects of `seconds`."""
+    failed: NDArray[np.bool_]
+    """Whether the cell's trial fails; its cost is then far above all others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,42 +155,92 @@ def made_up(rng: np.random.Generator, *, harder: float = 1.0, has_prior: bool = 
         cells.append(cell)
         cost.append(np.log(step / batch) + noise)
         prior.append(np.log(expected / batch) if has_prior else 0.0)
-        seconds.append(SETUP_SECONDS + COMPILE_SECONDS[str(compiled)] + ITERATIONS * 0.03 * step * np.exp(noise))
-    return Grid(space=Space.of(names, cells), cost=np.array(cost), prior=np.array(prior), seconds=np.array(seconds))
+        seconds.append(START_SECONDS + COMPILE_SECONDS[str(compiled)] + ITERATIONS * 0.03 * step * np.exp(noise))
+    return Grid(
+        space=Space.of(names, cells),
+        cost=np.array(cost),
+        prior=np.array(prior),
+        seconds=np.array(seconds),
+        expected=np.array(seconds),
+        failed=np.zeros(len(cells), dtype=bool),
+    )
 
 
-def search(grid: Grid, seen: Floats, rng: np.random.Generator, budget: float) -> Outcome:
-    """lmsweep best."""
-    found = Search(grid.space, prior=grid.prior, seconds=grid.seconds)
+def search(grid: Grid, seen: Floats, rng: np.random.Generator, budget: float) -> list[int]:
+    found = Search(grid.space, prior=grid.prior, seconds=grid.expected)
     left, order = set(range(len(seen))), []
     while (cell := found.choose(left)) is not None:
         left.discard(cell)
         order.append(cell)
-        found.learn(cell, seen[cell])
-    return ended(grid, seen, order, np.inf)
+        found.learn(cell, None if grid.failed[cell] else seen[cell])
+    return order
 
 
-def at_random(grid: Grid, seen: Floats, rng: np.random.Generator, budget: float) -> Outcome:
-    """random search"""
-    return ended(grid, seen, rng.permutation(len(seen)).tolist(), budget)
+def at_random(grid: Grid, seen: Floats, rng: np.random.Generator, budget: float) -> list[int]:
+    order: list[int] = rng.permutation(len(seen)).tolist()
+    return order
 
 
-def micro_batch_first(grid: Grid, seen: Floats, rng: np.random.Generator, budget: float) -> Outcome:
-    """micro-batch first"""
-    codes = grid.space.codes
-    place = [axis.name for axis in grid.space.axes].index("batch_size")
-    rest = np.delete(codes, place, axis=1)
-    first = np.flatnonzero((rest == rest[0]).all(axis=1)).tolist()
-    batch = codes[min(first, key=lambda cell: seen[cell]), place]
-    others = [cell for cell in rng.permutation(len(seen)).tolist() if codes[cell, place] == batch and cell not in first]
-    return ended(grid, seen, [*first, *others], budget)
+def micro_batch_first(grid: Grid, seen: Floats, rng: np.random.Generator, budget: float) -> list[int]:
+    """Return the order of DeepSpeed's autotuner. budget: infinite if it shall end on its own."""
+    codes, names = grid.space.codes, [axis.name for axis in grid.space.axes]
+    special = {name: names.index(name) for name in ("batch_size", "checkpointing") if name in names}
+    others = [place for place in range(len(names)) if place not in special.values()]
+    batches, stages = np.ones(len(codes)), np.zeros(len(codes), dtype=np.int64)
+    if "batch_size" in special:
+        place = special["batch_size"]
+        batches = np.array(grid.space.axes[place].values, dtype=np.float64)[codes[:, place]]
+    if "checkpointing" in special:
+        stages = codes[:, special["checkpointing"]]
+    order: list[int] = []
+    best_batch, best_cost = 0.0, np.inf
+    for stage in sorted(set(stages.tolist())):
+        default = np.flatnonzero((stages == stage) & (codes[:, others] == 0).all(axis=1))
+        if not len(default):
+            continue
+        default = default[np.argsort(batches[default])]
+        kept = [cell for cell in default.tolist() if batches[cell] >= batches[default[-1]] / 2][-BATCHES:]
+        tried = list(dict.fromkeys([int(default[0]), int(default[-1]), *kept]))
+        fastest = min(tried, key=lambda cell: seen[cell])
+        is_first, order = not order, [*order, *tried]
+        if not is_first and (batches[fastest] <= best_batch or seen[fastest] > best_cost):
+            continue
+        best_batch, best_cost = float(batches[fastest]), float(seen[fastest])
+        space = np.flatnonzero((stages == stage) & np.isin(batches, batches[kept]))
+        order += _tuned(grid, seen, rng, [cell for cell in space.tolist() if cell not in tried], tried, budget)
+    return order
 
 
-def tpe(grid: Grid, seen: Floats, rng: np.random.Generator, budget: float) -> Outcome:
-    """Optuna's TPE"""
+def _tuned(
+    grid: Grid, seen: Floats, rng: np.random.Generator, left: list[int], known: Sequence[int], budget: float
+) -> list[int]:
+    """Return cells of `left` in the order in which a cost model chooses them, after those known."""
+    widths = [len(axis.values) for axis in grid.space.axes]
+    features = np.concatenate([np.eye(width)[grid.space.codes[:, place]] for place, width in enumerate(widths)], axis=1)
+    order: list[int] = []
+    best, without = min(seen[[*known]]), 0
+    while left and grid.seconds[order].sum() < budget:
+        if np.isinf(budget) and (without >= PATIENCE or len(order) >= MOST_COMBINATIONS):
+            break
+        if len(order) < 2 or rng.random() < EXPLORED:
+            cell = left[int(rng.integers(len(left)))]
+        else:
+            before = [*known, *order]
+            normal = features[before].T @ features[before] + 0.01 * np.eye(features.shape[1])
+            weights = np.linalg.solve(normal, features[before].T @ (seen[before] - seen[before].mean()))
+            cell = left[int(np.argmin(features[left] @ weights))]
+        left = [one for one in left if one != cell]
+        order.append(cell)
+        without = 0 if seen[cell] < best else without + 1
+        best = min(best, seen[cell])
+    return order
+
+
+def tpe(grid: Grid, seen: Floats, rng: np.random.Generator, budget: float) -> list[int]:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     sampler = optuna.samplers.TPESampler(seed=int(rng.integers(2**31)), multivariate=True)
     study = optuna.create_study(sampler=sampler)
     spaces = {axis.name: _distribution(axis) for axis in grid.space.axes}
@@ -161,14 +251,14 @@ def tpe(grid: Grid, seen: Floats, rng: np.random.Generator, budget: float) -> Ou
             break
         trial = study.ask(spaces)
         code = tuple(axis.values.index(trial.params[axis.name]) for axis in grid.space.axes)
-        if code not in known:  # does not fit: its price is only that it was asked
+        if code not in known:  # it does not fit, which costs nothing
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
             continue
         cell = known[code]
         if cell not in order:  # a cell that was measured costs nothing
             order.append(cell)
         study.tell(trial, seen[cell])
-    return ended(grid, seen, order, budget)
+    return order
 
 
 def _distribution(axis: Axis) -> object:
@@ -177,90 +267,137 @@ def _distribution(axis: Axis) -> object:
     return optuna.distributions.CategoricalDistribution(axis.values)  # type: ignore[arg-type]
 
 
-def ended(grid: Grid, seen: Floats, order: list[int], budget: float) -> Outcome:
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """A way to search."""
+
+    name: str
+    order: Callable[[Grid, Floats, np.random.Generator, float], list[int]]
+    """Returns the cells in the order in which it measures them, at least until a budget in seconds is spent."""
+    ends: bool
+    """Whether it ends on its own; else it is looked at after the search's device time, and after SHARE."""
+
+
+SEARCH = Way(name="lmsweep best", order=search, ends=True)
+RANDOM = Way(name="random search", order=at_random, ends=False)
+TPE = Way(name="Optuna's TPE", order=tpe, ends=False)
+MICRO_BATCH = tuple(Way(name="micro-batch first", order=micro_batch_first, ends=ends) for ends in (True, False))
+
+
+def ended(grid: Grid, seen: Floats, order: Sequence[int], budget: float) -> Outcome:
     """Return the outcome of measuring cells in this order until the budget, in seconds, is spent."""
-    taken = grid.seconds[order].cumsum()
+    taken = grid.seconds[[*order]].cumsum()
     within = order[: max(1, int((taken <= budget).sum()))]
     answer = min(within, key=lambda cell: seen[cell])
     return Outcome(
         trials=len(within),
-        share=float(grid.seconds[within].sum() / grid.seconds.sum()),
+        share=float(grid.seconds[[*within]].sum() / grid.seconds.sum()),
         behind=float(np.exp(grid.cost[answer] - grid.cost.min()) - 1),
     )
 
 
-Way = Callable[[Grid, Floats, np.random.Generator, float], Outcome]
-
-
 def race(
-    seed: int, *, others: tuple[Way, ...] = (), draw: Callable[[np.random.Generator], Grid] = made_up
+    seed: int, *, others: Sequence[Way] = (), draw: Callable[[np.random.Generator], Grid] = made_up
 ) -> list[Outcome]:
-    """Return the outcome of the search, then of each other way with its device time and with SHARE of the grid's."""
+    """Return the outcome of the search, then of each other way: at its own end, or with each of two budgets."""
     rng = np.random.default_rng(seed)
     grid = draw(rng)
     seen = grid.cost + rng.normal(0, BETWEEN_PROCESSES, len(grid.cost))
     whole = float(grid.seconds.sum())
-    first = search(grid, seen, rng, np.inf)
-    return [first, *(way(grid, seen, rng, share * whole) for way in others for share in (first.share, SHARE))]
+    found = [ended(grid, seen, SEARCH.order(grid, seen, rng, np.inf), np.inf)]
+    budgets = (found[0].share * whole, SHARE * whole)
+    for way in others:
+        order = way.order(grid, seen, rng, np.inf if way.ends else max(budgets))
+        found += [ended(grid, seen, order, budget) for budget in ((np.inf,) if way.ends else budgets)]
+    return found
 
 
-def stored(location: str) -> Callable[[np.random.Generator], Grid]:
-    """Return a function that draws the grid of a store: the job with most cells, each cost within its interval."""
-    return partial(_draw_stored, *_read_stored(location))
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """A measured grid."""
+
+    grid: Grid
+    errors: Floats
+    """Standard error of the logarithm of each cell's cost."""
 
 
-def _read_stored(location: str) -> tuple[Space, Floats, Floats, Floats, Floats]:
-    from collections import defaultdict
+def stored_grids(location: str, *, pool: bool, clock: str = "step.time") -> list[Stored]:
+    """Return the measured grids of a store: one per job and device, or with `pool` one per device.
 
-    from lmsweep.analysis import load
-    from lmsweep.analysis.best.answer import JOB, axes_of, value_of
-    from lmsweep.analysis.best.cells import Cell, cells_of
-    from lmsweep.analysis.best.goal import parse_aim
-    from lmsweep.orchestrator.planning.time_model import NOMINAL, datasheet_of, iterations_seconds, step_seconds
-    from lmsweep.trials.spec.workloads import workloads
-
-    aim = parse_aim("tokens/s", [], [])
+    clock: the time that is to be small: step.time or step.device_time. Trials that failed are cells too.
+    """
+    frame = load(location, pooled=False)
+    times = frame[(frame["phase"] == "trial") & (frame["unit"] == "s")]
+    of_attempt = (times["median"] * times["n"]).groupby([times[name] for name in (*KEY, "attempt_id")]).sum()
+    seconds = of_attempt.groupby(level=[*KEY]).mean().to_dict()
     jobs: dict[tuple[object, ...], list[Cell]] = defaultdict(list)
     for cell in cells_of(load(location)):
-        if cell.cost(aim):
-            jobs[tuple(value_of(cell, name) for name in JOB)].append(cell)
-    cells = max(jobs.values(), key=len)
-    names = axes_of(cells)
-    devices = [datasheet_of(cell.environment) or NOMINAL[cell.config.device_type] for cell in cells]
-    pairs = list(zip(cells, devices, strict=True))
-    costs = [cost for cell in cells if (cost := cell.cost(aim))]
-    return (
-        Space.of(names, [[value_of(cell, name) for name in names] for cell in cells]),
-        np.log([cost.median for cost in costs]),
-        np.array([cell.error(aim) for cell in cells]),
-        np.log([step_seconds(cell.config, device) / cell.tokens for cell, device in pairs]),
-        np.array([1.0 + iterations_seconds(cell.config, workloads()["timing"], device) for cell, device in pairs]),
-    )
+        job = () if pool else tuple(value_of(cell, name) for name in JOB)
+        jobs[(cell.environment_id, *job)].append(cell)
+    found = []
+    for cells in jobs.values():
+        if sum(clock in cell.values for cell in cells) < FEWEST:
+            continue
+        names = [*(("d_model", "context_length") if pool else ()), *axes_of(cells)]
+        failed = np.array([clock not in cell.values for cell in cells])
+        work = np.log([_flops(cell) if pool else cell.tokens for cell in cells])
+        cost = np.log([np.nan if clock not in cell.values else cell.values[clock].median for cell in cells]) - work
+        errors = [0.0 if clock not in cell.values else cell.values[clock].error for cell in cells]
+        devices = [datasheet_of(cell.environment) or NOMINAL[cell.config.device_type] for cell in cells]
+        pairs = [(cell.config, device) for cell, device in zip(cells, devices, strict=True)]
+        expected = [
+            SETUP_SECONDS[config.compiles]
+            + graph_seconds(config)
+            + iterations_seconds(config, workloads()["timing"], device)
+            for config, device in pairs
+        ]
+        grid = Grid(
+            space=Space.of(names, [[value_of(cell, name) for name in names] for cell in cells]),
+            cost=np.where(failed, np.nanmax(cost) + 1, cost),
+            prior=np.log([step_seconds(config, device) for config, device in pairs]) - work,
+            seconds=np.array(
+                [seconds.get((trial_id(one.config), one.config.mode, one.environment_id), 1.0) for one in cells]
+            ),
+            expected=np.array(expected),
+            failed=failed,
+        )
+        found.append(Stored(grid=grid, errors=np.hypot(errors, BETWEEN_PROCESSES)))
+    return found
 
 
-def _draw_stored(
-    space: Space, cost: Floats, error: Floats, prior: Floats, seconds: Floats, rng: np.random.Generator
-) -> Grid:
-    return Grid(space=space, cost=cost + rng.normal(0, error), prior=prior, seconds=seconds)
+KEY = ("trial_id", "mode", "environment_id")
+FEWEST = 4
+"""Cells of the smallest grid that is searched."""
 
 
-def rows(draws: int, others: tuple[Way, ...], draw: Callable[[np.random.Generator], Grid]) -> Iterator[str]:
-    """Run all draws, and return the lines of the table."""
+def _flops(cell: Cell) -> float:
+    config = cell.config
+    terms = config.size.terms
+    shape = {"context_length": config.context_length, "batch_size": config.batch_size}
+    return PASSES[config.mode] * float(forward_flops(**terms, **shape, vocab_size=config.vocab_size))
+
+
+def draw_stored(grids: Sequence[Stored], rng: np.random.Generator) -> Grid:
+    """Draw one of the grids, with each cell moved by its error."""
+    one = grids[int(rng.integers(len(grids)))]
+    return replace(one.grid, cost=one.grid.cost + rng.normal(0, one.errors))
+
+
+def rows(seeds: range, others: Sequence[Way], draw: Callable[[np.random.Generator], Grid]) -> Iterator[str]:
+    """Run all draws, and yield the lines of the table."""
     with ProcessPoolExecutor() as pool:
-        found = list(pool.map(partial(race, others=others, draw=draw), range(draws), chunksize=4))
-    budgets = ["its own stop", *["the same device time", f"{SHARE:.0%} of the grid"] * len(others)]
-    ways = [search, *(way for way in others for _ in range(2))]
-    yield "| method | device time | trials | of the grid's device time, mean (largest) | right | worst |"
+        found = list(pool.map(partial(race, others=others, draw=draw), seeds, chunksize=4))
+    budgets = ["the same device time", f"{SHARE:.0%} of the grid"]
+    labels = [(way.name, words) for way in (SEARCH, *others) for words in (["its own end"] if way.ends else budgets)]
+    yield "| method | device time | trials | of the grid's device time, mean (largest) | right | behind, mean (worst) |"
     yield "|---|---|---|---|---|---|"
-    for way, budget, outcomes in zip(ways, budgets, zip(*found, strict=True), strict=True):
-        trials = np.mean([one.trials for one in outcomes])
+    for (name, budget), outcomes in zip(labels, zip(*found, strict=True), strict=True):
         shares = [one.share for one in outcomes]
-        right = np.mean([one.behind <= CLOSE for one in outcomes])
-        worst = max(one.behind for one in outcomes)
-        name = (way.__doc__ or "").strip().rstrip(".")
+        behind = [one.behind for one in outcomes]
+        right = np.mean([one <= CLOSE for one in behind])
         yield (
-            f"| {name} | {budget} | {trials:.0f} | {np.mean(shares):.1%} ({max(shares):.1%}) | {right:.1%} "
-            f"| {worst:.0%} slower |"
+            f"| {name} | {budget} | {np.mean([one.trials for one in outcomes]):.0f} | {np.mean(shares):.1%} "
+            f"({max(shares):.1%}) | {right:.1%} | {np.mean(behind):.1%} ({max(behind):.0%}) |"
         )
 
 
@@ -268,14 +405,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--optuna", action="store_true", help="also Optuna's TPE, which must be installed")
-    parser.add_argument("--store", help="draw from the largest grid in this store")
+    parser.add_argument("--store", action="append", default=[], help="draw from the grids of this store; repeatable")
+    parser.add_argument("--device-time", action="store_true", help="of stores: the device time, not the wall time")
+    parser.add_argument("--pool", action="store_true", help="all jobs of a store are one grid")
     parser.add_argument("--harder", type=float, default=1.0, help="factor of the interactions and the rests")
     parser.add_argument("--no-prior", action="store_true", help="search without a time model")
+    parser.add_argument("--tuning", action="store_true", help="the seeds below TEST_SEEDS, for changes of the search")
     given = parser.parse_args()
-    others: tuple[Way, ...] = (at_random, micro_batch_first, *((tpe,) if given.optuna else ()))
-    simulated = partial(made_up, harder=given.harder, has_prior=not given.no_prior)
-    draw = stored(given.store) if given.store else simulated
-    for line in rows(given.draws, others, draw):
+    others = (RANDOM, *MICRO_BATCH, *((TPE,) if given.optuna else ()))
+    draw: Callable[[np.random.Generator], Grid]
+    draw = partial(made_up, harder=given.harder, has_prior=not given.no_prior)
+    if given.store:
+        clock = "step.device_time" if given.device_time else "step.time"
+        grids = [grid for location in given.store for grid in stored_grids(location, pool=given.pool, clock=clock)]
+        sizes = ", ".join(str(len(one.errors)) for one in grids)
+        print(f"{len(grids)} measured grids, of {sizes} cells\n")
+        draw = partial(draw_stored, grids)
+    first = 0 if given.tuning else TEST_SEEDS
+    for line in rows(range(first, first + given.draws), others, draw):
         print(line, flush=True)
 
 

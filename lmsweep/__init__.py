@@ -1,6 +1,15 @@
 """lmsweep: benchmark sweeps for language-model training.
 
-`lmsweep.load("results")` reads a store as a pandas table; `lmsweep.analysis` has the rest of what reads results,
+What the commands do, as functions:
+
+    plan, run        what a sweep would run; run it. They need PyTorch and Ray.
+    load             a store as a pandas table
+    table, compare   what the commands of these names print; `render` prints either
+    report           writes the HTML report of a store
+    share            writes a folder to commit or send
+    summaries        each trial as a configuration and numbers, for experiment trackers
+
+`default_layout` and `pivot` lay out any pandas table of results. `lmsweep.analysis` has the rest of what reads results,
 `lmsweep.trials` what measures, `lmsweep.orchestrator` what plans and runs sweeps.
 """
 
@@ -12,28 +21,53 @@ from lmsweep.trials import __version__
 if TYPE_CHECKING:
     from lmsweep import analysis, orchestrator, trials
     from lmsweep.analysis import Layout, Table, default_layout, load, pivot, render
+    from lmsweep.analysis.questions.compare import compare
+    from lmsweep.analysis.questions.table import table
+    from lmsweep.analysis.report import write_report as report
+    from lmsweep.analysis.sharing.share import share
+    from lmsweep.analysis.sharing.summaries import summaries
+    from lmsweep.orchestrator.commands.program import plan, run
 
 __all__ = [
     "Layout",
     "Table",
     "__version__",
     "analysis",
+    "compare",
     "default_layout",
     "load",
     "orchestrator",
     "pivot",
+    "plan",
     "render",
+    "report",
+    "run",
+    "share",
+    "summaries",
+    "table",
     "trials",
 ]
 
+_ELSEWHERE = {
+    "compare": ("lmsweep.analysis.questions.compare", "compare"),
+    "plan": ("lmsweep.orchestrator.commands.program", "plan"),
+    "report": ("lmsweep.analysis.report", "write_report"),
+    "run": ("lmsweep.orchestrator.commands.program", "run"),
+    "share": ("lmsweep.analysis.sharing.share", "share"),
+    "summaries": ("lmsweep.analysis.sharing.summaries", "summaries"),
+    "table": ("lmsweep.analysis.questions.table", "table"),
+}
+"""Name -> the module and its name there; the others are names of `lmsweep.analysis`."""
+
 
 def __getattr__(name: str) -> Any:
-    """Import a package, or a name of `lmsweep.analysis`, when it is first used: pandas takes longer than `--help`."""
+    """Import a package or a function when it is first used: pandas takes longer than `--help`."""
     if name in ("analysis", "orchestrator", "trials"):
         return import_module(f"lmsweep.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'lmsweep' has no attribute {name!r}")
-    return getattr(import_module("lmsweep.analysis"), name)
+    module, there = _ELSEWHERE.get(name, ("lmsweep.analysis", name))
+    return getattr(import_module(module), there)
 
 
 def __dir__() -> list[str]:

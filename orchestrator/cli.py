@@ -9,8 +9,21 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
+_MEASURING = ("torch", "ray", "nvtx", "pynvml", "psutil")
+"""Modules that only measuring and planning need (requirements-read.txt)."""
+
+
 def main() -> None:
-    """Run the command. A wrong request prints one message on standard error and exits with 2."""
+    """Run the command. A wrong request prints one message on standard error and exits with 2.
+
+    Exit codes:
+
+    - 0: done. Trials that ended as `oom`, `predicted_oom` or `unsupported` are results.
+    - 1: a trial ended as `error`, `lost` or `timeout`, `compare --fail-on` found what it was asked for, the results
+      cannot be written, or lmsweep itself failed.
+    - 2: the request is wrong; nothing has run.
+    - 130, 143, 129: ended by Ctrl-C, SIGTERM, SIGHUP.
+    """
     hears_ctrl_c = signal.getsignal(signal.SIGINT) == signal.default_int_handler
     if hears_ctrl_c:
         # Until the command starts there is nothing to clean up, so let the signal kill the process.
@@ -37,6 +50,16 @@ def main() -> None:
 
             traceback.print_exc()
         say(f"lmsweep: {error}", error=True)
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _MEASURING:
+            raise
+        say(
+            f"lmsweep: this needs {missing}, which is not installed here; reading results works without. To measure: "
+            "pip install lmsweep",
+            error=True,
+        )
         sys.exit(2)
     except OutputError as error:
         say(f"lmsweep: cannot write to standard output: {error}", error=True)

@@ -11,6 +11,7 @@ import pandas as pd
 from lmsweep.analysis.comparison.device_first import mean_ratio
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, label
 from lmsweep.analysis.data.load import load
+from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.presets.layout import in_order, ok_rows
 from lmsweep.analysis.presets.timing import parts_of_step
 from lmsweep.analysis.reference import CAVEATS, CONDITIONS, public_benchmarks, published, stores
@@ -21,7 +22,6 @@ from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.suggestions import choices
-from lmsweep.trials.store.store import Store
 
 PUBLISHED = "published"
 
@@ -230,12 +230,11 @@ def _place(rows: pd.DataFrame) -> pd.Series:
 
 
 def _of_store(name: str) -> pd.DataFrame:
-    location = stores().get(name, name)
-    if location == name and not Store(name).exists():
+    if not open_store(name).exists():
         raise RequestError(
             f"--with {name}: there is neither a store nor a reference of this name{choices(name, reference_names())}"
         )
-    rows = _times(load(location))
+    rows = _times(load(name))
     rows = rows.assign(source=name, hardware=rows["device_name"]).rename(columns={"mine_flags": "theirs_flags"})
     return rows.rename(columns={f"{of}{here}": f"{of}theirs{end}" for of in ("", "device_") for here, end in _THERE})
 

@@ -1,5 +1,7 @@
 """A store as a pandas table: its rows, their statistics, and the columns that distinguish them.
 
+open_store.py     opens a store by its location, one that ships with lmsweep by its name, or a shared one
+fetch_store.py    fetches a shared store from an https address
 load.py           reads every stored row and adds its statistics
 sample_stats.py   median, interval and outliers of many series at once
 processes.py      pools processes that measured the same configuration into one result

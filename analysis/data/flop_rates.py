@@ -5,7 +5,7 @@ import pandas as pd
 from lmsweep.trials.analytic.flop_conventions import MEANING
 from lmsweep.trials.results.outcome import Flag
 
-FLOP_RATES = ("tflops", "mfu")
+FLOP_RATES = ("tflops", "mfu", "hfu")
 """Derived values that depend on the convention."""
 
 ABOVE_PEAK = "above_peak"

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from lmsweep.analysis.data.code_states import with_code_states
 from lmsweep.analysis.data.columns import size_terms
+from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.processes import as_lists, pool
 from lmsweep.analysis.data.sample_stats import describe
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
-from lmsweep.trials.analytic.flop_conventions import FlopConvention, counted_flops
+from lmsweep.trials.analytic.flop_conventions import FlopConvention, counted_flops, share_of_scores
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, tokens_per_step
+from lmsweep.trials.analytic.recomputation import recomputed_blocks, recomputed_flops
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.spec.config import (
     AUTO_FIELDS,
@@ -28,7 +30,7 @@ from lmsweep.trials.spec.config import (
 )
 from lmsweep.trials.store.store import Store
 
-SPEED_UNITS = {"tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "mfu": "share"}
+SPEED_UNITS = {"tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "mfu": "share", "hfu": "share"}
 """Derived columns that tell how fast a phase was, and their units; a share is a fraction of 1."""
 
 DERIVED_FROM = dict.fromkeys(SPEED_UNITS, "time") | {"energy_per_token": "energy"}
@@ -59,12 +61,15 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
     - On rows of the metric `time` (forward, backward and step, of a whole model or of attention alone), computed from
       the median: `tokens_per_second`; `flops`, the FLOPs of the phase in one iteration, counting matrix products only
       (of a model of the user's own, those that its trial counted); `tflops`, in TFLOP/s; `mfu`, the share of the
-      datasheet's peak, NaN if the peak of the device or of the arithmetic is unknown. `flops_convention` is how
+      datasheet's peak, NaN if the peak of the device or of the arithmetic is unknown; `hfu`, the same with the FLOPs
+      that checkpointing computes again (NaN if they are unknown). `flops_convention` is how
       attention is counted: a model of the user's own always by the model convention.
     - `code`: the state of the user's code, latest, previous or an older one (`lmsweep.analysis.data.code_states`).
     - On rows of the metric `energy`: `energy_per_token`, in joules.
 
     flops: how attention's FLOPs are counted (`lmsweep.trials.analytic.flop_conventions`).
+
+    store: its location, or the name of a reference store: `h200-devices`.
 
     pooled: combine the processes that measured the same configuration into one row
     (`lmsweep.analysis.data.processes.pool`). False keeps the rows of every attempt, superseded failures included.
@@ -73,7 +78,7 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
     hold numbers and the word "auto". Unreadable files are left out, each with a warning. Raises RequestError if there
     is no store or a newer lmsweep wrote it.
     """
-    store = Store(store) if isinstance(store, str) else store
+    store = open_store(store)
     if not store.exists():
         there = store.location
         raise RequestError(
@@ -138,13 +143,11 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     terms = size_terms(frame)
     once = attention_flops(phase="forward", d_model=terms["query_width"], **batch)
     attention = np.where(alone, once, terms["num_layers"] * once)
+    other = np.where(alone, 0, forward_flops(**terms, **batch) - attention)
+    mask = {"causal": frame["causal"].to_numpy(dtype=np.float64), "window": _window_share(frame)}
+    backwards = backward.to_numpy(dtype=np.float64)
     closed_form = counted_flops(
-        convention,
-        other=np.where(alone, 0, forward_flops(**terms, **batch) - attention),
-        attention=attention,
-        forward=forward,
-        backward=backward.to_numpy(dtype=np.float64),
-        causal=frame["causal"].to_numpy(dtype=np.float64),
+        convention, other=other, attention=attention, forward=forward, backward=backwards, **mask
     )
     own = (frame["model_code"].notna() & ~alone).to_numpy(dtype=bool)
     flops = np.where(own, _flops_of_trials(frame), closed_form)
@@ -152,14 +155,47 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     tokens = np.where(known, tokens_per_step(**batch), np.nan)
     seconds_or_joules = frame["median"].to_numpy()
     flops_per_second = flops / seconds_or_joules
+    peaks = _peaks(frame)
+    head = 2 * tokens_per_step(**batch) * terms["d_model"] * terms["vocab_size"]
+    of_blocks = other - head + attention * share_of_scores(convention, **mask)
+    again = np.where(alone, 0, backwards * _recomputed(frame, of_blocks / terms["num_layers"], terms))
+    again = np.where(own, np.where(frame["checkpointing"] == "none", 0, np.nan), again)
     return frame.assign(
         tokens_per_second=tokens / seconds_or_joules,
         flops=flops,
         flops_convention=np.where(own, "model", convention),  # a trial counts its own model by the model convention
         tflops=flops_per_second / 1e12,
-        mfu=flops_per_second / _peaks(frame),
+        mfu=flops_per_second / peaks,
+        hfu=(flops + again) / seconds_or_joules / peaks,
         energy_per_token=np.where(frame["metric"] == "energy", seconds_or_joules / tokens_per_step(**batch), np.nan),
     )
+
+
+def _window_share(frame: pd.DataFrame) -> NDArray[np.float64]:
+    """Positions that one attends to, as a share of the context."""
+    context = _numbers(frame["context_length"])
+    return np.nan_to_num(np.minimum(_numbers(frame["window"]), context) / context, nan=1.0)
+
+
+def _recomputed(
+    frame: pd.DataFrame, block: NDArray[np.float64], terms: dict[str, NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """FLOPs that the backward pass of each row computes again. block: FLOPs of the forward pass of one block."""
+    layers = np.nan_to_num(terms["num_layers"], nan=1).astype(np.int64).tolist()
+    kinds = list(zip(frame["checkpointing"], layers, strict=True))
+    found = {kind: recomputed_blocks(*kind) for kind in set(kinds)}
+    blocks, ended_early = np.array([found[kind] for kind in kinds], dtype=np.float64).reshape(-1, 2).T
+    again: NDArray[np.float64] = recomputed_flops(
+        blocks=blocks,
+        ended_early=ended_early,
+        block=block,
+        tokens=_numbers(frame["context_length"]) * _numbers(frame["batch_size"]),
+        d_model=terms["d_model"],
+        d_ff=terms["d_ff"],
+        router=terms["router"],
+        compiled_blocks=(frame["compile"] == "block").to_numpy(dtype=np.float64),
+    )
+    return np.where(blocks == 0, 0, again)
 
 
 def _flops_of_trials(frame: pd.DataFrame) -> NDArray[np.float64]:

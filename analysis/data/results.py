@@ -1,12 +1,13 @@
 """The tables of one store that presets are made from, each read on first use."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import pandas as pd
 
 from lmsweep.analysis.data.code_states import latest_code, with_code_states
 from lmsweep.analysis.data.load import load, of_present_devices
+from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.processes import newest_rows
 from lmsweep.analysis.data.selection import select
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
@@ -27,10 +28,18 @@ class Results:
         flops: FlopConvention = "model",
     ) -> None:
         """where: keys and the values they must have, as for `lmsweep.analysis.pivot`; flops: as for `load`."""
-        self.store = Store(store) if isinstance(store, str) else store
+        self.store = open_store(store)
         self.where = where or {}
         self.prices = prices
         self.flops = flops
+        self._keep: tuple[Callable[[pd.DataFrame], pd.DataFrame], ...] = ()
+
+    def of_rows(self, keep: Callable[[pd.DataFrame], pd.DataFrame]) -> "Results":
+        """Return the results of the rows that `keep` returns, of measurements and of detail tables alike."""
+        chosen = Results(self.store, self.where, self.prices, self.flops)
+        chosen._keep = (*self._keep, keep)
+        chosen.everything = keep(self.everything)  # read once
+        return chosen
 
     @cached_property
     def everything(self) -> pd.DataFrame:
@@ -62,6 +71,8 @@ class Results:
             raise nothing(workload)
         # Only successful attempts store details.
         states = with_code_states(newest_rows(frame.assign(status=Status.OK)))
+        for keep in self._keep:
+            states = keep(states)
         found = select(latest_code(states, self.where), self.where)
         if found.empty:
             raise nothing(workload)

@@ -126,7 +126,7 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
     flags = [() if words is pd.NA else tuple(words) for words in cells["flags"].to_list()]
     marks = pd.Series(flags, cells.index, dtype=object)
     if is_flop_rate(value):
-        marks = with_above_peak(marks, cells["mfu"])
+        marks = with_above_peak(marks, cells["hfu" if value.endswith(".hfu") else "mfu"])
     return cells.assign(value=value, flags=marks, reason=reason.where(unknown, ""), **numbers)
 
 

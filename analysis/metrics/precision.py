@@ -4,6 +4,7 @@ from typing import get_args
 
 import pandas as pd
 
+from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.processes import newest_rows
 from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
 from lmsweep.trials.results.outcome import Status
@@ -76,7 +77,7 @@ def load_dtypes(store: str | Store) -> pd.DataFrame:
 
     Raises RequestError if there are none.
     """
-    store = Store(store) if isinstance(store, str) else store
+    store = open_store(store)
     frame = store.read("dtypes")[0].to_pandas()
     if frame.empty:
         raise _nothing()

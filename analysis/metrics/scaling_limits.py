@@ -12,12 +12,13 @@ from lmsweep.trials.analytic.scaling_limits import (
     data_parallel_limit,
     mesh_limit,
     serial_mesh_limit,
+    tensor_parallel_backward_limit,
     tensor_parallel_limit,
 )
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import FLOAT8_PRECISIONS
 
-LIMITS = ("data_parallel", "tensor_parallel", "mesh", "serial_mesh")
+LIMITS = ("data_parallel", "tensor_parallel", "tensor_parallel_backward", "mesh", "serial_mesh")
 MEASURED, DATASHEET = "measured", "datasheet"
 
 _MODEL = ["model", "d_ff", "feed_forward", "tokens", "precision", "device_name", "device_memory"]
@@ -64,6 +65,7 @@ def _limits(row: Mapping[Hashable, Any], results: pd.DataFrame) -> dict[Hashable
         "bandwidth_from": bandwidth_from,
         "data_parallel": data_parallel_limit(tokens=tokens, **rates),
         "tensor_parallel": tensor_parallel_limit(d_ff=width, matrices=matrices, **rates),
+        "tensor_parallel_backward": tensor_parallel_backward_limit(d_ff=width, matrices=matrices, **rates),
         "mesh": mesh_limit(tokens=tokens, d_ff=width, matrices=matrices, **rates),
         "serial_mesh": serial_mesh_limit(tokens=tokens, d_ff=width, matrices=matrices, **rates),
     }

@@ -2,12 +2,12 @@
 
 timing.py      times of the parts of a training step; warm-up; reduced precision; compilation
 attention.py   times and memory of attention alone
-memory.py      peak memory, what makes it up, and the largest allocations
+memory.py      peak memory, what makes it up, the largest allocations and residuals
 numbers.py     reduced precision: sums, dtypes and errors; parameters of the models
 profile.py     kernel time of a step by phase and by range
 operators.py   PyTorch operators and single kernels, as profilers list them
 ddp.py         data-parallel training: synchronisation, links and memory of each rank
-limits.py      roofline, scaling, largest sizes that fit, cost
+limits.py      roofline, scaling, sharding, largest sizes that fit, cost
 layout.py      the row and column keys that presets share
 
 To add a preset, write a function from `Results` to a table and add a line to PRESETS.
@@ -20,13 +20,15 @@ from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets import ddp, numbers, operators, profile
 from lmsweep.analysis.presets.attention import attention_compiled, attention_grid, attention_rates
 from lmsweep.analysis.presets.limits import (
+    break_even_table,
     cost_table,
     frontier_table,
     roofline_table,
     scaling_limits_table,
     scaling_table,
+    sharding_table,
 )
-from lmsweep.analysis.presets.memory import allocations, parts, peaks
+from lmsweep.analysis.presets.memory import allocations, parts, peaks, residuals
 from lmsweep.analysis.presets.timing import compiled, end_to_end, precisions, warm_up, warm_up_series
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table
@@ -65,6 +67,9 @@ PRESETS: dict[str, Preset] = {
     "memory": Preset(make=peaks, question="How much memory does an iteration need in each mode?"),
     "memory-parts": Preset(make=parts, question="What makes up peak memory?"),
     "allocations": Preset(make=allocations, question="Which lines of code make the largest allocations?"),
+    "residuals": Preset(
+        make=residuals, question="Which tensors of one transformer block need the most memory until its backward?"
+    ),
     "parameters": Preset(
         make=numbers.parameters,
         question="How many parameters do the models have, and how many FLOPs does a token take?",
@@ -130,9 +135,14 @@ PRESETS: dict[str, Preset] = {
         make=scaling_limits_table,
         question="From how many ranks on does communication take longer than computation?",
     ),
+    "sharding": Preset(
+        make=sharding_table,
+        question="How much memory do ZeRO-1 and FSDP save on each rank, at each moment of a step?",
+    ),
     "frontier": Preset(
         make=frontier_table, question="What is the largest context length and batch size that fits in memory?"
     ),
+    "break-even": Preset(make=break_even_table, question="After how many steps has compiling paid?"),
     "cost": Preset(make=cost_table, question="What do a million tokens cost in dollars and joules?"),
 }
 

@@ -1,13 +1,15 @@
-"""Presets of limits: roofline, scaling, the largest sizes that fit in memory, and cost."""
+"""Presets of limits: roofline, scaling, the largest sizes that fit in memory, when compiling pays, and cost."""
 
 import pandas as pd
 
 from lmsweep.analysis.data.flop_rates import how_counted
 from lmsweep.analysis.data.results import Results, nothing
+from lmsweep.analysis.metrics.break_even import break_even
 from lmsweep.analysis.metrics.cost import cost
 from lmsweep.analysis.metrics.roofline import roofline
 from lmsweep.analysis.metrics.scaling import frontier, scaling
 from lmsweep.analysis.metrics.scaling_limits import LIMITS, scaling_limits
+from lmsweep.analysis.metrics.sharding import PARTS, sharding
 from lmsweep.analysis.presets.layout import in_order, with_flags, with_peak_flags
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
@@ -94,11 +96,34 @@ def scaling_limits_table(results: Results) -> Listing:
         keys=keys,
         units={"tokens": "1", "flops": "FLOP/s", "bandwidth": "B/s"} | dict.fromkeys(LIMITS, "1"),
         notes=[
-            "tokens: of all ranks; data_parallel: DDP and FSDP; mesh: FSDP x TP, whose gathers and reductions overlap; "
+            "tokens: of all ranks; data_parallel: DDP and FSDP, forward and backward alike; tensor_parallel: forward, "
+            "which is bound before backward is; mesh: FSDP x TP, whose gathers and reductions overlap; "
             "serial_mesh: they take turns on the links. Of a feed-forward layer, with ring collectives that overlap "
             "with computation (the formulas are in lmsweep.trials.analytic.scaling_limits)",
             "flops: rate of a large matrix product if `lmsweep run ceiling` has measured it here, else of the "
             "datasheet; bandwidth: highest bus bandwidth of an all-reduce in the store, else of the datasheet's NVLink",
+        ],
+    )
+
+
+def sharding_table(results: Results) -> Listing:
+    """Weights, gradients and optimizer state of a rank by how they are shared, at each moment of a step."""
+    rows = sharding(results.measurements)
+    if rows.empty:
+        raise nothing("ddp")
+    varying = [name for name in ("precision", "gather") if rows[name].nunique() > 1]
+    keys = ["model", "world_size", "ddp", *varying, "moment"]
+    return Listing(
+        title="What a rank holds of weights, gradients and optimizer state, by closed forms",
+        frame=rows[[*keys, *PARTS, "measured"]].astype({"world_size": "Int64"}),
+        keys=keys,
+        units=dict.fromkeys((*PARTS, "measured"), "B"),
+        together=(*PARTS, "measured"),
+        notes=[
+            "measured: all tensors of rank 0 at that moment, buffers for communication included (-: no such reading); "
+            "its peak is in --preset ddp-stages. In the first step there is no optimizer state before the optimizer",
+            "with float32 weights and N ranks: 4P, 4P and 8P bytes of P parameters; zero1 divides the state by N, fsdp "
+            "all three (the formulas are in lmsweep.trials.analytic.sharding)",
         ],
     )
 
@@ -119,6 +144,32 @@ def frontier_table(results: Results) -> Listing:
         units={"largest_ok": "1", "smallest_oom": "1"},
         conditions=common_conditions(frame, keys),
         notes=["-: no such size was tried"],
+    )
+
+
+def break_even_table(results: Results) -> Listing:
+    """Time of the compiler, time that it saves in each step, and the steps after which it has paid."""
+    found = break_even(results.of("timing"))
+    if found.empty:
+        raise RequestError(
+            "the store has no compiled step with an eager one of the same configuration; measure compile: [none, block]"
+        )
+    rows, _ = _steps(found)
+    keys = varying_keys(rows, ["model", "context_length", "compile"], [])
+    columns = ["compile_time", "eager_step", "compiled_step", "saved", "steps"]
+    flags = [() if words is pd.NA else tuple(words) for words in rows["compile_flags"].to_list()]
+    return Listing(
+        title="Steps after which compiling has paid",
+        frame=with_flags(rows[[*keys, *columns]], rows).assign(flags=pd.Series(flags, rows.index, dtype=object)),
+        keys=keys,
+        units=dict.fromkeys(columns, "s") | {"steps": "1"},
+        together=("eager_step", "compiled_step", "saved"),
+        conditions=common_conditions(rows, keys),
+        notes=[
+            "compile_time: the first iteration less one step. Without the flag cold_cache the graph was in the "
+            "compiler's cache, as it is after the precompilation of `lmsweep run`; `lmsweep trial` does not precompile",
+            "steps: compile_time / saved; -: no time is saved",
+        ],
     )
 
 

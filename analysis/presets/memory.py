@@ -13,6 +13,8 @@ from lmsweep.analysis.tables.pivot import Table, common_conditions, varying_keys
 _MEASUREMENT = ["measurement_id", "environment_id"]
 _LARGEST = 10
 """Number of allocations listed per trial."""
+_MOST_RESIDUALS = 5
+"""Kinds of residuals listed per trial."""
 
 _PARTS = ("weights", "gradients", "optimizer_state", "activations", "inputs", "workspace", "other", "rounding")
 _WHOLES = ("step.peak_allocated", "step.peak_tensors")
@@ -62,6 +64,32 @@ def allocations(results: Results) -> Listing:
             "bytes: of one allocation; count: allocations of this size by this line in this phase; at_peak: how many "
             "of them were in memory at the peak",
             "line: an allocation in backward is attributed to the forward operation that it differentiates",
+        ],
+    )
+
+
+def residuals(results: Results) -> Listing:
+    """The tensors of one transformer block that need the most memory until its backward, and their share of all."""
+    found = results.details("residuals", "memory")
+    found = found.assign(total=found["bytes"] * found["count"])
+    whole = found.groupby(_MEASUREMENT)["total"].transform("sum")
+    found = found.assign(share=found["total"].astype("Float64") / whole, block_total=whole)
+    trials = found.drop_duplicates(_MEASUREMENT)
+    keys = [name for name in varying_keys(trials, ["model", "context_length"], []) if trials[name].nunique() > 1]
+    found = in_order(found[found["rank"] <= _MOST_RESIDUALS], [*keys, "rank"])
+    columns = ["bytes", "count", "total", "share", "block_total", "shape", "dtype", "operator", "line"]
+    return Listing(
+        title="Largest residuals of one transformer block: what autograd saves for its backward, without the weights",
+        frame=found[[*keys, "rank", *columns]],
+        keys=[*keys, "rank"],
+        units={"bytes": "B", "count": "1", "total": "B", "share": "share", "block_total": "B"},
+        together=("total", "block_total"),
+        conditions=common_conditions(trials, keys),
+        notes=[
+            "bytes: of one tensor; total: of all of its kind; block_total: of all residuals of the block, of which "
+            "share is the part; operator: computed the tensor (unknown inside a compiled graph); line: saves it first",
+            "In backward the block's residuals are freed while the gradients of its weights are created, which are as "
+            "large as the weights (--preset parameters).",
         ],
     )
 

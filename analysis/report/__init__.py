@@ -5,6 +5,7 @@ summary.py       the facts at the top, the flags, the failed trials and the envi
 data.py          the results, encoded for the page's script
 devices.py       the first answer: each device against each other, with prices and what differs in the environment
 charts.py        charts of memory timelines, kernel times and rooflines
+pareto.py        charts of speed against memory and money, with the front drawn
 sections.py      the sections below the results, each shown if the store has its data
 template.html    the page's markup; report.css is its style
 assets/          the page's scripts and Plotly.js

@@ -20,7 +20,6 @@ from lmsweep.analysis.report.sections import beside_section, sections_of
 from lmsweep.analysis.report.summary import summarize
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.spec.config import RequestError
-from lmsweep.trials.store.store import Store
 
 _SCRIPTS = (
     *("numbers", "results", "csv", "tables", "state", "matrix", "charts", "series", "controls", "explore"),
@@ -29,12 +28,12 @@ _SCRIPTS = (
 _HERE = files("lmsweep.analysis.report")
 
 
-def write_report(location: str, output: Path, others: Sequence[str] = (), prices: Sequence[Price] = ()) -> int:
+def write_report(location: str, output: str | Path, others: Sequence[str] = (), prices: Sequence[Price] = ()) -> int:
     """Write the page of a store to a file and return its size in bytes.
 
     location, others, prices and errors: as for `page_of`. Also raises RequestError if the file cannot be written.
     """
-    return _write(page_of(location, others, prices), output)
+    return _write(page_of(location, others, prices), Path(output))
 
 
 def page_of(location: str, others: Sequence[str] = (), prices: Sequence[Price] = ()) -> Iterator[str]:
@@ -44,7 +43,7 @@ def page_of(location: str, others: Sequence[str] = (), prices: Sequence[Price] =
     devices; the reader can change them on the page. Raises RequestError if there is no store, if it holds no results,
     if no result has a counterpart in one of `others`, and for a price that fits no device.
     """
-    results = Results(Store(location), {})
+    results = Results(location, {})
     frame = results.measurements
     if frame.empty:
         raise RequestError(f"{location} holds no results; add some with: lmsweep run quick --store {location}")

@@ -9,7 +9,7 @@ from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.scaling import frontier
 from lmsweep.analysis.presets import PRESETS
 from lmsweep.analysis.presets.layout import in_order
-from lmsweep.analysis.report import charts
+from lmsweep.analysis.report import charts, pareto
 from lmsweep.analysis.report.charts import Figure
 from lmsweep.analysis.report.devices import Answer
 from lmsweep.analysis.tables.listing import Listing
@@ -103,6 +103,13 @@ def sections_of(results: Results, answer: Answer | None) -> list[Section]:
     found = [
         _across_devices(answer),
         _what_fits(results),
+        Section(
+            id="pareto",
+            title="Pareto front",
+            words="Speed against the peak memory of a step and against its cost. Full circles are the front: no other "
+            "cell is as good in time, memory and money, and better in one. The line joins the best in the two shown.",
+            figures=_figures(pareto.fronts, results),
+        ),
         Section(
             id="memory",
             title="Memory",

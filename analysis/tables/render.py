@@ -61,7 +61,7 @@ def _markdown(table: Table | Listing) -> str:
 
 
 def _latex(table: Table | Listing) -> str:
-    sheet = sheet_of(table, Markup(escape=_escape_latex, interval=_latex_interval, mark=r"\textsuperscript{{{}}}"))
+    sheet = sheet_of(table, Markup(escape=escape_latex, interval=_latex_interval, mark=r"\textsuperscript{{{}}}"))
     tabular = _styled(sheet).to_latex(
         hrules=True,
         column_format="l" * sheet.cells.index.nlevels + "r" * sheet.cells.shape[1],
@@ -75,7 +75,7 @@ def _latex(table: Table | Listing) -> str:
 
 
 def _typst(table: Table | Listing) -> str:
-    sheet = sheet_of(table, Markup(escape=_escape_typst, interval=_escape_typst, mark="#super[{}]"))
+    sheet = sheet_of(table, Markup(escape=escape_typst, interval=escape_typst, mark="#super[{}]"))
     body = indent(_styled(sheet).to_typst().strip().removeprefix("#"), "  ")
     caption = ". ".join(filter(None, [sheet.caption, sheet.conditions]))
     figure = f"#figure(\n{body},\n  caption: [{caption}],\n)\n"
@@ -170,7 +170,8 @@ def _plain_table(sheet: Sheet, headers: list[str], style: str) -> str:
     return tabulate(body, headers, tablefmt=style, disable_numparse=True, colalign=alignment)
 
 
-def _escape_latex(text: str) -> str:
+def escape_latex(text: str) -> str:
+    """Return the text with LaTeX's special characters written out."""
     words = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     words |= {"<": r"\textless{}", ">": r"\textgreater{}"}  # the default font encoding has other signs there
     return re.sub(r"[\\~^&%$#_{}<>]", lambda found: words.get(found[0], "\\" + found[0]), text)
@@ -180,5 +181,6 @@ def _latex_interval(text: str) -> str:
     return text.replace("±", r"$\pm$")
 
 
-def _escape_typst(text: str) -> str:
+def escape_typst(text: str) -> str:
+    """Return the text with Typst's special characters escaped."""
     return re.sub(r"([\\#$*_`<>@~\[\]/=+\-])", r"\\\1", text)

@@ -6,6 +6,7 @@ import typer
 
 from lmsweep.orchestrator.commands import measure, read, sweep_files
 from lmsweep.orchestrator.commands.best import best
+from lmsweep.orchestrator.commands.notebooks import notebooks
 from lmsweep.orchestrator.terminal import Pager, Traceback, say
 from lmsweep.trials import __version__
 
@@ -62,6 +63,9 @@ for verb in (
     read.compare,
     read.diff,
     read.report,
+    read.export,
+    read.share,
+    notebooks,
     measure.doctor,
 ):
     app.command()(verb)

@@ -22,6 +22,12 @@ def best(
     price: Prices = [],  # noqa: B006
     budget: Annotated[str | None, typer.Option(help="Search for no longer than this: 20m, 2h, ...")] = None,
     where: Annotated[list[str], typer.Option(help="FIELD=VALUE: only these results of a store; repeatable.")] = [],  # noqa: B006
+    on: Annotated[
+        list[str], typer.Option("--for", help="H200: what this GPU would do, predicted from a store; repeatable.")
+    ] = [],  # noqa: B006
+    other: Annotated[
+        list[str], typer.Option("--with", help="A store with a few cells measured on that GPU; repeatable.")
+    ] = [],  # noqa: B006
     store: StoreOption = "results",
     set: Sets = [],  # noqa: B006
     address: Address = None,
@@ -45,8 +51,16 @@ def best(
     if _is_store(what):
         if budget or set:
             raise RequestError(f"{what} is a store, in which nothing runs; --budget and --set are for a sweep")
-        _best_of_store(what, where, aim, predict=not no_predict)
+        if other and not on:
+            raise RequestError("--with calibrates a prediction; --for H200 names the device to predict")
+        devices = [name for text in on for name in text.split(",")]
+        _best_of_store(what, where, aim, predict=not no_predict, devices=devices, others=other)
         return
+    if on or other:
+        raise RequestError(
+            f"--for predicts from stored results: lmsweep best {store} --for {on[0] if on else 'H200'}; "
+            f"lmsweep plan {what} --for shows what of a sweep fits"
+        )
     if where:
         raise RequestError("--where selects results of a store; --set changes a sweep")
     request = PlanRequest(
@@ -68,13 +82,15 @@ def best(
 
 
 def _is_store(what: str) -> bool:
+    from lmsweep.analysis.data.open_store import open_store
     from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
-    from lmsweep.trials.store.store import Store
 
-    return what not in packaged_sweeps() and not Path(what).is_file() and Store(what).exists()
+    return what not in packaged_sweeps() and not Path(what).is_file() and open_store(what).exists()
 
 
-def _best_of_store(location: str, where: list[str], aim: "Aim", *, predict: bool) -> None:
+def _best_of_store(
+    location: str, where: list[str], aim: "Aim", *, predict: bool, devices: list[str], others: list[str]
+) -> None:
     from lmsweep.analysis import load
     from lmsweep.analysis.best.answer import JOB, NoAnswer, answer, value_of
     from lmsweep.analysis.best.answer_text import answer_text
@@ -93,6 +109,12 @@ def _best_of_store(location: str, where: list[str], aim: "Aim", *, predict: bool
     cells = cells_of(select(of_present_devices(frame, conditions), conditions))
     if predict:
         cells = with_predicted_peaks(cells, predicted_peaks_of(cells))
+    if devices:
+        from lmsweep.orchestrator.commands.best_transfer import say_transfers
+
+        more = [cell for other in others for cell in cells_of(load(other))]
+        say_transfers([*cells, *more], devices, aim, title=location)
+        return
     hourly_dollars(aim.prices, [(one.environment.device_name, one.environment.accelerator_type) for one in cells])
     jobs: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:

@@ -26,6 +26,7 @@ StoreOption = Annotated[str, typer.Option("--store", help="Where results are sto
 Sets = Annotated[
     list[str], typer.Option("--set", help="AXIS=A,B: use these values instead of the sweep's; repeatable.")
 ]
+Grids = Annotated[list[str], typer.Option("--grid", help="Only the grids of this name; repeatable.")]
 Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster. Default: this machine alone.")]
 ClusterFile = Annotated[
     str | None, typer.Option("--cluster", help="The cluster file, if `ray up` did not start the head node.")
@@ -48,7 +49,8 @@ ShardOption = Annotated[
 def plan(
     sweep: Sweep,
     store: StoreOption = "results",
-    set: Sets = [],  # noqa: B006 - typer takes the option's name and a fresh list from here
+    grid: Grids = [],  # noqa: B006 - typer takes a fresh list from here
+    set: Sets = [],  # noqa: B006
     address: Address = None,
     cluster: ClusterFile = None,
     retry: Retry = [],  # noqa: B006
@@ -82,6 +84,7 @@ def plan(
         sweep=sweep,
         store=store,
         overrides=tuple(set),
+        grids=tuple(grid),
         address=address,
         cluster_file=cluster,
         retry=frozenset(retry),
@@ -134,6 +137,7 @@ def _print_largest_fit(planned: "Planned", *, max_batch: bool, max_context: bool
 def run(
     sweep: Sweep,
     store: StoreOption = "results",
+    grid: Grids = [],  # noqa: B006
     set: Sets = [],  # noqa: B006
     address: Address = None,
     cluster: ClusterFile = None,
@@ -166,6 +170,7 @@ def run(
         sweep=sweep,
         store=store,
         overrides=tuple(set),
+        grids=tuple(grid),
         address=address,
         cluster_file=cluster,
         retry=frozenset(retry),
@@ -235,21 +240,10 @@ def _carry_out(request: "PlanRequest", began: float, grace: str | None) -> "Run"
 def _plan_and_run(
     request: "PlanRequest", console: "Console", *, phases: Path | None, began: float, grace: str | None
 ) -> "Run":
-    from lmsweep.orchestrator.commands.plan_text import summary
-    from lmsweep.orchestrator.running.other_runs import other_runs, warning_about
-    from lmsweep.orchestrator.running.run import prepare
+    from lmsweep.orchestrator.commands.program import make_ready
     from lmsweep.orchestrator.sweep.duration import seconds_of
 
-    planned = request.make()
-    if planned.predictions:
-        planned.predictions.close()
-    for damage in planned.store.set_aside_damage():
-        at = request.store
-        say(f"moved {at}/{damage.path}, which cannot be read ({damage.error}), to {at}/damaged/", error=True)
-    ready = prepare(planned, console, began=began, budget=planned.seconds_for_run, phases=phases)
-    say(summary(planned.plan, ready.estimate))
-    if ready.to_run and not request.address and (others := other_runs()):
-        say(warning_about(others), error=True)
+    ready = make_ready(request, console, began=began, phases=phases)
     resume = f"To resume: {request.resume_command(grace)}"
     run_or_exit(ready, request.address, seconds_of(grace) if grace else 0.0, resume)
     return ready

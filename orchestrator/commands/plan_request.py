@@ -41,6 +41,8 @@ class PlanRequest:
     store: str
     overrides: tuple[str, ...] = ()
     """The values of `--set`."""
+    grids: tuple[str, ...] = ()
+    """The values of `--grid`."""
     address: str | None = None
     cluster_file: str | None = None
     retry: frozenset[Status] = frozenset()
@@ -100,6 +102,7 @@ class PlanRequest:
         """
         options = {
             "--store": [self.store] if self.store != "results" else [],
+            "--grid": self.grids,
             "--set": self.overrides,
             "--address": [self.address],
             "--cluster": [self.cluster_file],
@@ -117,7 +120,9 @@ class PlanRequest:
     def load(self) -> Sweep:
         """Return the sweep, checked against the options about its devices and profiler."""
         overrides = [*self.overrides, "profiler=nsys"] if self.nsys else self.overrides
-        sweep = load_sweep(self.sweep, parse_overrides(overrides), code=self.code, trusted=self.trusted)
+        sweep = load_sweep(
+            self.sweep, parse_overrides(overrides), code=self.code, trusted=self.trusted, grids=self.grids
+        )
         if self.shard:
             sweep = replace(sweep, trials=Shard.parse(self.shard).of(sweep.trials))
         if self.device:

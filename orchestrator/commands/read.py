@@ -1,12 +1,14 @@
-"""The verbs that read results: status, table, compare, diff, report."""
+"""The verbs that read results: status, table, compare, diff, report, export, share."""
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from lmsweep.orchestrator.commands.measure import CodeFolder, Grids, Sets, Sweep
 from lmsweep.orchestrator.terminal import on_terminal, say
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
@@ -63,49 +65,25 @@ def table(
     Example:
       lmsweep table results --preset end-to-end
     """
-    from lmsweep.analysis import default_layout, load, pivot
-    from lmsweep.analysis.data.code_states import latest_code
-    from lmsweep.analysis.data.flop_rates import is_flop_rate
-    from lmsweep.analysis.data.load import of_present_devices
-    from lmsweep.analysis.data.selection import select, workloads_beside
-    from lmsweep.analysis.presets import PRESETS, make_preset
+    from lmsweep.analysis.presets import PRESETS
+    from lmsweep.analysis.questions.table import table as table_of
     from lmsweep.orchestrator.commands.show_table import show_table
 
     if list_presets:
         width = max(map(len, PRESETS))
         say("\n".join(f"{name:<{width}}  {one.question}" for name, one in PRESETS.items()))
         return
-    if price and preset != "cost":
-        raise RequestError("--price is for --preset cost only")
-    if preset:
-        if rows or cols or value:
-            raise RequestError(f"--preset {preset} fixes the rows, columns and values; use --where to select results")
-        from lmsweep.trials.analytic.prices import parse_prices
-
-        conditions = pairs(where, "--where")
-        show_table(make_preset(preset, store, where=conditions, prices=parse_prices(price), flops=flops), format)
-        return
-    if flops and not any(map(is_flop_rate, value)):
-        raise RequestError(
-            f"--flops {flops} is for rates of FLOPs: add --value step.tflops, --value step.mfu or --preset roofline"
-        )
-    frame = load(store, flops=flops or "model")
-    if frame.empty:
-        raise RequestError(f"{store} holds no results; measure some with: lmsweep run quick --store {store}")
-    conditions = pairs(where, "--where")
-    frame = of_present_devices(frame, conditions)
-    frame = latest_code(frame, [*conditions, *(_names(rows) or ()), *(_names(cols) or ())])
-    row_names, col_names, values = default_layout(
-        frame,
-        rows=_names(rows),
-        cols=_names(cols),
-        values=value or None,
-        where=conditions,
+    chosen = table_of(
+        store,
+        rows=_names(rows) or (),
+        cols=_names(cols) or (),
+        values=value,
+        where=pairs(where, "--where"),
+        preset=preset,
+        prices=price,
+        flops=flops,
     )
-    chosen = pivot(frame, rows=row_names, cols=col_names, values=values, where=conditions)
     show_table(chosen, format)
-    if not value and (others := workloads_beside(select(frame, conditions), values)):
-        say(f"not in this table: {', '.join(others)}; --list-presets lists tables that show them", error=True)
 
 
 def compare(
@@ -133,12 +111,7 @@ def compare(
     Example:
       lmsweep compare results --baseline precision=fp32 --contrast precision=bf16
     """
-    from lmsweep.analysis import load
-    from lmsweep.analysis.comparison.compare import VERDICTS, select_sides
-    from lmsweep.analysis.comparison.compare import compare as compare_sides
-    from lmsweep.analysis.comparison.noise import machines
-    from lmsweep.analysis.data.code_states import latest_code
-    from lmsweep.analysis.data.selection import select
+    from lmsweep.analysis.comparison.compare import VERDICTS
     from lmsweep.orchestrator.commands.show_table import show_table
 
     for word in fail_on:
@@ -151,32 +124,23 @@ def compare(
             raise RequestError(
                 "--with shows numbers side by side, without verdicts; only --where can be combined with it"
             )
+        from lmsweep.analysis import load
         from lmsweep.analysis.comparison.side_by_side import beside as place_beside
+        from lmsweep.analysis.data.selection import select
 
         show_table(place_beside(select(load(store), conditions), beside), format)
         return
-    if other is None and not (first and second):
-        raise RequestError(
-            "nothing to compare; give --baseline FIELD=VALUE and --contrast FIELD=VALUE, or a second store"
-        )
-    named = [*conditions, *first, *second, *(_names(across) or ())]
-    stores = [latest_code(load(location, pooled=False), named) for location in (store, other) if location]
-    frame = select(stores[0], conditions)
-    if other is None:
-        one, two, between = select_sides(frame, first, second)
-    else:
-        one = select(frame, first, option="--baseline")
-        two = select(select(stores[1], conditions), second, option="--contrast")
-        between = {name: (first.get(name, "any"), second.get(name, "any")) for name in {**first, **second}}
-    found = compare_sides(
-        one,
-        two,
-        between=between,
-        stores=(store, other) if other else None,
-        across=tuple(_names(across) or ()),
-        values=value or None,
-        least=_share(min_effect) if min_effect else None,
-        machines=machines(*stores),
+    from lmsweep.analysis.questions.compare import compare as compare_results
+
+    found = compare_results(
+        store,
+        other,
+        baseline=first,
+        contrast=second,
+        where=conditions,
+        across=_names(across) or (),
+        values=value,
+        min_effect=_share(min_effect) if min_effect else None,
     )
     show_table(found.listing(), format)
     # A cell that fails on one side is a regression, too.
@@ -244,6 +208,63 @@ def report(
         )
     size = write_report(store, path, others, prices)
     say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")
+
+
+def export(
+    sweep: Sweep,
+    store: StoreArgument = "results",
+    output: Annotated[str, typer.Option("--output", "-o", help="The folder to write to.")] = "writeup",
+    grid: Grids = [],  # noqa: B006
+    set: Sets = [],  # noqa: B006
+    code: CodeFolder = None,
+) -> None:
+    """Write the tables and figures of each problem of a course: Markdown, LaTeX, Typst, PNG, SVG, and an index.
+
+    The problems are the names of the sweep's grids. Give the options --set and --code that were given to `run`.
+
+    \b
+    Example:
+      lmsweep export cs336-2026 results -o writeup
+    """
+    from lmsweep.analysis.writeup import Request, write
+    from lmsweep.orchestrator.commands.plan_request import PlanRequest
+
+    asked = PlanRequest(sweep=sweep, store=store, overrides=tuple(set), grids=tuple(grid), code=code)
+    written = write(
+        Request(
+            store=store,
+            folder=Path(output).expanduser(),
+            grids=asked.load().grids,
+            command=lambda name: replace(asked, grids=(name,)).resume_command(None),
+        )
+    )
+    tables, figures = (
+        sum(len(part) for part in parts) for parts in zip(*((one.tables, one.figures) for one in written), strict=True)
+    )
+    say(f"{output}/index.md: {tables} tables and {figures} figures of {len(written)} problems")
+    if missing := [one.name for one in written if one.found.missing]:
+        say(f"not all measured: {', '.join(missing)}; {output}/index.md has the commands")
+
+
+def share(
+    store: StoreArgument = "results",
+    output: Annotated[str, typer.Option("--output", "-o", help="The folder to write; new or empty.")] = "shared",
+) -> None:
+    """Write a folder to commit or send: results, report, summary; without names of machines and people, and paths.
+
+    \b
+    Example:
+      lmsweep share results -o my-results
+    """
+    from lmsweep.analysis.sharing.share import share as share_store
+
+    shared = share_store(store, output)
+    names = "\n".join(f"  {name}" for name in shared.files)
+    say(f"{output}: {shared.bytes / 2**20:.1f} MiB\n{names}")
+    say(
+        "Host names, user names, folders of absolute paths and artifacts were taken out. To read it anywhere: "
+        f"lmsweep compare {store} FOLDER-OR-URL"
+    )
 
 
 def _names(options: list[str]) -> list[str] | None:

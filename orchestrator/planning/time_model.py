@@ -8,25 +8,18 @@ a first guess, which measured results correct (`lmsweep.orchestrator.planning.ti
 from dataclasses import replace
 from typing import NamedTuple
 
-from lmsweep.trials.analytic.datasheets import DEVICES, Device, device_named, find_device, peak_flops
-from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, parameter_count, saved_bytes
+from lmsweep.trials.analytic.datasheets import DEVICES, Device, device_named, find_device
+from lmsweep.trials.analytic.device_time import WRITTEN_OUT, busy_time, rate_seconds
+from lmsweep.trials.analytic.formulas import PASSES, attention_flops
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.workloads import Workload
 
-SHARE_OF_PEAK = 0.4
-"""Share of a datasheet's FLOP/s that the matrix products of a step reach."""
-TRAFFIC = {False: 4, True: 2}
-"""Whether the step is compiled -> how often each byte saved for backward is moved."""
 LAUNCH_SECONDS = {False: 0.65e-3, True: 0.3e-3}
 """Whether the step is compiled -> seconds in which the host launches one layer's forward pass; backward takes twice
 as long."""
 GRAPH_SECONDS = {"none": (6.0, 0.0), "block": (12.0, 0.0), "model": (6.0, 1.8)}
 """What is compiled -> seconds on one core per graph, and per layer in it; `none` compiles FlexAttention alone."""
-
-_WRITTEN_OUT = ("naive", "naive_softmax", "sdpa_math")
-"""Attention that writes the matrix of scores to memory."""
 
 AUTO_WARMUP_STEPS = 10
 AUTO_MEASURE_STEPS = 60
@@ -87,39 +80,17 @@ class StepParts(NamedTuple):
 
 def step_parts(config: TrialConfig, device: Device) -> StepParts | None:
     """Return what an iteration of a whole model takes; None if its work is not known, as of the user's own model."""
-    if config.model_code or not (config.d_ff and config.num_layers and config.num_heads):
+    busy = busy_time(config, device)
+    if busy is None:
         return None
-    terms = config.size.terms
-    size = {"d_model": terms["d_model"], "d_ff": config.d_ff * terms["active_experts"], "num_layers": config.num_layers}
-    shape = {"context_length": config.context_length, "batch_size": config.batch_size}
-    vocab_size, passes = config.vocab_size, PASSES[config.mode]
-    narrow = config.precision not in ("fp32", "tf32")
-    kept = saved_bytes(**size, **shape, num_heads=config.num_heads, vocab_size=vocab_size, autocast=narrow)
-    if config.attention not in _WRITTEN_OUT and not is_reference(config.attention):  # fused: no scores in memory
-        scores = config.batch_size * config.num_heads * config.context_length**2
-        kept -= config.num_layers * scores * (6 if narrow else 8)
-    # Weights are read in each pass, gradients are written. AdamW reads and writes them and its two moments.
-    weights = 4 * parameter_count(**terms, vocab_size=vocab_size)
-    moved = kept * TRAFFIC[config.compiles] * passes / 3 + weights * (passes + 1)
-    flops = passes * forward_flops(**terms, **shape, vocab_size=vocab_size)
-    launching = 0.0 if config.device_type == "cpu" else LAUNCH_SECONDS[config.compiles] * config.num_layers * passes
-    return StepParts(
-        computing=_rate_seconds(flops, moved, config, device),
-        updating=7 * weights / device.bytes_per_second * (config.mode == "train_step"),
-        launching=launching,
-    )
+    layers, passes = config.num_layers or 0, PASSES[config.mode]
+    launching = 0.0 if config.device_type == "cpu" else LAUNCH_SECONDS[config.compiles] * layers * passes
+    return StepParts(computing=busy.computing, updating=busy.updating, launching=launching)
 
 
 def _attention_seconds(config: TrialConfig, device: Device) -> float:
     shape = {"context_length": config.context_length, "batch_size": config.batch_size}
     flops = 3 * attention_flops(phase="forward", d_model=config.head_width * (config.num_heads or 1), **shape)
     scores = config.batch_size * (config.num_heads or 1) * config.context_length**2
-    return max(
-        _rate_seconds(flops, 30 * scores * (config.attention in _WRITTEN_OUT), config, device),
-        3 * LAUNCH_SECONDS[config.compiles],
-    )
-
-
-def _rate_seconds(flops: float, moved: float, config: TrialConfig, device: Device) -> float:
-    peak = peak_flops(device, config.precision) or device.fp32
-    return flops / (SHARE_OF_PEAK * peak) + moved / device.bytes_per_second
+    moved = 30 * scores * (config.attention in WRITTEN_OUT)
+    return max(rate_seconds(flops, moved, config, device), 3 * LAUNCH_SECONDS[config.compiles])

@@ -27,18 +27,18 @@ BLAME_SECONDS = 5.0
 class Crew:
     """The workers of one placement group, reused while successive trials need the same resources."""
 
-    def __init__(self, trials: Sequence[PlannedTrial], code: bytes | None, *, compiles_ahead: bool = True) -> None:
+    def __init__(self, trials: Sequence[PlannedTrial], code: bytes | None) -> None:
         """`code` is the packed folder with the user's code; None if the trials' own paths lead to it."""
         self._trials = trials
         self._code = code
-        self._leader = worker_here(trials, code, compiles_ahead=compiles_ahead)
+        self._leader = worker_here(trials, code)
         self._members: dict[int, Any] = {}
         """The actor of each other node, by the index of its bundle. Ray's actor handles are untyped."""
 
-    def run(self, position: int) -> list[Row]:
-        """Return the rows of the trial at this position in the order of the run."""
+    def run(self, position: int, *, likely: Sequence[int] | None = None) -> list[Row]:
+        """Return the rows of the trial at this position in the order of the run. likely: as for `Worker.run`."""
         config = self._trials[position].trial.config
-        return self._run_together(position) if config.nodes > 1 else self._leader.run(position)
+        return self._run_together(position) if config.nodes > 1 else self._leader.run(position, likely=likely)
 
     def close(self) -> None:
         """End all workers."""
@@ -136,7 +136,7 @@ class _Member:
         return self._worker.run(position, part=part)
 
 
-def worker_here(trials: Sequence[PlannedTrial], code: bytes | None, *, compiles_ahead: bool = True) -> Worker:
+def worker_here(trials: Sequence[PlannedTrial], code: bytes | None) -> Worker:
     """Return a worker with the GPUs that Ray assigned to this actor."""
     import ray
 
@@ -147,7 +147,6 @@ def worker_here(trials: Sequence[PlannedTrial], code: bytes | None, *, compiles_
         gpu_ids=context.get_accelerator_ids().get("GPU", []),
         gpus_on_node=int(here.resources.get("GPU", 0)),
         code=code,
-        compiles_ahead=compiles_ahead,
     )
 
 

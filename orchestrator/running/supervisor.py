@@ -20,12 +20,11 @@ class Supervisor(tune.Trainable):
         config: dict[str, Any],
         trials: Sequence[PlannedTrial] = (),
         code: bytes | None = None,
-        compiles_ahead: bool = True,
     ) -> None:
-        self.crew = Crew(trials, code, compiles_ahead=compiles_ahead)
+        self.crew = Crew(trials, code)
 
     def step(self) -> dict[str, Any]:
-        return {"done": True, "rows": self.crew.run(self.config["position"])}
+        return {"done": True, "rows": self.crew.run(self.config["position"], likely=self.config.get("likely"))}
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         return True

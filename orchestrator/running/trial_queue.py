@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from lmsweep.orchestrator.searching.plan_search import PlanSearch
 
 
+MOST_LIKELY = 64
+"""Trials of a search whose graphs may be compiled ahead of their choice."""
+
+
 class PlanSearcher(NotPickled, Searcher):
     """Hands out the positions of trials. Trials with the same placement keep their order.
 
@@ -100,7 +104,7 @@ class SearchingSearcher(NotPickled, Searcher):
                 left.discard(position)
                 if self._gate.admits(self._trials[position]):
                     self._running[trial_id] = placement
-                    return _configuration(position, placement)
+                    return {**_configuration(position, placement), "likely": self._search.likely[:MOST_LIKELY]}
                 self._search.withdraw(position)
         if self._running and not self._gate.closed:
             return None  # what runs may change what is worth running

@@ -49,7 +49,7 @@ def launch(
     # A search knows more at each choice if no trial waits for its turn.
     at_once = slots if search else TRIALS_PER_SLOT * slots
     searcher = SearchingSearcher(trials, gate=gate, search=search) if search else PlanSearcher(trials, gate=gate)
-    supervisor = tune.with_parameters(Supervisor, trials=trials, code=code, compiles_ahead=search is None)
+    supervisor = tune.with_parameters(Supervisor, trials=trials, code=code)
     with scratch_folder() as scratch, ray_private.registry_asked_once():
         tuner = tune.Tuner(
             tune.with_resources(supervisor, resources),

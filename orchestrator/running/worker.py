@@ -28,17 +28,14 @@ class Worker:
         gpu_ids: Sequence[str],
         gpus_on_node: int,
         code: bytes | None = None,
-        compiles_ahead: bool = True,
     ) -> None:
         """Start the trial server in the background, which takes seconds.
 
         `trials` are in the order of the run. `gpu_ids` names the GPUs of this worker as CUDA_VISIBLE_DEVICES does;
-        `gpus_on_node` is the number of GPUs that Ray may assign on this node. `compiles_ahead`: graphs of later trials
-        are compiled with the first; in a search most of them will not run.
+        `gpus_on_node` is the number of GPUs that Ray may assign on this node.
         `code` is the packed folder with the user's code, unpacked here; None if the trials' own paths lead to it.
         """
         self._trials = trials
-        self._compiles_ahead = compiles_ahead
         self._copy = ExitStack()
         self._code_folder: str | None = None
         if code is not None:
@@ -54,11 +51,19 @@ class Worker:
         self._runner.start()
 
     def run(
-        self, position: int, *, part: Part | None = None, is_cancelled: Callable[[], bool] | None = None
+        self,
+        position: int,
+        *,
+        likely: Sequence[int] | None = None,
+        part: Part | None = None,
+        is_cancelled: Callable[[], bool] | None = None,
     ) -> list[Row]:
-        """Return the rows of the trial at this position. `part` and `is_cancelled` are passed to IsolatedRunner."""
+        """Return the rows of the trial at this position. `part` and `is_cancelled` are passed to IsolatedRunner.
+
+        likely: in a search, the positions that may follow it, whose graphs are compiled ahead; None: those after it.
+        """
         planned = self._trials[position]
-        seconds = self._compile_ahead(position) if planned.trial.config.compiles else None
+        seconds = self._compile_ahead(position, likely) if planned.trial.config.compiles else None
         trial = planned.trial
         if trial.code and self._code_folder:
             trial = replace(trial, code=replace(trial.code, folder=self._code_folder))
@@ -74,18 +79,20 @@ class Worker:
             self._cuda_driver.close()
         self._copy.close()
 
-    def _compile_ahead(self, position: int) -> float:
+    def _compile_ahead(self, position: int, likely: Sequence[int] | None) -> float:
         """Compile this trial's graph while nothing is measured here, and return the seconds that took.
 
-        If the graph is not cached yet, graphs of the next trials are compiled in parallel with it.
+        If the graph is not cached yet, graphs of the next trials are compiled in parallel with it. Of a search, many
+        of them will not run, so only half of the cores compile.
         """
         device = self._trials[position].trial.config.device_type
         alike = (
             self._trials[i].trial.config
-            for i in range(position, len(self._trials))
+            for i in (range(position, len(self._trials)) if likely is None else (position, *likely))
             if self._trials[i].trial.config.compiles and self._trials[i].trial.config.device_type == device
         )
-        most = max(LEAST_AHEAD, len(self._cores)) * self._workers if self._compiles_ahead else 1
+        cores = len(self._cores)
+        most = max(LEAST_AHEAD, cores) * self._workers if likely is None else max(1, cores // 2)
         ahead = tuple(islice(alike, most))
         environment = self._trials[position].environment
         return self._runner.precompile(ahead, environment=environment, sharers=self._workers).seconds

@@ -150,6 +150,11 @@ class PlanSearch:
             self.left.discard(chosen)
         return chosen
 
+    @property
+    def likely(self) -> list[int]:
+        """The positions most likely to be chosen next, the likeliest first."""
+        return self._search.likely
+
     def withdraw(self, position: int) -> None:
         """Take back a choice: the trial does not begin."""
         self._search.withdraw(position)

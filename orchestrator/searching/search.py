@@ -52,6 +52,8 @@ class Search:
         self._parameters: Floats | None = None
         self._surrogate: Surrogate | None = None
         self._fitted = 0
+        self.likely: list[int] = []
+        """The cells most likely to be chosen after the last one, the likeliest first; empty while nothing is known."""
 
     @property
     def leader(self) -> int | None:
@@ -80,13 +82,13 @@ class Search:
         cells = np.array(sorted(set(left) - self._running), dtype=np.int64)
         if not len(cells):
             return None
-        chosen = self._choose_first(cells)
+        chosen, self.likely = self._choose_first(cells), []
         if chosen is None:
             forecast = self.forecast(cells)
             if self.doubt_in(forecast) < DOUBT:
                 return None
             gain = forecast.runs * self._improvement(forecast) / self._seconds[cells]
-            chosen = int(cells[np.argmax(gain)])
+            chosen, *self.likely = cells[np.argsort(-gain, kind="stable")].tolist()
         self._running.add(chosen)
         return chosen
 

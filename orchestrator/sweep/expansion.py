@@ -29,6 +29,8 @@ class Block:
     """Its line in the file."""
     workloads: list[str]
     """Names from `lmsweep.trials.spec.workloads`."""
+    name: str | None = None
+    """The name of its grid."""
     values: dict[str, list[object]]
     """Field -> its values; a fixed field has one."""
     together: list[dict[str, Any]] = field(default_factory=list)

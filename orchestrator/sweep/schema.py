@@ -198,6 +198,7 @@ class GridFile(BaseModel):
     """One grid as written in the file."""
 
     model_config = _STRICT
+    name: Annotated[str, AfterValidator(_one_line)] = None  # type: ignore[assignment]
     workloads: Annotated[list[Annotated[str, BeforeValidator(_workload)]], Field(min_length=1)]
     axes: Axes = None  # type: ignore[valid-type]
     zip: Axes = None  # type: ignore[valid-type]

@@ -7,7 +7,7 @@ runs.
 import tomllib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from lmsweep.orchestrator.sweep.schema import SKELETON, VARYING, Axes, GridFile,
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import is_reference
-from lmsweep.trials.spec.suggestions import nearest
+from lmsweep.trials.spec.suggestions import choices, nearest
 from lmsweep.trials.spec.workloads import workloads
 
 MAX_COMBINATIONS = 1_000_000
@@ -44,6 +44,8 @@ class Sweep:
     """Default time budget of a run: 50s, 30m, ..."""
     trials: tuple[Trial, ...]
     """Each configuration once, with all its workloads, in the order of the file; the last axis varies fastest."""
+    grids: Mapping[str, tuple[Trial, ...]] = field(default_factory=dict)
+    """Name of grids -> the trials of the grids of this name. A trial of several names is in each."""
 
 
 def packaged_sweeps() -> dict[str, str]:
@@ -88,19 +90,21 @@ def load_sweep(
     *,
     code: str | None = None,
     trusted: Sequence[str] = (),
+    grids: Sequence[str] = (),
 ) -> Sweep:
     """Return the packaged sweep of this name, or the sweep in this file, expanded.
 
-    `overrides` maps fields to values that replace those of the file in every grid; `exclude` still applies. `code` is
-    the folder with the user's own code; without it, the file's key `code` or the current folder. References may also
-    lead to the packages in `trusted`. Raises RequestError with one line per error: `FILE:LINE: key path: what is wrong;
-    what was probably meant`.
+    With `grids`, only the grids of these names. `overrides` maps fields to values that replace those of the file in
+    every grid; `exclude` still applies. `code` is the folder with the user's own code; without it, the file's key
+    `code` or the current folder. References may also lead to the packages in `trusted`. Raises RequestError with one
+    line per error: `FILE:LINE: key path: what is wrong; what was probably meant`.
     """
     workloads()  # raises where an installed package offers a broken record, which is no mistake in the sweep
     source, text = _text(name_or_path)
-    sweep, written = _read(text, source, _overrides(overrides or {}))
+    sweep, written = _read(text, source, _overrides(overrides or {}), grids)
     folder = code or (str(Path(source).parent / written) if written else None)
-    return replace(sweep, trials=with_code(sweep.trials, folder, trusted))
+    named = {name: with_code(trials, folder, trusted) for name, trials in sweep.grids.items()}
+    return replace(sweep, trials=with_code(sweep.trials, folder, trusted), grids=named)
 
 
 def planned_trial(sweep: Sweep, text: str) -> Trial:
@@ -152,8 +156,8 @@ def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: S
     return trials[0]
 
 
-def _read(text: str, source: str, forced: dict[str, list[object]]) -> tuple[Sweep, str | None]:
-    """Return the sweep, and what the file has under `code`."""
+def _read(text: str, source: str, forced: dict[str, list[object]], grids: Sequence[str]) -> tuple[Sweep, str | None]:
+    """Return the sweep, of its grids only those of these names if any are given, and what the file has under `code`."""
     document = _document(text, source)
     if document.data is None:
         raise RequestError(
@@ -169,6 +173,9 @@ def _read(text: str, source: str, forced: dict[str, list[object]]) -> tuple[Swee
         problems += wrong or _contradictions(written, path, document)
         blocks += _blocks(grid, written, path, document) if grid is not None else []
     blocks = [_forced(block, forced) for block in blocks]
+    names = list(dict.fromkeys(block.name for block in blocks if block.name))
+    if grids and not problems:
+        blocks = [block for block in blocks if block.name in _known(grids, names, source)]
     count = sum(block.count for block in blocks)
     if count > MAX_COMBINATIONS:
         problems.append(Problem(line=1, message=f"{count} combinations are too many; the limit is {MAX_COMBINATIONS}"))
@@ -180,8 +187,27 @@ def _read(text: str, source: str, forced: dict[str, list[object]]) -> tuple[Swee
     for place in expansion.idle:
         _say_idle(place, forced, document, source)
     assert sweep is not None, "without problems, it is valid"
-    trials = _trials(expansion.wanted, sweep.name)
-    return Sweep(name=sweep.name, description=sweep.description, budget=sweep.budget, trials=trials), sweep.code
+    read = Sweep(
+        name=sweep.name,
+        description=sweep.description,
+        budget=sweep.budget,
+        trials=_trials(expansion.wanted, sweep.name),
+        grids={
+            name: _trials(expand([block for block in blocks if block.name == name]).wanted, sweep.name)
+            for name in (grids or names)
+        },
+    )
+    return read, sweep.code
+
+
+def _known(grids: Sequence[str], names: Sequence[str], source: str) -> Sequence[str]:
+    """Return `grids`. Raises RequestError if one is not among `names`."""
+    for name in grids:
+        if not names:
+            raise RequestError(f"--grid {name}: the grids of {source} have no names")
+        if name not in names:
+            raise RequestError(f"--grid {name}: {source} has no such grid{choices(name, names)}")
+    return grids
 
 
 def _document(text: str, source: str) -> Document:
@@ -327,6 +353,7 @@ def _blocks(grid: GridFile, written: dict[str, Any], path: KeyPath, document: Do
                 path=path,
                 line=document.line(path),
                 workloads=grid.workloads,
+                name=grid.name,
                 values=values,
                 together=together,
                 exclude=exclude,
@@ -335,5 +362,6 @@ def _blocks(grid: GridFile, written: dict[str, Any], path: KeyPath, document: Do
     for index, row in enumerate(rows):
         place = (*path, "include", index)
         values = on_top(fixed, {name: [value] for name, value in row.items()})
-        blocks.append(Block(path=place, line=document.line(place), workloads=grid.workloads, values=values))
+        line = document.line(place)
+        blocks.append(Block(path=place, line=line, workloads=grid.workloads, name=grid.name, values=values))
     return blocks

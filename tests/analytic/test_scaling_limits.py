@@ -8,6 +8,7 @@ from lmsweep.trials.analytic.scaling_limits import (
     data_parallel_limit,
     mesh_limit,
     serial_mesh_limit,
+    tensor_parallel_backward_limit,
     tensor_parallel_limit,
 )
 
@@ -44,6 +45,13 @@ def test_tensor_parallelism_is_bound_by_communication_above_its_limit():
     for ranks, bound in ((limit * 0.99, False), (limit * 1.01, True)):
         computes, _, reductions = seconds(1, ranks)
         assert (reductions > computes) == bound
+
+
+def test_backward_with_tensor_parallelism_computes_twice_as_much_and_sends_as_much():
+    limit = tensor_parallel_backward_limit(d_ff=F, **RATES)
+    for ranks, bound in ((limit * 0.99, False), (limit * 1.01, True)):
+        computes, _, reductions = seconds(1, ranks)
+        assert (reductions > 2 * computes) == bound
 
 
 def test_no_mesh_is_larger_than_its_limit():

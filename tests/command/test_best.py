@@ -33,7 +33,6 @@ def test_a_search_answers_and_a_run_would_go_on_from_it(tmp_path):
     for words in (
         "Best for tokens/s: ",
         "What it beats",
-        "What mattered most",
         "lmsweep trial model=tiny",
         "import torch",
     ):

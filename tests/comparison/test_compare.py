@@ -1,5 +1,6 @@
 """Comparing: what is paired with what, what is refused, how often a verdict is wrong, and the gate."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -440,6 +441,17 @@ def test_beside_a_reference_store_every_other_condition_is_named(lmsweep: Comman
         & (reference["metric"] == "time")
     ]["median"].item()
     assert f"{1000 * theirs:.2f} ±" in done.stdout
+
+
+def test_a_store_that_ships_with_lmsweep_is_read_by_its_name_unless_there_is_another(
+    attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert set(analysis.load("h100-devices")["device_name"]) == {"NVIDIA H100 80GB HBM3"}
+    attempts.ok(gpu(), {"step.time": samples(1, STEADY)})
+    store = Path(attempts.store.location)
+    shutil.copytree(store, store.parent / "here" / "h100-devices")
+    monkeypatch.chdir(store.parent / "here")
+    assert len(analysis.load("h100-devices")) == 1
 
 
 def test_numbers_without_a_counterpart_are_refused(attempts: Attempts) -> None:

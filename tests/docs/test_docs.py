@@ -14,9 +14,13 @@ import yaml
 
 from lmsweep.orchestrator.commands.app import app
 from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
+from tests.support.command import lmsweep_here
+from tools.pictures import PICTURES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXTRA = {"wandb", "mlflow", "torch.utils.tensorboard"}
+"""Libraries of the extra `trackers`, which need not be installed."""
 HOLES = {"FILE", "SWEEP", "STORE", "FOLDER", "..."}
 """Words of a command that stand for the reader's own."""
 
@@ -102,11 +106,39 @@ def test_every_command_has_a_verb_and_options_that_exist(snippet):
         verb.make_context(words[0], words[1:])
 
 
+def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
+    return [name.name for name in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+
+
+def printed_tables() -> list[Snippet]:
+    """Each indented command that prints Markdown, with the table below it."""
+    found = []
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        for match in re.finditer(r"(?m)^    (lmsweep .*(?:\\\n.*)*--format markdown)\n\n((?:\|.*\n)+)", text):
+            found.append(Snippet(page.name, text[: match.start()].count("\n") + 1, match[0]))
+    return found
+
+
+@pytest.mark.parametrize("snippet", printed_tables(), ids=str)
+def test_a_table_below_a_command_is_what_the_command_prints(snippet):
+    command, _, table = snippet.text.strip().partition("\n\n")
+    assert table in lmsweep_here(*shlex.split(command.replace("\\\n", ""))[1:])
+
+
+def test_there_is_such_a_table():
+    assert printed_tables()
+
+
+def test_every_picture_is_drawn_by_the_script():
+    assert {path.stem for path in (ROOT / "docs").glob("*.png")} == PICTURES.keys()
+
+
 @pytest.mark.parametrize("snippet", blocks("python"), ids=str)
 def test_every_block_of_python_is_python_and_imports_what_there_is(snippet):
     tree = ast.parse(snippet.text)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
+        if isinstance(node, ast.Import | ast.ImportFrom) and not EXTRA & {*_modules(node)}:
             exec(compile(ast.Module([node], []), str(snippet), "exec"), {})
 
 

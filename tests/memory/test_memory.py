@@ -28,7 +28,7 @@ from lmsweep.trials.memory.ledger import CATEGORIES, Label, Ledger, Piece
 from lmsweep.trials.memory.rows import breakdown_rows, unknown_rows, value_rows
 from lmsweep.trials.memory.source_lines import Sources
 from lmsweep.trials.memory.usage import MOST_POINTS, Usage
-from lmsweep.trials.results.measurement import Allocation, Artifact, Measurement, Timeline, Yielded
+from lmsweep.trials.results.measurement import Allocation, Artifact, Measurement, Residual, Timeline, Yielded
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
@@ -60,6 +60,7 @@ class Found:
         self.rows = {(row.phase, row.metric): row for row in yielded if isinstance(row, Measurement)}
         self.allocations = [row for row in yielded if isinstance(row, Allocation)]
         self.timeline = [row for row in yielded if isinstance(row, Timeline)]
+        self.residuals = [row for row in yielded if isinstance(row, Residual)]
         self.artifacts = [row for row in yielded if isinstance(row, Artifact)]
 
     def __getitem__(self, value: str) -> int:
@@ -267,6 +268,32 @@ def test_in_backward_the_line_is_that_of_the_operation_of_forward():
     assert {source_of(row) for row in feed_forward} == {"return x @ self.weight.T"}
 
 
+# Residuals of one block
+
+
+def test_the_residuals_of_a_block_add_up_to_what_it_saves_the_largest_first():
+    found = measured(CONFIG)
+    totals = [row.bytes * row.count for row in found.residuals]
+    assert sum(totals) == found["block0.saved"] and totals == sorted(totals, reverse=True)
+    assert [row.rank for row in found.residuals] == list(range(1, len(totals) + 1))
+    assert {row.block for row in found.residuals} == {0}
+
+
+def test_a_residual_names_its_shape_the_operator_that_computed_it_and_the_line_that_saves_it():
+    rows = {(row.function, row.operator): row for row in measured(CONFIG).residuals}
+    exponentials = rows["softmax", "exp"]  # saved by exp as its own result, before autograd knows that it is one
+    assert (exponentials.shape, exponentials.dtype, exponentials.count) == ("3x4x13x13", "float32", 1)
+    gates = rows["FeedForward.forward", "mm"]
+    assert (gates.shape, gates.count, gates.bytes) == ("3x13x80", 2, 4 * 3 * 13 * 80)
+    assert gates.line and gates.line.startswith("trials/model/transformer.py:")
+    casts = {row.operator: row for row in measured(replace(CONFIG, precision="bf16")).residuals}
+    assert casts["to_copy"].dtype == "bfloat16"
+
+
+def test_without_a_backward_there_are_no_residuals():
+    assert measured(replace(CONFIG, mode="forward")).residuals == []
+
+
 # What cannot be known
 
 
@@ -295,6 +322,7 @@ def test_compiled_on_a_cpu_tells_what_is_kept_and_says_why_the_rest_is_unknown()
         row = found.rows[phase, metric]
         assert row.samples is None and "does not see allocations of compiled code" in (row.reason or "")
     assert not found.allocations and not found.timeline
+    assert sum(row.bytes * row.count for row in found.residuals) == found["block0.saved"]
 
 
 def test_repetitions_that_do_not_agree_are_all_kept_and_flagged():

@@ -7,11 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from lmsweep.trials.isolation.server import may_share_a_process
 from lmsweep.trials.model.compiler import compile_model, reset_compiler
 from lmsweep.trials.model.float8 import convert_to_float8, float8_product
 from lmsweep.trials.model.precision import MATH_MODES, set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, Trial, TrialConfig, UnsupportedError
 
 SMALL = TrialConfig(
     d_model=64, d_ff=96, num_layers=2, num_heads=2, vocab_size=50, context_length=16, batch_size=2, attention="sdpa"
@@ -96,6 +97,13 @@ def test_a_machine_without_such_products_says_what_it_lacks(precision: str) -> N
         pytest.skip("a GPU may have them")
     with pytest.raises(UnsupportedError, match=f"{precision} needs the .*tensor cores .* compute capability"):
         set_math_mode(precision, "cpu")
+
+
+def test_a_float8_trial_shares_no_process_because_torchao_changes_the_compiler() -> None:
+    wide = Trial(config=replace(SMALL, compile="block", precision="bf16"), workloads=("timing",), sweep="test")
+    assert may_share_a_process(wide)
+    narrow = replace(wide, config=replace(wide.config, precision="fp8_rowwise"))
+    assert not may_share_a_process(narrow)
 
 
 @pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])

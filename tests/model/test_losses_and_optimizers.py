@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lmsweep.trials.memory.labels import lasting_labels
 from lmsweep.trials.model.precision import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.peak_memory import predict
@@ -127,3 +128,18 @@ def test_low_bit_optimizers_need_their_package() -> None:
         pytest.skip("torchao is installed")
     with pytest.raises(UnsupportedError, match="torchao"):
         step_of(replace(SMALL, optimizer="adamw_8bit"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("torchao") is None, reason="torchao is not installed")
+@pytest.mark.parametrize("optimizer", ["adamw_8bit", "adamw_4bit"])
+def test_the_memory_of_quantized_state_is_that_of_its_parts(optimizer: str) -> None:
+    step = step_of(replace(SMALL, d_model=128, d_ff=192, optimizer=optimizer))
+    assert step.optimizer is not None
+    for weight in step.model.parameters():
+        step.optimizer.state[weight] = {"exp_avg": step.optimizer._new_buffer(weight, True)}
+    labels = lasting_labels(step, lambda tensor: tensor.untyped_storage().data_ptr())
+    held = sum(label.bytes for label in labels.values() if label.category == "optimizer_state")
+    elements = sum(weight.numel() for weight in step.model.parameters())
+    bits = 8 if optimizer == "adamw_8bit" else 4
+    assert elements * bits / 8 < held < elements * bits / 8 * 1.25

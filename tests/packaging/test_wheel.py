@@ -105,6 +105,7 @@ def test_a_wheel_holds_every_module_and_every_file_that_the_code_reads(wheel: Pa
     reference, assets = ROOT / "analysis" / "reference", ROOT / "analysis" / "report"
     data = {
         *(ROOT / "orchestrator" / "sweeps").glob("*.yaml"),
+        *(ROOT / "analysis" / "notebooks").glob("*.ipynb"),
         *reference.rglob("*.parquet"),
         reference / "SOURCES.md",
         *(path for path in assets.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")),

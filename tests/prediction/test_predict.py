@@ -292,6 +292,13 @@ def published_peaks(phase: str) -> pd.DataFrame:
     return found[found["phase"] == phase]
 
 
+@pytest.mark.parametrize("attention", ["sdpa", "sdpa_efficient"])
+def test_fused_attention_in_checkpointed_blocks_is_recomputed_as_it_was_run(attention: Any) -> None:
+    whole = small(device="cuda", attention=attention, batch_size=8, context_length=128)
+    checkpointed = replace(whole, checkpointing="block")
+    assert predict(checkpointed).peak < predict(whole).peak
+
+
 @pytest.mark.parametrize(
     ("phase", "mode", "most", "cells"), [("forward", "train_forward", 0.11, 6), ("step", "train_step", 0.3, 4)]
 )

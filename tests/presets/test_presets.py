@@ -36,7 +36,7 @@ GOLDEN = ROOT / "tests" / "support" / "golden" / "presets"
 SUFFIXES = {"text": "txt", "markdown": "md", "latex": "tex", "typst": "typ", "csv": "csv", "html": "html"}
 BF16 = replace(H200, autocast_dtype="bfloat16")
 
-CPU, RANKS, WAITS = (ROOT / "tests/support/stores" / name for name in ("cpu", "ranks", "waits"))
+CPU, RANKS, WAITS, RESIDUALS = (ROOT / "tests/support/stores" / name for name in ("cpu", "ranks", "waits", "residuals"))
 END_TO_END, BEST, ATTENTION, TWO_GPUS = (
     ROOT / "analysis/reference" / name
     for name in ("h200-end-to-end", "h200-best-2.7b", "h200-attention", "h200-x2-ddp")
@@ -60,10 +60,12 @@ SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
     "roofline": (END_TO_END, {}),
     "scaling": (END_TO_END, {}),
     "frontier": (CPU, {}),
+    "break-even": (END_TO_END, {"model": "small,2.7b"}),
     "cost": (END_TO_END, {"model": "small,2.7b"}),
     "memory": (CPU, {}),
     "memory-parts": (CPU, {}),
     "allocations": (CPU, _FIRST),
+    "residuals": (RESIDUALS, {}),
     "kernels": (CPU, {}),
     "kernels-by-range": (CPU, _FIRST),
     "kernels-all": (CPU, _FIRST),
@@ -79,6 +81,7 @@ SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
     "late-gathers": (WAITS, {}),
     "collectives": (RANKS, {}),
     "scaling-limits": (RANKS, {}),
+    "sharding": (RANKS, {}),
     "ddp-memory": (TWO_GPUS, {"model": "small,xl", "ddp": "flat,torch,zero1"}),
 }
 """Preset -> the store and the conditions of its golden files."""
@@ -194,12 +197,19 @@ def test_reduced_precision_is_shown_as_a_change_in_percent(attempts: Attempts) -
 
 
 def test_a_ratio_without_a_baseline_or_a_second_reading_is_refused(attempts: Attempts) -> None:
-    attempts.ok(gpu(precision="bf16"), {"step.time": samples(0.074, 1e-6)}, fingerprint=BF16)
-    with pytest.raises(RequestError, match="the same precision, bf16"):
+    attempts.ok(gpu(precision="bf16_pure"), {"step.time": samples(0.074, 1e-6)}, fingerprint=BF16)
+    with pytest.raises(RequestError, match="the same precision, bf16_pure"):
         make_preset("precision-speed", attempts.store)
     attempts.ok(gpu(precision="fp16"), {"step.time": samples(0.074, 1e-6)}, fingerprint=BF16)
-    with pytest.raises(RequestError, match="no result with precision fp32 or tf32"):
+    with pytest.raises(RequestError, match="no result with precision fp32 or tf32 or bf16"):
         make_preset("precision-speed", attempts.store)
+
+
+def test_float8_is_compared_with_bf16_where_nothing_is_wider(attempts: Attempts) -> None:
+    for precision, seconds in (("bf16", 0.2), ("fp8_tensorwise", 0.15)):
+        attempts.ok(gpu(precision=precision), {"step.time": samples(seconds, 1e-6)}, fingerprint=BF16)
+    text = analysis.render(make_preset("precision-speed", attempts.store), "text")
+    assert "-25.00" in text and "fp8_tensorwise" in text
 
 
 def test_the_series_of_a_trial_is_every_iteration_in_order() -> None:

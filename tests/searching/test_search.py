@@ -5,9 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from benchmarks.best_simulation import CLOSE, SHARE, race
+from benchmarks.best_simulation import CLOSE, MICRO_BATCH, SHARE, TEST_SEEDS, Grid, draw_stored, race, stored_grids
 from lmsweep.analysis.best.surrogate import Space, Surrogate
 from lmsweep.orchestrator.searching.search import DOUBT, Search
+from tests.support.made_up_results import Attempts, config, samples
 
 AXES = {"batch_size": (1, 2, 4, 8), "attention": ("naive", "sdpa", "flex"), "compile": ("none", "block")}
 CELLS = list(itertools.product(*AXES.values()))
@@ -43,6 +44,17 @@ def test_every_value_is_tried_first() -> None:
     order = run(search(), dict(enumerate(COSTS.tolist())))
     first = [CELLS[cell] for cell in order[:4]]
     assert {value for cell in first for value in cell} == set(EFFECTS)
+
+
+def test_what_is_likely_to_follow_is_named_once_something_is_known_and_mostly_follows() -> None:
+    one, left, named, followed = search(), set(range(len(CELLS))), list[int](), list[bool]()
+    while (cell := one.choose(left)) is not None:
+        followed += [cell in named[:4]] if named else []
+        left.discard(cell)
+        assert set(one.likely) <= left
+        named = one.likely
+        one.learn(cell, float(COSTS[cell]))
+    assert followed and sum(followed) > len(followed) / 2
 
 
 def test_a_value_that_always_fails_is_soon_left_alone() -> None:
@@ -107,13 +119,47 @@ def outcomes(seeds: range) -> tuple[float, float]:
 
 
 def test_in_simulated_training_steps_it_is_mostly_right_for_little_device_time() -> None:
-    right, share = outcomes(range(6))
+    right, share = outcomes(range(TEST_SEEDS, TEST_SEEDS + 4))
     assert right >= 0.75
     assert share < SHARE
 
 
+def test_a_measured_grid_is_replayed_with_the_time_that_each_trial_took(tmp_path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for batch, compiled, attention in itertools.product((4, 8), ("none", "block"), ("naive", "sdpa")):
+        one = config("small", device="cuda", batch_size=batch, compile=compiled, attention=attention)
+        if (batch, compiled, attention) == (8, "block", "sdpa"):
+            attempts.failed(one, "error")
+            continue
+        seconds = batch * 0.01 * (0.6 if compiled == "block" else 1) * (0.8 if attention == "sdpa" else 1)
+        took = {"trial.setup_time": (0.5,), "trial.compile_time": (3.0 if compiled == "block" else 0.0,)}
+        attempts.ok(one, {"step.time": samples(seconds, 1e-9), **took})
+    (stored,) = stored_grids(attempts.store.location, pool=False)
+    grid = stored.grid
+    assert sorted(grid.seconds.tolist()) == [0.5] * 4 + [1.0] + [3.5] * 3  # a failed trial without times counts 1 s
+    assert grid.failed.sum() == 1 and grid.cost[grid.failed] > grid.cost[~grid.failed].max()
+    found, own = race(TEST_SEEDS, others=MICRO_BATCH[:1], draw=lambda rng: draw_stored([stored], rng))
+    assert found.behind <= CLOSE
+    assert found.share <= 1 and own.share <= 1
+
+
+def test_micro_batch_first_looks_at_the_largest_batches_of_the_default_and_tunes_those() -> None:
+    grid = Grid(
+        space=Space.of(list(AXES), CELLS),
+        cost=COSTS,
+        prior=np.zeros(len(CELLS)),
+        seconds=np.ones(len(CELLS)),
+        expected=np.ones(len(CELLS)),
+        failed=np.zeros(len(CELLS), dtype=bool),
+    )
+    order = [CELLS[cell] for cell in MICRO_BATCH[0].order(grid, COSTS, np.random.default_rng(0), np.inf)]
+    assert order[:3] == [(1, "naive", "none"), (8, "naive", "none"), (4, "naive", "none")]
+    assert {cell[0] for cell in order[3:]} == {4, 8}
+    assert len(order) == len(set(order))
+
+
 @pytest.mark.slow
 def test_in_a_thousand_simulated_grids_it_is_right_in_95_percent() -> None:
-    right, share = outcomes(range(1000, 2000))
+    right, share = outcomes(range(TEST_SEEDS, TEST_SEEDS + 1000))
     assert right >= 0.95
     assert share < SHARE

@@ -72,7 +72,7 @@ class Attempts:
         return rows
 
     def failed(self, trial: TrialConfig, status: str, **fields: Any) -> Record:
-        row = self._base(trial, status=status, error="why it failed", **fields)
+        row = self._base(trial, status=status, **{"error": "why it failed", **fields})
         self.store.append([row])
         return row
 

@@ -268,6 +268,36 @@ def test_what_two_grids_ask_for_is_one_trial_with_the_workloads_of_both(sweep_of
     ]
 
 
+NAMED = (
+    "name: s\ngrids:\n"
+    "  - {name: speed, workloads: [timing], axes: {model: [tiny, small]}}\n"
+    "  - {name: room, workloads: [memory], axes: {model: [tiny, medium]}}\n"
+    "  - {name: speed, workloads: [timing], fixed: {model: large}}\n"
+    "  - {workloads: [timing], fixed: {model: xl}}\n"
+)
+
+
+def test_grids_of_one_name_are_run_together_and_a_trial_may_be_of_several_names(sweep_of):
+    sweep = sweep_of(NAMED)
+    assert values(sweep, "model") == [("tiny",), ("small",), ("medium",), ("large",), ("xl",)]
+    named = {name: [(one.config.model, one.workloads) for one in trials] for name, trials in sweep.grids.items()}
+    timing, memory = ("timing",), ("memory",)
+    assert named == {
+        "speed": [("tiny", timing), ("small", timing), ("large", timing)],
+        "room": [("tiny", memory), ("medium", memory)],
+    }
+    chosen = load_sweep("s.yaml", grids=["room"])
+    assert [(one.config.model, one.workloads) for one in chosen.trials] == named["room"]
+
+
+def test_a_grid_of_no_such_name_is_answered_with_the_nearest(sweep_of):
+    sweep_of(NAMED)
+    assert error_of(load_sweep, "s.yaml", grids=["spede"]) == (
+        "--grid spede: s.yaml has no such grid; did you mean speed? (one of: speed, room)"
+    )
+    assert "the grids of quick.yaml have no names" in error_of(load_sweep, "quick", grids=["speed"])
+
+
 def test_a_measurement_that_was_asked_for_is_not_asked_for_again(sweep_of):
     sweep = sweep_of(
         "name: s\ngrids:\n"
@@ -511,7 +541,7 @@ def test_an_override_that_leaves_a_grid_without_a_combination_is_an_error(grid_o
 GRID_ERRORS = {
     "unknown key of a grid": (
         "axis: {precision: [fp32]}\nfixed: {model: tiny}",
-        "s.yaml:4: grids[0].axis: unknown key; did you mean axes? (one of: workloads, axes, zip, fixed,"
+        "s.yaml:4: grids[0].axis: unknown key; did you mean axes? (one of: name, workloads, axes, zip, fixed,"
         " exclude, include)",
     ),
     "unknown axis": (

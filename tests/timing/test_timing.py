@@ -23,8 +23,6 @@ from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.timing.clock import HostClock, Phase, time_iteration
 from lmsweep.trials.workloads import timing
 
-pytestmark = pytest.mark.usefixtures("one_core")
-
 CONFIG = TrialConfig(
     d_model=16, d_ff=16, num_layers=1, num_heads=2, vocab_size=20, context_length=4, batch_size=1, measure_steps=8
 )

@@ -3,7 +3,9 @@
 `model` counts what the model's definition says: all s² scores, backward twice forward. It is the usual count of MFU
 (Chowdhery et al., "PaLM", 2022). `hardware` is that of FlashAttention's published figures (Dao, "FlashAttention-2",
 2023): a causal mask leaves half of the scores, and a fused backward has five products for the two of forward, since it
-computes the scores again. Both count every other matrix product alike, and neither counts activation checkpointing.
+computes the scores again. Of a window of w positions, `model` counts w scores for each of the s positions, `hardware`
+those that exist, ws - w²/2. Both count every other matrix product alike, and neither counts activation checkpointing
+(`lmsweep.trials.analytic.recomputation`).
 """
 
 from typing import Literal, get_args
@@ -23,19 +25,32 @@ MEANING: dict[FlopConvention, str] = {
 BACKWARD_OF_ATTENTION: dict[FlopConvention, float] = {"model": 2, "hardware": 2.5}
 """FLOPs of attention's backward, in those of its forward."""
 
-_CAUSAL: dict[FlopConvention, float] = {"model": 1, "hardware": 0.5}
-"""Share of the scores that causal attention is counted with."""
+
+def share_of_scores(convention: FlopConvention, *, causal: Number, window: Number = 1) -> Number:
+    """Return the share of all s² scores that is counted.
+
+    causal: 1 if attention is causal, else 0. window: positions that one attends to, as a share of all s; 1 without a
+    window, which only causal attention has.
+    """
+    return window if convention == "model" else 1 - causal * (1 - window + window**2 / 2)
 
 
 def counted_flops(
-    convention: FlopConvention, *, other: Number, attention: Number, forward: Number, backward: Number, causal: Number
+    convention: FlopConvention,
+    *,
+    other: Number,
+    attention: Number,
+    forward: Number,
+    backward: Number,
+    causal: Number,
+    window: Number = 1,
 ) -> Number:
     """Return the FLOPs of a phase.
 
     other, attention: FLOPs of one forward pass outside attention and in it, over all s² scores
-    (`formulas.attention_flops`). forward, backward: how many passes of each the phase has. causal: 1 if attention is
-    causal, else 0.
+    (`formulas.attention_flops`). forward, backward: how many passes of each the phase has. causal, window: as for
+    `share_of_scores`.
     """
-    share = 1 - causal * (1 - _CAUSAL[convention])
+    share = share_of_scores(convention, causal=causal, window=window)
     passes_of_attention = forward + backward * BACKWARD_OF_ATTENTION[convention]
     return other * (forward + 2 * backward) + attention * share * passes_of_attention

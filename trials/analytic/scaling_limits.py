@@ -30,11 +30,21 @@ def data_parallel_limit(*, tokens: float, flops: float, bandwidth: float, elemen
 def tensor_parallel_limit(
     *, d_ff: float, flops: float, bandwidth: float, matrices: int = 3, element_bytes: int = 2
 ) -> float:
-    """Return the number of ranks above which tensor parallelism is bound by communication: 1 + m F W / (e C).
+    """Return the number of ranks above which tensor parallelism is bound by communication in forward: 1 + m F W/(e C).
 
     d_ff: F. matrices: m, 3 for SwiGLU. The others as for `data_parallel_limit`. It does not depend on the batch.
     """
     return 1 + matrices * d_ff * bandwidth / (element_bytes * flops)
+
+
+def tensor_parallel_backward_limit(
+    *, d_ff: float, flops: float, bandwidth: float, matrices: int = 3, element_bytes: int = 2
+) -> float:
+    """Return the same of backward alone, which computes twice as much and sends as much: 1 + 2 m F W / (e C)."""
+    forward = tensor_parallel_limit(
+        d_ff=d_ff, flops=flops, bandwidth=bandwidth, matrices=matrices, element_bytes=element_bytes
+    )
+    return 1 + 2 * (forward - 1)
 
 
 def mesh_limit(

@@ -55,6 +55,7 @@ def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerpr
         host_memory_for_a_trial=memory_for_a_trial(host_memory),
         cores_used=usable,
         host_load=os.getloadavg()[0],
+        power_limit=_power_limit() if on_cuda else None,
         float32_matmul=float32_matmul_in_force(device_type),
         lmsweep_version=trials.__version__,
         lmsweep_commit=_commit(),
@@ -104,6 +105,18 @@ def _nvidia_driver() -> str | None:
     try:
         pynvml.nvmlInit()
         return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None
+
+
+def _power_limit() -> float | None:
+    """Power limit in W of the first visible GPU; None if NVML cannot tell."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        gpu = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
+        return float(pynvml.nvmlDeviceGetPowerManagementLimit(gpu)) / 1000
     except pynvml.NVMLError:
         return None
 

@@ -28,7 +28,7 @@ from lmsweep.trials.machine.huge_pages import use_huge_pages
 from lmsweep.trials.machine.processes import die_with_parent, kill_group
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
-from lmsweep.trials.spec.config import Trial
+from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, Trial
 from lmsweep.trials.spec.workloads import BUILT_IN, workload_named
 
 # Modules that trials import are imported here once. Not Inductor's async_compile and compile_fx: they start a pool of
@@ -205,6 +205,8 @@ def may_share_a_process(trial: Trial) -> bool:
     """
     if trial.code:
         return False  # modules of the user's that were imported for an earlier trial may have changed since
+    if trial.config.precision in FLOAT8_PRECISIONS:
+        return False  # torchao replaces parts of Inductor for the rest of the process
     alone = not trial.config.compiles or trial.config.processes > 1
     return not alone and all(workload_named(name).may_follow for name in trial.workloads)
 

@@ -8,6 +8,7 @@
     storage_tracker.py    the storages that operators create; predictions use it too, on meta tensors
     labels.py             what each storage is for, noted when a phase ends
     source_lines.py       the line of code that allocated a piece
+    residuals.py          the tensors that one block keeps for backward
     rows.py               the rows that are stored
 
 The breakdown, the timeline and the table of allocations are computed in the trial, so that no reader of a store has to

@@ -1,13 +1,12 @@
 """A memory ledger kept by observing PyTorch's operators, for devices whose allocator records no history."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
 from lmsweep.trials.memory.ledger import Labels, Ledger, Piece
-from lmsweep.trials.memory.source_lines import Frame, Sources
+from lmsweep.trials.memory.source_lines import Frame, Sources, python_stack
 from lmsweep.trials.memory.storage_tracker import Storage, StorageTracker, storage_key
 
 _BETWEEN = "allocated by autograd, between two operators of the model"
@@ -52,7 +51,7 @@ class TrackedHistory:
         return self.ledger
 
     def _allocated(self, storage: Storage, size: int, operator: str) -> None:
-        frame = self._sources.nearest(_stack())
+        frame = self._sources.nearest(python_stack())
         node = torch._C._current_autograd_node()
         if node is None and frame:
             # Autograd numbers its nodes. The node of this operator exists already and has the latest number.
@@ -70,10 +69,3 @@ class TrackedHistory:
                 reason=None if frame else _BETWEEN,
             ),
         )
-
-
-def _stack() -> Iterator[Frame]:
-    frame = sys._getframe(1)
-    while frame:
-        yield Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
-        frame = frame.f_back  # type: ignore[assignment]

@@ -1,17 +1,37 @@
 """Labels for the tensors of a training step: what each is for, and which ones autograd saves for backward."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from lmsweep.trials.memory.ledger import Label
+from lmsweep.trials.memory.ledger import Label, Saved
+from lmsweep.trials.memory.source_lines import Sources, python_stack
 from lmsweep.trials.model.training_step import TrainingStep
 
 Key = Callable[[Tensor], int]
 """A function that identifies a tensor's storage while the storage lives."""
+
+_VIEWS = {
+    "view",
+    "unsafe_view",
+    "transpose",
+    "permute",
+    "t",
+    "unsqueeze",
+    "squeeze",
+    "expand",
+    "select",
+    "slice",
+    "alias",
+}
+_VIEWS |= {"split", "split_with_sizes", "unbind", "reshape_alias", "as_strided"}
+"""Operators that compute nothing. The operator of their result is that of their argument."""
 
 
 def lasting_labels(step: TrainingStep, key: Key) -> dict[int, Label]:
@@ -26,30 +46,48 @@ def lasting_labels(step: TrainingStep, key: Key) -> dict[int, Label]:
         "gradients": [weight.grad for weight in weights if weight.grad is not None],
     }
     return {
-        key(tensor): Label(category=category, bytes=tensor.untyped_storage().nbytes())
+        key(part): Label(category=category, bytes=part.untyped_storage().nbytes())
         for category, found in tensors.items()
         for tensor in found
-        if tensor.device.type == device
+        for part in plain_tensors(tensor)
+        if part.device.type == device
     }
 
 
+def plain_tensors(tensor: Tensor) -> list[Tensor]:
+    """The tensors that hold the elements: itself, or the parts of a quantized one, which has no storage of its own."""
+    if not is_traceable_wrapper_subclass(tensor):
+        return [tensor]
+    names, _ = tensor.__tensor_flatten__()
+    return [part for name in names for part in plain_tensors(getattr(tensor, name))]
+
+
 @contextmanager
-def activations_noted(step: TrainingStep, key: Key) -> Iterator[dict[int, Label]]:
-    """A context that collects the storages that autograd saves for backward, with the block that saves each.
+def activations_noted(step: TrainingStep, key: Key, sources: Sources) -> Iterator[dict[int, Label]]:
+    """A context that collects the storages that autograd saves for backward, with block and line.
 
     Weights and rotary tables are left out, because they persist anyway; the batch is included. With checkpointing, the
     inputs of blocks are saved outside of the blocks. A model that is compiled as a whole has no blocks.
     """
-    resident = {key(tensor) for tensor in [*step.model.parameters(), *step.model.buffers()]}
+    lasting = [*step.model.parameters(), *step.model.buffers()]
+    resident = {key(part) for tensor in lasting for part in plain_tensors(tensor)}
     device = step.inputs.device
     kept: dict[int, Label] = {}
     running: list[int] = []
 
     def pack(tensor: Tensor) -> Tensor:
-        name = key(tensor)
-        if tensor.device == device and name not in resident and name not in kept:
-            block = running[-1] if running else None
-            kept[name] = Label(category="activations", bytes=tensor.untyped_storage().nbytes(), block=block)
+        for part in plain_tensors(tensor):
+            name = key(part)
+            if part.device != device or name in resident:
+                continue
+            known = kept.get(name)
+            if known is None:
+                block = running[-1] if running else None
+                size = part.untyped_storage().nbytes()
+                kept[name] = Label(category="activations", bytes=size, block=block, tensor=_saved(tensor, sources))
+            elif known.tensor and known.tensor.operator is None:
+                # An operator that saves its own result does so before autograd knows where the result comes from.
+                kept[name] = replace(known, tensor=replace(known.tensor, operator=_operator(tensor)))
         return tensor.detach()  # saving the tensor itself would create a reference cycle with its graph
 
     blocks: list[Any] = [] if step.config.compile == "model" else list(step.blocks)
@@ -74,3 +112,26 @@ def activations_noted(step: TrainingStep, key: Key) -> Iterator[dict[int, Label]
     finally:
         for block, call in zip(blocks, calls, strict=True):
             block._compiled_call_impl = call
+
+
+def _saved(tensor: Tensor, sources: Sources) -> Saved:
+    frame = sources.nearest(python_stack())
+    return Saved(
+        shape=tuple(tensor.shape),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        operator=_operator(tensor),
+        line=sources.place(frame) if frame else None,
+        function=frame.function if frame else None,
+    )
+
+
+def _operator(tensor: Tensor) -> str | None:
+    """The operator that computed the tensor, from the name of its node in autograd's graph: MulBackward0 is mul."""
+    node: Any = tensor.grad_fn
+    while node is not None:
+        words = re.sub(r"Backward\d*$", "", node.name())
+        name = re.sub(r"(?<!^)(?=[A-Z])", "_", words).lower()
+        if name not in _VIEWS:
+            return name
+        node = next((one for one, _ in node.next_functions if one is not None), None)
+    return None

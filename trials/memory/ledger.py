@@ -47,6 +47,22 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Saved:
+    """A tensor that autograd saves for backward."""
+
+    shape: tuple[int, ...]
+    """Its shape, as it was saved first."""
+    dtype: str
+    """float32, bfloat16, ..."""
+    operator: str | None
+    """PyTorch's operator that computed it; None if autograd does not tell, as of tensors inside a compiled graph."""
+    line: str | None
+    """The line of this project's or the user's code that saves it: file:line."""
+    function: str | None
+    """Qualified name of the function of that line."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Label:
     """What a tensor's storage is for."""
 
@@ -56,6 +72,8 @@ class Label:
     """Size of the storage."""
     block: int | None = None
     """Of activations, the transformer block that saves them."""
+    tensor: Saved | None = None
+    """Of activations, the tensor that autograd saves."""
 
 
 Labels = Mapping[int, Label]

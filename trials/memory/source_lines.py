@@ -1,6 +1,7 @@
 """The line of code that allocates a piece of memory, found from the call stack: this project's, or the user's own."""
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +15,7 @@ PROJECT = str(ROOT / "trials")
 """This project's code."""
 
 # Files of the measurement itself, which appear on every stack and allocate nothing of their own.
-_INSTRUMENTS = {"storage_tracker.py", "dispatch_history.py", "source_lines.py", "emulated_autocast.py"}
+_INSTRUMENTS = {"storage_tracker.py", "dispatch_history.py", "source_lines.py", "labels.py", "emulated_autocast.py"}
 
 _PHASES = {"__init__": "init", "forward": "forward", "backward": "backward", "optimize": "optimizer", "drop": END}
 """Method of TrainingStep -> phase."""
@@ -72,6 +73,14 @@ class Sources:
         if self.packages and file.startswith(self.packages):
             return True
         return self.code is not None and file.startswith(f"{self.code.folder}/") and "-packages/" not in file
+
+
+def python_stack() -> Iterator[Frame]:
+    """The stack of the caller, innermost first."""
+    frame = sys._getframe(1)
+    while frame:
+        yield Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
+        frame = frame.f_back  # type: ignore[assignment]
 
 
 def phase_of(frames: Iterable[Frame]) -> str | None:

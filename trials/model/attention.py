@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from lmsweep.trials.model.annotations import Range
-from lmsweep.trials.model.flex_attention import Backend, causal_block_mask, flex
+from lmsweep.trials.model.flex_attention import Backend, block_mask_of, flex
 from lmsweep.trials.model.own_attention import own_attention
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
@@ -26,27 +26,30 @@ AttentionFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Attention of queries, keys and values, each (..., tokens, d_head), to a tensor of that shape."""
 
 
-def naive(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
+def naive(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, window: int | None = None) -> Tensor:
     """Attention as separate PyTorch operations, like that of the published models.
 
     Every call builds its own mask, so autograd saves tokens² bytes of mask in each layer.
     """
-    return weighted_values(softmax(scaled_scores(q, k, causal)), v)
+    return weighted_values(softmax(scaled_scores(q, k, causal, window)), v)
 
 
-def naive_softmax(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True) -> Tensor:
+def naive_softmax(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, window: int | None = None) -> Tensor:
     """Attention as separate operations with PyTorch's softmax: one kernel, which saves one score matrix, not two."""
-    return weighted_values(fused_softmax(scaled_scores(q, k, causal)), v)
+    return weighted_values(fused_softmax(scaled_scores(q, k, causal, window)), v)
 
 
-def scaled_scores(q: Tensor, k: Tensor, causal: bool) -> Tensor:
+def scaled_scores(q: Tensor, k: Tensor, causal: bool, window: int | None = None) -> Tensor:
     """q kᵀ / sqrt(d_head), with -inf where a position must not attend: (..., tokens, tokens)."""
     with Range("scores"):
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
         if not causal:
             return scores
         position = torch.arange(q.shape[-2], device=q.device)
-        return torch.where(position[:, None] >= position, scores, -torch.inf)
+        attended = position[:, None] >= position
+        if window is not None:
+            attended &= position[:, None] < position + window
+        return torch.where(attended, scores, -torch.inf)
 
 
 def softmax(scores: Tensor) -> Tensor:
@@ -171,9 +174,11 @@ def attention_for(
         own = own_attention(config, device=device, dtype=dtype)
         return own if config.num_kv_heads in (None, config.num_heads) else with_groups(own, config.attention)
     options: dict[str, Any] = {"causal": config.causal}
+    if config.window is not None and config.attention != "flex":
+        options["window"] = config.window
     if config.attention == "flex":
         options["backend"] = backend
-        options["block_mask"] = causal_block_mask(config.context_length, device) if config.causal else None
+        options["block_mask"] = block_mask_of(config, device)
     function = ATTENTION[config.attention]
     if config.num_kv_heads not in (None, config.num_heads):
         function = with_groups(function, config.attention)

@@ -28,12 +28,19 @@ _ASK_CUDA: dict[str, Callable[[SDPAParams, bool], bool]] = {
 _ELSEWHERE: dict[str, tuple[str, ...]] = {"sdpa_flash": ("cpu",), "sdpa_efficient": (), "sdpa_cudnn": ()}
 
 
+_WITH_WINDOW = ("naive", "naive_softmax", "flex")
+"""PyTorch's fused kernels would need a mask of all scores, which costs what the window is to save."""
+
+
 def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool) -> None:
     """Raise UnsupportedError, with PyTorch's reason if it gives one, if this device cannot run the attention.
 
     `dtype` is the type of queries, keys and values; `gradients` tells whether backward follows.
     """
     name, device = config.attention, config.device_type
+    if config.window is not None and (config.model_code is not None or name not in _WITH_WINDOW):
+        whose = config.model_code or f"attention {name}"
+        raise UnsupportedError(f"{whose} takes no window; these do: {', '.join(_WITH_WINDOW)}")
     if name == "flex":
         _check_flex(config, gradients)
     elif name in _ASK_CUDA and device == "cuda":

@@ -4,7 +4,6 @@ Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; selective che
 2022, "Reducing Activation Recomputation in Large Transformer Models".
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -12,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+
+from lmsweep.trials.analytic.recomputation import group_size
 
 _ATEN = torch.ops.aten
 PRODUCTS = [
@@ -32,15 +33,6 @@ def run_blocks(blocks: Iterable[Run], x: Tensor) -> Tensor:
     for block in blocks:
         x = block(x)
     return x
-
-
-def group_size(checkpointing: str, num_layers: int) -> int | None:
-    """Return the number of blocks that backward recomputes at once, or None without checkpointing."""
-    if checkpointing == "none":
-        return None
-    if checkpointing in ("sqrt", "nested"):
-        return round(math.sqrt(num_layers))
-    return int(checkpointing) if checkpointing.isdecimal() else 1
 
 
 def grows_with_layers(checkpointing: str) -> bool:

@@ -1,4 +1,4 @@
-"""Attention with PyTorch's FlexAttention, compiled, and its causal block mask."""
+"""Attention with PyTorch's FlexAttention, compiled, and its causal block mask, with or without a window."""
 
 import functools
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from lmsweep.trials.model.annotations import Range
+from lmsweep.trials.spec.config import TrialConfig
 
 Backend = Callable[[torch.fx.GraphModule, list[Tensor | torch.SymInt]], Callable[..., object]]
 """A backend of torch.compile: takes a graph and example inputs, returns a function that computes the graph."""
@@ -42,6 +43,45 @@ def flex(
     with Range("fused_attention"):
         mixed: Tensor = attend(q, k, v, block_mask=block_mask, enable_gqa=grouped)
     return mixed
+
+
+def block_mask_of(config: TrialConfig, device: torch.device | str) -> BlockMask | None:
+    """The block mask of the configuration's attention; None if every position attends to all."""
+    if config.window is not None:
+        return window_block_mask(config.context_length, config.window, device)
+    return causal_block_mask(config.context_length, device) if config.causal else None
+
+
+def window_block_mask(context_length: int, window: int, device: torch.device | str) -> BlockMask:
+    """The blocks of the score matrix to compute if each position attends to itself and `window` - 1 before it.
+
+    Masked are the blocks on the diagonal and on the window's edge. PyTorch's create_block_mask finds the same blocks by
+    evaluating all context_length² positions.
+    """
+    blocks = -(-context_length // FLEX_BLOCK)
+    row = torch.arange(blocks, dtype=torch.int32, device=device)
+    behind = row[:, None] - row  # blocks of keys that a block of queries lies after
+    reaches = (behind >= 0) & ((behind - 1) * FLEX_BLOCK + 1 < window)
+    full = (behind > 0) & ((behind + 1) * FLEX_BLOCK - 1 < window)
+
+    def listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
+        indices = torch.argsort(chosen.to(torch.int32), dim=1, descending=True, stable=True).to(torch.int32)
+        return chosen.sum(dim=1, dtype=torch.int32)[None, None], indices[None, None].contiguous()
+
+    def attended(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (query >= key) & (query < key + window)
+
+    partly, partly_indices = listed(reaches & ~full)
+    wholly, wholly_indices = listed(full)
+    return BlockMask.from_kv_blocks(
+        kv_num_blocks=partly,
+        kv_indices=partly_indices,
+        full_kv_num_blocks=wholly,
+        full_kv_indices=wholly_indices,
+        BLOCK_SIZE=FLEX_BLOCK,
+        mask_mod=attended,
+        seq_lengths=(context_length, context_length),
+    )
 
 
 def causal_block_mask(context_length: int, device: torch.device | str) -> BlockMask:

@@ -41,7 +41,7 @@ def make_reference(step: TrainingStep) -> ReferencePass:
         config.size,
         vocab_size=config.vocab_size,
         context_length=config.context_length,
-        attention=partial(naive, causal=config.causal),
+        attention=partial(naive, causal=config.causal, window=config.window),
         device=device,
         dtype=torch.float64,
         checkpointing=config.checkpointing,

@@ -123,16 +123,19 @@ def fused_attention(config: TrialConfig) -> AbstractContextManager[object]:
     return FusedAttention(config) if config.attention in FUSED_ATTENTION else nullcontext()
 
 
-def autocast_again(blocks: Iterable[nn.Module], math_mode: MathMode) -> None:
-    """Make checkpointed blocks cast again when backward recomputes them; autocast does so, its emulation does not."""
+def emulate_again(blocks: Iterable[nn.Module], config: TrialConfig, math_mode: MathMode) -> None:
+    """Make checkpointed blocks emulate autocast and fused attention when backward recomputes them, too.
+
+    Backward runs outside of the modes that are active when it is called.
+    """
     for block in blocks:
         forward = block.forward
 
-        def cast_too(*inputs: Any, forward: Callable[..., Any] = forward, **named: Any) -> Any:
-            with math_mode.autocast("meta"):
+        def emulated(*inputs: Any, forward: Callable[..., Any] = forward, **named: Any) -> Any:
+            with math_mode.autocast("meta"), fused_attention(config):
                 return forward(*inputs, **named)
 
-        block.forward = cast_too
+        block.forward = emulated
 
 
 def make_state(step: TrainingStep, *, counted_on: str | None = None) -> None:

@@ -13,7 +13,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
 from lmsweep.trials.model.attention_step import AttentionStep
-from lmsweep.trials.model.flex_attention import causal_block_mask
+from lmsweep.trials.model.flex_attention import block_mask_of
 from lmsweep.trials.model.precision import MATH_MODES
 from lmsweep.trials.model.training_step import PHASES, TrainingStep
 from lmsweep.trials.prediction.allocation_trace import Recorder, Trace, everything_freed
@@ -24,9 +24,9 @@ from lmsweep.trials.prediction.graph_replay import as_compiled, install
 from lmsweep.trials.prediction.kernel_workspace import flex_scratch_bytes, scratch_bytes
 from lmsweep.trials.prediction.meta_device import (
     FUSED_ATTENTION,
-    autocast_again,
     differs_by_device,
     eager_on,
+    emulate_again,
     fused_attention,
     make_state,
     meta_math_mode,
@@ -100,7 +100,7 @@ def _recorded(config: TrialConfig) -> Trace:
             for part in step.blocks if config.compile == "block" else [step.model]:
                 install(part, memory, [*part.parameters(), *part.buffers()], recorder)
         elif config.checkpointing != "none":
-            autocast_again(step.blocks, math_mode)
+            emulate_again(step.blocks, config, math_mode)
         for _ in range(ITERATIONS if leaves_something(config) else 1):
             for phase in step.phases():
                 if phase.name == "optimizer":
@@ -153,7 +153,7 @@ def _recorder(config: TrialConfig) -> Iterator[Recorder]:
 
 
 def _block_mask(config: TrialConfig) -> BlockMask | None:
-    return causal_block_mask(config.context_length, "meta") if config.attention == "flex" and config.causal else None
+    return block_mask_of(config, "meta") if config.attention == "flex" else None
 
 
 def _block(config: TrialConfig) -> int:

@@ -52,6 +52,8 @@ class Fingerprint:
     """Logical cores that the trial's process was allowed to run on."""
     host_load: float | None = None
     """Load average over the last minute when the trial began."""
+    power_limit: float | None = None
+    """Power limit of the GPU in W, as set when the trial ran; None if the driver does not report it."""
     float32_matmul: str | None = None
     """How float32 matrix products were computed, as read back: ieee, tf32 or bf16; None if none ran."""
     autocast_dtype: str | None = None

@@ -73,6 +73,30 @@ class Timeline:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Residual:
+    """Detail row: equal tensors that one transformer block saves for backward."""
+
+    rank: int
+    """1 for those that need the most bytes together."""
+    block: int
+    """Number of the block, from 0."""
+    bytes: int
+    """Size of the storage of each, in bytes."""
+    count: int
+    """Number of such tensors. A storage that is saved several times counts once."""
+    shape: str
+    """Shape of each as it was saved first: 4x2048x2560."""
+    dtype: str
+    """float32, bfloat16, ..."""
+    operator: str | None
+    """PyTorch's operator that computed it; None if autograd does not tell, as of tensors inside a compiled graph."""
+    line: str | None
+    """File and line of the code that saves it first."""
+    function: str | None
+    """The function that contains the line."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TensorDtype:
     """Detail row: the dtype of a tensor of a training step."""
 
@@ -205,10 +229,11 @@ class Artifact:
         assert FILE_NAME.fullmatch(self.name), f"{self.name!r} is not a plain file name"
 
 
-Detail = Allocation | Timeline | TensorDtype | Kernel | Operator | Wait
+Detail = Allocation | Timeline | Residual | TensorDtype | Kernel | Operator | Wait
 DETAIL_TABLES: dict[str, type] = {
     "allocations": Allocation,
     "timelines": Timeline,
+    "residuals": Residual,
     "dtypes": TensorDtype,
     "kernels": Kernel,
     "operators": Operator,

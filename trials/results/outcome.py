@@ -10,12 +10,19 @@ class Status(StrEnum):
     """How a workload of a trial ended."""
 
     OK = "ok"
+    """It ran to its end."""
     OOM = "oom"
+    """It asked for more memory than the device, or the host, has."""
     PREDICTED_OOM = "predicted_oom"
+    """It was not run, because its predicted memory does not fit."""
     TIMEOUT = "timeout"
+    """It was ended after `timeout_seconds`."""
     UNSUPPORTED = "unsupported"
+    """The device, the library or the combination cannot do what it asks for."""
     ERROR = "error"
+    """It raised an exception; the row has its traceback."""
     LOST = "lost"
+    """Its process ended without a result: killed, exited or crashed."""
 
     @property
     def is_final(self) -> bool:

@@ -138,6 +138,9 @@ class TrialConfig:
     """Arguments of the user's attention, as a JSON mapping."""
     causal: bool = _combination(True)
     """Whether each position attends only to itself and earlier positions, or to all."""
+    window: int | None = _combination(None)
+    """Positions that each position attends to, itself and those right before it (sliding window); None: all of them.
+    Needs `causal`."""
     optimizer: str = _combination("adamw_fused")
     """AdamW as one fused kernel, over lists of tensors (foreach), as a loop over parameters, or with its state in 8 or
     4 bits (torchao); SGD with momentum; Adafactor; Muon for the matrices of the blocks, with fused AdamW for the other
@@ -207,7 +210,7 @@ class TrialConfig:
 
     def __post_init__(self) -> None:
         sizes = ("d_model", "d_ff", "num_layers", "num_heads", "vocab_size", "context_length", "batch_size")
-        optional = ("num_kv_heads", "d_head", "num_experts", "active_experts")
+        optional = ("num_kv_heads", "d_head", "num_experts", "active_experts", "window")
         for name in (
             *sizes,
             *optional,
@@ -228,6 +231,8 @@ class TrialConfig:
                 continue  # only the user's own model knows it, and a collective has none
             if value is not None and value < 1:
                 raise RequestError(f"{name} is {value}; it must be at least 1")
+        if self.window is not None and not self.causal:
+            raise RequestError(f"window {self.window} counts positions before each position; it needs causal: true")
         if self.world_size % self.nodes:
             raise RequestError(f"nodes {self.nodes} does not divide world_size {self.world_size}")
         if self.world_size % self.tp:

@@ -64,7 +64,8 @@ def _size(d_model: int, d_ff: int, num_layers: int, num_heads: int) -> ModelSize
     return ModelSize(d_model=d_model, d_ff=d_ff, num_layers=num_layers, num_heads=num_heads)
 
 
-# small to 2.7b are from Stanford CS336's systems assignment of 2025, the next two from that of 2026. The others have
+# small to 2.7b are from Stanford CS336's systems assignment of 2025, the next three from that of 2026 (the last is the
+# model of its leaderboard). The others have
 # the dimensions of the published models (the config.json of each), with this program's norms, biases and embeddings.
 SIZES: dict[str, ModelSize] = {
     "tiny": _size(128, 512, 2, 4),
@@ -75,6 +76,7 @@ SIZES: dict[str, ModelSize] = {
     "2.7b": _size(2560, 10240, 32, 32),
     "xl-2026": _size(2560, 10240, 32, 32),
     "10b-2026": _size(4608, 12288, 50, 36),
+    "8b-2026": _size(4096, 11008, 34, 32),
     "gpt2": ModelSize(d_model=768, d_ff=3072, num_layers=12, num_heads=12, feed_forward="gelu", tied_head=True),
     "gpt2-xl": ModelSize(d_model=1600, d_ff=6400, num_layers=48, num_heads=25, feed_forward="gelu", tied_head=True),
     "llama-3.2-1b": ModelSize(
@@ -97,6 +99,7 @@ SIZES: dict[str, ModelSize] = {
 }  # fmt: skip
 
 VOCABULARIES: dict[str, int] = {
+    "8b-2026": 151_936,
     "gpt2": 50_257,
     "gpt2-xl": 50_257,
     "llama-3.2-1b": 128_256,

@@ -113,7 +113,7 @@ BUILT_IN: dict[str, Workload] = {
             preloads=True,
             iterations=9,
             least_seconds=1.5,
-            tables=("allocations", "timelines"),
+            tables=("allocations", "timelines", "residuals"),
         ),
         Workload(
             name="profile",

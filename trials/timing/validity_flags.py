@@ -6,8 +6,10 @@ from statistics import median
 import numpy as np
 
 from lmsweep.trials.analytic.datasheets import Device, peak_flops
+from lmsweep.trials.analytic.flop_conventions import share_of_scores
 from lmsweep.trials.analytic.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops
 from lmsweep.trials.analytic.median_interval import count_outliers
+from lmsweep.trials.analytic.recomputation import recomputed_blocks, recomputed_flops
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
 
@@ -36,12 +38,41 @@ def exceeds_peak(
         # Half of them are certain: a causal mask may spare half of attention.
         return bool(peak and flops and flops / 2 > peak * seconds)
     passes = PASSES[config.mode] if phase == "step" else PHASE_PASSES.get(phase)
-    return bool(peak and passes and passes * least_forward_flops(config) > peak * seconds)
+    if not (peak and passes):
+        return False
+    runs_backward = passes > 1
+    return passes * least_forward_flops(config) + runs_backward * least_recomputed_flops(config) > peak * seconds
 
 
 def least_forward_flops(config: TrialConfig) -> float:
-    """Return the minimum FLOPs of a forward pass, with the half of attention's products that a causal mask leaves."""
+    """Return the minimum FLOPs of a forward pass: attention's products that a causal mask, and a window, leave."""
     batch = {"context_length": config.context_length, "batch_size": config.batch_size}
     terms = config.size.terms
     attention = terms["num_layers"] * attention_flops(phase="forward", d_model=terms["query_width"], **batch)
-    return float(forward_flops(**terms, vocab_size=config.vocab_size, **batch) - attention / 2)
+    left_out = attention * (1 - least_share_of_scores(config))
+    return float(forward_flops(**terms, vocab_size=config.vocab_size, **batch) - left_out)
+
+
+def least_share_of_scores(config: TrialConfig) -> float:
+    """Return the share of all scores that every implementation computes: at most half, as a mask may spare the rest."""
+    window = min(config.window or config.context_length, config.context_length) / config.context_length
+    return float(share_of_scores("hardware", causal=1, window=window))
+
+
+def least_recomputed_flops(config: TrialConfig) -> float:
+    """Return the minimum FLOPs that checkpointing computes again in backward."""
+    terms, tokens = config.size.terms, config.batch_size * config.context_length
+    again = recomputed_blocks(config.checkpointing, terms["num_layers"])
+    blocks = least_forward_flops(config) - 2 * tokens * config.d_model * config.vocab_size
+    return float(
+        recomputed_flops(
+            blocks=again.blocks,
+            ended_early=again.ended_early,
+            block=blocks / terms["num_layers"],
+            tokens=tokens,
+            d_model=terms["d_model"],
+            d_ff=terms["d_ff"],
+            router=terms["router"],
+            compiled_blocks=config.compile == "block",
+        )
+    )

@@ -26,6 +26,7 @@ from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.timing.clock import Iteration, Phase
 from lmsweep.trials.timing.queued_timer import QueuedTimer
+from lmsweep.trials.timing.validity_flags import least_share_of_scores
 
 PHASES = ("forward", "backward")
 MEMORY_REPETITIONS = 3
@@ -130,9 +131,10 @@ def flags_of_phase(
     peak = peak_flops(device, config.precision) if device else None
     shape = {name: getattr(config, name) for name in ("context_length", "batch_size")}
     shape["d_model"] = config.head_width * (config.num_heads or 1)
-    # Every causal implementation must compute the scores on and below the diagonal, which are half of all scores.
+    # Every causal implementation must compute the scores on and below the diagonal, or those of them in the window.
     parts = PHASES if phase == "step" else (phase,)
-    least = sum(attention_flops(phase=part, **shape) for part in parts) / (2 if config.causal else 1)
+    least = sum(attention_flops(phase=part, **shape) for part in parts)
+    least *= least_share_of_scores(config) if config.causal else 1
     found = {
         Flag.OUTLIERS: count_outliers(np.array([seconds]))[0] > 0,
         Flag.PHYSICS_VIOLATION: peak is not None and least > peak * median(seconds),

@@ -10,6 +10,7 @@ from lmsweep.trials.memory.dispatch_history import TrackedHistory
 from lmsweep.trials.memory.labels import activations_noted, lasting_labels
 from lmsweep.trials.memory.ledger import END, Label
 from lmsweep.trials.memory.meter import CudaMeter, Meter, TensorMeter, resident_bytes
+from lmsweep.trials.memory.residuals import residual_rows
 from lmsweep.trials.memory.rows import Readings, breakdown_rows, history_rows, resident_rows, unknown_rows, value_rows
 from lmsweep.trials.memory.source_lines import Sources
 from lmsweep.trials.memory.storage_tracker import StorageTracker, storage_key
@@ -62,7 +63,7 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
             check_compiled(cuda_graphs=step.uses_cuda_graphs)
         with bench.account("measured"):
             series = [iterate(step, meter, history) for _ in range(REPETITIONS - 1)]
-            last = Recording(step, history)
+            last = Recording(step, history, sources)
             with last.whole():
                 series.append(iterate(step, meter, history, last.around))
     yield from value_rows([once])
@@ -71,6 +72,7 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     yield from resident_rows(resident_before, resident_bytes())
     usage = Usage.of(history.finished()) if history else None
     yield from breakdown_rows(config, len(step.blocks), series[-1], last.before_backward, last.kept, usage)
+    yield from residual_rows(last.kept)
     yield from history_rows(config, history, usage)
 
 
@@ -139,8 +141,9 @@ def iterate(
 class Recording:
     """Labels the tensors of the last iteration at the end of each phase."""
 
-    def __init__(self, step: TrainingStep, history: History | None) -> None:
+    def __init__(self, step: TrainingStep, history: History | None, sources: Sources) -> None:
         self._step = step
+        self._sources = sources
         self._history = history
         self._key = history.key if history else storage_key
         self.kept: dict[int, Label] = {}
@@ -157,7 +160,7 @@ class Recording:
         """A context around one phase."""
         # When CUDA graphs replay, autograd saves no new tensors.
         if phase == "forward" and not self._step.uses_cuda_graphs:
-            with activations_noted(self._step, self._key) as self.kept:
+            with activations_noted(self._step, self._key, self._sources) as self.kept:
                 yield
             self.before_backward = self.kept | lasting_labels(self._step, self._key)
             labels = self.before_backward

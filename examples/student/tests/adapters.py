@@ -11,6 +11,10 @@ def get_flashattention_autograd_function_triton() -> type:
     return FlashAttention
 
 
+def get_ddp(module: torch.nn.Module) -> torch.nn.Module:
+    return get_ddp_individual_parameters(module)
+
+
 def get_ddp_individual_parameters(module: torch.nn.Module) -> torch.nn.Module:
     from cs336_systems.ddp import DDPIndividualParameters
 

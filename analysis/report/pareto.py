@@ -1,0 +1,121 @@
+"""Charts of the Pareto front of each job: speed against memory and against money, with the front drawn."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from lmsweep.analysis.best.answer import DEVICE, JOB, axes_of, pareto_front, value_of
+from lmsweep.analysis.best.answer_text import cell_words
+from lmsweep.analysis.best.cells import Cell, cells_of
+from lmsweep.analysis.best.goal import Aim, parse_aim
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.report.charts import Figure
+from lmsweep.analysis.report.data import JsonObject
+from lmsweep.analysis.tables.number_format import number_text
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.quantities import gib
+
+FEWEST, MOST = 3, 2000
+"""Cells of a job from which on its front is drawn, and trials up to which fronts are looked for."""
+
+_PEAK = "Peak memory (GiB)"
+_MONEY = "Cost (dollars per million tokens)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cost:
+    """What stands on the vertical axis."""
+
+    words: str
+    of: Callable[[Cell], float | None]
+    """In the unit of the axis; None if it is unknown."""
+
+
+def fronts(results: Results) -> Iterator[Figure]:
+    """Yield the fronts of each job: speed and memory, then speed and money, if they are known of several cells."""
+    frame = results.measurements
+    steps = frame[frame["workload"].isin(["timing", "memory"]) & (frame["status"] == Status.OK)]
+    if not (results.prices or steps["workload"].eq("memory").any()) or steps["trial_id"].nunique() > MOST:
+        return
+    aim = parse_aim("tokens/s", [], results.prices)
+    jobs: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in cells_of(steps):
+        if "step.time" in cell.values:
+            jobs.setdefault(tuple(value_of(cell, name) for name in JOB), []).append(cell)
+    axes = (
+        _Cost(words=_PEAK, of=lambda cell: None if cell.peak is None else cell.peak / 2**30),
+        _Cost(words=_MONEY, of=lambda cell: cell.dollars(aim)),
+    )
+    for cells in jobs.values():
+        for axis in axes:
+            known = [cell for cell in cells if axis.of(cell) is not None]
+            if len(known) >= FEWEST:
+                yield _figure(known, axis, aim)
+
+
+def speed(cell: Cell) -> float:
+    """Return the tokens per second of a cell."""
+    return cell.tokens / cell.values["step.time"].median
+
+
+def _figure(cells: Sequence[Cell], axis: _Cost, aim: Aim) -> Figure:
+    names = axes_of(cells)
+    best = pareto_front(cells, aim)
+    devices = list(dict.fromkeys(cell.environment.device_name for cell in cells))
+    traces: list[JsonObject] = []
+    for colour, device in enumerate(devices):
+        of_device = [cell for cell in cells if cell.environment.device_name == device]
+        for words, symbol, size, among in (
+            ("on the front", "circle", 10, [cell for cell in of_device if cell in best]),
+            ("behind it", "circle-open", 8, [cell for cell in of_device if cell not in best]),
+        ):
+            if among:
+                traces.append(
+                    {
+                        "type": "scatter", "mode": "markers", "name": f"{device}, {words}", "colour": colour,
+                        "marker": {"size": size, "symbol": symbol},
+                        "x": [speed(cell) for cell in among], "y": [axis.of(cell) for cell in among],
+                        "lines": [_lines(cell, names, aim) for cell in among],
+                    }
+                )  # fmt: skip
+    line = _staircase(cells, axis)
+    traces.append(
+        {
+            "type": "scatter", "mode": "lines", "name": "the front of these two", "colour": len(devices),
+            "line": {"shape": "vh", "width": 1.5}, "hoverinfo": "skip",
+            "x": [speed(cell) for cell in line], "y": [axis.of(cell) for cell in line],
+        }
+    )  # fmt: skip
+    config = cells[0].config
+    model = config.model or config.model_code or f"d_model {config.d_model}, {config.num_layers} layers"
+    what = "speed and memory" if axis.words == _PEAK else "speed and money"
+    layout: JsonObject = {
+        "xaxis": {"title": {"text": "Speed (tokens/s)"}},
+        "yaxis": {"title": {"text": axis.words}, "rangemode": "tozero"},
+    }
+    return Figure(
+        title=f"{what} of {model}, context_length {config.context_length}, mode {config.mode}",
+        traces=traces,
+        layout=layout,
+    )
+
+
+def _staircase(cells: Sequence[Cell], axis: _Cost) -> list[Cell]:
+    """Return the cells of which no faster one costs as little, the slowest first."""
+    found: list[Cell] = []
+    least = inf
+    for cell in sorted(cells, key=lambda one: (-speed(one), axis.of(one))):
+        cost = axis.of(cell)
+        if cost is not None and cost < least:
+            least = cost
+            found.append(cell)
+    return found[::-1]
+
+
+def _lines(cell: Cell, names: Sequence[str], aim: Aim) -> list[str]:
+    dollars = cell.dollars(aim)
+    told = [cell_words(cell, [name]) for name in names if name != DEVICE]
+    numbers = [f"{number_text(speed(cell))} tokens/s"]
+    numbers += [f"peak {gib(cell.peak)}"] if cell.peak is not None else []
+    numbers += [f"{number_text(dollars)} $/Mtoken"] if dollars is not None else []
+    return [*numbers, *told]

@@ -1,0 +1,100 @@
+"""Writes a folder with the results of a store, to commit or to send."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from lmsweep.analysis.data.fetch_store import INDEX
+from lmsweep.analysis.data.load import load
+from lmsweep.analysis.data.open_store import open_store
+from lmsweep.analysis.metrics.status import counts
+from lmsweep.analysis.report import page_of
+from lmsweep.analysis.sharing.scrub import private_words, scrub
+from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store.parquet_file import encode
+from lmsweep.trials.store.store import TABLES
+
+ENVIRONMENT = (*ENVIRONMENT_FIELDS, "accelerator_type", "host_cpu", "host_cores", "host_memory", "lmsweep_version")
+
+
+class Shared(NamedTuple):
+    """What was written."""
+
+    files: list[str]
+    """Paths within the folder."""
+    bytes: int
+    """Of all files."""
+
+
+def share(store: str, folder: str | Path) -> Shared:
+    """Write the results of a store into a folder, which must be new or empty.
+
+    - `results/`: a store with one file per table. Host names, user names and the folders of absolute paths are taken
+      out of every text; artifacts (traces, snapshots) are left out.
+    - `report.html`, `environment.json` (the hardware and software), `README.md` (a summary), and `files.json`, with
+      which the folder can be read at an https address.
+
+    Raises RequestError if there is no store, if it has no results, or if the folder holds anything already.
+    """
+    target = Path(folder).expanduser()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise RequestError(f"{target} exists already; give the name of a new folder")
+    source = open_store(store)
+    if not source.exists() or load(source).empty:
+        raise RequestError(f"{store} holds no results; measure some with: lmsweep run quick")
+    tables = {name: table for name in TABLES if len(table := source.read(name)[0])}
+    words = private_words(tables.values())
+    try:
+        for name, table in tables.items():
+            content = encode(scrub(table, words), compression="zstd")
+            path = target / "results" / name / f"shared-{hashlib.sha256(content).hexdigest()[:16]}.parquet"
+            path.parent.mkdir(parents=True)
+            path.write_bytes(content)
+        location = str(target / "results")
+        page = "".join(page_of(location)).replace(json.dumps(location)[1:-1], "results")
+        (target / "report.html").write_text(page, "utf-8")
+        frame = load(location, pooled=False)
+        environments = json.loads(_environments(frame).to_json(orient="records"))
+        (target / "environment.json").write_text(json.dumps(environments, indent=2) + "\n", "utf-8")
+        (target / "README.md").write_text(_summary(frame), "utf-8")
+        stored = sorted(str(path.relative_to(target)) for path in (target / "results").rglob("*.parquet"))
+        (target / INDEX).write_text(json.dumps(stored, indent=2) + "\n", "utf-8")
+    except OSError as error:
+        raise RequestError(f"{target}: cannot be written ({error.strerror})") from error
+    files = [path for path in sorted(target.rglob("*")) if path.is_file()]
+    return Shared([str(path.relative_to(target)) for path in files], sum(path.stat().st_size for path in files))
+
+
+def _environments(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[[name for name in ENVIRONMENT if name in frame]].drop_duplicates().reset_index(drop=True)
+
+
+def _summary(frame: pd.DataFrame) -> str:
+    began = frame["started_at"].agg(["min", "max"]).dt.strftime("%Y-%m-%d")
+    version = frame["lmsweep_version"].max()
+    days = " to ".join(dict.fromkeys(began))
+    devices = _environments(frame)[["device_name", "torch_version"]].drop_duplicates()
+    lines = [f"- {row.device_name}, torch {row.torch_version}" for row in devices.itertuples()]
+    return "\n".join(
+        (
+            "# Results of lmsweep",
+            "",
+            f"Measured {days} with lmsweep {version} on",
+            "",
+            *lines,
+            "",
+            counts(frame).to_markdown(index=False),
+            "",
+            "`report.html` opens in any browser. `results` is a store of plain Parquet files:",
+            "",
+            "    lmsweep table results",
+            "    lmsweep compare mine results",
+            "",
+            "Names of machines and people, folders, and artifacts were taken out.",
+            "",
+        )
+    )

@@ -1,0 +1,101 @@
+"""The results that belong to a problem: those of its trials, and of the same trials with the user's own code."""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from lmsweep.analysis.data.code_states import REFERENCES
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.config import COMBINATION_FIELDS, Trial, TrialConfig
+from lmsweep.trials.spec.identity import measurement_id
+from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
+from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.workloads import workloads
+
+_MODEL = (
+    "model_code",
+    "model_args",
+    "blocks",
+    "d_model",
+    "d_ff",
+    "num_layers",
+    "num_heads",
+    "vocab_size",
+    *SHAPE_FIELDS,
+)
+_RANKS = ("ddp", "ddp_args", "bucket_bytes", "reshard", "gather", "optimizer", "optimizer_args")
+_IN_PLACE: dict[str, tuple[str, ...]] = {
+    "model_code": _MODEL,
+    "step": ("step", "step_args", *_MODEL),
+    "attention": ("attention", "attention_args"),
+    "loss": ("loss",),
+    "optimizer": _RANKS,
+    "ddp": _RANKS,
+}
+"""Column that may hold a reference -> the fields in which the result may then differ from a problem's trials."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """How many of a problem's measurements a store has."""
+
+    asked: int
+    """Measurements that the problem's grids ask for."""
+    ok: int
+    """Of these, how many succeeded on any device."""
+    failed: dict[str, int]
+    """Status -> how many ended so and never succeeded."""
+
+    @property
+    def missing(self) -> int:
+        """How many the store does not have."""
+        return self.asked - self.ok - sum(self.failed.values())
+
+
+def found_in(frame: pd.DataFrame, trials: Sequence[Trial]) -> Found:
+    """Return how many of the measurements of these trials are among the rows of `lmsweep.load`."""
+    asked = _identifiers(trials)
+    rows = frame[frame["measurement_id"].isin(asked)]
+    succeeded = set(rows["measurement_id"][rows["status"] == Status.OK])
+    others = rows[~rows["measurement_id"].isin(succeeded)].drop_duplicates("measurement_id", keep="last")
+    return Found(asked=len(asked), ok=len(succeeded), failed=dict(Counter(map(str, others["status"]))))
+
+
+def rows_of(frame: pd.DataFrame, trials: Sequence[Trial]) -> pd.DataFrame:
+    """Return the rows that these trials measure, and those that differ from one of them by the user's own code alone.
+
+    frame: rows of `lmsweep.load`, or of a detail table.
+    """
+    belongs = frame["measurement_id"].isin(_identifiers(trials))
+    own = frame[frame[list(REFERENCES)].map(is_reference).any(axis=1) & ~belongs].drop_duplicates("measurement_id")
+    more = [row["measurement_id"] for _, row in own.iterrows() if _stands_for_one(row, trials)]
+    return frame[belongs | frame["measurement_id"].isin(more)]
+
+
+def _identifiers(trials: Sequence[Trial]) -> set[str]:
+    return {measurement_id(trial.config, name) for trial in trials for name in trial.workloads}
+
+
+def _stands_for_one(row: pd.Series, trials: Sequence[Trial]) -> bool:
+    """Whether one of the trials is the row's, but for the user's code."""
+    workload = workloads().get(row["workload"])
+    if workload is None:
+        return False
+    free = {name for column in REFERENCES if is_reference(row[column]) for name in _IN_PLACE[column]}
+    names = [name for name in (*COMBINATION_FIELDS, *workload.protocol) if name not in free and name in row]
+    stored = tuple(_plain(row[name]) for name in names)
+    return any(workload.name in trial.workloads and _fields(trial.config, names) == stored for trial in trials)
+
+
+def _fields(config: TrialConfig, names: Collection[str]) -> tuple[Any, ...]:
+    return tuple(config.device_type if name == "device" else getattr(config, name) for name in names)
+
+
+def _plain(value: Any) -> Any:
+    """The value as a TrialConfig has it."""
+    if value is None or value is pd.NA or value != value:
+        return None
+    return value.item() if hasattr(value, "item") else value

@@ -1,0 +1,245 @@
+"""Writes each problem's tables and figures as Markdown, LaTeX and Typst, with an index of what there is and is missing.
+
+    FOLDER/index.md                     the problems, what the store has of each, and the commands that measure the rest
+    FOLDER/PROBLEM.md, .tex, .typ       its tables and figures
+    FOLDER/figures/PROBLEM-NAME.png     and .svg
+    FOLDER/writeup.typ, writeup.tex     documents that include all problems, for the reader's own words
+
+The last two are written once and belong to the reader from then on; all other files are written anew each time.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.tables.render import escape_latex, escape_typst, render
+from lmsweep.analysis.writeup.chosen import Found, found_in, rows_of
+from lmsweep.analysis.writeup.problems import PROBLEMS, Problem
+from lmsweep.trials.spec.config import RequestError, Trial
+
+FIGURES = "figures"
+"""Folder of the figures, in the write-up's folder."""
+
+_DPI = 160
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to write, and where."""
+
+    store: str
+    """The results: a folder or a URI."""
+    folder: Path
+    """Where the files are written; it is made if it is not there."""
+    grids: Mapping[str, Sequence[Trial]]
+    """Name of a problem -> the trials that it asks for."""
+    command: Callable[[str], str]
+    """Name of a problem -> the command that measures it."""
+
+
+@dataclass(kw_only=True)
+class Written:
+    """What was written of one problem."""
+
+    name: str
+    problem: Problem
+    found: Found
+    tables: list[str] = field(default_factory=list)
+    """Their captions."""
+    figures: list["Image"] = field(default_factory=list)
+    lacking: list[str] = field(default_factory=list)
+    """Why a table or a figure could not be made."""
+
+
+class Image(NamedTuple):
+    """A figure that was written as PNG and SVG."""
+
+    file: str
+    """Its path in the folder, without the ending."""
+    caption: str
+
+
+def write(request: Request) -> list[Written]:
+    """Write all files, and return what there is of each problem.
+
+    Raises RequestError if no grid has the name of a problem, if there is no store or it holds no results, and if the
+    folder cannot be written. Without Matplotlib there are no figures, as a warning says.
+    """
+    names = [name for name in PROBLEMS if name in request.grids]
+    if not names:
+        raise RequestError(
+            f"no grid has the name of a problem; give `name: PROBLEM` to a grid, one of: {', '.join(PROBLEMS)}"
+        )
+    results = Results(request.store)
+    results.everything  # noqa: B018 - raises before anything is written
+    try:
+        (request.folder / FIGURES).mkdir(parents=True, exist_ok=True)
+        draws = _can_draw()
+        written = [_problem(name, request, results, draws) for name in names]
+        (request.folder / "index.md").write_text(_index(written, request), "utf-8")
+        for suffix, whole in (("typ", _whole_typst), ("tex", _whole_latex)):
+            path = request.folder / f"writeup.{suffix}"
+            if not path.exists():
+                path.write_text(whole(written), "utf-8")
+    except OSError as error:
+        raise RequestError(f"cannot write to {request.folder}: {error.strerror}") from error
+    return written
+
+
+def _can_draw() -> bool:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        warnings.warn("there are no figures: Matplotlib is not installed (pip install matplotlib)", stacklevel=3)
+        return False
+    return True
+
+
+def _problem(name: str, request: Request, results: Results, draws: bool) -> Written:
+    """Write the files of one problem."""
+    problem, trials = PROBLEMS[name], request.grids[name]
+    own = results.of_rows(lambda frame: rows_of(frame, trials))
+    chosen = results if problem.whole_store else own
+    written = Written(name=name, problem=problem, found=found_in(results.everything, trials))
+    bodies: dict[str, list[str]] = {"markdown": [], "latex": [], "typst": []}
+    if not own.everything.empty:
+        _add_tables(written, chosen, bodies)
+        if draws:
+            _add_figures(written, chosen, request.folder)
+    for output_format, suffix, whole in (
+        ("markdown", "md", _markdown),
+        ("latex", "tex", _latex),
+        ("typst", "typ", _typst),
+    ):
+        (request.folder / f"{name}.{suffix}").write_text(
+            whole(written, bodies[output_format], request.command(name)), "utf-8"
+        )
+    return written
+
+
+def _add_tables(written: Written, chosen: Results, bodies: Mapping[str, list[str]]) -> None:
+    for name, make in written.problem.tables.items():
+        try:
+            table = make(chosen)
+            for output_format, body in bodies.items():
+                body.append(render(table, output_format))
+            written.tables.append(table.title)
+        except RequestError as error:
+            written.lacking.append(f"no table {name}: {error}")
+
+
+def _add_figures(written: Written, chosen: Results, folder: Path) -> None:
+    for picture in written.problem.pictures(chosen):
+        try:
+            figure = picture.draw()
+        except RequestError as error:
+            written.lacking.append(f"no figure {picture.name}: {error}")
+            continue
+        image = Image(f"{FIGURES}/{written.name}-{picture.name}", picture.caption)
+        figure.savefig(folder / f"{image.file}.png", dpi=_DPI)
+        figure.savefig(folder / f"{image.file}.svg", metadata={"Date": None})
+        written.figures.append(image)
+
+
+def _state(found: Found) -> str:
+    failed = [f"{count} {status}" for status, count in sorted(found.failed.items())]
+    return ", ".join(
+        [f"{found.ok} of {found.asked} measured", *failed, *([f"{found.missing} missing"] * (found.missing > 0))]
+    )
+
+
+def _remarks(written: Written, command: str) -> list[str]:
+    """What is missing, and the command that measures it."""
+    rest = [f"{_state(written.found)}. The rest: {command}"] if written.found.missing else [f"{_state(written.found)}."]
+    return [*rest, *written.lacking]
+
+
+def _index(written: Sequence[Written], request: Request) -> str:
+    lines = [
+        "# Tables and figures",
+        "",
+        f"Of the results in `{request.store}`. `writeup.typ` and `writeup.tex` include all problems.",
+        "",
+        "| problem | tables | figures | measurements |",
+        "|---|---|---|---|",
+    ]
+    for one in written:
+        lines.append(f"| [{one.name}]({one.name}.md) | {len(one.tables)} | {len(one.figures)} | {_state(one.found)} |")
+    missing = [one for one in written if one.found.missing]
+    if missing:
+        lines += ["", "## Missing", "", "These commands measure what the store does not have:", ""]
+        lines += [f"    {request.command(one.name)}" for one in missing]
+    lacking = [f"- {one.name}: {why}" for one in written for why in one.lacking]
+    if lacking:
+        lines += ["", "## Not made", "", *lacking]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown(written: Written, tables: Sequence[str], command: str) -> str:
+    images = [f"![{image.caption}]({image.file}.png)\n\n{image.caption}\n" for image in written.figures]
+    remarks = "\n".join(f"- {one}" for one in _remarks(written, f"`{command}`"))
+    return "\n".join([f"# {written.name}\n\n{written.problem.asks}\n", *tables, *images, f"{remarks}\n"])
+
+
+def _latex(written: Written, tables: Sequence[str], command: str) -> str:
+    images = [
+        f"\\begin{{figure}}[htbp]\n\\centering\n\\includegraphics[width=0.6\\linewidth]{{{image.file}.png}}\n"
+        f"\\caption{{{escape_latex(image.caption)}}}\n\\end{{figure}}\n"
+        for image in written.figures
+    ]
+    remarks = "".join(f"% {one}\n" for one in _remarks(written, command))
+    return f"% {written.problem.asks}\n{remarks}" + "\n".join([*tables, *images])
+
+
+def _typst(written: Written, tables: Sequence[str], command: str) -> str:
+    images = [
+        f'#figure(\n  image("{image.file}.svg", width: 60%),\n  caption: [{escape_typst(image.caption)}],\n)\n'
+        for image in written.figures
+    ]
+    remarks = "".join(f"// {one}\n" for one in _remarks(written, command))
+    return f"// {written.problem.asks}\n{remarks}" + "\n".join([*tables, *images])
+
+
+# A table wider than the page is scaled down to it.
+_TYPST = """\
+#set page(paper: "a4", flipped: true, margin: 1.5cm)
+#set text(size: 10pt)
+#set table(stroke: none, inset: (x: 4pt, y: 2pt))
+#show table: it => layout(size => {
+  let width = measure(it).width
+  if width > size.width { scale(size.width / width * 100%, reflow: true, it) } else { it }
+})
+#show figure: set block(breakable: true)
+
+"""
+
+_LATEX = r"""\documentclass{article}
+\usepackage[a4paper, landscape, margin=1.5cm]{geometry}
+\usepackage[utf8]{inputenc}
+\usepackage[T1]{fontenc}
+\usepackage{adjustbox, booktabs, etoolbox, graphicx, multirow}
+\BeforeBeginEnvironment{tabular}{\adjustbox{max width=\linewidth, max totalheight=0.8\textheight}}
+\AfterEndEnvironment{tabular}{\endadjustbox}
+\begin{document}
+
+"""
+
+
+def _whole_typst(written: Sequence[Written]) -> str:
+    parts = [
+        f'= {escape_typst(one.name)}\n{escape_typst(one.problem.asks)}\n\n_Your answer._\n\n#include "{one.name}.typ"\n'
+        for one in written
+    ]
+    return _TYPST + "\n".join(parts)
+
+
+def _whole_latex(written: Sequence[Written]) -> str:
+    parts = [
+        f"\\section*{{{escape_latex(one.name)}}}\n{escape_latex(one.problem.asks)}\n\n\\emph{{Your answer.}}\n\n"
+        f"\\input{{{one.name}.tex}}\n\\clearpage\n"
+        for one in written
+    ]
+    return _LATEX + "\n".join(parts) + "\n\\end{document}\n"

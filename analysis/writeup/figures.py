@@ -1,0 +1,211 @@
+"""Figures of tables, drawn by Matplotlib: bars by row, lines over a number, memory over one iteration.
+
+Matplotlib is imported only when something is drawn.
+"""
+
+from collections.abc import Hashable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from lmsweep.analysis.data.columns import label
+from lmsweep.analysis.metrics.timeline import CATEGORIES, PHASES, memory_timeline
+from lmsweep.analysis.tables.number_format import Unit, choose_unit
+from lmsweep.analysis.tables.pivot import Table
+from lmsweep.trials.results.outcome import Status
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLORS = ("#1f6f8b", "#e07a2f", "#6a9a3a", "#a64b75", "#8a6fb3", "#b59a1e", "#4f4f4f")
+"""In the order of the series; also told apart in print by their order."""
+
+_MARKERS = "osD^vP*X"
+
+
+class _Series(NamedTuple):
+    """The numbers of one column of a table, one for each row, in the unit of the figure."""
+
+    name: str
+    median: np.ndarray
+    below: np.ndarray
+    above: np.ndarray
+    status: list[str]
+
+
+def bars(table: Table, *, stacked: bool = False) -> "Figure":
+    """Return bars with a group for each row of the table and a bar for each column, with 95 % intervals.
+
+    A failed trial has its status in place of the bar. All values of the table have one unit. `stacked`: the columns are
+    parts of a whole, one above the other, without intervals.
+    """
+    series, unit = _series(table)
+    groups = _names(table.median.index)
+    figure, (axes,) = _axes(1, width=max(5.0, 0.5 + 0.28 * len(groups) * (1 if stacked else len(series))))
+    base, slot = np.zeros(len(groups)), 0.8 / (1 if stacked else len(series))
+    for number, one in enumerate(series):
+        places = np.arange(len(groups)) + (0.0 if stacked else (number + 0.5) * slot - 0.4)
+        spread = None if stacked else np.nan_to_num([one.below, one.above])
+        heights = np.nan_to_num(one.median)
+        color = COLORS[number % len(COLORS)]
+        axes.bar(places, heights, slot, base if stacked else 0, yerr=spread, label=one.name, color=color, capsize=2)
+        for place, status in zip(places, one.status, strict=True):
+            if status and (number == 0 or not stacked):
+                axes.text(place, 0, f" {status}", rotation=90, ha="center", va="bottom", fontsize=7, color="#666666")
+        base = base + heights
+    axes.set_xticks(range(len(groups)), groups, rotation=30 if max(map(len, groups)) > 8 else 0, ha="center")
+    axes.set_ylabel(_quantity(table, unit))
+    _legend(axes, len(series))
+    return figure
+
+
+def lines(table: Table, *, over: str, panels: str | None = None) -> "Figure":
+    """Return a line for each column and each other row key, over a numeric row key, on logarithmic axes.
+
+    `panels`: the row key of which each value has axes of its own. Failed trials end a line, with their status.
+    """
+    levels = table.median.index.names
+    apart = [None] if panels is None else list(table.median.index.unique(panels))
+    figure, all_axes = _axes(len(apart), width=4.2 * min(2, len(apart)) if len(apart) > 1 else 6.0)
+    series, unit = _series(table)
+    others = [name for name in levels if name not in (over, panels)]
+    keys = table.median.index.to_frame(index=False)
+    for axes, value in zip(all_axes, apart, strict=False):
+        here = np.full(len(keys), True) if panels is None else (keys[panels] == value).to_numpy()
+        parts = [*keys[here].groupby(others, sort=False, dropna=False)] if others else [((), keys[here])]
+        number = 0
+        for group, rows in parts:
+            words = _words([(group if isinstance(group, tuple) else (group,))], keys[others])[0] if others else ""
+            for one in series:
+                _line(axes, rows[over].to_numpy(dtype=float), one, rows.index.to_numpy(), words, number)
+                number += 1
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        ticks = sorted({float(number) for number in keys[over]})
+        axes.set_xticks(ticks, [_short(number) for number in ticks], fontsize=8)
+        axes.set_xlabel(over)
+        axes.set_ylabel(_quantity(table, unit))
+        axes.set_title("" if panels is None else f"{panels} {label(value)}", fontsize=9)
+        axes.grid(True, alpha=0.3)
+    _legend(all_axes[0], len(all_axes[0].get_legend_handles_labels()[0]))
+    return figure
+
+
+def timeline(rows: pd.DataFrame) -> "Figure":
+    """Return the memory of one iteration by category, stacked, with its phases marked.
+
+    rows: those of one trial, of `load_timelines`.
+    """
+    long = memory_timeline(rows)
+    wide = long.pivot_table(index="position", columns="category", values="bytes", aggfunc="last", observed=False)
+    wide = wide.reindex(columns=list(CATEGORIES)).ffill().fillna(0)
+    wide = wide.loc[:, wide.max() > 0]
+    unit = choose_unit("B", [float(wide.sum(axis=1).max())])
+    figure, (axes,) = _axes(1, width=7.0)
+    axes.stackplot(
+        wide.index,
+        [wide[name] / unit.size for name in wide],
+        labels=[str(name) for name in wide],
+        colors=[COLORS[CATEGORIES.index(str(name))] for name in wide],
+        step="post",
+        linewidth=0,
+    )
+    starts = long.groupby("phase", observed=True)["position"].min()
+    top = axes.get_ylim()[1]
+    ends = [*starts.iloc[1:], wide.index.max()]
+    for phase, start, end in zip(starts.index, starts, ends, strict=True):
+        narrow = end - start < 0.1 * wide.index.max()
+        if phase == PHASES[-1] and narrow:
+            continue
+        axes.axvline(start, color="#333333", linewidth=0.6)
+        axes.text(start, top, f" {phase} ", va="top", ha="right" if narrow else "left", fontsize=8)
+    axes.set_xlim(wide.index.min(), wide.index.max())
+    axes.set_xlabel("allocations and frees")
+    axes.set_ylabel(f"memory ({unit.name})")
+    _legend(axes, len(wide.columns), beside=True)
+    return figure
+
+
+_QUANTITIES = {"s": "time", "B": "memory", "B/s": "bandwidth"}
+
+
+def _quantity(table: Table, unit: Unit) -> str:
+    """The label of the axis of numbers: `time (ms)`."""
+    words = next((_QUANTITIES[name] for name in table.units.values() if name in _QUANTITIES), "")
+    return f"{words} ({unit.name})" if words else unit.name
+
+
+def _short(number: float) -> str:
+    """A number at a tick: `1k` for a thousand, but 1024 and 16384 as they are."""
+    for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if number >= size and number % size == 0:
+            return f"{number / size:g}{letter}"
+    return f"{number:g}" if number < 1e6 else f"{number / 2**20:g}Mi"
+
+
+def _axes(count: int, *, width: float) -> "tuple[Figure, list[Axes]]":
+    from matplotlib.figure import Figure
+
+    rows = -(-count // 2)
+    figure = Figure(figsize=(min(width, 14.0), 3.4 if rows == 1 else 3.0 * rows), layout="constrained")
+    grid = figure.subplots(rows, min(count, 2), squeeze=False)
+    for unused in grid.ravel()[count:]:
+        unused.set_axis_off()
+    for axes in grid.ravel():
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, list(grid.ravel()[:count])
+
+
+def _legend(axes: "Axes", count: int, *, beside: bool = False) -> None:
+    if beside:
+        axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    elif count > 1:
+        axes.legend(fontsize=8, frameon=False)
+
+
+def _line(axes: "Axes", x: np.ndarray, one: _Series, rows: np.ndarray, words: str, number: int) -> None:
+    known = ~np.isnan(one.median[rows])
+    if not known.any():
+        return
+    spread = np.nan_to_num([one.below[rows][known], one.above[rows][known]])
+    color, marker = COLORS[number % len(COLORS)], _MARKERS[number % len(_MARKERS)]
+    name = ", ".join(filter(None, [words, one.name]))
+    axes.errorbar(
+        x[known], one.median[rows][known], yerr=spread, label=name, color=color, marker=marker, markersize=4, capsize=2
+    )
+    ends = [one.status[row] for row in rows[~known] if one.status[row]]
+    if ends:
+        axes.annotate(f" {ends[0]}", (x[known][-1], one.median[rows][known][-1]), fontsize=7, color=color)
+
+
+def _series(table: Table) -> tuple[list[_Series], Unit]:
+    """The columns of the table, and the unit of all; those whose unit differs from the first one's are left out."""
+    stored = next(iter(filter(None, table.units.values())), "1")
+    columns = table.median.columns
+    kept = columns[[table.units[name] in (stored, None) for name in columns.get_level_values("value")]]
+    unit = choose_unit(stored, table.median[kept].to_numpy(dtype=float).ravel())
+    found = []
+    for column, name in zip(kept, _names(kept), strict=True):
+        median = table.median[column].to_numpy(dtype=float) / unit.size
+        low, high = (part[column].to_numpy(dtype=float) / unit.size for part in (table.low, table.high))
+        status = ["" if word in (Status.OK, "-") else str(word) for word in table.status[column]]
+        found.append(_Series(name, median, median - low, high - median, status))
+    return found, unit
+
+
+def _names(axis: pd.Index) -> list[str]:
+    """A name for each place of the axis, of the keys in which the places differ."""
+    frame = axis.to_frame(index=False)
+    return _words(frame.itertuples(index=False), frame)
+
+
+def _words(keys: Any, among: pd.DataFrame) -> list[str]:
+    differing = [at for at, name in enumerate(among) if among[name].nunique(dropna=False) > 1] or [among.shape[1] - 1]
+    return [", ".join(_texts(key, differing)) for key in keys]
+
+
+def _texts(key: tuple[Hashable, ...], places: list[int]) -> Iterator[str]:
+    for place in places:
+        yield label(key[place]).removesuffix(".time")

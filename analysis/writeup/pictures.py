@@ -1,0 +1,107 @@
+"""The figures of the problems: which table each draws, or which trials' timelines."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.tables.pivot import Table, varying_keys
+from lmsweep.analysis.writeup import figures
+from lmsweep.analysis.writeup.problem_tables import largest, latencies, local_and_exposed, stages, with_values
+from lmsweep.trials.spec.config import RequestError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A figure of a problem."""
+
+    name: str
+    """Part of its file's name."""
+    caption: str
+    """What it shows."""
+    draw: "Callable[[], Figure]"
+    """Draws it. Raises RequestError if the store lacks the results that it needs."""
+
+
+Pictures = Callable[[Results], Sequence[Picture]]
+"""Returns the figures of a problem for a store's results."""
+
+
+def bar_chart(name: str, caption: str, make: Callable[[Results], Table], *, stacked: bool = False) -> Pictures:
+    """Return the maker of one bar chart of a table."""
+    return lambda results: [
+        Picture(name=name, caption=caption, draw=lambda: figures.bars(make(results), stacked=stacked))
+    ]
+
+
+def line_chart(
+    name: str, caption: str, make: Callable[[Results], Table], *, over: str, panels: str | None = None
+) -> Pictures:
+    """Return the maker of one line chart of a table."""
+    return lambda results: [
+        Picture(name=name, caption=caption, draw=lambda: figures.lines(make(results), over=over, panels=panels))
+    ]
+
+
+def together(*makers: Pictures) -> Pictures:
+    """Return the maker of all these figures."""
+    return lambda results: [picture for make in makers for picture in make(results)]
+
+
+def timelines(results: Results) -> list[Picture]:
+    """The memory timeline of each trial of the deepest model."""
+    try:
+        rows = largest(results, "num_layers").details("timelines", "memory")
+    except RequestError:
+        return []
+    trials = rows.drop_duplicates(["measurement_id", "environment_id"])
+    keys = [name for name in varying_keys(trials, ["mode"], []) if name == "mode" or trials[name].nunique() > 1]
+    found = []
+    for _, trial in trials.sort_values(keys).iterrows():
+        words = [str(trial[name]) for name in keys]
+        of_trial = rows[
+            (rows["measurement_id"] == trial["measurement_id"]) & (rows["environment_id"] == trial["environment_id"])
+        ]
+        name = "-".join(["timeline", *("".join(c if c.isalnum() else "-" for c in word) for word in words)])
+        caption = f"Memory of one iteration: {', '.join(words)}"
+        found.append(Picture(name=name, caption=caption, draw=partial(figures.timeline, of_trial)))
+    return found
+
+
+def attention_latencies(results: Results) -> list[Picture]:
+    """Forward and backward together, by width and context length, of each precision."""
+
+    def draw(precision: str) -> "Figure":
+        table = latencies(precision)(results)
+        if "step.time" not in table.units:
+            raise RequestError("the store has no step.time of attention; an earlier version measured these results")
+        return figures.lines(with_values(table, ["step.time"]), over="context_length", panels="d_model")
+
+    return [
+        Picture(
+            name=f"latency-{precision}",
+            caption=f"Attention alone in {precision}, forward and backward together, by width and context length",
+            draw=partial(draw, precision),
+        )
+        for precision in sorted(results.everything["precision"].unique())
+    ]
+
+
+communication = bar_chart(
+    "steps", "A step without synchronisation, and what synchronisation adds to it", local_and_exposed, stacked=True
+)
+
+
+def memory_by_moment(results: Results) -> list[Picture]:
+    """What rank 0 holds at each moment, stacked by what it is for."""
+
+    def draw() -> "Figure":
+        table = stages(results)
+        parts = [name for name in table.units if name != "memory"]
+        return figures.bars(with_values(table, parts), stacked=True)
+
+    return [Picture(name="stages", caption="Memory of rank 0 by moment and what it is for", draw=draw)]

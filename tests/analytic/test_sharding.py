@@ -1,0 +1,39 @@
+"""What a rank holds: closed forms against the course's and ZeRO's own figures, and against a store's measurements."""
+
+from typing import get_args
+
+import pytest
+
+from lmsweep.analysis import load
+from lmsweep.analysis.metrics.sharding import sharding
+from lmsweep.trials.analytic.sharding import HELD, SHARED, rank_bytes
+from lmsweep.trials.spec.config import Ddp
+from tests.support.command import ROOT
+
+XL = 3_406_809_600.0
+
+
+def test_every_way_to_share_that_a_sweep_knows_has_its_closed_form():
+    assert set(SHARED) == set(get_args(Ddp))
+
+
+def test_zero_1_divides_the_state_and_fsdp_everything():
+    whole, zero1, fsdp = (
+        rank_bytes(parameters=XL, ranks=2, ddp=ddp, moment="before_optimizer") for ddp in ("naive", "zero1", "fsdp")
+    )
+    assert (whole.weights, whole.gradients, whole.optimizer_state) == (4 * XL, 4 * XL, 8 * XL)
+    assert zero1.total == whole.total - 4 * XL and fsdp.total == whole.total / 2
+    assert rank_bytes(parameters=XL, ranks=2, ddp="fsdp", moment="init").total == 2 * XL
+
+
+def test_before_the_first_step_there_are_only_weights_and_after_a_step_no_gradients():
+    held = {name: rank_bytes(parameters=1.0, ranks=1, ddp="none", moment=name) for name in HELD}
+    assert held["init"].total == 4 and held["after_step"].total == 12
+    assert held["before_optimizer"] == held["after_optimizer"]
+
+
+def test_a_rank_holds_what_the_closed_forms_say_and_little_more():
+    rows = sharding(load(str(ROOT / "tests/support/stores/ranks"))).dropna(subset=["measured"])
+    assert set(rows["ddp"]) == {"naive", "fsdp"} and set(rows["moment"]) == {"init", "after_step"}
+    assert rows["measured"].to_numpy() == pytest.approx(rows["total"].to_numpy(), rel=0.02)
+    assert (rows["measured"] >= rows["total"]).all()

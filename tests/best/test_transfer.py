@@ -1,0 +1,112 @@
+"""What another device would do: scaled by datasheets, calibrated by cells measured on both, and its error said."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lmsweep.analysis import load
+from lmsweep.analysis.best.cells import Cell, cells_of
+from lmsweep.analysis.best.transfer import Transfer, transfers
+from lmsweep.trials.analytic.datasheets import device_named
+from lmsweep.trials.analytic.device_time import device_seconds
+from lmsweep.trials.spec.config import RequestError
+from tests.support.command import ROOT, lmsweep_here
+from tests.support.made_up_results import H200, Attempts, config, samples
+
+H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=85_017_493_504)
+ON_H100, ON_H200 = device_named("H100 SXM"), device_named("H200 SXM")
+assert ON_H100 and ON_H200
+GRID = [config("small", device="cuda", batch_size=size, precision=name) for size in (4, 8) for name in ("tf32", "bf16")]
+BIG = config("2.7b", device="cuda", batch_size=8)
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Attempts:
+    return Attempts(tmp_path / "results")
+
+
+def stored(attempts: Attempts, *, factor: float | None, first: float = 1.0) -> list[Cell]:
+    """The grid on H100s and, with a factor, on H200s: `factor` times what the datasheets say, the first cell more."""
+    for number, one in enumerate(GRID):
+        attempts.ok(one, times(0.01 * (number + 1)), fingerprint=H100)
+        if factor is not None:
+            ratio = device_seconds(one, ON_H200) / device_seconds(one, ON_H100)  # type: ignore[arg-type]
+            seconds = 0.01 * (number + 1) * ratio * factor * (first if number == 0 else 1)
+            attempts.ok(one, times(seconds), fingerprint=H200)
+    return cells_of(load(attempts.store))
+
+
+def times(seconds: float) -> dict[str, Any]:
+    return {"step.time": samples(2 * seconds, 1e-9), "step.device_time": samples(seconds, 1e-9)}
+
+
+def for_h200(cells: list[Cell]) -> Transfer:
+    (found,) = transfers(cells, ON_H200)  # type: ignore[arg-type]
+    return found
+
+
+def test_a_device_that_is_slower_than_its_datasheet_everywhere_is_predicted_exactly(attempts: Attempts) -> None:
+    found = for_h200(stored(attempts, factor=1.2))
+    assert found.factor == pytest.approx(1.2)
+    assert found.errors == pytest.approx([0.0] * len(GRID), abs=1e-6)
+
+
+def test_a_cell_is_predicted_without_its_own_result(attempts: Attempts) -> None:
+    found = for_h200(stored(attempts, factor=1.2, first=2.0))
+    assert found.cells[0].error == pytest.approx(-0.5, abs=1e-6)
+    assert found.cells[1].error == pytest.approx(2 ** (1 / 3) - 1, abs=1e-6)  # the first is one of three that calibrate
+
+
+def test_without_a_cell_on_the_target_no_error_is_claimed(attempts: Attempts) -> None:
+    found = for_h200(stored(attempts, factor=None))
+    assert (found.factor, found.errors) == (1.0, [])
+    assert all(one.interval is None for one in found.cells)
+    text = lmsweep_here("best", attempts.store.location, "--for", "H200 SXM", "--no-predict")
+    assert "how wrong this is is not known" in text
+    assert "±" not in text
+
+
+def test_from_an_h100_to_an_h200_it_was_2_percent_off() -> None:
+    reference = ROOT / "analysis" / "reference"
+    cells = [one for name in ("h100-devices", "h200-devices") for one in cells_of(load(str(reference / name)))]
+    for target in (ON_H200, ON_H100):
+        (found,) = transfers(cells, target)  # type: ignore[arg-type]
+        errors = np.abs(found.errors)
+        assert len(errors) == 24
+        assert errors.mean() < 0.025 and errors.max() < 0.07
+        within = [one.interval[0] <= one.measured <= one.interval[1] for one in found.cells if one.interval]  # type: ignore[operator]
+        assert sum(within) >= 22
+
+
+def test_best_for_another_device_prices_it_and_leaves_out_what_would_not_fit(attempts: Attempts) -> None:
+    stored(attempts, factor=None)
+    other = Attempts(Path(attempts.store.location).parent / "other")
+    for one in GRID[:3]:
+        other.ok(one, times(0.02), fingerprint=H200)
+    peak = {"step.peak_allocated": (30e9,) * 3}
+    attempts.ok(BIG, times(1.0), fingerprint=H100)
+    attempts.ok(BIG, peak, fingerprint=H100, workload="memory", units={"step.peak_allocated": "B"})
+    options = ("--with", other.store.location, "--price", "H100=2", "--price", "A10=1", "--price", "H200=4")
+    text = lmsweep_here(
+        "best", attempts.store.location, "--for", "H200 SXM,A10", "--goal", "$/Mtoken", "--no-predict", *options
+    )
+    assert "Best for $/Mtoken by device time: " in text
+    assert "from 3 cells measured on both" in text
+    assert "1 of 5 cells are left out" in text  # 30 GB do not fit on an A10
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--for", "H200 SXM", "--goal", "memory"], "--for predicts time and money, not memory"),
+        (["--for", "H2000"], "--for H2000: no such device"),
+        (["--with", "other"], "--for H200 names the device to predict"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused(attempts: Attempts, options: list[str], message: str) -> None:
+    stored(attempts, factor=None)
+    with pytest.raises(RequestError, match=message):
+        lmsweep_here("best", attempts.store.location, "--no-predict", *options)

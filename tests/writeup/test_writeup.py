@@ -1,0 +1,145 @@
+"""`lmsweep export`: the tables and figures of a course's problems, from stores that ship with lmsweep."""
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lmsweep.analysis import load
+from lmsweep.analysis.writeup import PROBLEMS, Request, write
+from lmsweep.analysis.writeup.chosen import found_in, rows_of
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.spec.config import RequestError
+from tests.support.command import ROOT, lmsweep_here
+from tests.support.made_up_results import Attempts, samples
+
+SWEEP = str(Path(__file__).with_name("references.yaml"))
+SETS = ("h200-end-to-end", "h200-attention", "h200-memory", "h200-x2-ddp", "h200-profile")
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store with the results of several reference sets."""
+    store = tmp_path_factory.mktemp("references")
+    for name in SETS:
+        for table in (ROOT / "analysis/reference" / name).iterdir():
+            (store / table.name).mkdir(exist_ok=True)
+            shutil.copy(table / f"{table.name}.parquet", store / table.name / f"{name}.parquet")
+    return store
+
+
+@pytest.fixture(scope="module")
+def folder(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What export wrote of two problems that are measured and one that is not."""
+    pytest.importorskip("matplotlib")
+    folder = tmp_path_factory.mktemp("writeup") / "new"
+    grids = ("benchmarking_mixed_precision", "ddp_overlap_individual_parameters_benchmarking", "leaderboard")
+    wanted = [word for name in grids for word in ("--grid", name)]
+    said = lmsweep_here("export", SWEEP, store, "-o", folder, *wanted)
+    assert "2 figures of 3 problems" in said and "not all measured: leaderboard" in said
+    return folder
+
+
+def test_every_problem_has_its_grids_in_the_packaged_sweeps_and_no_grid_is_of_no_problem() -> None:
+    for name in ("cs336-2026", "cs336-2026-tiny"):
+        assert list(PROBLEMS) == list(load_sweep(name).grids)
+
+
+def test_a_problem_is_written_in_three_languages_with_its_conditions_and_flags(folder: Path) -> None:
+    for suffix in ("md", "tex", "typ"):
+        text = (folder / f"benchmarking_mixed_precision.{suffix}").read_text("utf-8")
+        plain = text.replace("\\", "")
+        assert "Full vs reduced precision" in text and "NVIDIA H200" in text, suffix
+        assert "device_name" in plain and "host_bound: The CPU could not launch" in plain, suffix
+        assert "figures/benchmarking_mixed_precision-precisions." in text, suffix
+
+
+def test_every_figure_that_a_document_includes_is_there_as_png_and_svg(folder: Path) -> None:
+    for path in folder.glob("*_*.md"):
+        for name in re.findall(r"\]\((figures/[^)]+)\)", path.read_text("utf-8")):
+            assert (folder / name).read_bytes().startswith(PNG)
+            assert "<svg" in (folder / name).with_suffix(".svg").read_text("utf-8")
+    assert len(list((folder / "figures").iterdir())) == 4
+
+
+def test_the_index_names_what_is_missing_and_the_command_that_measures_it(folder: Path) -> None:
+    index = (folder / "index.md").read_text("utf-8")
+    assert "| [benchmarking_mixed_precision](benchmarking_mixed_precision.md) | 1 | 1 | 10 of 10 measured |" in index
+    assert "| 0 | 0 | 0 of 1 measured, 1 missing |" in index
+    assert re.findall(r"^    lmsweep run .*$", index, flags=re.MULTILINE)[0].endswith(" --grid leaderboard")
+    assert "benchmarking_mixed_precision: no table dtypes-toy: the store has no such results" in index
+
+
+def test_latex_closes_what_it_opens_and_escapes_what_is_special(folder: Path) -> None:
+    for path in folder.glob("*.tex"):
+        text = re.sub(r"(?<!\\)%.*", "", path.read_text("utf-8"))
+        opened, closed = (re.findall(rf"\\{word}\{{(\w+)\}}", text) for word in ("begin", "end"))
+        assert sorted(opened) == sorted(closed), path.name
+        assert text.count("{") == text.count("}"), path.name
+        without_paths = re.sub(r"\\(includegraphics(\[[^]]*\])?|input)\{[^}]*\}", "", text)
+        assert not re.search(r"(?<!\\)[_#]", without_paths), path.name
+
+
+def test_the_readers_own_document_is_written_once_and_includes_every_problem(folder: Path, store: Path) -> None:
+    for suffix, include in (("typ", '#include "leaderboard.typ"'), ("tex", r"\input{leaderboard.tex}")):
+        path = folder / f"writeup.{suffix}"
+        assert include in path.read_text("utf-8")
+        path.write_text("my answers", "utf-8")
+    lmsweep_here("export", SWEEP, store, "-o", folder, "--grid", "leaderboard")
+    assert (folder / "writeup.typ").read_text("utf-8") == "my answers"
+
+
+def test_the_users_code_appears_beside_what_it_stands_in_for(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    trials = load_sweep(SWEEP).grids["pytorch_attention"]
+    ours = trials[0].config
+    mine = replace(ours, attention="mine.flash:Flash", attention_args='{"tile":64}')
+    for measured in (ours, mine, replace(mine, context_length=333), replace(ours, attention="sdpa")):
+        attempts.ok(measured, {"forward.time": samples(0.01, 1e-4)}, workload="attention")
+    frame = load(attempts.store)
+    kept = rows_of(frame, trials)
+    assert sorted(kept["attention"]) == ["mine.flash:Flash", "naive"]
+    assert set(kept["context_length"]) == {ours.context_length}
+    found = found_in(frame, trials)
+    assert (found.asked, found.ok, found.missing) == (20, 1, 19)
+
+
+def test_a_model_of_the_users_stands_in_for_any_size(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    trials = load_sweep(SWEEP).grids["benchmarking_mixed_precision"]
+    mine = replace(trials[0].config, model="GPT", model_code="mine.model:GPT", d_model=96, num_layers=3, vocab_size=50)
+    for measured in (mine, replace(mine, precision="fp16")):
+        attempts.ok(measured, {"step.time": samples(0.01, 1e-4)})
+    assert list(rows_of(load(attempts.store), trials)["precision"]) == ["tf32"]
+
+
+def test_a_failure_is_counted_by_its_status_and_not_as_missing(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    trials = load_sweep(SWEEP).grids["leaderboard"]
+    attempts.failed(trials[0].config, "oom", workload="ddp")
+    found = found_in(load(attempts.store), trials)
+    assert (found.ok, found.failed, found.missing) == (0, {"oom": 1}, 0)
+
+
+def test_a_sweep_without_problems_is_refused_with_their_names(store: Path, tmp_path: Path) -> None:
+    request = Request(store=str(store), folder=tmp_path / "new", grids={"mine": ()}, command=str)
+    with pytest.raises(RequestError, match=r"give `name: PROBLEM` to a grid, one of: benchmarking_script"):
+        write(request)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow
+def test_every_problem_of_the_tiny_sweep_is_measured_and_written_and_typst_takes_it(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    store, folder = tmp_path / "results", tmp_path / "writeup"
+    lmsweep_here("run", "cs336-2026-tiny", "--store", store)
+    lmsweep_here("export", "cs336-2026-tiny", store, "-o", folder)
+    index = (folder / "index.md").read_text("utf-8")
+    assert "missing" not in index and "## Not made" not in index
+    for name, problem in PROBLEMS.items():
+        assert f"| [{name}]({name}.md) | {len(problem.tables)} |" in index
+    typst = pytest.importorskip("typst")
+    assert typst.compile(str(folder / "writeup.typ")).startswith(b"%PDF")

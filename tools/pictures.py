@@ -1,0 +1,87 @@
+"""Draws the pictures of the documentation: parts of reports about the reference sets, in headless Chromium.
+
+``python -m tools.pictures`` draws all of them into docs/; ``python -m tools.pictures report`` draws one.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from playwright.sync_api import Page
+
+from lmsweep.analysis.report import write_report
+from lmsweep.trials.analytic.prices import parse_prices
+from tests.support.browser import chromium, open_page
+
+ROOT = Path(__file__).parents[1]
+MARGIN = 16
+"""CSS pixels around a part."""
+
+
+class Picture(NamedTuple):
+    """A part of a report."""
+
+    store: str
+    """A reference set."""
+    heading: str
+    """The identifier of the section's heading."""
+    part: str = ""
+    """A CSS selector within the section; empty for all of it."""
+    beside: tuple[str, ...] = ()
+    """Other reference sets."""
+    prices: tuple[str, ...] = ()
+    """Dollars per hour: `H100=2.5`."""
+    width: int = 1280
+    """Of the window, in CSS pixels."""
+
+
+PICTURES = {
+    "report": Picture("h100-devices", "answer", beside=("h200-devices",), prices=("H100=2.5", "H200=3.5"), width=1180),
+    "memory-timeline": Picture("h200-memory", "memory", part=".chart", width=1000),
+    "kernels": Picture("h200-profile", "kernels", part=".chart", width=1000),
+    "roofline": Picture("h200-end-to-end", "roofline", part=".chart", width=1000),
+    "attention-time": Picture("h200-attention", "results", part=".chart", width=1000),
+}
+"""Name of the file in docs/, without .png -> what it shows."""
+
+
+def draw(page: Page, picture: Picture, path: Path) -> None:
+    """Write the picture of the open report. Raises TimeoutError if the report lacks the part."""
+    section = page.locator(f"section:has(> #{picture.heading})")
+    part = section.locator(picture.part).first if picture.part else section
+    part.scroll_into_view_if_needed()
+    if picture.part:
+        part.locator(".main-svg").first.wait_for()
+    # The bar at the top stays in view while the page scrolls; in a picture it would cover what is below it.
+    page.add_style_tag(content="header { display: none } .modebar { display: none }")
+    page.wait_for_timeout(500)  # Plotly draws the last of its text a moment after the lines
+    box = part.bounding_box()
+    assert box, f"{picture.heading} is not visible"
+    page.set_viewport_size({"width": picture.width, "height": int(box["height"]) + 2 * MARGIN})
+    part.scroll_into_view_if_needed()
+    box = part.bounding_box()
+    assert box
+    top = page.evaluate("scrollY")
+    clip = {"x": box["x"] - MARGIN, "y": top + box["y"] - MARGIN}
+    page.screenshot(
+        path=path,
+        full_page=True,
+        clip={**clip, "width": box["width"] + 2 * MARGIN, "height": box["height"] + 2 * MARGIN},  # type: ignore[typeddict-item]
+    )
+
+
+def main(names: list[str]) -> None:
+    with chromium() as browser, tempfile.TemporaryDirectory() as folder:
+        for name in names or PICTURES:
+            picture = PICTURES[name]
+            report, path = Path(folder, f"{name}.html"), ROOT / "docs" / f"{name}.png"
+            write_report(picture.store, report, list(picture.beside), parse_prices(list(picture.prices)))
+            page = open_page(browser, report, viewport={"width": picture.width, "height": 900})
+            draw(page, picture, path)
+            page.context.close()
+            print(f"{path.relative_to(ROOT)}: {path.stat().st_size // 1024} KiB")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,60 @@
+"""What activation checkpointing computes again in backward, in FLOPs.
+
+MFU counts the FLOPs that the model needs, HFU also those that are computed again (Chowdhery et al., "PaLM", 2022,
+appendix B; Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022, section 6).
+"""
+
+import math
+from typing import NamedTuple
+
+from lmsweep.trials.analytic.formulas import Number
+
+
+class Recomputed(NamedTuple):
+    """Forward passes of blocks that backward runs again."""
+
+    blocks: int
+    """Passes of one block each."""
+    ended_early: int
+    """How many of them leave out the block's last matrix product: PyTorch stops when it has the last saved tensor,
+    which is an input of that product. A compiled block runs to its end."""
+
+
+def group_size(checkpointing: str, num_layers: int) -> int | None:
+    """Return the number of blocks that backward recomputes at once, or None without checkpointing."""
+    if checkpointing == "none":
+        return None
+    if checkpointing in ("sqrt", "nested"):
+        return round(math.sqrt(num_layers))
+    return int(checkpointing) if checkpointing.isdecimal() else 1
+
+
+def recomputed_blocks(checkpointing: str, num_layers: int) -> Recomputed:
+    """Return what backward computes again. Nothing with `selective`, which keeps the results of matrix products."""
+    size = group_size(checkpointing, num_layers)
+    if size is None or checkpointing == "selective":
+        return Recomputed(blocks=0, ended_early=0)
+    groups = math.ceil(num_layers / size)
+    if checkpointing == "nested":
+        # Each group runs again up to the input of its last block, then each block by itself.
+        return Recomputed(blocks=2 * num_layers - groups, ended_early=num_layers)
+    return Recomputed(blocks=num_layers, ended_early=groups)
+
+
+def recomputed_flops(
+    *,
+    blocks: Number,
+    ended_early: Number,
+    block: Number,
+    tokens: Number,
+    d_model: Number,
+    d_ff: Number,
+    router: Number,
+    compiled_blocks: Number,
+) -> Number:
+    """Return the FLOPs that backward computes again.
+
+    blocks, ended_early: of `recomputed_blocks`. block: FLOPs of the forward pass of one block. router, compiled_blocks:
+    1 if the blocks have experts, or are compiled one by one, else 0; then none ends early.
+    """
+    return blocks * block - ended_early * (1 - router) * (1 - compiled_blocks) * 2 * tokens * d_ff * d_model

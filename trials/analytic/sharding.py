@@ -1,0 +1,57 @@
+"""What each of N data-parallel ranks holds of weights, gradients and optimizer state, by how they are shared.
+
+ZeRO (S. Rajbhandari et al., 2020, arXiv:1910.02054) numbers three stages: the state alone is shared (1), gradients too
+(2), weights too (3, as FSDP). With P parameters, float32 everywhere and AdamW, one rank holds
+
+    whole       4P weights, 4P gradients, 8P state
+    ZeRO-1      4P,         4P,           8P/N
+    FSDP        4P/N,       4P/N,         8P/N
+
+Buffers for communication, gathered weights and activations come on top.
+"""
+
+from dataclasses import dataclass
+
+SHARED: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("none", "naive", "flat", "overlap", "bucketed", "torch"), ()),
+    "zero1": ("optimizer_state",),
+    "fsdp": ("weights", "gradients", "optimizer_state"),
+}
+"""Word of the field `ddp` -> what a rank holds only a share of."""
+
+HELD: dict[str, tuple[str, ...]] = {
+    "init": ("weights",),
+    "before_optimizer": ("weights", "gradients", "optimizer_state"),
+    "after_optimizer": ("weights", "gradients", "optimizer_state"),
+    "after_step": ("weights", "optimizer_state"),
+}
+"""Moment of a step -> what exists then. The first step has no optimizer state before the optimizer has run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankBytes:
+    """Bytes that one rank holds."""
+
+    weights: float
+    gradients: float
+    optimizer_state: float
+
+    @property
+    def total(self) -> float:
+        """All three."""
+        return self.weights + self.gradients + self.optimizer_state
+
+
+def rank_bytes(*, parameters: float, ranks: int, ddp: str, moment: str, element_bytes: int = 4) -> RankBytes:
+    """Return what a rank holds at this moment (a key of HELD) with AdamW.
+
+    parameters: P, of the whole model. ddp: a key of SHARED. element_bytes: of weights, gradients and each of AdamW's
+    two moments. Shares are P / N; real ones differ by the size of the parameters that they are made of.
+    """
+    whole = {"weights": element_bytes, "gradients": element_bytes, "optimizer_state": 2 * element_bytes}
+    return RankBytes(
+        **{
+            name: size * parameters / (ranks if name in SHARED[ddp] else 1) if name in HELD[moment] else 0.0
+            for name, size in whole.items()
+        }
+    )
