@@ -45,8 +45,8 @@ def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
             f"{workload} looks into the model, and of the step {bench.config.step} only its phases are known; "
             f"{', '.join(name for name, one in workloads().items() if one.takes_own_step)} measure it"
         )
-    if bench.config.memory_budget is not None and record.holds != "model":
-        budgeted = ", ".join(name for name, one in workloads().items() if one.holds == "model")
+    if bench.config.memory_budget is not None and (record.has_ranks or record.holds != "model"):
+        budgeted = ", ".join(name for name, one in workloads().items() if one.holds == "model" and not one.has_ranks)
         raise UnsupportedError(f"{workload} does not keep a step within memory_budget; {budgeted} do")
     before = dict(bench.seconds)
     yield from measure_own(workload, bench) if is_reference(workload) else import_module(record.module).measure(bench)
