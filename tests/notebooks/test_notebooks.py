@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("matplotlib")
-from tests.support.command import lmsweep_here
+from tests.support.command import answer_here, lmsweep_here
 from tools.notebooks import NOTEBOOKS, code_cells, run_cells
 
 ALL = sorted(NOTEBOOKS.glob("*.ipynb"))
@@ -65,6 +65,6 @@ def test_the_notebooks_are_copied_and_none_is_overwritten(tmp_path: Path) -> Non
     assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == [path.name for path in ALL]
     kept = tmp_path / "mine" / ALL[0].name
     kept.write_text("mine")
-    with pytest.raises(ValueError, match="exists already; nothing was copied"):
-        lmsweep_here("notebooks", tmp_path / "mine")
+    done = answer_here("notebooks", tmp_path / "mine")
+    assert done.returncode == 2 and "exists already; nothing was copied" in done.stderr
     assert kept.read_text() == "mine"

@@ -15,7 +15,7 @@ from lmsweep.analysis.tables.number_format import choose_unit, interval_texts, n
 from lmsweep.trials.results.environment import absent
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
-from tests.support.command import lmsweep_here
+from tests.support.command import answer_here, lmsweep_here
 from tests.support.golden_files import check_golden, same
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
@@ -154,8 +154,8 @@ def test_the_usual_table_of_ceilings_has_both_and_one_without_them_names_them(
     alone = lmsweep_here("table", attempts.store.location)
     assert "matmul.flops_rate (TFLOP/s)" in alone and "copy.bandwidth (TB/s)" in alone
     attempts.ok(config(), {"step.time": samples(1, 0.1)})
-    with pytest.warns(UserWarning, match="not in this table: ceiling; --list-presets"):
-        assert "FLOP/s" not in lmsweep_here("table", attempts.store.location)
+    done = answer_here("table", attempts.store.location)
+    assert "FLOP/s" not in done.stdout and "not in this table: ceiling; --list-presets" in done.stderr
 
 
 def test_a_workload_that_this_version_does_not_know_is_a_row_like_any_other(attempts: Attempts) -> None:
@@ -181,14 +181,15 @@ def test_what_asked_for_a_device_that_was_not_there_is_left_out_of_tables_and_co
         trial = config(device="cuda", context_length=context_length)
         attempts.failed(trial, "unsupported", fingerprint=nowhere)
     where = attempts.store.location
-    with pytest.raises(RequestError, match=r"2 results are for a device that was missing .* no others; `lmsweep doct"):
-        lmsweep_here("table", where)
+    done = answer_here("table", where)
+    assert done.returncode == 2 and "2 results are for a device that was missing" in done.stderr
+    assert "no others; `lmsweep doctor`" in done.stderr
     attempts.ok(config(), {"step.time": samples(1, 0.1)}, fingerprint=LAPTOP)
     attempts.failed(config(precision="tf32"), "unsupported", fingerprint=LAPTOP)
     for arguments in ([], ["--preset", "end-to-end"], ["--rows", "model,precision"]):
-        with pytest.warns(UserWarning, match=r"2 results are for a device that was missing \(no cuda device\)"):
-            text = lmsweep_here("table", where, *arguments)
-        assert "no cuda device" not in text and text.count("unsupported") == 1
+        done = answer_here("table", where, *arguments)
+        assert "2 results are for a device that was missing (no cuda device)" in done.stderr
+        assert "no cuda device" not in done.stdout and done.stdout.count("unsupported") == 1
     assert "no cuda device" in lmsweep_here("table", where, "--where", "device_name=no cuda device")
     assert "no cuda device" in lmsweep_here("status", where)
 
