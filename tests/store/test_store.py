@@ -1,6 +1,7 @@
 """The store: what was appended is there, whatever happened meanwhile."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
-from tests.support.command import ROOT, lmsweep_here
+from tests.support.command import ROOT, answer_here
 
 CONFIG = TrialConfig(model="tiny", **asdict(SIZES["tiny"]))
 MACHINE = Fingerprint(
@@ -187,10 +188,11 @@ def test_somebody_elses_parquet_is_named_and_the_rest_is_read(tmp_path, foreign)
         ours = schema_of(Record)
         foreign = {name: pa.nulls(2, ours.field(name).type) for name in ours.names}
     pq.write_table(pa.table(foreign), tmp_path / "measurements" / "train-00000.parquet")
-    with pytest.warns(UserWarning, match=r"measurements/train-00000.parquet .* left out \(not written by lmsweep: "):
-        assert "| test    | Laptop CPU (8 cores) |    1 |" in lmsweep_here("status", tmp_path)
-    with pytest.warns(UserWarning, match=r"train-00000.parquet"):
-        assert "150" in lmsweep_here("table", tmp_path, "--value", "forward.time")
+    status = answer_here("status", tmp_path)
+    assert re.search(r"measurements/train-00000.parquet .* left out \(not written by lmsweep: ", status.stderr)
+    assert "| test    | Laptop CPU (8 cores) |    1 |" in status.stdout
+    table = answer_here("table", tmp_path, "--value", "forward.time")
+    assert "train-00000.parquet" in table.stderr and "150" in table.stdout
     assert [item.path for item in store.set_aside_damage()] == ["measurements/train-00000.parquet"]
     assert len(pd.read_parquet(tmp_path / "measurements")) == 2
 

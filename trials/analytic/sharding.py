@@ -15,9 +15,10 @@ from dataclasses import dataclass
 SHARED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("none", "naive", "flat", "overlap", "bucketed", "torch"), ()),
     "zero1": ("optimizer_state",),
+    "zero2": ("weights", "gradients", "optimizer_state"),
     "fsdp": ("weights", "gradients", "optimizer_state"),
 }
-"""Word of the field `ddp` -> what a rank holds only a share of."""
+"""Word of the field `ddp` -> what a rank holds only a share of. With `hsdp` it depends on the size of the groups."""
 
 HELD: dict[str, tuple[str, ...]] = {
     "init": ("weights",),

@@ -1,14 +1,15 @@
 """One rank's share of data-parallel training: its slice of the batch, and a step with or without synchronization."""
 
-import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lmsweep.trials.distributed.comm_trace import Communication, trace_communication
@@ -106,9 +107,9 @@ class DataParallelStep(WatchedRank):
         self.training = TrainingStep(self._plain(), self.math_mode)
         for parameter in self.training.model.parameters():
             dist.broadcast(parameter.detach(), src=0)
-        self.alone, self._first_weights = None, io.BytesIO()
-        if is_own(config):
-            torch.save(self.training.model.state_dict(), self._first_weights)
+        self.alone, self._first_weights = None, {}
+        if is_own(config):  # NumPy's, so that they are no tensors that a rank holds
+            self._first_weights = {name: _bytes_of(one) for name, one in self.training.model.state_dict().items()}
         shape = (self.slices, config.batch_size, config.context_length)  # (slices, batch, tokens)
         self.batches = [torch.randint(config.vocab_size, shape, device=config.device_type) for _ in "xy"]
         for whole in self.batches:
@@ -147,9 +148,9 @@ class DataParallelStep(WatchedRank):
         """Build `alone` with the first weights, after everything else, so that `after_init` does not count it."""
         config = self.config
         self.alone = TrainingStep(self._plain(), self.math_mode)
-        self._first_weights.seek(0)
-        self.alone.model.load_state_dict(torch.load(self._first_weights, map_location=config.device_type))
-        self._first_weights.close()
+        for name, one in self.alone.model.state_dict().items():
+            first = torch.from_numpy(self._first_weights.pop(name))
+            one.copy_(first.view(one.dtype).reshape(one.shape))
         if shards_state(config) and config.mode == "train_step":
             self.alone.optimizer = whole_optimizer(self.alone.model, config)
 
@@ -346,3 +347,7 @@ def relative_error(tensor: Tensor, expected: Tensor) -> Tensor:
     difference = torch.linalg.vector_norm(tensor - expected, dtype=torch.float32)
     norm = torch.linalg.vector_norm(expected, dtype=torch.float32)
     return torch.where(difference == 0, 0.0, difference / norm)
+
+
+def _bytes_of(tensor: Tensor) -> NDArray[np.uint8]:
+    return tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().copy()
