@@ -306,6 +306,7 @@ def test_bucket_bytes_reach_a_wrapper_that_takes_bucket_size_mb_and_no_other(stu
     assert "takes no bucket_size_mb" in (refused.error or "")
 
 
+@pytest.mark.slow
 def test_a_wrapper_that_hangs_is_a_timeout_and_leaves_no_process(student: Student) -> None:
     row = student.failed(ddp="mine:Hangs", timeout_seconds=7.0)
     assert row.status == Status.TIMEOUT

@@ -178,6 +178,7 @@ def test_of_very_many_trials_some_are_predicted_and_no_other_is_said_to_fit_or_n
     assert 0 < len(kept(tmp_path)) < 12
 
 
+@pytest.mark.slow
 def test_a_frontier_that_cannot_be_found_leaves_the_others_theirs():
     tiny = TrialConfig(model="tiny", **asdict(SIZES["tiny"]), device="cuda")
     no_such_budget = 2**70  # a batch that fills it has more elements than PyTorch can count

@@ -58,6 +58,7 @@ def forgotten() -> Iterator[None]:
     workloads.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forgotten")
 def test_a_workload_of_another_package_is_run_and_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = pd.read_parquet(folder / "store" / "measurements")
@@ -76,6 +77,7 @@ def test_a_workload_of_another_package_is_run_and_shown(folder: Path, monkeypatc
     assert "row_copy" in page.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_its_rows_are_read_where_it_is_not_installed(folder: Path) -> None:
     table = lmsweep_here("table", folder / "store", "--rows", "d_model", "--value", "copy.time")
     assert re.search(r"^256 ", table, flags=re.MULTILINE)
