@@ -101,7 +101,8 @@ def init(code: Annotated[str, typer.Option(help="Folder with your own code. Defa
         say(f"wrote {adapter}, which builds your model from its settings")
     file.write_text(sweep.text, "utf-8")
     trials = load_sweep(str(file)).trials
-    say(f"wrote {file}: {len(trials)} trials on {device}; read {found.files} files and found")
+    files = "1 file" if found.files == 1 else f"{found.files} files"
+    say(f"wrote {file}: {len(trials)} trials on {device}; read {files} and found")
     for one in found.candidates:
         say(f"  {one.kind:<9}  {one.reference}  ({one.place})")
     if not found.candidates:

@@ -388,7 +388,7 @@ def pairs_with_a_slow_rank(bench: Workbench, rank: int) -> list[Any]:
     member.build()
     if rank == 1:
         forward = member.training.forward
-        member.training.forward = lambda: (time.sleep(DELAY), forward())  # type: ignore[method-assign, assignment, func-returns-value]
+        member.training.forward = lambda index=0: (time.sleep(DELAY), forward(index))  # type: ignore[method-assign, assignment, func-returns-value]
     team = Team(member)
     if rank == 1:
         team.follow()

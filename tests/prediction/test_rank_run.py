@@ -80,7 +80,7 @@ def in_rank(config: TrialConfig, variants: dict[str, dict[str, Any]], rank: Rank
         for _ in range(2):
             member.step(synchronized=True)
         reports: list[Any] = [None] * config.world_size
-        dist.all_gather_object(reports, [report_step(member) for _ in range(4)][1:])
+        dist.all_gather_object(reports, [report_step(member) for _ in range(8)][1:])
         found.append(reports)
     if rank.index == 0:
         emit(found)
