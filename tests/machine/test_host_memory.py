@@ -65,6 +65,7 @@ def test_a_plan_gives_a_trial_on_a_cpu_what_the_guard_will_let_it_hold(monkeypat
     assert room.words == "1.35 GiB of this host (2.28 GiB for a trial minus 0.931 GiB for Python and the system)"
 
 
+@pytest.mark.slow
 def test_what_the_guard_would_end_is_predicted_not_to_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     sweep = write_sweep(tmp_path, batch_size=4000)  # some 6 GB

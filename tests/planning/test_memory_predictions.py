@@ -58,6 +58,7 @@ def kept(folder: Path) -> list[str]:
     return [line for path in folder.glob("lmsweep/*") for line in path.read_text().split("\n") if line]
 
 
+@pytest.mark.slow
 def test_predictions_that_nobody_wants_are_given_up_at_once():
     begun = Predictions(load_sweep("local-gpu").trials)
     found = predicting(os.getpid())
