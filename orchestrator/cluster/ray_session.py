@@ -3,17 +3,18 @@
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from lmsweep.orchestrator.cluster import ray_private
 from lmsweep.orchestrator.interrupt import postpone_ctrl_c, postpone_termination
+from lmsweep.trials.isolation.standby import Standby
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.interpreter import environment
 from lmsweep.trials.machine.scratch import temporary_folder
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.config import RequestError, TrialConfig
 
 NODE_SETTINGS = {
     # Tune cannot tell a worker killed by Ray's memory monitor from a failure of its own, and aborts the sweep.
@@ -55,6 +56,16 @@ def start_early(address: str | None) -> None:
 
     if address is None:
         start_ray(None, cpus=len(usable_cores()), gpus=None)
+
+
+@postpone_termination()
+def start_standby(configs: Collection[TrialConfig]) -> Standby:
+    """Start the trial servers of this machine's workers, which then need not wait for torch to be imported.
+
+    A server runs the trials of one GPU, or those without a GPU. Workers with several GPUs start their own.
+    """
+    on_gpu = {config.world_size == 1 for config in configs if config.device_type == "cuda"}
+    return Standby.start(gpus=True in on_gpu, cpu=any(config.device_type != "cuda" for config in configs))
 
 
 @contextmanager

@@ -4,11 +4,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.trials.code.bundle import unpack
 from lmsweep.trials.distributed.ranks import Part
 from lmsweep.trials.isolation.client import IsolatedRunner
+from lmsweep.trials.isolation.server_process import ServerProcess
+from lmsweep.trials.isolation.standby import slot_name
 from lmsweep.trials.machine.cpu_affinity import Gpu, cores_of, find_cores, find_gpus
 from lmsweep.trials.machine.cuda_keepalive import ReadyCudaDriver
 from lmsweep.trials.machine.scratch import scratch_folder
@@ -28,12 +31,14 @@ class Worker:
         gpu_ids: Sequence[str],
         gpus_on_node: int,
         code: bytes | None = None,
+        standby: Path | None = None,
     ) -> None:
-        """Start the trial server in the background, which takes seconds.
+        """Take the trial server that was started ahead, or start one in the background, which takes seconds.
 
         `trials` are in the order of the run. `gpu_ids` names the GPUs of this worker as CUDA_VISIBLE_DEVICES does;
         `gpus_on_node` is the number of GPUs that Ray may assign on this node.
         `code` is the packed folder with the user's code, unpacked here; None if the trials' own paths lead to it.
+        `standby` is the folder of the servers that were started ahead; None if none were.
         """
         self._trials = trials
         self._copy = ExitStack()
@@ -46,8 +51,9 @@ class Worker:
         # Without NVIDIA's driver, GPUs are known by number only.
         gpus = find_gpus() or [Gpu(names=(str(i),), numa_node=None) for i in range(gpus_on_node)]
         self._cores = cores_of(gpu_ids, gpus, find_cores())
-        self._cuda_driver = ReadyCudaDriver() if gpu_ids else None
-        self._runner = IsolatedRunner(cores=self._cores)
+        server = ServerProcess.take(standby, slot_name(gpu_ids)) if standby else None
+        self._cuda_driver = ReadyCudaDriver() if gpu_ids and not server else None
+        self._runner = IsolatedRunner(cores=self._cores, server=server)
         self._runner.start()
 
     def run(

@@ -1,7 +1,5 @@
 """The client of the trial server: runs trials in separate processes, from a process that must not touch a device."""
 
-import socket
-import subprocess
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -9,8 +7,7 @@ from typing import Self
 
 from lmsweep.trials.distributed.ranks import Part
 from lmsweep.trials.isolation.messages import Precompiled, PrecompileRequest, Request
-from lmsweep.trials.machine.interpreter import command, environment
-from lmsweep.trials.machine.processes import pinned
+from lmsweep.trials.isolation.server_process import ServerProcess
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.outcome import Status
@@ -27,11 +24,13 @@ PATIENCE = 180.0
 class IsolatedRunner:
     """Runs trials through a trial server, which it starts on first use and restarts after it has died."""
 
-    def __init__(self, *, cores: tuple[int, ...] = ()) -> None:
-        """`cores` are the logical cores that the server and everything it starts are pinned to; empty: no pinning."""
+    def __init__(self, *, cores: tuple[int, ...] = (), server: ServerProcess | None = None) -> None:
+        """`cores` are the logical cores that the server and everything it starts are pinned to; empty: no pinning.
+
+        server: one that has been started ahead on these cores, which becomes this runner's.
+        """
         self._cores = cores
-        self._server: subprocess.Popen[bytes] | None = None
-        self._connection: Connection | None = None
+        self._server = server
 
     def start(self) -> None:
         """Start the server without waiting for it, so that it is ready when the first trial comes."""
@@ -101,15 +100,9 @@ class IsolatedRunner:
 
     def close(self) -> None:
         """End the server and its children."""
-        if self._connection:
-            self._connection.close()
         if self._server:
-            try:
-                self._server.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                self._server.kill()
-                self._server.wait()
-        self._connection = self._server = None
+            self._server.end()
+        self._server = None
 
     def __enter__(self) -> Self:
         return self
@@ -118,20 +111,8 @@ class IsolatedRunner:
         self.close()
 
     def _connect(self) -> Connection:
-        if self._server and self._server.poll() is not None:
+        if self._server and self._server.has_ended():
             self.close()
-        if self._connection is None:
-            ours, theirs = socket.socketpair()
-            with theirs, pinned(self._cores):
-                self._server = subprocess.Popen(
-                    command("lmsweep.trials.isolation.server", str(theirs.fileno())),
-                    pass_fds=[theirs.fileno()],
-                    env=_compile_threads(self._cores) | environment(),
-                )
-            self._connection = Connection(ours.detach())
-        return self._connection
-
-
-def _compile_threads(cores: tuple[int, ...]) -> dict[str, str]:
-    """Return environment variables that limit Inductor to one worker process per core; none if `cores` is empty."""
-    return {"TORCHINDUCTOR_COMPILE_THREADS": str(len(cores))} if cores else {}
+        if self._server is None:
+            self._server = ServerProcess.start(self._cores)
+        return self._server.connection

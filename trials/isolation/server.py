@@ -1,6 +1,6 @@
 """The trial server: a process that has imported torch, never touches a device, and forks a fresh child per trial.
 
-`python -m lmsweep.trials.isolation.server FD` serves one client over the socket FD. A forked child finishes its first
+`python -m lmsweep.trials.isolation.server FD` serves one client over the socket FD, which is connected or listens. A forked child finishes its first
 matrix product in a fraction of the time that a new interpreter needs, with a clean allocator and without the compiled
 code of other trials.
 """
@@ -9,6 +9,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -100,11 +101,6 @@ class Server:
 
     def serve(self) -> None:
         """Answer requests until the client goes away."""
-        for name in PRELOAD:
-            import_module(name)
-        fingerprint("cpu")  # fills its caches here, so that every child inherits them
-        gc.collect()
-        gc.freeze()  # else every child's first collection visits all of PyTorch's objects and copies their pages
         is_in_huge_pages = False
         with suppress(EOFError, ConnectionResetError):
             while True:
@@ -195,6 +191,24 @@ class Server:
         self.idle = self.spare = self.dying = None
 
 
+def preload() -> None:
+    """Import what trials import, and fill the caches that every child inherits."""
+    for name in PRELOAD:
+        import_module(name)
+    fingerprint("cpu")
+    gc.collect()
+    gc.freeze()  # else every child's first collection visits all of PyTorch's objects and copies their pages
+
+
+def client_of(fd: int) -> Connection:
+    """Return the connection to the client: the socket `fd` or, if it listens, the first that connects to it."""
+    given = socket.socket(fileno=fd)
+    if not given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        return Connection(given.detach())
+    with given:
+        return Connection(given.accept()[0].detach())
+
+
 def may_share_a_process(trial: Trial) -> bool:
     """Return whether the trial may run in a process that has run another trial.
 
@@ -219,5 +233,6 @@ def _exit_reason(exitcode: int) -> str:
 if __name__ == "__main__":
     die_with_parent(os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Server(Connection(int(sys.argv[1]))).serve()
+    preload()
+    Server(client_of(int(sys.argv[1]))).serve()
     os._exit(0)  # an orderly interpreter shutdown would take as long as a short trial
