@@ -65,7 +65,11 @@ def start_standby(configs: Collection[TrialConfig]) -> Standby:
     A server runs the trials of one GPU, or those without a GPU. Workers with several GPUs start their own.
     """
     on_gpu = {config.world_size == 1 for config in configs if config.device_type == "cuda"}
-    return Standby.start(gpus=True in on_gpu, cpu=any(config.device_type != "cuda" for config in configs))
+    return Standby.start(
+        gpus=True in on_gpu,
+        cpu=any(config.device_type != "cuda" for config in configs),
+        compiles=any(config.compiles for config in configs),
+    )
 
 
 @contextmanager

@@ -43,8 +43,8 @@ def launch(
     """Run the trials that the gate admits, until all have ended. Ray must be running.
 
     `on_rows` receives the rows of each trial as it ends. A trial whose node died has rows too, with status `lost`.
-    `code` is the packed folder with the user's code if it must travel to the nodes. `standby` is the folder of the trial servers
-    that were started ahead on this machine. A `search` chooses each trial and says when to stop.
+    `code` is the packed folder with the user's code if it must travel to the nodes. `standby` is the folder of the
+    trial servers that were started ahead on this machine. A `search` chooses each trial and says when to stop.
     """
     collector = ResultCollector(trials, on_start=on_start, on_rows=on_rows)
     slots = sum(placement.slots for placement in {planned.required_placement for planned in trials})

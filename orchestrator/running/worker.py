@@ -53,7 +53,9 @@ class Worker:
         self._cores = cores_of(gpu_ids, gpus, find_cores())
         server = ServerProcess.take(standby, slot_name(gpu_ids)) if standby else None
         self._cuda_driver = ReadyCudaDriver() if gpu_ids and not server else None
-        self._runner = IsolatedRunner(cores=self._cores, server=server)
+        self._runner = IsolatedRunner(
+            cores=self._cores, server=server, compiles=any(one.trial.config.compiles for one in trials)
+        )
         self._runner.start()
 
     def run(

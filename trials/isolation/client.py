@@ -24,11 +24,15 @@ PATIENCE = 180.0
 class IsolatedRunner:
     """Runs trials through a trial server, which it starts on first use and restarts after it has died."""
 
-    def __init__(self, *, cores: tuple[int, ...] = (), server: ServerProcess | None = None) -> None:
+    def __init__(
+        self, *, cores: tuple[int, ...] = (), server: ServerProcess | None = None, compiles: bool = False
+    ) -> None:
         """`cores` are the logical cores that the server and everything it starts are pinned to; empty: no pinning.
 
-        server: one that has been started ahead on these cores, which becomes this runner's.
+        server: one that has been started ahead on these cores, which becomes this runner's. compiles: whether trials
+        compile; the servers that this runner starts then import the compiler ahead.
         """
+        self._compiles = compiles
         self._cores = cores
         self._server = server
 
@@ -114,5 +118,5 @@ class IsolatedRunner:
         if self._server and self._server.has_ended():
             self.close()
         if self._server is None:
-            self._server = ServerProcess.start(self._cores)
+            self._server = ServerProcess.start(self._cores, compiles=self._compiles)
         return self._server.connection

@@ -1,8 +1,8 @@
 """The trial server: a process that has imported torch, never touches a device, and forks a fresh child per trial.
 
-`python -m lmsweep.trials.isolation.server FD` serves one client over the socket FD, which is connected or listens. A forked child finishes its first
-matrix product in a fraction of the time that a new interpreter needs, with a clean allocator and without the compiled
-code of other trials.
+`python -m lmsweep.trials.isolation.server FD [compiles]` serves one client over the socket FD, which is connected or
+listens. With `compiles` it has imported the compiler, too. A forked child finishes its first matrix product in a
+fraction of the time that a new interpreter needs, with a clean allocator and without the compiled code of other trials.
 """
 
 import gc
@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
 
+import torch._inductor.config
+
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.code.traceback_text import hung_line
 from lmsweep.trials.distributed.ranks import exit_words
@@ -32,8 +34,7 @@ from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, Trial
 from lmsweep.trials.spec.workloads import BUILT_IN, workload_named
 
-# Modules that trials import are imported here once. Not Inductor's async_compile and compile_fx: they start a pool of
-# processes, whose threads do not survive a fork.
+# Modules that trials import are imported here once.
 PRELOAD = (
     "torch",
     "torch._dynamo",
@@ -191,10 +192,14 @@ class Server:
         self.idle = self.spare = self.dying = None
 
 
-def preload() -> None:
+def preload(*, compiles: bool) -> None:
     """Import what trials import, and fill the caches that every child inherits."""
     for name in PRELOAD:
         import_module(name)
+    if compiles:
+        # With one thread, Inductor starts no pool of processes on import: its threads would not survive a fork.
+        with torch._inductor.config.patch(compile_threads=1):
+            import_module("torch._inductor.compile_fx")
     fingerprint("cpu")
     gc.collect()
     gc.freeze()  # else every child's first collection visits all of PyTorch's objects and copies their pages
@@ -233,6 +238,6 @@ def _exit_reason(exitcode: int) -> str:
 if __name__ == "__main__":
     die_with_parent(os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    preload()
+    preload(compiles="compiles" in sys.argv[2:])
     Server(client_of(int(sys.argv[1]))).serve()
     os._exit(0)  # an orderly interpreter shutdown would take as long as a short trial

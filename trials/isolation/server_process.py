@@ -29,11 +29,18 @@ class ServerProcess:
     """The process, if it is a child of this one; None for one that was started ahead by the command."""
 
     @classmethod
-    def start(cls, cores: tuple[int, ...]) -> Self:
-        """Start a server on these logical cores, without waiting for it. Empty: no pinning."""
+    def start(cls, cores: tuple[int, ...], *, compiles: bool) -> Self:
+        """Start a server on these logical cores, without waiting for it. Empty: no pinning.
+
+        compiles: whether it also imports the compiler.
+        """
         ours, theirs = socket.socketpair()
-        with theirs:
-            child = popen_server(theirs.fileno(), cores, environment())
+        with theirs, pinned(cores):
+            child = subprocess.Popen(
+                server_command(theirs.fileno(), compiles=compiles),
+                pass_fds=[theirs.fileno()],
+                env=compile_threads(cores) | environment(),
+            )
         return cls(connection=Connection(ours.detach()), pid=child.pid, child=child)
 
     @classmethod
@@ -63,9 +70,8 @@ class ServerProcess:
 
     def end(self) -> None:
         """End the server and its children, and wait until they have released the device."""
-        with socket.socket(fileno=os.dup(self.connection.fileno())) as end:
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_WR)
+        with socket.socket(fileno=os.dup(self.connection.fileno())) as end, suppress(OSError):
+            end.shutdown(socket.SHUT_WR)
         # The server closes its end when it exits, after its children.
         if not self._is_closed():
             self.kill()
@@ -83,22 +89,11 @@ class ServerProcess:
         return True
 
 
-def popen_server(
-    fd: int, cores: tuple[int, ...], variables: dict[str, str], **options: object
-) -> "subprocess.Popen[bytes]":
-    """Start a server on these logical cores that serves one client through the socket `fd`.
-
-    variables: its environment. options: further arguments of Popen.
-    """
-    with pinned(cores):
-        return subprocess.Popen(
-            command(MODULE, str(fd)),
-            pass_fds=[fd],
-            env=_compile_threads(cores) | variables,
-            **options,  # type: ignore[call-overload]
-        )
+def server_command(fd: int, *, compiles: bool) -> list[str]:
+    """Return the command of a server that serves one client through the socket `fd`."""
+    return command(MODULE, str(fd), *(["compiles"] if compiles else []))
 
 
-def _compile_threads(cores: tuple[int, ...]) -> dict[str, str]:
+def compile_threads(cores: tuple[int, ...]) -> dict[str, str]:
     """Return environment variables that limit Inductor to one worker process per core; none if `cores` is empty."""
     return {"TORCHINDUCTOR_COMPILE_THREADS": str(len(cores))} if cores else {}

@@ -12,11 +12,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from lmsweep.trials.isolation.server_process import popen_server
+from lmsweep.trials.isolation.server_process import compile_threads, server_command
 from lmsweep.trials.machine.cpu_affinity import Gpu, cores_of, find_cores, find_gpus
 from lmsweep.trials.machine.cuda_keepalive import ReadyCudaDriver
 from lmsweep.trials.machine.interpreter import environment
-from lmsweep.trials.machine.processes import kill_group
+from lmsweep.trials.machine.processes import kill_group, pinned
 from lmsweep.trials.machine.scratch import scratch_folder
 
 
@@ -31,17 +31,20 @@ class Standby:
         """Where workers find them."""
 
     @classmethod
-    def start(cls, *, gpus: bool, cpu: bool) -> Self:
-        """Start a server for each GPU, one for trials without a GPU, or both, without waiting for them."""
+    def start(cls, *, gpus: bool, cpu: bool, compiles: bool) -> Self:
+        """Start a server for each GPU, one for trials without a GPU, or both, without waiting for them.
+
+        compiles: whether they also import the compiler.
+        """
         standby = cls()
         try:
             found = visible_gpus(find_gpus()) if gpus else []
             if found:
                 standby._open.callback(ReadyCudaDriver().close)
             for gpu in found:
-                standby._start([gpu])
+                standby._start([gpu], compiles=compiles)
             if cpu:
-                standby._start([])
+                standby._start([], compiles=compiles)
         except BaseException:
             standby.close()
             raise
@@ -56,7 +59,7 @@ class Standby:
         self._servers = []
         self._open.close()
 
-    def _start(self, gpu_ids: list[str]) -> None:
+    def _start(self, gpu_ids: list[str], *, compiles: bool) -> None:
         cores = cores_of(gpu_ids, find_gpus() if gpu_ids else [], find_cores())
         variables = environment()
         # What Ray sets for the worker, which would otherwise start the server.
@@ -66,15 +69,16 @@ class Standby:
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(os.fspath(path))
             listening.listen(1)
-            server = popen_server(
-                listening.fileno(),
-                cores,
-                variables,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            with pinned(cores):
+                server = subprocess.Popen(
+                    server_command(listening.fileno(), compiles=compiles),
+                    pass_fds=[listening.fileno()],
+                    env=compile_threads(cores) | variables,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
         self._servers.append(server)
         path.rename(self.folder / f"{slot_name(gpu_ids)}.{server.pid}")
 
