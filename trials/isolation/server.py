@@ -1,8 +1,9 @@
 """The trial server: a process that has imported torch, never touches a device, and forks a fresh child per trial.
 
-`python -m lmsweep.trials.isolation.server FD [compiles]` serves one client over the socket FD, which is connected or
-listens. With `compiles` it has imported the compiler, too. A forked child finishes its first matrix product in a
-fraction of the time that a new interpreter needs, with a clean allocator and without the compiled code of other trials.
+`python -m lmsweep.trials.isolation.server PARENT FD [compiles]` serves one client over the socket FD, which is
+connected or listens, and dies with the process PARENT. With `compiles` it has imported the compiler, too. A forked
+child finishes its first matrix product in a fraction of the time that a new interpreter needs, with a clean allocator
+and without the compiled code of other trials.
 """
 
 import gc
@@ -42,6 +43,8 @@ PRELOAD = (
 )
 LAST_WORDS_SECONDS = 0.5
 """Seconds that a hung child gets to write its stack."""
+PARENT_SECONDS = 1.0
+"""Seconds between two checks whether the parent lives, until a client connects."""
 WATCH_SECONDS = 0.25
 """Seconds between two checks of the memory that a child holds."""
 
@@ -205,12 +208,18 @@ def preload(*, compiles: bool) -> None:
     gc.freeze()  # else every child's first collection visits all of PyTorch's objects and copies their pages
 
 
-def client_of(fd: int) -> Connection:
-    """Return the connection to the client: the socket `fd` or, if it listens, the first that connects to it."""
+def client_of(fd: int, parent_pid: int) -> Connection:
+    """Return the connection to the client: the socket `fd` or, if it listens, the first that connects to it.
+
+    Ends this process if the parent dies before a client connects.
+    """
     given = socket.socket(fileno=fd)
     if not given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         return Connection(given.detach())
     with given:
+        while not wait([given], PARENT_SECONDS):
+            if os.getppid() != parent_pid:  # only Linux ends this process by itself
+                os._exit(1)
         return Connection(given.accept()[0].detach())
 
 
@@ -236,8 +245,9 @@ def _exit_reason(exitcode: int) -> str:
 
 
 if __name__ == "__main__":
-    die_with_parent(os.getppid())
+    parent_pid = int(sys.argv[1])
+    die_with_parent(parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    preload(compiles="compiles" in sys.argv[2:])
-    Server(client_of(int(sys.argv[1]))).serve()
+    preload(compiles="compiles" in sys.argv[3:])
+    Server(client_of(int(sys.argv[2]), parent_pid)).serve()
     os._exit(0)  # an orderly interpreter shutdown would take as long as a short trial

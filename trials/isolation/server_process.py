@@ -90,8 +90,8 @@ class ServerProcess:
 
 
 def server_command(fd: int, *, compiles: bool) -> list[str]:
-    """Return the command of a server that serves one client through the socket `fd`."""
-    return command(MODULE, str(fd), *(["compiles"] if compiles else []))
+    """Return the command of a server that serves one client through the socket `fd` and dies with this process."""
+    return command(MODULE, str(os.getpid()), str(fd), *(["compiles"] if compiles else []))
 
 
 def compile_threads(cores: tuple[int, ...]) -> dict[str, str]:

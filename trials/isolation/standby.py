@@ -19,6 +19,9 @@ from lmsweep.trials.machine.interpreter import environment
 from lmsweep.trials.machine.processes import kill_group, pinned
 from lmsweep.trials.machine.scratch import scratch_folder
 
+LONGEST_FOLDER = 103 - len("/GPU-01234567-89ab-cdef-0123-456789abcdef.1234567")
+"""Longest path, in bytes, of a folder in which servers can be found: the path of a socket is limited to 103 or 107."""
+
 
 class Standby:
     """A trial server for each GPU that this process may use, or one for the CPU. They end with this process."""
@@ -34,10 +37,13 @@ class Standby:
     def start(cls, *, gpus: bool, cpu: bool, compiles: bool) -> Self:
         """Start a server for each GPU, one for trials without a GPU, or both, without waiting for them.
 
-        compiles: whether they also import the compiler.
+        None are started if the path of the temporary folder is too long for a socket. compiles: whether they also
+        import the compiler.
         """
         standby = cls()
         try:
+            if len(os.fsencode(standby.folder)) > LONGEST_FOLDER:
+                return standby
             found = visible_gpus(find_gpus()) if gpus else []
             if found:
                 standby._open.callback(ReadyCudaDriver().close)
