@@ -29,6 +29,10 @@ def test_the_server_of_the_first_trial_starts_while_the_run_is_planned(tmp_path:
     server = wait_for_server(psutil.Process(process.pid))
     child = wait_for_child(process)
     assert child.ppid() == server.pid, "the worker uses it"
+    usual = psutil.Process(process.pid).nice()
+    children = psutil.Process(process.pid).children(recursive=True)
+    actors = [one for one in children if "Trainable" in " ".join(one.cmdline())]
+    assert [one.nice() for one in (*actors, server, child)] == [usual] * 3, "whoever starts the server"
     started = psutil.Process(process.pid).children(recursive=True)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, out + err

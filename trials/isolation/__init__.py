@@ -11,12 +11,13 @@
 The server is a program of its own instead of `multiprocessing`'s fork server: the main module of a Ray worker is Ray's,
 and every child would import it again. On this machine the command starts the servers, one per slot, as soon as it is
 certain that trials will run, and the actor of the slot connects to its own. The child dies with the server. The server
-dies with the process that started it (`PR_SET_PDEATHSIG`), and ends when its client closes the connection. The child's output is kept, so the row of a crashed child holds its last output and the row of a
-hung one holds its stack. The workloads after a failed one run in a fresh child.
+dies with the process that started it (`PR_SET_PDEATHSIG`), and ends when its client closes the connection. The child's
+output is kept, so the row of a crashed child holds its last output and the row of a hung one holds its stack. The
+workloads after a failed one run in a fresh child.
 
-Compiled trials may share one child, because the first compilation of a process costs one to two seconds more. The child is reused
-only if the allocator holds nothing and the compiler has been reset, and only for workloads whose results do not depend
-on memory that earlier trials reserved.
+Compiled trials may share one child, because the first compilation of a process costs one to two seconds more. The
+child is reused only if the allocator holds nothing and the compiler has been reset, and only for workloads whose
+results do not depend on memory that earlier trials reserved.
 
 Precompilation allocates no device memory and runs no kernel. Tuning that needs the device happens in the trial's own
 first iteration, alone on the device. The workers of a node share the cache and the work: each compiles a share of the
