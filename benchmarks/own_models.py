@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from lmsweep.trials.bench.run import run_here
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
@@ -90,7 +92,7 @@ def _compared(config: TrialConfig, memory: list[Row]) -> str:
         if isinstance(row, Record) and (row.phase, row.metric) == ("step", metric) and row.samples
     ]
     try:
-        predicted = predict(config).peak
+        predicted = predict(config).on(torch.cuda.get_device_name() if config.device_type == "cuda" else None).peak
     except Exception as error:  # noqa: BLE001 - whatever the model raises is the cell
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
     return f"{predicted / peaks[0] - 1:+.2%}" if peaks else f"{predicted} B"
