@@ -174,8 +174,8 @@ def _larger(
     larger = [*exceeding, *(one for key, one in failed.items() if key not in ran)]
     if len(known) < FEWEST:
         return None
-    points = [[value_of(one, name) for name in names] for one in (*known, *larger)]
-    return best_larger(winner, known, larger, aim, points)
+    space = Space.of(names, [[value_of(one, name) for name in names] for one in (*known, *larger)])
+    return best_larger(winner, known, larger, aim, space)
 
 
 def _effects(known: Sequence[Cell], aim: Aim, names: Sequence[str], grid: Sequence[Cell | TrialConfig]) -> list[Effect]:

@@ -9,8 +9,7 @@ import numpy as np
 from lmsweep.analysis.best.cells import WITHIN, Cell
 from lmsweep.analysis.best.goal import Aim, Goal
 from lmsweep.analysis.best.surrogate import Space, Surrogate
-from lmsweep.trials.analytic.datasheets import find_device
-from lmsweep.trials.analytic.device_time import device_seconds
+from lmsweep.trials.analytic.median_interval import Floats
 from lmsweep.trials.results.outcome import Status
 
 TOO_LARGE = (Status.OOM, Status.PREDICTED_OOM)
@@ -32,29 +31,25 @@ class Larger:
     """Whether it ran, and exceeds the limit; else the surrogate expects the ratio."""
 
 
-def best_larger(
-    winner: Cell, known: Sequence[Cell], larger: Sequence[Cell], aim: Aim, points: Sequence[Sequence[object]]
-) -> Larger | None:
-    """Return the best of the larger cells, or None if there is none or nothing can be expected of them.
+def best_larger(winner: Cell, known: Sequence[Cell], larger: Sequence[Cell], aim: Aim, space: Space) -> Larger | None:
+    """Return the best of the larger cells; None if there is none, or the goal is memory.
 
-    known: the cells with a cost, the winner among them. points: the values of the axes, of `known` and then `larger`.
+    known: the cells with a cost, the winner among them. space: of `known` and then `larger`.
 
-    The surrogate learns what the datasheet's time of a step leaves unexplained, because a larger batch than any that
-    was measured has no other way to be expected.
+    The surrogate alone would expect of a batch larger than any measured one what all batches have in common. A step
+    takes a fixed time and a time per sequence, so the cost per token is nearly linear in 1 / batch. The surrogate
+    learns what that leaves.
     """
     if not larger or aim.goal is Goal.MEMORY:
         return None
-    places = np.arange(len(known), len(known) + len(larger))
-    prior = np.array([_log_expected(cell, aim) for cell in (*known, *larger)])
-    if np.isnan(prior).any():
-        return None
     costs = np.log([_cost(one, aim) for one in known])
     errors = np.array([one.error(aim) for one in known])
-    rest = costs - prior[: len(known)]
-    space = Space.of([str(place) for place in range(len(points[0]))], points)
+    inverse = np.array([1 / one.config.batch_size for one in (*known, *larger)])
+    trend = _slope(space, costs, inverse[: len(known)]) * inverse
+    rest = costs - trend[: len(known)]
     surrogate = Surrogate(space, space.codes[: len(known)], rest - rest.mean(), errors)
-    mean, deviation = surrogate.mean_and_deviation(space.codes[places], np.full(len(larger), -1))
-    expected = mean + rest.mean() + prior[places]
+    mean, deviation = surrogate.mean_and_deviation(space.codes[len(known) :], np.full(len(larger), -1))
+    expected = mean + rest.mean() + trend[len(known) :]
     # A larger cell that was measured is known as well as it was measured.
     measured = [one.cost(aim) for one in larger]
     values = [log(cost.median) if cost else value for cost, value in zip(measured, expected.tolist(), strict=True)]
@@ -78,10 +73,16 @@ def _cost(cell: Cell, aim: Aim) -> float:
     return cost.median
 
 
-def _log_expected(cell: Cell, aim: Aim) -> float:
-    """Return the logarithm of the cost that the datasheet expects; not a number if it expects nothing."""
-    environment = cell.environment
-    device = find_device(environment.device_name, environment.device_memory)
-    seconds = device_seconds(cell.config, device) if device else 0.0
-    hourly = aim.hourly(environment.device_name, environment.accelerator_type) if aim.goal is Goal.MONEY else 1.0
-    return log(seconds / cell.tokens * hourly) if seconds and hourly else float("nan")
+def _slope(space: Space, costs: Floats, inverse: Floats) -> float:
+    """Return by how much the logarithm of the cost rises with 1 / batch if the other axes stay as they are.
+
+    costs, inverse: of the first cells of the space. Least squares, with one unknown for each value of another axis.
+    """
+    columns = [inverse]
+    for place, axis in enumerate(space.axes):
+        if axis.name != "batch_size":
+            columns += [
+                (space.codes[: len(costs), place] == code).astype(np.float64) for code in range(len(axis.values))
+            ]
+    matrix = np.stack([*columns, np.ones(len(costs))], axis=1)
+    return max(0.0, float(np.linalg.lstsq(matrix, costs)[0][0]))
