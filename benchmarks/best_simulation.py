@@ -1,6 +1,6 @@
 """Simulates searches for the best cell on grids whose every cell is known, beside other ways to search.
 
-    python benchmarks/best_simulation.py --draws 1000
+    OPENBLAS_NUM_THREADS=1 python benchmarks/best_simulation.py --draws 1000    # matrices are small: threads only wait
     python benchmarks/best_simulation.py --draws 1000 --optuna      # pip install optuna
     python benchmarks/best_simulation.py --store analysis/reference/h100-devices --store ... [--pool]
 

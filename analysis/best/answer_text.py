@@ -16,6 +16,8 @@ from lmsweep.analysis.tables.render import render
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.quantities import gib
 
+DIFFERENCE = "instead of the winner's"
+"""Title of the column with the values in which a cell differs from the winner."""
 MOST_BEATEN = 5
 """Cells that the winner is compared with by name."""
 CLEAR = 0.95
@@ -56,13 +58,13 @@ def winner_words(found: Answer) -> str:
     close = [one for one in found.beaten if one.chance < CLEAR]
     if close:
         words.append(
-            f"{len(close)} of {len(found.beaten)} others cannot be told from it: the nearest, "
-            f"{cell_words(second.cell, names)}, is {_ratio(second.ratio, second.low, second.high)} behind"
+            f"{len(close)} of {len(found.beaten)} others cannot be told from it: the nearest, with "
+            f"{_difference(second.cell, found)}, is {_ratio(second.ratio, second.low, second.high)} behind"
         )
     else:
         words.append(
-            f"better than all {len(found.beaten)} others measured; the next is "
-            f"{_ratio(second.ratio, second.low, second.high)} behind"
+            f"better than all {len(found.beaten)} others measured; the next, with "
+            f"{_difference(second.cell, found)}, is {_ratio(second.ratio, second.low, second.high)} behind"
         )
     return "\n".join(words)
 
@@ -78,7 +80,7 @@ def _account_words(winner: Cell, aim: Aim) -> str:
         if busy is not None:
             words.append(f"the device busy for {number_text(busy.median / unit.size)} {unit.name} of it")
     if winner.peak is not None and aim.goal is not Goal.MEMORY:
-        words.append(f"peak {gib(winner.peak)}{_if_predicted(winner)}")
+        words.append(f"peak {_peak_words(winner.peak)}{_if_predicted(winner)}")
     if dollars is not None and aim.goal is not Goal.MONEY:
         words.append(f"{number_text(dollars)} dollars per million tokens")
     return ", ".join(words)
@@ -90,9 +92,9 @@ def _larger_words(found: Answer) -> str:
     if larger is None:
         return ""
     cell = larger.cell
-    peak = "" if cell.peak is None else f" (peak {gib(cell.peak)}{_if_predicted(cell)})"
+    peak = "" if cell.peak is None else f" (peak {_peak_words(cell.peak)}{_if_predicted(cell)})"
     of = f", the best of {larger.others + 1} that do not fit," if larger.others else ""
-    which = f"{cell_words(cell, found.names)}{peak}{of} {'is' if larger.is_measured else 'is expected to be'}"
+    which = f"{_difference(cell, found)}{peak}{of} {'is' if larger.is_measured else 'is expected to be'}"
     if larger.ratio >= 1:
         return f"With more memory: {which} {_ratio(larger.ratio, larger.low, larger.high)} better"
     worse = _ratio(1 / larger.ratio, 1 / larger.high, 1 / larger.low)
@@ -100,7 +102,12 @@ def _larger_words(found: Answer) -> str:
 
 
 def _if_predicted(cell: Cell) -> str:
-    return ", predicted" if cell.peak == cell.predicted_peak else ""
+    return ", predicted" if cell.has_predicted_peak else ""
+
+
+def _peak_words(peak: float) -> str:
+    unit = choose_unit("B", [peak])
+    return f"{number_text(peak / unit.size)} {unit.name}"
 
 
 def cell_words(cell: Cell | TrialConfig, names: Sequence[str]) -> str:
@@ -115,7 +122,7 @@ def _beaten_table(found: Answer) -> str:
     for one in found.beaten[:MOST_BEATEN]:
         rows.append(
             {
-                **{name: value_of(one.cell, name) for name in found.names},
+                DIFFERENCE: _difference(one.cell, found),
                 "ratio": one.ratio,
                 "ratio_low": one.low,
                 "ratio_high": one.high,
@@ -126,7 +133,7 @@ def _beaten_table(found: Answer) -> str:
     listing = Listing(
         title=f"What it beats, the best {len(rows)} of {len(found.beaten)}: how many times better it is",
         frame=pd.DataFrame(rows),
-        keys=list(found.names),
+        keys=[DIFFERENCE],
         units={"ratio": "1", "sure": "share"},
         notes=["the interval holds the variation between processes; sure: the probability that it is better at all"],
     )
@@ -134,37 +141,45 @@ def _beaten_table(found: Answer) -> str:
 
 
 def _front_table(found: Answer) -> str:
-    rows = [_front_row(cell, found.names, found.aim) for cell in found.front]
+    rows = [_front_row(cell, found) for cell in found.front]
     frame = pd.DataFrame(rows)
     units = {"speed": "tokens/s", "step": "s", "peak": "B", "cost": "$/Mtoken"}
     known = {name: unit for name, unit in units.items() if frame[name].notna().any()}
     kinds = [words for name, words in {"speed": "time", "peak": "memory", "cost": "money"}.items() if name in known]
     if len(kinds) < 2 or not found.beaten:
         return ""
+    which = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
     if len(frame) < 2:
-        which = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
         return f"The Pareto front is one cell, the best in {which}: {cell_words(found.front[0], found.names)}"
-    predicted = [cell for cell in found.front if cell.peak is not None and cell.peak == cell.predicted_peak]
+    predicted = [cell for cell in found.front if cell.has_predicted_peak]
     listing = Listing(
-        title="The Pareto front: no other is as good in time, memory and money, and better in one",
-        frame=frame[[*found.names, *known]],
-        keys=list(found.names),
+        title=f"The Pareto front: no other is as good in {which}, and better in one",
+        frame=frame[[DIFFERENCE, *known]],
+        keys=[DIFFERENCE],
         units=known,
         notes=["peak: predicted, as the workload memory did not run"] if predicted else [],
     )
     return render(listing, "text").rstrip()
 
 
-def _front_row(cell: Cell, names: Sequence[str], aim: Aim) -> dict[str, object]:
+def _front_row(cell: Cell, found: Answer) -> dict[str, object]:
     time = cell.values.get("step.time")
-    peak, dollars = cell.peak, cell.dollars(aim)
+    peak, dollars = cell.peak, cell.dollars(found.aim)
     return {
-        **{name: value_of(cell, name) for name in names},
+        DIFFERENCE: _difference(cell, found),
         "speed": cell.tokens / time.median if time else nan,
         "step": time.median if time else nan,
         "peak": nan if peak is None else peak,
         "cost": nan if dollars is None else dollars,
     }
+
+
+def _difference(cell: Cell, found: Answer) -> str:
+    """Return the values in which a cell differs from the winner."""
+    if cell is found.winner:
+        return "(the winner)"
+    names = [name for name in found.names if value_of(cell, name) != value_of(found.winner, name)]
+    return cell_words(cell, names) or "another environment"
 
 
 def _effect_words(found: Answer, cells: int) -> str:
