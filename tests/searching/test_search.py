@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 
 from benchmarks.best_simulation import CLOSE, MICRO_BATCH, SHARE, TEST_SEEDS, Grid, draw_stored, race, stored_grids
+from lmsweep.analysis.best.goal import parse_aim
 from lmsweep.analysis.best.surrogate import Space, Surrogate
+from lmsweep.orchestrator.planning.plan import PlannedTrial
+from lmsweep.orchestrator.planning.time_estimate import Estimate
+from lmsweep.orchestrator.searching.plan_search import PlanSearch
 from lmsweep.orchestrator.searching.search import DOUBT, Search
-from tests.support.made_up_results import Attempts, config, samples
+from lmsweep.trials.analytic.prices import parse_prices
+from lmsweep.trials.spec.config import Trial
+from lmsweep.trials.spec.identity import trial_id
+from tests.support.made_up_results import H200, Attempts, config, samples
 
 AXES = {"batch_size": (1, 2, 4, 8), "attention": ("naive", "sdpa", "flex"), "compile": ("none", "block")}
 CELLS = list(itertools.product(*AXES.values()))
@@ -165,3 +172,27 @@ def test_in_a_thousand_simulated_grids_it_is_right_in_95_percent() -> None:
     right, share = outcomes(range(TEST_SEEDS, TEST_SEEDS + 1000))
     assert right >= 0.95
     assert share < SHARE
+
+
+@pytest.mark.parametrize(("goal", "first"), [("tokens/s", "naive"), ("$/Mtoken", "sdpa")])
+def test_money_begins_with_what_keeps_the_device_busy_for_least_though_the_host_is_slower(
+    goal: str, first: str
+) -> None:
+    """An eager step of a small batch takes as long as the host launches it, whatever its attention."""
+    configs = [config("small", device="cuda", batch_size=1, attention=attention) for attention in ("naive", "sdpa")]
+    trials = [
+        PlannedTrial(
+            index=index,
+            trial=Trial(config=one, workloads=("timing",), sweep="test"),
+            trial_id=trial_id(one),
+            action="run",
+            reason=None,
+            environment=H200,
+        )
+        for index, one in enumerate(configs)
+    ]
+    estimate = Estimate(seconds=2.0, iterating=1.0, reason=None, is_new=True, is_modelled=True)
+    aim = parse_aim(goal, [], parse_prices(["H200=3.5"]))
+    search = PlanSearch(trials, [], aim, estimates={0: estimate, 1: estimate}, peaks={})
+    chosen = search.choose({0, 1})
+    assert chosen is not None and configs[chosen].attention == first
