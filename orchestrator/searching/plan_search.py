@@ -138,6 +138,8 @@ class PlanSearch:
         """The positions of the trials that have not begun."""
         self.is_settled = False
         """Whether the search ended because no other trial is likely to be better."""
+        self._was_cut_short = False
+        """Whether a trial that it chose did not begin."""
         self.ran = 0
         """How many trials have ended."""
 
@@ -145,7 +147,7 @@ class PlanSearch:
         """Return the position of the next trial, or None if none of these is likely to be better."""
         chosen = self._search.choose(positions)
         if chosen is None:
-            self.is_settled = bool(positions)
+            self.is_settled = bool(positions) and not self._was_cut_short
         else:
             self.is_settled = False
             self.left.discard(chosen)
@@ -160,6 +162,7 @@ class PlanSearch:
         """Take back a choice: the trial does not begin."""
         self._search.withdraw(position)
         self.left.add(position)
+        self._was_cut_short = True
 
     def learn(self, planned: PlannedTrial, records: Sequence[Record]) -> None:
         """Learn from the rows of a trial that has ended."""
