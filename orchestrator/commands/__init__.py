@@ -11,6 +11,7 @@ sweep_files.py    sweeps, show, init, check
 code_check.py     asks whether the user's code works, and lays out the answers
 notebooks.py      copies the notebooks that ship with lmsweep
 plan_request.py   makes the plan that `plan` and `run` ask for
+software_environments.py  makes the environments of a run, and says what a plan needs
 watch.py          `run --watch`: measures again at every save
 plan_text.py      a plan as text and as JSON
 doctor_text.py    what the doctor found

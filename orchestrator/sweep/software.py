@@ -2,9 +2,9 @@
 
     software: [installed, {torch: 2.12.0}, {torch: 2.13.0, triton: 3.7.1}, "torch==2.14.0", ./envs/nightly.txt]
 
-A sweep file may come from a stranger, and a package from an index runs code once it is installed. So a requirement is a
-name with an exact version, without address, path, option or marker, of a package that the user has chosen: it is installed
-already, is named by --trust, or stands in a file in the code folder.
+A sweep file may come from a stranger, and a package from an index runs code once it is installed. So a requirement is
+a name with an exact version, without address, path, option or marker, of a package that the user has chosen: it is
+installed already, is named by --trust, or stands in a file in the code folder.
 """
 
 import importlib.metadata
@@ -60,8 +60,8 @@ def read_software(value: object) -> str | None:
 def with_software(trials: tuple[Trial, ...], folder: str | None, trusted: Iterable[str] = ()) -> tuple[Trial, ...]:
     """Return the trials with the requirements of files in place of their names.
 
-    folder: the code folder; None is the current one. Raises RequestError if a file cannot be read, is not in the folder,
-    or has anything but requirements, and if the sweep names a package that is neither installed nor trusted.
+    folder: the code folder; None is the current one. Raises RequestError if a file cannot be read, is not in the
+    folder, or has anything but requirements, and if the sweep names a package that is neither installed nor trusted.
     """
     names = {trial.config.software for trial in trials} - {None}
     if not names:

@@ -3,8 +3,8 @@
 An environment is a virtual environment that holds only what differs. A `.pth` file puts the packages that are installed
 beside lmsweep behind its own on the search path, so lmsweep, NumPy and the rest need not be installed again.
 
-`uv`, if it is there, or else `pip` installs from the index that the user has configured for it, and only wheels: the set-up
-code of a source distribution would run here. `python -m lmsweep.trials.isolation.software NAME...`, run by a new
+`uv`, if it is there, or else `pip` installs from the index that the user has configured for it, and only wheels: the
+set-up code of a source distribution would run here. `python -m lmsweep.trials.isolation.software NAME...`, run by a new
 environment, imports what trials import and prints the versions of these packages.
 """
 
@@ -47,6 +47,9 @@ _LATER = re.compile(
     re.IGNORECASE,
 )
 """What an installer says if it may succeed the next time."""
+
+_CONFLICT = "The conflict is caused by:"
+"""What pip says before the requirements that exclude each other."""
 
 _SHOWN = 600
 """Characters of an installer's message that are kept."""
@@ -132,7 +135,7 @@ def _make(software: str, folder: Path, python: Path, lock: IO[str], say: Callabl
 
 
 def _shared_packages() -> list[str]:
-    """Return the folders with the packages of the environment that lmsweep runs in, in the order of their precedence."""
+    """Return the folders with the packages of the environment that lmsweep runs in, the first to be searched first."""
     folders = [entry for entry in sys.path if os.path.basename(entry).endswith("-packages") and os.path.isdir(entry)]
     return list(dict.fromkeys(folders))
 
@@ -189,13 +192,13 @@ def _run(words: list[str], folder: Path, lock: IO[str]) -> str | None:
         )
     except subprocess.TimeoutExpired:
         return f"the installation timed out after {MOST_SECONDS:g} s"
-    return None if done.returncode == 0 else done.stderr.strip() or done.stdout.strip()
+    return None if done.returncode == 0 else f"{done.stderr}\n{done.stdout}"
 
 
 def _installed_releases(software: str) -> list[str]:
     """Return what is installed here as requirements, without what the software names and what belongs to a torch."""
     named = pinned(software)
-    found = {}
+    found: dict[str, str] = {}
     for one in importlib.metadata.distributions():
         name = re.sub(r"[-_.]+", "-", one.name or "").lower()
         if name and name not in named and not _WITH_TORCH.match(name) and "+" not in one.version:
@@ -207,9 +210,13 @@ def _installed_releases(software: str) -> list[str]:
 def _reason(said: str) -> str:
     """Return the lines of an installer's message that say what is wrong, as one."""
     lines = [line.strip(" ×╰├│─▶\t") for line in said.splitlines()]
-    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    # pip's last error is the short one; uv writes one sentence over several lines.
-    told = errors[-1] if errors else " ".join(line for line in lines if line and not line.startswith("Using Python"))
+    if _CONFLICT in lines:  # pip's errors then say no more than that there is one
+        begin = lines.index(_CONFLICT) + 1
+        told = "; ".join(lines[begin : lines.index("", begin)])
+    elif errors := [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]:
+        told = "; ".join(errors)
+    else:  # uv writes one sentence over several lines
+        told = " ".join(line for line in lines if line and not line.startswith("Using Python"))
     return told if len(told) <= _SHOWN else f"{told[: _SHOWN // 2]} ... {told[-_SHOWN // 2 :]}"
 
 

@@ -107,6 +107,10 @@ def environment_id(fingerprint: Fingerprint, software: str | None = None) -> str
 
 def expected_with(fingerprint: Fingerprint, software: str | None) -> Fingerprint:
     """Return the environment that the software will make of an installed one, as far as that is known beforehand."""
-    versions = pinned(software)
-    known = {f"{name}_version": versions.get(name) for name in ("torch", "triton")}
-    return replace(fingerprint, **{name: known.get(name) for name in decided_fields(software)})
+    versions, decided = pinned(software), decided_fields(software)
+    return replace(
+        fingerprint,
+        torch_version=versions.get("torch", fingerprint.torch_version),
+        triton_version=versions.get("triton") if "triton_version" in decided else fingerprint.triton_version,
+        cuda_version=None if "cuda_version" in decided else fingerprint.cuda_version,
+    )
