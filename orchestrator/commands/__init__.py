@@ -4,6 +4,8 @@ app.py            the verbs
 best.py           best
 best_sweep.py     the search of `best` through a sweep, and what it says at its end
 best_transfer.py  what `best STORE --for DEVICE` prints
+bisect.py         bisect
+bisect_sweep.py   the search of `bisect` through releases, and what it says at its end
 measure.py        plan, run, trial, doctor
 program.py        `plan` and `run` for programs and notebooks
 read.py           status, table, compare, diff, report, export, share
