@@ -1,5 +1,7 @@
 """Says what the software of a plan's trials needs, and makes its environments before a run on this machine begins."""
 
+import os
+import sys
 import time
 from collections.abc import Iterable
 
@@ -7,7 +9,8 @@ from rich.console import Console
 
 from lmsweep.orchestrator.planning.plan import Plan
 from lmsweep.orchestrator.terminal import format_seconds, say
-from lmsweep.trials.isolation.software import SoftwareError, interpreter_with, is_made
+from lmsweep.trials.isolation.software import SoftwareError, interpreter_with, is_inside, is_made
+from lmsweep.trials.machine.interpreter import command, environment
 
 
 def make_software(wanted: Iterable[str | None]) -> None:
@@ -26,6 +29,19 @@ def make_software(wanted: Iterable[str | None]) -> None:
                 say(str(error), error=True)
                 continue
         say(f"{software} is ready, after {format_seconds(time.monotonic() - began)}", error=True)
+
+
+def continue_with(software: str | None) -> None:
+    """Replace this process by the same command in the software's environment, if it does not run there already.
+
+    Raises SoftwareError if the environment cannot be made.
+    """
+    if software is None or is_inside(software):
+        return
+    python = interpreter_with(software, lambda words: say(words, error=True))
+    words = command("lmsweep.orchestrator.cli", *sys.argv[1:], python=python)
+    sys.stdout.flush()
+    os.execve(python, words, environment())
 
 
 def software_words(plan: Plan) -> str:

@@ -142,8 +142,8 @@ def _shared_packages() -> list[str]:
 
 def _installer() -> str | None:
     """Return the path of uv, or `pip`; None if neither is there."""
-    beside = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
-    if uv := shutil.which("uv", path=beside):
+    places = os.pathsep.join([os.environ.get("PATH", ""), os.path.dirname(sys.executable)])
+    if uv := shutil.which("uv", path=places):
         return uv
     try:
         importlib.metadata.distribution("pip")
