@@ -185,7 +185,7 @@ def measure(bench):
 
 @pytest.mark.slow
 def test_bisect_measures_the_ends_and_halves_and_resumes_from_the_store(wheels: Path, tmp_path: Path) -> None:
-    for version, size in (("1.1", 1000), ("1.2", 1500), ("1.3", 1500)):
+    for version, size in (("1.1", 1000), ("1.2", 1500)):
         write_wheel(wheels, "speedy", version, f"SIZE = {size}\n")
     (tmp_path / "mine.py").write_text(MEASURE)
     sweep = tmp_path / "size.yaml"
@@ -193,12 +193,12 @@ def test_bisect_measures_the_ends_and_halves_and_resumes_from_the_store(wheels: 
     sweep.write_text(yaml.safe_dump({"name": "size", "grids": [grid]}))
     words = ["bisect", sweep, "--package", "speedy", "--trust", "speedy", "--code", tmp_path, "--processes", "1"]
     words += ["--store", tmp_path / "store"]
-    done = lmsweep(*words, "--releases", "1.0,1.1,1.2,1.3")
+    done = lmsweep(*words, "--releases", "1.0,1.1,1.2")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "The change came with speedy==1.2, after speedy==1.1: 1.5x, more." in done.stdout
     measured = {row["software"] for row in pq.read_table(tmp_path / "store" / "measurements").to_pylist()}
-    assert len(measured) == 4
-    again = lmsweep(*words, "--releases", "1.0,1.1,1.2,1.3")
+    assert len(measured) == 3
+    again = lmsweep(*words, "--releases", "1.0,1.1,1.2")
     assert "The change came with speedy==1.2" in again.stdout and "[1/" not in again.stdout, "nothing is measured again"
-    same = lmsweep(*words, "--releases", "1.2,1.3")
-    assert "speedy==1.2 and speedy==1.3 do not differ beyond the noise" in same.stdout
+    same = lmsweep(*words, "--releases", "1.0,1.1")
+    assert "speedy==1.0 and speedy==1.1 do not differ beyond the noise" in same.stdout
