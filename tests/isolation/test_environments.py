@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 import yaml
 
 from lmsweep.trials.isolation.software import SoftwareError, folder_of, interpreter_with, is_made
@@ -25,6 +26,7 @@ MAKE = (
     "import sys; from lmsweep.trials.isolation.software import interpreter_with; print(interpreter_with(sys.argv[1]))"
 )
 UNSUPPORTED = "torch==9.9.9"
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @pytest.fixture
@@ -130,7 +132,7 @@ def test_a_package_that_trials_cannot_run_with_is_unsupported(wheels: Path) -> N
 
 
 def releases_sweep(folder: Path, *software: str) -> Path:
-    fixed = {"model": "tiny", "vocab_size": 100, "context_length": 16, "batch_size": 1}
+    fixed = {"model": "tiny", "vocab_size": 100, "context_length": 16, "batch_size": 1, "device": DEVICE}
     fixed |= {"warmup_steps": 1, "measure_steps": 3}
     grid = {"workloads": ["timing"], "axes": {"software": list(software)}, "fixed": fixed}
     path = folder / "releases.yaml"
@@ -165,7 +167,7 @@ def test_each_row_has_the_versions_of_the_interpreter_that_measured_and_a_second
     table = lmsweep("table", store, "--preset", "upgrade")
     assert "torch==2.98.0" in table.stdout and "torch==2.99.0" in table.stdout, table.stdout + table.stderr
     words = ["model=tiny", "vocab_size=100", "context_length=16", "batch_size=1", "warmup_steps=1", "measure_steps=3"]
-    alone = lmsweep("trial", *words, "software=torch==2.98.0", "--store", tmp_path / "one")
+    alone = lmsweep("trial", *words, f"device={DEVICE}", "software=torch==2.98.0", "--store", tmp_path / "one")
     assert alone.returncode == 0, alone.stderr
     (row, *_) = pq.read_table(tmp_path / "one" / "measurements").to_pylist()
     assert row["torch_version"] == "2.98.0"

@@ -36,7 +36,7 @@ MOST_SECONDS = 3600.0
 """Time that an installation may take: torch with CUDA's libraries is a download of some 3 GB."""
 
 COMPLETE = "complete.json"
-"""The file that marks an environment as usable; it is written last."""
+"""The file that marks an environment as usable; it is written last, and lists what was installed."""
 
 _WITH_TORCH = re.compile(r"torch|triton|nvidia-|cuda-|setuptools")
 """Packages of which each release of torch asks for its own, so the installed ones must not be kept."""
@@ -75,8 +75,9 @@ def folder_of(software: str) -> Path:
 
 
 def is_made(software: str) -> bool:
-    """Return whether the environment is ready."""
-    return (folder_of(software) / COMPLETE).exists()
+    """Return whether the environment is ready, and the Python that it leads to still there."""
+    folder = folder_of(software)
+    return (folder / COMPLETE).exists() and (folder / "bin" / "python").exists()
 
 
 def is_inside(software: str) -> bool:
@@ -95,7 +96,7 @@ def interpreter_with(software: str, say: Callable[[str], None] = lambda words: N
     """
     folder = folder_of(software)
     python = folder / "bin" / "python"
-    if (folder / COMPLETE).exists():
+    if is_made(software):
         return str(python)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +106,7 @@ def interpreter_with(software: str, say: Callable[[str], None] = lambda words: N
             except BlockingIOError:
                 say(f"waiting for another process that makes the environment {software}")
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (folder / COMPLETE).exists():
+            if not is_made(software):
                 _make(software, folder, python, lock, say)
     except OSError as error:
         raise SoftwareError(f"the environment {software} cannot be made in {folder}: {error}", Status.ERROR) from error
@@ -125,12 +126,13 @@ def _make(software: str, folder: Path, python: Path, lock: IO[str], say: Callabl
     (own / "lmsweep-shared.pth").write_text("\n".join(lines) + "\n")
     try:
         _install(software, installer, folder, python, lock)
-        versions = _check(software, python)
+        _check(software, python)
     except SoftwareError:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     partial = folder / f".{COMPLETE}"
-    partial.write_text(json.dumps(versions))
+    installed = {one.name: one.version for one in importlib.metadata.distributions(path=[str(own)])}
+    partial.write_text(json.dumps({"software": software, "installed": installed}, indent=2))
     partial.replace(folder / COMPLETE)
 
 
@@ -220,8 +222,8 @@ def _reason(said: str) -> str:
     return told if len(told) <= _SHOWN else f"{told[: _SHOWN // 2]} ... {told[-_SHOWN // 2 :]}"
 
 
-def _check(software: str, python: Path) -> dict[str, str]:
-    """Return the versions that a trial there will have. Raises SoftwareError if it cannot run, or has others."""
+def _check(software: str, python: Path) -> None:
+    """Raise SoftwareError if a trial there cannot run, or has other versions."""
     wanted = pinned(software)
     words = command("lmsweep.trials.isolation.software", *wanted, python=str(python))
     done = subprocess.run(
@@ -237,7 +239,6 @@ def _check(software: str, python: Path) -> dict[str, str]:
                 f"the environment {software} has {name} {found[name]}, which another package hides or keeps",
                 Status.UNSUPPORTED,
             )
-    return found
 
 
 def main() -> None:
