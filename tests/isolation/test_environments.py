@@ -195,7 +195,7 @@ def test_bisect_measures_the_ends_and_halves_and_resumes_from_the_store(wheels: 
     sweep.write_text(yaml.safe_dump({"name": "size", "grids": [grid]}))
     words = ["bisect", sweep, "--package", "speedy", "--trust", "speedy", "--code", tmp_path, "--processes", "1"]
     words += ["--store", tmp_path / "store"]
-    done = lmsweep(*words, "--releases", "1.0,1.1,1.2")
+    done = lmsweep(*words, "--good", "1.0", "--bad", "1.2")  # and those that the index has between: not 2.0
     assert done.returncode == 0, done.stdout + done.stderr
     assert "The change came with speedy==1.2, after speedy==1.1: 1.5x, more." in done.stdout
     measured = {row["software"] for row in pq.read_table(tmp_path / "store" / "measurements").to_pylist()}
