@@ -186,6 +186,7 @@ def measure(bench):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_bisect_measures_the_ends_and_halves_and_resumes_from_the_store(wheels: Path, tmp_path: Path) -> None:
     for version, size in (("1.1", 1000), ("1.2", 1500)):
         write_wheel(wheels, "speedy", version, f"SIZE = {size}\n")
