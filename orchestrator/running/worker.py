@@ -10,7 +10,7 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.trials.code.bundle import unpack
 from lmsweep.trials.distributed.ranks import Part
 from lmsweep.trials.isolation.client import IsolatedRunner
-from lmsweep.trials.isolation.software import SoftwareError, interpreter_with
+from lmsweep.trials.isolation.software import SoftwareError, interpreter_with, is_made
 from lmsweep.trials.machine.cpu_affinity import Gpu, cores_of, find_cores, find_gpus
 from lmsweep.trials.machine.cuda_keepalive import ReadyCudaDriver
 from lmsweep.trials.machine.scratch import scratch_folder
@@ -37,7 +37,7 @@ class Worker:
         gpus_on_node: int,
         code: bytes | None = None,
     ) -> None:
-        """Start the trial server in the background, which takes seconds.
+        """Start the trial server of the first trial's software in the background, which takes seconds.
 
         `trials` are in the order of the run. `gpu_ids` names the GPUs of this worker as CUDA_VISIBLE_DEVICES does;
         `gpus_on_node` is the number of GPUs that Ray may assign on this node.
@@ -59,8 +59,9 @@ class Worker:
         """Software -> the runner of its trials; None: what is installed. The one that was used last comes last."""
         self._unmade: dict[str, SoftwareError] = {}
         """Software whose environment cannot be made here, and why."""
-        if any(planned.trial.config.software is None for planned in trials):
-            self._runner_with(None).start()
+        first = trials[0].trial.config.software
+        if first is None or is_made(first):
+            self._runner_with(first).start()
 
     def run(
         self,
