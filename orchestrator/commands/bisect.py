@@ -7,15 +7,18 @@ import typer
 from lmsweep.orchestrator.commands.measure import CodeFolder, Grids, Sets, StoreOption, Sweep, Trust
 from lmsweep.trials.spec.config import RequestError
 
+NO_LIMIT = "9999h"
+"""Instead of the sweep's own budget, which is that of one run: without all of its cells there is nothing to compare."""
+
 PROCESSES = 3
 """Fresh processes that measure each release, if the command does not say how many."""
 
 
 def bisect(
     sweep: Sweep,
-    good: Annotated[str | None, typer.Option(help="A release from before the change: 2.10.0.")] = None,
+    good: Annotated[str | None, typer.Option(help="A release from before the change: 2.11.0.")] = None,
     bad: Annotated[str | None, typer.Option(help="A release from after the change: 2.13.0.")] = None,
-    releases: Annotated[str | None, typer.Option(help="The releases to search instead: 2.10.0,2.11.0,2.13.0.")] = None,
+    releases: Annotated[str | None, typer.Option(help="The releases to search instead: 2.11.0,2.12.1.")] = None,
     package: Annotated[str, typer.Option(help="The package whose releases are searched.")] = "torch",
     processes: Annotated[int, typer.Option(help="Fresh processes that measure each release.")] = PROCESSES,
     value: Annotated[list[str], typer.Option(help="PHASE.METRIC that changed: step.time; repeatable.")] = [],  # noqa: B006
@@ -48,6 +51,7 @@ def bisect(
         grids=tuple(grid),
         will_run=True,
         verb="bisect",
+        budget=NO_LIMIT,
         code=code,
         trusted=tuple(trust),
     )

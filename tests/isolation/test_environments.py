@@ -193,7 +193,7 @@ def test_bisect_measures_the_ends_and_halves_and_resumes_from_the_store(wheels: 
     (tmp_path / "mine.py").write_text(MEASURE)
     sweep = tmp_path / "size.yaml"
     grid = {"workloads": ["mine:measure"], "fixed": {"device": "cpu"}}
-    sweep.write_text(yaml.safe_dump({"name": "size", "grids": [grid]}))
+    sweep.write_text(yaml.safe_dump({"name": "size", "budget": "1s", "grids": [grid]}))  # of one run, not of a search
     words = ["bisect", sweep, "--package", "speedy", "--trust", "speedy", "--code", tmp_path, "--processes", "1"]
     words += ["--store", tmp_path / "store"]
     done = lmsweep(*words, "--good", "1.0", "--bad", "1.2")  # and those that the index has between: not 2.0
