@@ -121,8 +121,7 @@ class Worker:
     def _compile_ahead(self, position: int, likely: Sequence[int] | None, runner: IsolatedRunner) -> float:
         """Compile this trial's graph while nothing is measured here, and return the seconds that took.
 
-        If the graph is not cached yet, graphs of the next trials are compiled in parallel with it. Of a search, many
-        of them will not run, so only half of the cores compile.
+        If the graph is not cached yet, graphs of the next trials are compiled in parallel with it.
         """
         this = self._trials[position].trial.config
         coming = (
@@ -135,7 +134,7 @@ class Worker:
             if config.compiles and (config.device_type, config.software) == (this.device_type, this.software)
         )
         cores = len(self._cores)
-        most = max(LEAST_AHEAD, cores) * self._workers if likely is None else max(1, cores // 2)
+        most = max(LEAST_AHEAD, cores) * self._workers if likely is None else cores  # of a search, many will not run
         ahead = tuple(islice(alike, most * TRIALS_PER_GRAPH))
         environment = self._trials[position].environment
         return runner.precompile(ahead, environment=environment, sharers=self._workers, most=most).seconds
