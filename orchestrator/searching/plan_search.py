@@ -47,7 +47,7 @@ def candidates_of(planned: Planned, cells: Sequence[Cell], aim: Aim, peaks: Mapp
     kept: list[PlannedTrial] = []
     over_limit = unknown_peak = 0
     for one in planned.plan.trials:
-        key = _key(one.trial.config, environment_id(one.environment))
+        key = _key(one.trial.config, environment_id(one.environment, one.trial.config.software))
         if one.action == "run" and key in seen:
             continue  # only other workloads or further processes of it are missing, which a run measures
         seen.add(key)

@@ -2,6 +2,7 @@
 
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -27,9 +28,13 @@ PATIENCE = 180.0
 class IsolatedRunner:
     """Runs trials through a trial server, which it starts on first use and restarts after it has died."""
 
-    def __init__(self, *, cores: tuple[int, ...] = ()) -> None:
-        """`cores` are the logical cores that the server and everything it starts are pinned to; empty: no pinning."""
+    def __init__(self, *, cores: tuple[int, ...] = (), python: str = sys.executable) -> None:
+        """`cores` are the logical cores that the server and everything it starts are pinned to; empty: no pinning.
+
+        `python` is the interpreter that runs the server: this one, or that of an environment made for its trials.
+        """
         self._cores = cores
+        self._python = python
         self._server: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
@@ -128,7 +133,7 @@ class IsolatedRunner:
             ours, theirs = socket.socketpair()
             with theirs, pinned(self._cores):
                 self._server = subprocess.Popen(
-                    command("lmsweep.trials.isolation.server", str(theirs.fileno())),
+                    command("lmsweep.trials.isolation.server", str(theirs.fileno()), python=self._python),
                     pass_fds=[theirs.fileno()],
                     env=_compile_threads(self._cores) | environment(),
                 )
