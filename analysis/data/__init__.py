@@ -9,5 +9,6 @@ code_states.py    the states of the user's code: latest, previous, older
 flop_rates.py     how rates of FLOPs are counted, and which lie above the peak
 columns.py        the columns that distinguish results, and the order of their values
 selection.py      selects the rows that a table or a comparison is made from
+step_parts.py     the parts of a training step, from the modes that measure them
 results.py        the tables of one store, each read on first use
 """

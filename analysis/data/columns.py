@@ -96,6 +96,12 @@ def natural_ranks(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
     return ranks[codes]
 
 
+def in_order(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Return the rows sorted by these columns, each in its natural order."""
+    ranks = [natural_ranks(frame, name) for name in reversed(keys)]
+    return frame.iloc[np.lexsort(ranks)].reset_index(drop=True)
+
+
 def is_null(value: object) -> bool:
     """Whether the value of a key column is null."""
     return bool(pd.isna(value))  # type: ignore[call-overload]  # a cell of a key column is a scalar

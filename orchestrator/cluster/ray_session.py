@@ -48,24 +48,25 @@ LONGEST_FOLDER = 107 - len("/ray/session_2026-01-31_23-59-59_123456_1234567/sock
 """Longest path, in bytes, of the folder in which Ray creates its sockets: the path of a socket is limited to 107."""
 
 
-def start_early(address: str | None) -> None:
-    """Import Ray Tune and, without an address, start Ray with the resources that it finds on this machine.
+def start_early() -> None:
+    """Import Ray Tune and start Ray with the resources that it finds on this machine.
 
     This takes seconds, in which this process would otherwise wait for another one.
     """
     os.environ.update(SETTINGS)
     import ray.tune  # noqa: F401
 
-    if address is None:
-        start_ray(None, cpus=len(usable_cores()), gpus=None)
+    start_ray(None, cpus=len(usable_cores()), gpus=None)
 
 
 @postpone_termination()
 def start_standby(configs: Collection[TrialConfig]) -> Standby:
     """Start the trial servers of this machine's workers, which then need not wait for torch to be imported.
 
-    A server runs the trials of one GPU, or those without a GPU. Workers with several GPUs start their own.
+    A server runs the trials of one GPU, or those without a GPU. For trials on several GPUs, or with other software than
+    what is installed, workers start their own.
     """
+    configs = [config for config in configs if config.software is None]
     on_gpu = {config.world_size == 1 for config in configs if config.device_type == "cuda"}
     return Standby.start(
         gpus=True in on_gpu,

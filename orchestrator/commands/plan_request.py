@@ -8,6 +8,7 @@ from datetime import datetime
 
 from lmsweep.orchestrator.cluster.discovery import find_nodes
 from lmsweep.orchestrator.cluster.ray_session import start_early, start_standby
+from lmsweep.orchestrator.commands.software_environments import make_software
 from lmsweep.orchestrator.planning.memory_budget import (
     device_memory,
     largest_devices,
@@ -23,7 +24,6 @@ from lmsweep.orchestrator.sweep.duration import seconds_of, seconds_until
 from lmsweep.orchestrator.sweep.shard import Shard
 from lmsweep.orchestrator.sweep.sweep import Sweep, load_sweep, parse_overrides
 from lmsweep.orchestrator.terminal import say
-from lmsweep.trials.isolation.standby import Standby
 from lmsweep.trials.machine.host_memory import memory_asked_for
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
@@ -85,23 +85,20 @@ class PlanRequest:
             _say_many(predictions.asked)
         budget = self.budget or sweep.budget
         times = [seconds for seconds in (seconds_of(budget) if budget else None, ends_in) if seconds is not None]
+        certain = self._will_certainly_run(store, min(times, default=None))
         with ExitStack() as on_error:
-            standby: Standby | None = None
-
-            def start() -> None:
-                nonlocal standby
-                standby = start_standby([trial.config for trial in sweep.trials])
+            standby = start_standby([trial.config for trial in sweep.trials]) if certain else None
+            if standby:
                 on_error.callback(standby.close)
-                start_early(self.address)
-
-            certain = self._will_certainly_run(store, min(times, default=None))
-            nodes = find_nodes(self.address, self.cluster_file, start if certain else lambda: None)
+            nodes = find_nodes(self.address, self.cluster_file, start_early if certain else lambda: None)
             if self.device:
                 nodes, sweep = [with_devices(nodes[0], self.device)], without_placement(sweep)
             if predictions and not predictions.asked:
                 predictions.bound(largest_devices(nodes))
                 _say_many(predictions.asked)
             plan = make_plan(sweep, nodes, store, retry=self.retry, fresh=self.fresh, predictions=predictions)
+            if self.will_run and self.address is None:
+                make_software(planned.trial.config.software for planned in plan.to_run)
             on_error.pop_all()
         return Planned(
             plan=plan,
@@ -159,12 +156,12 @@ class PlanRequest:
         return sweep
 
     def _will_certainly_run(self, store: Store, seconds: float | None) -> bool:
-        """Return whether trials will certainly run: none has been measured, and there is enough time.
+        """Return whether trials will certainly run on this machine: none has been measured, and there is enough time.
 
-        Ray and the trial servers then start while this machine is examined and memory is predicted.
+        Ray and the trial servers then start while the machine is examined and memory is predicted.
         """
         enough = seconds is None or seconds > START_SECONDS
-        return self.will_run and enough and (self.fresh or not store.exists())
+        return self.will_run and self.address is None and enough and (self.fresh or not store.exists())
 
 
 def _say_many(count: int) -> None:

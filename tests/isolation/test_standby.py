@@ -2,16 +2,20 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
 import psutil
 import pytest
 
+from lmsweep.orchestrator.cluster.ray_session import start_standby
+from lmsweep.orchestrator.commands.plan_request import PlanRequest
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.isolation.server_process import MODULE, ServerProcess
@@ -19,9 +23,10 @@ from lmsweep.trials.isolation.standby import Standby, visible_gpus
 from lmsweep.trials.machine.cpu_affinity import Gpu
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import Trial, TrialConfig
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
-from tests.support.command import PYTHONPATH
+from tests.support.command import PYTHONPATH, write_sweep
+from tests.support.made_up_results import config
 
 TINY = TrialConfig(
     model="tiny",
@@ -38,6 +43,16 @@ from lmsweep.trials.isolation.standby import Standby
 standby = Standby.start(gpus=False, cpu=True, compiles=False)
 print(flush=True)
 time.sleep(600)
+"""
+INTERRUPTED = """
+import sys
+import psutil
+from lmsweep.orchestrator.commands.plan_request import PlanRequest
+from lmsweep.trials.isolation.server_process import MODULE
+try:
+    PlanRequest(sweep=sys.argv[1], store=sys.argv[2], will_run=True).make()
+except KeyboardInterrupt:
+    print("interrupted", [one.pid for one in psutil.Process().children() if MODULE in one.cmdline()])
 """
 
 
@@ -68,6 +83,50 @@ def test_gpus_are_named_as_the_environment_names_those_that_may_be_used(monkeypa
     assert visible_gpus(gpus) == ["GPU-0003", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert visible_gpus(gpus) == []
+
+
+def test_a_slot_never_takes_the_server_of_other_gpus():
+    standby = Standby()
+    with ExitStack() as stack:
+        for name in ("11", "0", "0,1", "1,0", "GPU-1", "cpu"):
+            one = stack.enter_context(socket.socket(socket.AF_UNIX))
+            one.bind(str(standby.folder / f"{name}.4194305"))
+            one.listen(1)
+        for slot in ("1", "*", "?", "0,1,2", "GPU-11", "MIG-GPU-1/0/0", ""):
+            assert ServerProcess.take(standby.folder, slot) is None, slot
+    standby.close()
+
+
+def test_none_is_started_for_other_software_or_several_gpus():
+    trials = [config("tiny", device="cpu", software="torch==2.12.0"), config("tiny", device="cuda", world_size=2)]
+    standby = start_standby(trials)
+    assert not servers(os.getpid()) and not list(standby.folder.glob("*.*[0-9]"))
+    standby.close()
+
+
+def test_an_error_while_planning_ends_what_was_started(tmp_path: Path):
+    sweep, store = str(write_sweep(tmp_path, device="cpu")), str(tmp_path / "store")
+    request = PlanRequest(sweep=sweep, store=store, cluster_file="mine.yaml", predict=False, will_run=True)
+    with pytest.raises(RequestError, match="also give the cluster's --address"):
+        request.make()
+    assert not servers(os.getpid())
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_software_is_installed_ends_them_too(tmp_path: Path):
+    (tmp_path / "bin").mkdir()
+    uv = tmp_path / "bin" / "uv"
+    uv.write_text(f"#!{sys.executable}\nimport os, signal\nos.kill(os.getppid(), signal.SIGINT)\n")
+    uv.chmod(0o755)
+    sweep = write_sweep(tmp_path, device="cpu", software=["installed", "torch==9.9.9"])
+    more = {
+        "PYTHONPATH": PYTHONPATH,
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "PATH": f"{tmp_path}/bin:/usr/bin:/bin",
+    }
+    words = [sys.executable, "-c", INTERRUPTED, sweep, tmp_path / "store"]
+    done = subprocess.run(words, env=os.environ | more, capture_output=True, text=True, timeout=200, check=False)
+    assert done.stdout.strip() == "interrupted []", done.stdout + done.stderr
 
 
 @pytest.mark.slow

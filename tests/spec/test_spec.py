@@ -69,6 +69,7 @@ def test_every_field_of_the_combination_tells_trials_apart(name):
         "num_experts": 4,
         "active_experts": 2,
     }
+    words |= {"software": "torch==2.12.0"}
     words |= {"reshard": "false", "gather": "bf16", "collective": "broadcast", "shards": 2, "memory_budget": 10**9}
     words |= {"tied_head": True, "blocks": "layers", "window": 64} | dict.fromkeys(ARGUMENTS.values(), '{"a":1}')
     value = words[name] if name in words else getattr(TINY, name) * (4 if name == "world_size" else 2)

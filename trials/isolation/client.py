@@ -1,5 +1,6 @@
 """The client of the trial server: runs trials in separate processes, from a process that must not touch a device."""
 
+import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -25,15 +26,22 @@ class IsolatedRunner:
     """Runs trials through a trial server, which it starts on first use and restarts after it has died."""
 
     def __init__(
-        self, *, cores: tuple[int, ...] = (), server: ServerProcess | None = None, compiles: bool = False
+        self,
+        *,
+        cores: tuple[int, ...] = (),
+        python: str = sys.executable,
+        compiles: bool = False,
+        server: ServerProcess | None = None,
     ) -> None:
         """`cores` are the logical cores that the server and everything it starts are pinned to; empty: no pinning.
 
-        server: one that has been started ahead on these cores, which becomes this runner's. compiles: whether trials
-        compile; the servers that this runner starts then import the compiler ahead.
+        `python` is the interpreter that runs the server: this one, or that of an environment made for its trials.
+        compiles: whether trials compile; the server then imports the compiler ahead.
+        server: one that was started ahead in the same way, which becomes this runner's.
         """
-        self._compiles = compiles
         self._cores = cores
+        self._python = python
+        self._compiles = compiles
         self._server = server
 
     def start(self) -> None:
@@ -122,5 +130,5 @@ class IsolatedRunner:
         if self._server and self._server.has_ended():
             self.close()
         if self._server is None:
-            self._server = ServerProcess.start(self._cores, compiles=self._compiles)
+            self._server = ServerProcess.start(self._cores, python=self._python, compiles=self._compiles)
         return self._server.connection

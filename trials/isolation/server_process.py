@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -29,15 +30,15 @@ class ServerProcess:
     """The process, if it is a child of this one; None for one that was started ahead by the command."""
 
     @classmethod
-    def start(cls, cores: tuple[int, ...], *, compiles: bool) -> Self:
+    def start(cls, cores: tuple[int, ...], *, python: str, compiles: bool) -> Self:
         """Start a server on these logical cores, without waiting for it. Empty: no pinning.
 
-        compiles: whether it also imports the compiler.
+        python: the interpreter that runs it. compiles: whether it also imports the compiler.
         """
         ours, theirs = socket.socketpair()
         with theirs, pinned(cores):
             child = subprocess.Popen(
-                server_command(theirs.fileno(), compiles=compiles),
+                server_command(theirs.fileno(), python=python, compiles=compiles),
                 pass_fds=[theirs.fileno()],
                 env=compile_threads(cores) | environment(),
             )
@@ -46,7 +47,7 @@ class ServerProcess:
     @classmethod
     def take(cls, folder: Path, slot: str) -> Self | None:
         """Connect to the server that `Standby` started for this slot; None if there is none, or it has been taken."""
-        for path in folder.glob(f"{slot}.*"):
+        for path in (one for one in folder.glob("*") if one.stem == slot):
             ours = socket.socket(socket.AF_UNIX)
             try:
                 ours.connect(os.fspath(path))
@@ -89,9 +90,9 @@ class ServerProcess:
         return True
 
 
-def server_command(fd: int, *, compiles: bool) -> list[str]:
+def server_command(fd: int, *, python: str = sys.executable, compiles: bool) -> list[str]:
     """Return the command of a server that serves one client through the socket `fd` and dies with this process."""
-    return command(MODULE, str(os.getpid()), str(fd), *(["compiles"] if compiles else []))
+    return command(MODULE, str(os.getpid()), str(fd), *(["compiles"] if compiles else []), python=python)
 
 
 def compile_threads(cores: tuple[int, ...]) -> dict[str, str]:
