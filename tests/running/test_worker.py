@@ -1,5 +1,6 @@
 """Which trial server a worker uses: one that was started ahead is for the installed software alone."""
 
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.worker import Worker
 from lmsweep.trials.isolation.standby import Standby
+from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.identity import trial_id
 from tests.support.made_up_results import LAPTOP, config
@@ -60,8 +62,16 @@ def test_a_worker_takes_the_server_that_was_started_ahead_for_its_slot(
         worker.close()
 
 
-def test_trials_with_other_software_leave_that_server_to_those_with_the_installed(folder: Path) -> None:
+def test_trials_with_other_software_never_use_that_server(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uv = tmp_path / "uv"  # it cannot install that release
+    uv.write_text("#!/bin/sh\nexit 1\n")
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with waiting(folder, "cpu") as server:
         worker = Worker([planned("torch==9.9.9"), planned(None)], gpu_ids=[], gpus_on_node=0, standby=folder)
-        assert not is_taken(server)
+        rows = worker.run(0, is_cancelled=lambda: True)
+        assert [row.status for row in rows] == [Status.UNSUPPORTED] and not is_taken(server)
         worker.close()
