@@ -137,13 +137,14 @@ def test_names_in_a_store_are_text_and_never_run(page: Page) -> None:
     ],
 )
 def test_a_downloaded_csv_is_that_of_the_command(
-    request: pytest.FixtureRequest,
+    glance: Page,
+    driven: Page,
     store: str,
     rows: list[str] | None,
     cols: list[str] | None,
     values: list[str] | None,
 ) -> None:
-    page: Page = request.getfixturevalue("driven" if rows else "glance")
+    page = driven if rows else glance
     if rows:
         choose(page, rows=rows, cols=cols, values=values)
     frame = analysis.load(store)
