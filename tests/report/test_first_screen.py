@@ -279,6 +279,11 @@ def test_on_paper_everything_is_open_and_nothing_is_clipped(page: Page) -> None:
         ".filter((one) => getComputedStyle(one).overflowX !== 'visible').length"
     )
     assert clipped == 0
+    right = page.evaluate(
+        "Math.max(...[...document.querySelectorAll('main *')].map((one) => one.getBoundingClientRect().right))"
+    )
+    assert right <= page.evaluate("document.querySelector('main').getBoundingClientRect().right") + 1
+    assert page.inner_text("#heat thead").split() == ["model", "precision", "256", "512", "1024"]
 
 
 def test_a_store_beside_is_compared_on_the_first_screen_and_never_collapsed(browser: Browser, tmp_path: Path) -> None:
@@ -333,7 +338,7 @@ def test_one_device_begins_with_its_key_numbers(browser: Browser, tmp_path: Path
         "Largest memory",
         "Failed",
     ]
-    assert "12.80 ms" in lines[0] and "small, context_length 128" in lines[0]
+    assert "12.800 ± 0.010 ms" in lines[0] and "small, context_length 128" in lines[0]
     assert "20 % of the device" in lines[2] and "1 oom" in lines[3] and "2.7b" in lines[3]
     assert page.complaints == []  # type: ignore[attr-defined]
     page.context.close()
