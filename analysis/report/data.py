@@ -15,7 +15,15 @@ from lmsweep.analysis.data.flop_rates import ADVICE, FLOP_RATES, how_counted
 from lmsweep.analysis.data.load import DERIVED_FROM, SPEED_UNITS
 from lmsweep.analysis.data.selection import cells_of, unit_of, values_in
 from lmsweep.analysis.tables.number_format import UNITS
-from lmsweep.analysis.tables.pivot import CONDITIONS, DIMENSIONS, FOLLOWS, READ_BY_SOME, USUAL, default_layout, keys_read
+from lmsweep.analysis.tables.pivot import (
+    CONDITIONS,
+    DIMENSIONS,
+    FOLLOWS,
+    READ_BY_SOME,
+    USUAL,
+    default_layout,
+    keys_read,
+)
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS
 from lmsweep.trials.spec.model_sizes import SIZES

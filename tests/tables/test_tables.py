@@ -173,7 +173,9 @@ def test_results_without_a_model_are_told_apart_by_what_they_read_and_nothing_el
     layout = analysis.default_layout(frame, where=where)
     assert layout == (["collective", "message_bytes"], [], ["collective.algorithm_bandwidth"])
     table = analysis.pivot(frame, rows=layout.rows, cols=layout.cols, values=layout.values, where=where)
-    assert table.conditions["world_size"] == "2" and not {"attention", "batch_size", "vocab_size"} & set(table.conditions)
+    assert table.conditions["world_size"] == "2" and not {"attention", "batch_size", "vocab_size"} & set(
+        table.conditions
+    )
 
 
 def test_rows_and_columns_that_are_given_twice_are_joined(hardware: pd.DataFrame, attempts: Attempts) -> None:
