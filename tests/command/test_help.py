@@ -29,6 +29,15 @@ def test_every_verb_has_an_example_of_itself_that_help_prints_on_one_line(verb: 
         assert words.startswith(verb) and f"    lmsweep {words}\n" in said
 
 
+def test_the_list_of_verbs_has_the_whole_first_sentence_of_each() -> None:
+    said = lmsweep("--help", COLUMNS="80").stdout
+    listed = " ".join(said[said.index("Commands:") :].split())
+    assert "..." not in listed
+    for name, words in VERBS.items():
+        sentence = " ".join(re.split(r"\.\s|\n\n", words, maxsplit=1)[0].split()).rstrip(".")
+        assert f"{name} {sentence}" in listed
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [words for verb in VERBS if verb not in MEASURING for words in examples(verb)])
 def test_the_examples_of_help_work(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
