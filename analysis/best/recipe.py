@@ -105,8 +105,14 @@ def _facts(config: TrialConfig) -> list[str]:
         facts.append("# attention: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=...)")
     elif config.attention == "flex":
         facts.append("# attention: torch.compile(torch.nn.attention.flex_attention.flex_attention)")
+    elif config.attention == "varlen":
+        facts.append("# attention: torch.nn.attention.varlen.varlen_attn(q, k, v, borders, borders, longest, longest)")
     else:
         facts.append(f"# attention: {config.attention}, in the model's own code")
+    if config.window is not None:
+        facts.append(f"# attention: each position attends to the last {config.window}, itself included")
+    if config.document_length is not None:
+        facts.append(f"# attention: within packed documents of {config.document_length} tokens on average")
     if config.loss in HIDDEN_LOSSES:
         facts.append("# loss: model(inputs) is the input of the output head, whose weight is model.head.weight")
     own = [name for name in ("optimizer", "loss", "ddp") if is_reference(getattr(config, name))]

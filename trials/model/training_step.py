@@ -9,6 +9,7 @@ from torch import nn
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.attention import attention_for
 from lmsweep.trials.model.compiler import check_compile_mode, compile_model, ready_compiler, uses_cuda_graphs
+from lmsweep.trials.model.documents import positions_in_documents
 from lmsweep.trials.model.flex_attention import Backend
 from lmsweep.trials.model.float8 import convert_to_float8
 from lmsweep.trials.model.loss import loss_for
@@ -87,6 +88,7 @@ class TrainingStep:
             device=device,
             dtype=self.math_mode.parameter_dtype,
             checkpointing=config.checkpointing,
+            positions=positions_in_documents(config, device),
         )
         return model, list(model.blocks)
 

@@ -30,7 +30,9 @@ Precision = Literal[
 FLOAT8_PRECISIONS = ("fp8_tensorwise", "fp8_rowwise", "fp8_rowwise_gw_hp")
 """Precisions in which the linear layers of the blocks multiply numbers of 8 bits."""
 Compile = Literal["none", "block", "model"]
-Attention = Literal["naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex"]
+Attention = Literal[
+    "naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex", "varlen"
+]
 Optimizer = Literal[
     "adamw_fused", "adamw_foreach", "adamw_loop", "adamw_8bit", "adamw_4bit", "sgd", "adafactor", "muon"
 ]
@@ -133,7 +135,8 @@ class TrialConfig:
     attention: str = _combination("naive")
     """Attention implementation: naive (written out), naive_softmax (naive with PyTorch's softmax), sdpa (PyTorch's
     scaled_dot_product_attention with the kernel that PyTorch chooses), sdpa_* (with the named kernel), flex
-    (FlexAttention, always compiled), or a reference to the user's function."""
+    (FlexAttention, always compiled), varlen (FlashAttention by PyTorch's varlen_attn), or a reference to the
+    user's function."""
     attention_args: str | None = _combination(None)
     """Arguments of the user's attention, as a JSON mapping."""
     causal: bool = _combination(True)
@@ -141,6 +144,9 @@ class TrialConfig:
     window: int | None = _combination(None)
     """Positions that each position attends to, itself and those right before it (sliding window); None: all of them.
     Needs `causal`."""
+    document_length: int | None = _combination(None)
+    """Mean tokens of the documents that are packed into each sequence (sequence packing). Attention stays within a
+    document, and positions start again with each. None: a sequence is one document."""
     optimizer: str = _combination("adamw_fused")
     """AdamW as one fused kernel, over lists of tensors (foreach), as a loop over parameters, or with its state in 8 or
     4 bits (torchao); SGD with momentum; Adafactor; Muon for the matrices of the blocks, with fused AdamW for the other
@@ -210,7 +216,7 @@ class TrialConfig:
 
     def __post_init__(self) -> None:
         sizes = ("d_model", "d_ff", "num_layers", "num_heads", "vocab_size", "context_length", "batch_size")
-        optional = ("num_kv_heads", "d_head", "num_experts", "active_experts", "window")
+        optional = ("num_kv_heads", "d_head", "num_experts", "active_experts", "window", "document_length")
         for name in (
             *sizes,
             *optional,
