@@ -114,7 +114,7 @@ def eager_on(config: TrialConfig, device: str) -> TrialConfig:
     Fused attention becomes `sdpa`, which `fused_attention` emulates. FlexAttention, whose mask is in its kernel, saves
     what a kernel without a mask saves. `varlen` has a meta kernel of its own.
     """
-    eager = replace(config, device=device, compile="none", compile_mode="default")
+    eager = replace(config, device=device, compile="none", compile_mode="default", dynamic_shapes=False)
     if config.attention == "flex":
         return replace(eager, attention="sdpa", window=None, document_length=None)
     if config.attention in FUSED_ATTENTION and config.attention != "varlen":

@@ -39,7 +39,9 @@ Optimizer = Literal[
 ZeroGrad = Literal["after_step", "before_backward"]
 HIDDEN_LOSSES = ("chunked", "liger", "cut_cross_entropy")
 """Losses that take hidden states and the weight of the output head, not logits."""
-CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
+CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
+"""Values of `compile_mode` with which torch.compile records CUDA graphs."""
 Capture = Literal["none", "step"]
 Checkpointing = Literal["none", "block", "sqrt", "nested", "selective"]
 """Words of `checkpointing`; a number of blocks is another value."""
@@ -121,7 +123,10 @@ class TrialConfig:
     compile: Compile = _combination("none")
     """What torch.compile compiles: nothing, one transformer block reused for all layers, or the whole model."""
     compile_mode: CompileMode = _combination("default")
-    """The mode of torch.compile: default, reduce-overhead (CUDA graphs) or max-autotune (kernels chosen by timing)."""
+    """The mode of torch.compile: default, reduce-overhead (CUDA graphs), max-autotune (that, and kernels chosen by
+    timing them) or max-autotune-no-cudagraphs (only the latter)."""
+    dynamic_shapes: bool = _combination(False)
+    """Whether torch.compile makes one graph for all batch sizes and context lengths, rather than one for each."""
     capture: Capture = _combination("none")
     """Whether the step is captured as CUDA graphs and replayed, so that no kernel waits for the host to launch it:
     what the device could do. The batch is then the same in each iteration."""
@@ -323,6 +328,11 @@ class TrialConfig:
         if self.ddp != "hsdp":
             return self.world_size // self.tp
         return self.shards or max(1, self.ranks_per_node // self.tp)
+
+    @property
+    def records_cuda_graphs(self) -> bool:
+        """Whether torch.compile is to record CUDA graphs."""
+        return self.compile != "none" and self.compile_mode in CUDA_GRAPH_MODES and self.device_type == "cuda"
 
     @property
     def compiles(self) -> bool:

@@ -52,6 +52,8 @@ _KNOWN_ELSEWHERE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("sliding_window", "attention_window", "window_size"), ("window",)),
     **dict.fromkeys(("packing", "document_mask", "doc_len", "mean_document_length"), ("document_length",)),
     **dict.fromkeys(("torch_compile", "compiled"), ("compile",)),
+    **dict.fromkeys(("dynamic", "compile_dynamic"), ("dynamic_shapes",)),
+    **dict.fromkeys(("regional",), ("block",)),
     **dict.fromkeys(("cuda_graph", "cuda_graphs", "cudagraphs"), ("capture",)),
     **dict.fromkeys(("gradient_checkpointing", "activation_checkpointing", "recompute"), ("checkpointing",)),
     **dict.fromkeys(("optim", "optimiser"), ("optimizer",)),
