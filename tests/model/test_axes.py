@@ -151,7 +151,8 @@ def test_compile_mode_reaches_the_compiler(scope: str):
     assert heard == ["default", "max-autotune"]
 
 
-@pytest.mark.parametrize("scope", ["block", pytest.param("model", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("scope", ["block", "model"])
 def test_dynamic_shapes_make_one_graph_for_batches_of_any_size(scope: str):
     graphs: dict[bool, list[bool]] = {}
     for dynamic in (False, True):

@@ -206,7 +206,7 @@ def attention_for(
         own = own_attention(config, device=device, dtype=dtype)
         return own if config.num_kv_heads in (None, config.num_heads) else with_groups(own, config.attention)
     options: dict[str, Any] = {"causal": config.causal}
-    tensors: dict[str, Tensor | None] = {}
+    tensors: dict[str, Tensor] = {}
     if config.attention == "flex":
         options |= {"backend": backend, "block_mask": block_mask_of(config, device)}
     elif config.attention == "varlen":
@@ -214,14 +214,15 @@ def attention_for(
         options = {"kernel": varlen_kernel(config), "documents": len(lengths), "longest": max(lengths)}
         tensors["borders"] = borders_of(config, device)
     elif config.attention.startswith("naive"):
-        options["window"] = config.window
-        tensors["documents"] = document_of_positions(config, device)
+        options |= {} if config.window is None else {"window": config.window}
+        documents = document_of_positions(config, device)
+        tensors |= {} if documents is None else {"documents": documents}
     elif config.document_length is not None:
         tensors["mask"] = additive_mask(config, device, dtype)
     function = ATTENTION[config.attention]
     if config.num_kv_heads not in (None, config.num_heads):
         function = with_groups(function, config.attention)
-    if any(tensor is not None for tensor in tensors.values()):
+    if tensors:
         return Masked(partial(function, **options), tensors)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -233,7 +234,7 @@ def attention_for(
 class Masked(nn.Module):
     """Attention with tensors that say which positions attend to which. As buffers, a compiler knows that they stay."""
 
-    def __init__(self, function: Callable[..., Tensor], tensors: Mapping[str, Tensor | None]) -> None:
+    def __init__(self, function: Callable[..., Tensor], tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
         self.function = function
         self.names = list(tensors)

@@ -21,14 +21,14 @@ def document_of_positions(config: TrialConfig, device: Device) -> Tensor | None:
     """The index of the document that each position is in, (tokens,); None if nothing is packed."""
     if config.document_length is None:
         return None
-    return torch.tensor([i for i, length in enumerate(lengths_of(config)) for _ in range(length)], device=device)
+    return torch.tensor([i for i, length in enumerate(lengths_of(config)) for _ in range(length)]).to(device)
 
 
 def positions_in_documents(config: TrialConfig, device: Device) -> Tensor | None:
     """The position of each token in its document, (tokens,), for rotary embeddings; None if nothing is packed."""
     if config.document_length is None:
         return None
-    return torch.tensor([i for length in lengths_of(config) for i in range(length)], device=device)
+    return torch.tensor([i for length in lengths_of(config) for i in range(length)]).to(device)
 
 
 def may_attend(

@@ -52,7 +52,7 @@ def borders_of(config: TrialConfig, device: torch.device | str) -> Tensor:
     Without packed documents, each sequence is one.
     """
     ends = accumulate(lengths_of(config) * config.batch_size, initial=0)
-    return torch.tensor(list(ends), dtype=torch.int32, device=device)
+    return torch.tensor(list(ends), dtype=torch.int32).to(device)
 
 
 def varlen_kernel(config: TrialConfig) -> Kernel:
