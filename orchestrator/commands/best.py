@@ -1,5 +1,6 @@
 """The verb `best`: searches a sweep, or the results of a store, for the best configuration."""
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,6 +43,7 @@ def best(
       lmsweep best results --goal tokens/s
     """
     began = time.monotonic()
+    _keep_arithmetic_to_one_core()
     from lmsweep.analysis.best.goal import parse_aim
     from lmsweep.orchestrator.commands.best_sweep import best_of_sweep
     from lmsweep.orchestrator.commands.plan_request import PlanRequest
@@ -79,6 +81,23 @@ def best(
     options = {"--goal": [goal] if goal != "tokens/s" else [], "--subject-to": subject_to, "--price": price}
     more = [word for option, values in options.items() for value in values for word in (option, value)]
     best_of_sweep(request, aim, resume=f"To resume: {request.resume_command(None, more)}", began=began)
+
+
+def _keep_arithmetic_to_one_core() -> None:
+    """Import NumPy and SciPy so that their OpenBLAS uses one thread.
+
+    The matrices of a search are small. With a thread per core it takes several times as long, and its waiting threads
+    take the cores that trials are measured on. OpenBLAS reads the variable when it is loaded; the processes of the
+    trials must not inherit it.
+    """
+    name = "OPENBLAS_NUM_THREADS"
+    if name in os.environ:
+        return
+    os.environ[name] = "1"
+    import numpy  # noqa: F401
+    import scipy.linalg  # noqa: F401
+
+    del os.environ[name]
 
 
 def _is_store(what: str) -> bool:

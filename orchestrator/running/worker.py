@@ -16,6 +16,8 @@ from lmsweep.trials.results.record import Record, Row
 
 LEAST_AHEAD = 4
 """Graphs that are compiled ahead together, even on a machine with fewer cores."""
+TRIALS_PER_GRAPH = 16
+"""How many trials are looked through for each graph that may be compiled ahead: optimizers, for example, share one."""
 
 
 class Worker:
@@ -93,6 +95,6 @@ class Worker:
         )
         cores = len(self._cores)
         most = max(LEAST_AHEAD, cores) * self._workers if likely is None else max(1, cores // 2)
-        ahead = tuple(islice(alike, most))
+        ahead = tuple(islice(alike, most * TRIALS_PER_GRAPH))
         environment = self._trials[position].environment
-        return self._runner.precompile(ahead, environment=environment, sharers=self._workers).seconds
+        return self._runner.precompile(ahead, environment=environment, sharers=self._workers, most=most).seconds

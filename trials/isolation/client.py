@@ -75,9 +75,11 @@ class IsolatedRunner:
         return [attempt.failure(workload, status, error, fallback) for workload in trial.workloads]
 
     def precompile(
-        self, configs: tuple[TrialConfig, ...], *, environment: Fingerprint, sharers: int = 1
+        self, configs: tuple[TrialConfig, ...], *, environment: Fingerprint, sharers: int = 1, most: int | None = None
     ) -> Precompiled:
         """Put the graph of the first of these trials, and a share of the other graphs, into the compiler's cache.
+
+        If `most` is given, all sharers together compile no more than this many graphs, those of the first trials.
 
         The server compiles its graphs in parallel. If another of the `sharers` servers is compiling the first graph, it
         waits for that. A graph that fails to compile, or takes longer than the longest timeout of the trials, is left
@@ -88,7 +90,9 @@ class IsolatedRunner:
         graphs = 0
         try:
             key = environment_id(environment)
-            request = PrecompileRequest(configs=configs, environment_id=key, sharers=sharers)
+            request = PrecompileRequest(
+                configs=configs, environment_id=key, sharers=sharers, most=len(configs) if most is None else most
+            )
             connection.send(request)
             if not connection.poll(request.longest + PATIENCE):
                 assert self._server, "a server received the request"
