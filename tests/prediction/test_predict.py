@@ -264,6 +264,13 @@ def test_predictions_made_side_by_side_carry_the_index_of_their_question() -> No
     assert sorted(answer_by_run(_peaks, questions)) == [(i, predict(one).peak) for i, one in enumerate(configs)]
 
 
+def test_a_compiled_step_in_micro_batches_says_why_it_is_not_predicted() -> None:
+    config = small(batch_size=4, accumulate=2, compile="block")
+    questions = [PeakQuestion(config=config, subject="model")]
+    with pytest.raises(UnpredictableError, match="gradients that several micro-batches add up"):
+        list(answer_by_run(_peaks, questions))
+
+
 def _peaks(questions: list[PeakQuestion]) -> list[int]:
     return [predict(one.config).peak for one in questions]
 
