@@ -9,8 +9,8 @@ The rooms, from the top down. A module imports from its own room and from the ro
     sharing       a store to commit or to send, without names of machines and people
     report        the HTML report of a store
     best          the best configuration for a goal, what it beats, and how to use it
-    comparison    two selections of results: ratios, intervals, verdicts
     presets       named tables, each answering one question for any store
+    comparison    two selections of results: ratios, intervals, verdicts
     metrics       quantities derived from measurements: cost, roofline, scaling, kernels, memory
     tables        pivots and listings, and how they are printed in seven formats and on a terminal
     data          a store as a pandas table: statistics, selections, columns

@@ -1,6 +1,6 @@
 """Simulates searches for the best cell on grids whose every cell is known, beside other ways to search.
 
-    python benchmarks/best_simulation.py --draws 1000
+    OPENBLAS_NUM_THREADS=1 python benchmarks/best_simulation.py --draws 1000    # matrices are small: threads only wait
     python benchmarks/best_simulation.py --draws 1000 --optuna      # pip install optuna
     python benchmarks/best_simulation.py --store analysis/reference/h100-devices --store ... [--pool]
 
@@ -53,6 +53,7 @@ from lmsweep.orchestrator.planning.time_model import (
     step_seconds,
 )
 from lmsweep.orchestrator.searching.search import Search
+from lmsweep.trials.analytic.device_time import device_seconds
 from lmsweep.trials.analytic.formulas import PASSES, forward_flops
 from lmsweep.trials.analytic.median_interval import Floats
 from lmsweep.trials.spec.identity import trial_id
@@ -326,9 +327,14 @@ def stored_grids(location: str, *, pool: bool, clock: str = "step.time") -> list
 
     clock: the time that is to be small: step.time or step.device_time. Trials that failed are cells too.
     """
+    modelled = device_seconds if clock == "step.device_time" else step_seconds
     frame = load(location, pooled=False)
     times = frame[(frame["phase"] == "trial") & (frame["unit"] == "s")]
     of_attempt = (times["median"] * times["n"]).groupby([times[name] for name in (*KEY, "attempt_id")]).sum()
+    ahead = times[times["metric"] == "precompile_time"]
+    # Ahead of one trial the graphs of many are compiled.
+    of_ahead = ahead.set_index([*KEY, "attempt_id"])["median"]
+    of_attempt = of_attempt.add(of_ahead.mean() - of_ahead, fill_value=0.0)
     seconds = of_attempt.groupby(level=[*KEY]).mean().to_dict()
     jobs: dict[tuple[object, ...], list[Cell]] = defaultdict(list)
     for cell in cells_of(load(location)):
@@ -354,7 +360,7 @@ def stored_grids(location: str, *, pool: bool, clock: str = "step.time") -> list
         grid = Grid(
             space=Space.of(names, [[value_of(cell, name) for name in names] for cell in cells]),
             cost=np.where(failed, np.nanmax(cost) + 1, cost),
-            prior=np.log([step_seconds(config, device) for config, device in pairs]) - work,
+            prior=np.log([modelled(config, device) for config, device in pairs]) - work,
             seconds=np.array(
                 [seconds.get((trial_id(one.config), one.config.mode, one.environment_id), 1.0) for one in cells]
             ),

@@ -1,6 +1,6 @@
 """Which models run unedited through which workloads, as a Markdown table.
 
-    python benchmarks/own_models.py [--no-compile] [MODEL ...]
+    python benchmarks/own_models.py [--device cuda] [--no-compile] [MODEL ...]
 
 The models are those of tests/code/folder: small configurations of transformers' models, and files of one page. Each
 cell is measured: `yes`, or the reason why not. The column `plan` compares the predicted peak with the measured one.
@@ -11,6 +11,8 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+
+import torch
 
 from lmsweep.trials.bench.run import run_here
 from lmsweep.trials.code.digest import code_folder
@@ -39,6 +41,7 @@ COLUMNS = ("timing", "memory", "plan, against the measured peak", "profile", "co
 def main() -> None:
     """Print the table of the models that the command names, or of all."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("models", nargs="*")
     given = parser.parse_args()
@@ -46,16 +49,17 @@ def main() -> None:
     print(f"| model | {' | '.join(COLUMNS)} |\n|---|{'---|' * len(COLUMNS)}")
     for name in given.models or MODELS:
         print(f"| {name} |", end="", flush=True)
-        for cell in cells(name, compiles=not given.no_compile):
+        for cell in cells(name, device=given.device, compiles=not given.no_compile):
             print(f" {cell} |", end="", flush=True)
         print()
 
 
-def cells(name: str, *, compiles: bool) -> Iterator[str]:
+def cells(name: str, *, device: str, compiles: bool) -> Iterator[str]:
     """Yield the cells of one model, in the order of COLUMNS, each once it is measured."""
     config = TrialConfig(
         model=name,
         model_code=MODELS[name],
+        device=device,
         vocab_size=512,
         context_length=32,
         batch_size=2,
@@ -81,13 +85,14 @@ def _verdict(rows: list[Row]) -> str:
 
 
 def _compared(config: TrialConfig, memory: list[Row]) -> str:
+    metric = "peak_allocated" if config.device_type == "cuda" else "peak_tensors"
     peaks = [
         row.samples[0]
         for row in memory
-        if isinstance(row, Record) and (row.phase, row.metric) == ("step", "peak_tensors") and row.samples
+        if isinstance(row, Record) and (row.phase, row.metric) == ("step", metric) and row.samples
     ]
     try:
-        predicted = predict(config).peak
+        predicted = predict(config).on(torch.cuda.get_device_name() if config.device_type == "cuda" else None).peak
     except Exception as error:  # noqa: BLE001 - whatever the model raises is the cell
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
     return f"{predicted / peaks[0] - 1:+.2%}" if peaks else f"{predicted} B"

@@ -35,6 +35,7 @@ def main() -> None:
     options.add_argument("--model", default="xl")
     options.add_argument("--context", type=int, default=512)
     options.add_argument("--precision", choices=("fp32", "bf16"), default="bf16")
+    options.add_argument("--variants", nargs="+", choices=VARIANTS, default=VARIANTS)
     options.add_argument("--bandwidth", action="store_true", help="all-reduces instead of steps")
     chosen = options.parse_args()
     multiprocessing.spawn(run, (chosen,), nprocs=chosen.ranks)
@@ -52,7 +53,7 @@ def run(rank: int, chosen: argparse.Namespace) -> None:
     if chosen.bandwidth:
         bandwidths(rank, chosen)
     else:
-        for variant in VARIANTS:
+        for variant in chosen.variants:
             if "bf16" not in variant or chosen.precision == "bf16":
                 steps(rank, chosen, variant)
     dist.destroy_process_group()

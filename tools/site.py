@@ -30,6 +30,7 @@ GALLERY = {
     "h200-memory": "what a training step holds, when, and for what",
     "h200-profile": "kernels by the part of the model that launched them",
     "h200-x2-ddp": "data-parallel training on two H200",
+    "h100-best-grid": "205 ways to train one small model on an H100",
     "h200-best-2.7b": "the grid of a search for the best configuration of a 2.7b model",
     "h200-costs": "energy, tokens and dollars",
 }

@@ -5,6 +5,7 @@
     answer.py         the winner, what it beats, the Pareto front
     transfer.py       what another device would do, by datasheets and cells measured on both
     recipe.py         the command that measures it again, and plain PyTorch that sets it up
+    more_memory.py    what would come next with more memory
     effects.py        which axis mattered most
     surrogate.py      a Gaussian process of effects, interactions and rests, which learns from measured cells
     cells.py          the measured cells: time, memory and energy of a step

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from lmsweep.analysis.best.cells import WITHIN, Cell
+from lmsweep.analysis.best.cells import WITHIN, Cell, key_of
 from lmsweep.analysis.best.effects import Effect, main_effects
 from lmsweep.analysis.best.goal import Aim
+from lmsweep.analysis.best.more_memory import TOO_LARGE, Larger, best_larger
 from lmsweep.analysis.best.surrogate import Space, Surrogate
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
@@ -70,6 +71,8 @@ class Answer:
     front: tuple[Cell, ...]
     """The cells of which no other is as good in time, memory and money and better in one; the fastest first."""
     effects: tuple[Effect, ...]
+    larger: Larger | None
+    """What would come next with more memory; None if everything fits or nothing is known of what does not."""
     names: tuple[str, ...]
     """The fields in which the cells differ, `device` among them if there are several devices."""
 
@@ -80,10 +83,13 @@ class NoAnswer(NamedTuple):
     reason: str
 
 
-def answer(cells: Sequence[Cell], aim: Aim, *, grid: Sequence[Cell | TrialConfig] = ()) -> Answer | NoAnswer:
+def answer(
+    cells: Sequence[Cell], aim: Aim, *, grid: Sequence[Cell | TrialConfig] = (), larger: Sequence[Cell] = ()
+) -> Answer | NoAnswer:
     """Return the answer in the measured cells of one job.
 
-    grid: further configurations of the grid, over which effects are averaged too.
+    grid: further configurations of the grid, over which effects are averaged too. larger: cells that did not run, as
+    they would not fit.
     """
     known = [one for one in cells if one.cost(aim) is not None]
     within = [one for one in known if one.keeps(aim)]
@@ -93,7 +99,7 @@ def answer(cells: Sequence[Cell], aim: Aim, *, grid: Sequence[Cell | TrialConfig
     if not within:
         return NoAnswer(f"none of {len(known)} measured cells is known to meet the limit ({aim.words})")
     ranked = sorted(within, key=lambda one: _cost(one, aim))
-    names = axes_of([*cells, *grid])
+    names = axes_of([*cells, *grid, *larger])
     return Answer(
         aim=aim,
         winner=ranked[0],
@@ -102,6 +108,7 @@ def answer(cells: Sequence[Cell], aim: Aim, *, grid: Sequence[Cell | TrialConfig
         failed=len(cells) - len(known),
         front=tuple(pareto_front(within, aim)),
         effects=tuple(_effects(known, aim, names, grid)),
+        larger=_larger(ranked[0], cells, larger, aim, names),
         names=tuple(names),
     )
 
@@ -154,6 +161,21 @@ def _compare(winner: Cell, other: Cell, aim: Aim) -> Beaten:
         high=exp(ahead + WITHIN * error),
         chance=float(ndtr(ahead / error)) if error else 1.0,
     )
+
+
+def _larger(
+    winner: Cell, cells: Sequence[Cell], others: Sequence[Cell], aim: Aim, names: Sequence[str]
+) -> Larger | None:
+    """Return the best of the cells that do not fit: `others`, and those that were out of memory or exceed the limit."""
+    known = [one for one in cells if one.cost(aim) is not None]
+    ran = {(key_of(one.config), one.environment_id) for one in known}
+    failed = {(key_of(one.config), one.environment_id): one for one in (*others, *cells) if one.status in TOO_LARGE}
+    exceeding = [one for one in known if aim.peak is not None and one.peak is not None and one.peak >= aim.peak]
+    larger = [*exceeding, *(one for key, one in failed.items() if key not in ran)]
+    if len(known) < FEWEST:
+        return None
+    space = Space.of(names, [[value_of(one, name) for name in names] for one in (*known, *larger)])
+    return best_larger(winner, known, larger, aim, space)
 
 
 def _effects(known: Sequence[Cell], aim: Aim, names: Sequence[str], grid: Sequence[Cell | TrialConfig]) -> list[Effect]:

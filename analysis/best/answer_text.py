@@ -16,6 +16,8 @@ from lmsweep.analysis.tables.render import render
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.quantities import gib
 
+DIFFERENCE = "instead of the winner's"
+"""Title of the column with the values in which a cell differs from the winner."""
 MOST_BEATEN = 5
 """Cells that the winner is compared with by name."""
 CLEAR = 0.95
@@ -29,7 +31,7 @@ def answer_text(found: Answer, *, cells: int, largest_batch: str | None = None) 
         _beaten_table(found),
         _front_table(found),
         _effect_words(found, cells),
-        largest_batch or "",
+        "\n".join(words for words in (largest_batch, _larger_words(found)) if words),
         f"To measure it again: {trial_command(found.winner.config, _workloads(found))}",
         f"In plain PyTorch:\n\n{_indented(pytorch_snippet(found.winner.config))}",
     ]
@@ -48,21 +50,64 @@ def winner_words(found: Answer) -> str:
     words = [f"Best for {found.aim.words}: {cell_words(winner, names)}"]
     where = "" if DEVICE in names else f" on {winner.environment.device_name}"
     words.append(f"{_number(shown[0], found.aim.goal)} (95 % interval {ends}){where}, {processes}")
+    words += [account] if (account := _account_words(winner, found.aim)) else []
     if not found.beaten:
-        return "\n".join([*words, "nothing else was measured that meets the limit"])
+        limit = " that meets the limit" if found.aim.peak is not None else ""
+        return "\n".join([*words, f"nothing else was measured{limit}"])
     second = found.beaten[0]
     close = [one for one in found.beaten if one.chance < CLEAR]
     if close:
         words.append(
-            f"{len(close)} of {len(found.beaten)} others cannot be told from it: the nearest, "
-            f"{cell_words(second.cell, names)}, is {_ratio(second.ratio, second.low, second.high)} behind"
+            f"{len(close)} of {len(found.beaten)} others cannot be told from it: the nearest, with "
+            f"{_difference(second.cell, found)}, is {_ratio(second.ratio, second.low, second.high)} behind"
         )
     else:
         words.append(
-            f"better than all {len(found.beaten)} others measured; the next is "
-            f"{_ratio(second.ratio, second.low, second.high)} behind"
+            f"better than all {len(found.beaten)} others measured; the next, with "
+            f"{_difference(second.cell, found)}, is {_ratio(second.ratio, second.low, second.high)} behind"
         )
     return "\n".join(words)
+
+
+def _account_words(winner: Cell, aim: Aim) -> str:
+    """Return what a step of the winner takes besides the goal: time, memory and money, as far as they are known."""
+    time, dollars = winner.values.get("step.time"), winner.dollars(aim)
+    words = []
+    if time is not None:
+        unit = choose_unit("s", [time.median])
+        words.append(f"{number_text(time.median / unit.size)} {unit.name} per step")
+        busy = winner.values.get("step.device_time")
+        if busy is not None:
+            words.append(f"the device busy for {number_text(busy.median / unit.size)} {unit.name} of it")
+    if winner.peak is not None and aim.goal is not Goal.MEMORY:
+        words.append(f"peak {_peak_words(winner.peak)}{_if_predicted(winner)}")
+    if dollars is not None and aim.goal is not Goal.MONEY:
+        words.append(f"{number_text(dollars)} dollars per million tokens")
+    return ", ".join(words)
+
+
+def _larger_words(found: Answer) -> str:
+    """Return what would come next with more memory."""
+    larger = found.larger
+    if larger is None:
+        return ""
+    cell = larger.cell
+    peak = "" if cell.peak is None else f" (peak {_peak_words(cell.peak)}{_if_predicted(cell)})"
+    of = f", the best of {larger.others + 1} that do not fit," if larger.others else ""
+    which = f"{_difference(cell, found)}{peak}{of} {'is' if larger.is_measured else 'is expected to be'}"
+    if larger.ratio >= 1:
+        return f"With more memory: {which} {_ratio(larger.ratio, larger.low, larger.high)} better"
+    worse = _ratio(1 / larger.ratio, 1 / larger.high, 1 / larger.low)
+    return f"More memory would not help: {which} {worse} worse"
+
+
+def _if_predicted(cell: Cell) -> str:
+    return ", predicted" if cell.has_predicted_peak else ""
+
+
+def _peak_words(peak: float) -> str:
+    unit = choose_unit("B", [peak])
+    return f"{number_text(peak / unit.size)} {unit.name}"
 
 
 def cell_words(cell: Cell | TrialConfig, names: Sequence[str]) -> str:
@@ -77,7 +122,7 @@ def _beaten_table(found: Answer) -> str:
     for one in found.beaten[:MOST_BEATEN]:
         rows.append(
             {
-                **{name: value_of(one.cell, name) for name in found.names},
+                DIFFERENCE: _difference(one.cell, found),
                 "ratio": one.ratio,
                 "ratio_low": one.low,
                 "ratio_high": one.high,
@@ -88,7 +133,7 @@ def _beaten_table(found: Answer) -> str:
     listing = Listing(
         title=f"What it beats, the best {len(rows)} of {len(found.beaten)}: how many times better it is",
         frame=pd.DataFrame(rows),
-        keys=list(found.names),
+        keys=[DIFFERENCE],
         units={"ratio": "1", "sure": "share"},
         notes=["the interval holds the variation between processes; sure: the probability that it is better at all"],
     )
@@ -96,35 +141,45 @@ def _beaten_table(found: Answer) -> str:
 
 
 def _front_table(found: Answer) -> str:
-    rows = [_front_row(cell, found.names, found.aim) for cell in found.front]
+    rows = [_front_row(cell, found) for cell in found.front]
     frame = pd.DataFrame(rows)
-    units = {"tokens_per_second": "tokens/s", "step": "s", "peak": "B", "dollars": "$/Mtoken"}
+    units = {"speed": "tokens/s", "step": "s", "peak": "B", "cost": "$/Mtoken"}
     known = {name: unit for name, unit in units.items() if frame[name].notna().any()}
-    if not known:
+    kinds = [words for name, words in {"speed": "time", "peak": "memory", "cost": "money"}.items() if name in known]
+    if len(kinds) < 2 or not found.beaten:
         return ""
+    which = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
     if len(frame) < 2:
-        return f"The Pareto front of {', '.join(known)} is one cell: {cell_words(found.front[0], found.names) or 'it'}"
-    predicted = [cell for cell in found.front if cell.peak is not None and cell.peak == cell.predicted_peak]
+        return f"The Pareto front is one cell, the best in {which}: {cell_words(found.front[0], found.names)}"
+    predicted = [cell for cell in found.front if cell.has_predicted_peak]
     listing = Listing(
-        title="The Pareto front: no other is as good in time, memory and money, and better in one",
-        frame=frame[[*found.names, *known]],
-        keys=list(found.names),
+        title=f"The Pareto front: no other is as good in {which}, and better in one",
+        frame=frame[[DIFFERENCE, *known]],
+        keys=[DIFFERENCE],
         units=known,
         notes=["peak: predicted, as the workload memory did not run"] if predicted else [],
     )
     return render(listing, "text").rstrip()
 
 
-def _front_row(cell: Cell, names: Sequence[str], aim: Aim) -> dict[str, object]:
+def _front_row(cell: Cell, found: Answer) -> dict[str, object]:
     time = cell.values.get("step.time")
-    peak, dollars = cell.peak, cell.dollars(aim)
+    peak, dollars = cell.peak, cell.dollars(found.aim)
     return {
-        **{name: value_of(cell, name) for name in names},
-        "tokens_per_second": cell.tokens / time.median if time else nan,
+        DIFFERENCE: _difference(cell, found),
+        "speed": cell.tokens / time.median if time else nan,
         "step": time.median if time else nan,
         "peak": nan if peak is None else peak,
-        "dollars": nan if dollars is None else dollars,
+        "cost": nan if dollars is None else dollars,
     }
+
+
+def _difference(cell: Cell, found: Answer) -> str:
+    """Return the values in which a cell differs from the winner."""
+    if cell is found.winner:
+        return "(the winner)"
+    names = [name for name in found.names if value_of(cell, name) != value_of(found.winner, name)]
+    return cell_words(cell, names) or "another environment"
 
 
 def _effect_words(found: Answer, cells: int) -> str:

@@ -69,6 +69,11 @@ class Cell:
         measured = next((self.values[name].median for name in PEAKS if name in self.values), None)
         return self.predicted_peak if measured is None else measured
 
+    @property
+    def has_predicted_peak(self) -> bool:
+        """Whether `peak` is a prediction."""
+        return self.predicted_peak is not None and not any(name in self.values for name in PEAKS)
+
     def cost(self, aim: Aim) -> Value | None:
         """Return what is to be small (`Goal.cost`); None if it was not measured or the device has no price."""
         name = aim.goal.first_of(self.values)

@@ -54,9 +54,9 @@ def _best_of_each(transfers: Sequence[Transfer], names: Sequence[str], aim: Aim)
         rows[key] = _row(transfer.target.name, words, there, there.seconds, there.interval, hourly, names)
     frame = pd.DataFrame([*rows.values()])
     by_money = aim.goal.value == "$/Mtoken"
-    priced = [row for row in rows.values() if not by_money or row["dollars"] == row["dollars"]]  # not NaN
-    best = min(priced, key=lambda row: row["dollars"] if by_money else row["seconds"])
-    units = {"step": "s", "tokens_per_second": "tokens/s", "dollars": "$/Mtoken"}
+    priced = [row for row in rows.values() if not by_money or row["cost"] == row["cost"]]  # not NaN
+    best = min(priced, key=lambda row: row["cost"] if by_money else row["seconds"])
+    units = {"step": "s", "speed": "tokens/s", "cost": "$/Mtoken"}
     known = {name: unit for name, unit in units.items() if frame[name].notna().any()}
     ends = ["step_low", "step_high"] if frame["step_low"].notna().any() else []
     listing = Listing(
@@ -87,8 +87,8 @@ def _row(
         "step_low": low,
         "step_high": high,
         "seconds": seconds / one.cell.tokens,
-        "tokens_per_second": one.cell.tokens / seconds,
-        "dollars": nan if hourly is None else seconds * hourly / HOUR / one.cell.tokens * MILLION,
+        "speed": one.cell.tokens / seconds,
+        "cost": nan if hourly is None else seconds * hourly / HOUR / one.cell.tokens * MILLION,
     }
 
 

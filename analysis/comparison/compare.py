@@ -14,7 +14,7 @@ from lmsweep.analysis.comparison.noise import DEVICE_TIME, Machines, floors, per
 from lmsweep.analysis.comparison.pairing import cells_of_sides, check_equal, check_one_result, may_differ
 from lmsweep.analysis.comparison.tests import SIGNIFICANCE, least_p
 from lmsweep.analysis.data.code_states import SHOWN_DIGITS
-from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, check_key, natural_ranks
+from lmsweep.analysis.data.columns import check_key, distinguishing_columns, natural_ranks
 from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
@@ -136,7 +136,7 @@ def compare(
     whole = pd.concat([baseline.assign(side=0), contrast.assign(side=1)], ignore_index=True)
     cells = cells_of_sides(whole, values)
     free = may_differ(cells, (*between, *across))
-    identity = [*(name for name in DISTINGUISHING_COLUMNS if name not in free), "value"]
+    identity = [*(name for name in distinguishing_columns(cells) if name not in free), "value"]
     cells["cell"] = cells.groupby(identity, dropna=False, sort=False).ngroup()
     check_one_result(cells)
     sides = [set(cells["cell"][cells["side"] == side]) for side in (0, 1)]

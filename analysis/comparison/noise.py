@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS
+from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order
 from lmsweep.analysis.data.processes import RESULT
-from lmsweep.analysis.presets.layout import in_order
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.trials.analytic.median_interval import Floats

@@ -25,6 +25,7 @@ _FOLLOWS: dict[str, tuple[str, ...]] = {
     "device_name": ("device_memory",),
     "device": ("device_name", "device_memory", "driver_version", "cuda_version", "triton_version"),
     "torch_version": ("cuda_version", "triton_version"),
+    "software": ("torch_version", "cuda_version", "triton_version"),
 }
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.comparison.device_first import mean_ratio
-from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, label
+from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order, label
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.open_store import open_store
-from lmsweep.analysis.presets.layout import in_order, ok_rows
-from lmsweep.analysis.presets.timing import parts_of_step
+from lmsweep.analysis.data.selection import ok_rows
+from lmsweep.analysis.data.step_parts import parts_of_step
 from lmsweep.analysis.reference import CAVEATS, CONDITIONS, public_benchmarks, published, stores
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys

@@ -42,6 +42,11 @@ def _meant(word: str, labels: list[str], option: str, name: str) -> list[str]:
     return named
 
 
+def ok_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of successful trials."""
+    return frame[frame["status"] == Status.OK]
+
+
 def usual_values(frame: pd.DataFrame) -> list[str]:
     """Return the values to show if none were asked for: `step.time` if a whole step was timed, not attention alone."""
     known = values_in(frame)

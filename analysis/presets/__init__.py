@@ -7,6 +7,7 @@ numbers.py     reduced precision: sums, dtypes and errors; parameters of the mod
 profile.py     kernel time of a step by phase and by range
 operators.py   PyTorch operators and single kernels, as profilers list them
 ddp.py         data-parallel training: synchronisation, links and memory of each rank
+upgrade.py     what another release of the software brings
 limits.py      roofline, scaling, sharding, largest sizes that fit, cost
 layout.py      the row and column keys that presets share
 
@@ -30,6 +31,7 @@ from lmsweep.analysis.presets.limits import (
 )
 from lmsweep.analysis.presets.memory import allocations, parts, peaks, residuals
 from lmsweep.analysis.presets.timing import compiled, end_to_end, precisions, warm_up, warm_up_series
+from lmsweep.analysis.presets.upgrade import upgrade
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
@@ -143,6 +145,7 @@ PRESETS: dict[str, Preset] = {
         make=frontier_table, question="What is the largest context length and batch size that fits in memory?"
     ),
     "break-even": Preset(make=break_even_table, question="After how many steps has compiling paid?"),
+    "upgrade": Preset(make=upgrade, question="What does another release of torch, or of other software, bring?"),
     "cost": Preset(make=cost_table, question="What do a million tokens cost in dollars and joules?"),
 }
 

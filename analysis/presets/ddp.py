@@ -7,10 +7,10 @@ from typing import get_args
 
 import pandas as pd
 
-from lmsweep.analysis.data.columns import DDP_TIMES
+from lmsweep.analysis.data.columns import DDP_TIMES, in_order
 from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.data.selection import values_in
-from lmsweep.analysis.presets.layout import devices, in_order, layout, layout_parts
+from lmsweep.analysis.presets.layout import devices, layout, layout_parts
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table, common_conditions, pivot, varying_keys
 from lmsweep.trials.spec.config import Collective

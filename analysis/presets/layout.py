@@ -2,15 +2,12 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.data.columns import natural_ranks
 from lmsweep.analysis.data.flop_rates import with_above_peak
 from lmsweep.analysis.data.selection import cells_of
 from lmsweep.analysis.tables.pivot import Table, arrange, default_layout, pivot, varying_keys
 from lmsweep.analysis.tables.ratios import Kind, with_ratios
-from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 
 
@@ -51,17 +48,6 @@ def arrange_against(
 def devices(frame: pd.DataFrame) -> list[str]:
     """Return the keys that distinguish the devices, or none if there is only one device."""
     return ["device", "device_name"] if frame["device_name"].nunique() > 1 else []
-
-
-def ok_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of successful trials."""
-    return frame[frame["status"] == Status.OK]
-
-
-def in_order(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Return the rows sorted by these columns, each in its natural order."""
-    ranks = [natural_ranks(frame, name) for name in reversed(keys)]
-    return frame.iloc[np.lexsort(ranks)].reset_index(drop=True)
 
 
 def with_flags(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from lmsweep.analysis.data.columns import in_order
 from lmsweep.analysis.data.flop_rates import how_counted
 from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.metrics.break_even import break_even
@@ -10,7 +11,7 @@ from lmsweep.analysis.metrics.roofline import roofline
 from lmsweep.analysis.metrics.scaling import frontier, scaling
 from lmsweep.analysis.metrics.scaling_limits import LIMITS, scaling_limits
 from lmsweep.analysis.metrics.sharding import PARTS, sharding
-from lmsweep.analysis.presets.layout import in_order, with_flags, with_peak_flags
+from lmsweep.analysis.presets.layout import with_flags, with_peak_flags
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.trials.spec.config import RequestError

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pandas as pd
 
+from lmsweep.analysis.data.columns import in_order
 from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.data.selection import values_in
-from lmsweep.analysis.presets.layout import devices, in_order, layout
+from lmsweep.analysis.presets.layout import devices, layout
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table, common_conditions, varying_keys
 

@@ -2,9 +2,9 @@
 
 import pandas as pd
 
+from lmsweep.analysis.data.columns import in_order
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.kernels import short_name
-from lmsweep.analysis.presets.layout import in_order
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 

@@ -6,8 +6,8 @@ import pandas as pd
 
 from lmsweep.analysis.data.columns import natural_ranks, size_terms
 from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.data.selection import ok_rows
 from lmsweep.analysis.metrics.kernels import KINDS, STEP_PHASES, classified, short_name
-from lmsweep.analysis.presets.layout import ok_rows
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.trials.analytic.formulas import attention_flops, softmax_flops

@@ -5,49 +5,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.data.columns import PARTS
-from lmsweep.analysis.data.processes import pool_statistics
+from lmsweep.analysis.data.columns import PARTS, in_order
 from lmsweep.analysis.data.results import Results, nothing
-from lmsweep.analysis.data.sample_stats import describe
-from lmsweep.analysis.presets.layout import arrange_against, devices, in_order, layout, ok_rows, with_flags
+from lmsweep.analysis.data.selection import ok_rows
+from lmsweep.analysis.data.step_parts import parts_of_step
+from lmsweep.analysis.presets.layout import arrange_against, devices, layout, with_flags
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table, common_conditions, varying_keys
-from lmsweep.trials.results.outcome import Status
-
-_SOURCES: dict[str, tuple[tuple[str, str], ...]] = {
-    "inference": (("forward", "forward"),),
-    "forward": (("train_forward", "forward"), ("forward_backward", "forward"), ("train_step", "forward")),
-    "backward": (("forward_backward", "backward"), ("train_step", "backward")),
-    "forward_backward": (("forward_backward", "step"),),
-    "optimizer": (("train_step", "optimizer"),),
-    "backward_optimizer": (("train_step", "backward_optimizer"),),
-    "step": (("train_step", "step"),),
-}
-"""Part of a step -> modes and phases that measure it, in order of preference."""
 
 _SERIES = ("warmup_samples", "samples")
-
-_SAME_BUT_FOR_MODE = ["trial_id", "environment_id", "warmup_steps", "measure_steps"]
-
-
-def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the times of the parts of a training step (`forward.time`, `backward.time`, ...) from all modes.
-
-    frame: rows of `lmsweep.load`. `forward` is the training forward pass measured alone, as in the published reports,
-    or else a phase of a longer mode. `backward_optimizer` is the sum of both in each iteration. The column `mode` is
-    null, since it no longer distinguishes rows. A failed mode fills the parts that no other mode has measured.
-    """
-    timed = frame[(frame["workload"] == "timing") & ((frame["metric"] == "time") | (frame["status"] != Status.OK))]
-    timed = pd.concat([timed, _backward_and_optimizer(timed)], ignore_index=True)
-    taken = []
-    for part, sources in _SOURCES.items():
-        for rank, (mode, phase) in enumerate(sources):
-            rows = timed[(timed["mode"] == mode) & (timed["phase"].isna() | (timed["phase"] == phase))]
-            taken.append(rows.assign(phase=part, metric="time", rank=rank))
-    rows = pd.concat(taken, ignore_index=True)
-    rows["failed"] = rows["status"] != Status.OK
-    best = rows.sort_values(["failed", "rank"], kind="stable").drop_duplicates([*_SAME_BUT_FOR_MODE, "phase"])
-    return best.assign(mode=None).drop(columns=["rank", "failed"]).reset_index(drop=True)
 
 
 def end_to_end(results: Results) -> Table:
@@ -132,20 +98,3 @@ def _parts(results: Results) -> tuple[pd.DataFrame, list[str]]:
     # If no trial succeeded, the table shows how they failed.
     measured = set(ok_rows(parts)["phase"]) or set(parts["phase"])
     return parts[parts["phase"].isin(measured)], [f"{part}.time" for part in PARTS if part in measured]
-
-
-def _backward_and_optimizer(timed: pd.DataFrame) -> pd.DataFrame:
-    ok = timed[(timed["mode"] == "train_step") & timed["samples"].notna()]
-    backward, optimizer = (ok[ok["phase"] == phase].set_index("attempt_id") for phase in ("backward", "optimizer"))
-    backward = backward[backward.index.isin(optimizer.index)]
-    sums = [
-        np.add(one, other)
-        for one, other in zip(backward["samples"], optimizer.loc[backward.index, "samples"], strict=True)
-    ]
-    lengths = [list(each) for each in backward["process_lengths"]]
-    of_each = describe(np.concatenate([*sums, []]), np.cumsum([0, *(n for each in lengths for n in each)]))
-    statistics = pool_statistics(of_each, np.repeat(np.arange(len(lengths)), list(map(len, lengths))))
-    found = backward.reset_index().assign(
-        phase="backward_optimizer", **{str(name): column for name, column in statistics.items()}
-    )
-    return found.drop(columns=["samples", "warmup_samples"])

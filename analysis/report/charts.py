@@ -8,12 +8,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from lmsweep.analysis.data.columns import label, natural_ranks
+from lmsweep.analysis.data.columns import in_order, label, natural_ranks
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.kernels import KINDS, STEP_PHASES, classified, short_name
 from lmsweep.analysis.metrics.roofline import roofline
 from lmsweep.analysis.metrics.timeline import CATEGORIES, PHASES, load_timelines, memory_timeline
-from lmsweep.analysis.presets.layout import in_order
 from lmsweep.analysis.report.data import JsonObject
 from lmsweep.analysis.tables.number_format import Unit, choose_unit, number_text
 from lmsweep.analysis.tables.pivot import varying_keys

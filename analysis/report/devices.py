@@ -12,10 +12,9 @@ from lmsweep.analysis.comparison.compare import VERDICTS, Comparison, compare
 from lmsweep.analysis.comparison.device_first import HOST_LIMITED
 from lmsweep.analysis.comparison.environment_diff import environment_diff
 from lmsweep.analysis.comparison.side_by_side import PUBLISHED
-from lmsweep.analysis.data.columns import label, natural_ranks
+from lmsweep.analysis.data.columns import in_order, label, natural_ranks
 from lmsweep.analysis.data.load import load, of_present_devices
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.presets.layout import in_order
 from lmsweep.analysis.reference import stores
 from lmsweep.analysis.report.data import JsonObject
 from lmsweep.analysis.tables.listing import Listing

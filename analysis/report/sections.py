@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from lmsweep.analysis.comparison.side_by_side import beside
+from lmsweep.analysis.data.columns import in_order
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.scaling import frontier
 from lmsweep.analysis.presets import PRESETS
-from lmsweep.analysis.presets.layout import in_order
 from lmsweep.analysis.report import charts, pareto
 from lmsweep.analysis.report.charts import Figure
 from lmsweep.analysis.report.devices import Answer

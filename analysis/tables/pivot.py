@@ -7,8 +7,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lmsweep.analysis.data.arguments import with_arguments
 from lmsweep.analysis.data.code_states import REFERENCES
-from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, NO_VALUE, check_key, label, natural_ranks
+from lmsweep.analysis.data.columns import (
+    DISTINGUISHING_COLUMNS,
+    NO_VALUE,
+    check_key,
+    distinguishing_columns,
+    label,
+    natural_ranks,
+)
 from lmsweep.analysis.data.flop_rates import how_counted, is_flop_rate
 from lmsweep.analysis.data.selection import cells_of, first_values, select, unit_of, values_in
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
@@ -121,6 +129,7 @@ def pivot(frame: pd.DataFrame, *, rows: list[str], cols: list[str], values: list
     and if a cell would hold more than one result: results are never averaged.
     """
     _check_request(rows, cols, values)
+    frame = with_arguments(frame, [*rows, *cols, *where])
     chosen = select(frame, where)
     cells = pd.concat([cells_of(frame, chosen, value) for value in values], ignore_index=True)
     if cells.empty:
@@ -234,7 +243,7 @@ def _distinguishing(cells: pd.DataFrame, shown: list[str]) -> list[str]:
     although they agree in the keys that determine them.
     """
     found: list[str] = []
-    for name in dict.fromkeys((*CONDITIONS, *DISTINGUISHING_COLUMNS)):
+    for name in dict.fromkeys((*CONDITIONS, *distinguishing_columns(cells))):
         if name in shown or cells[name].nunique(dropna=False) < 2:
             continue
         leading = [*FOLLOWS.get(name, ())]

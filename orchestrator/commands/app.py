@@ -7,6 +7,7 @@ from typer.core import TyperGroup
 
 from lmsweep.orchestrator.commands import measure, read, sweep_files
 from lmsweep.orchestrator.commands.best import best
+from lmsweep.orchestrator.commands.bisect import bisect
 from lmsweep.orchestrator.commands.notebooks import notebooks
 from lmsweep.orchestrator.terminal import Pager, Traceback, say
 from lmsweep.trials import __version__
@@ -73,6 +74,7 @@ for verb in (
     measure.noise,
     measure.trial,
     best,
+    bisect,
     read.status,
     read.table,
     read.compare,

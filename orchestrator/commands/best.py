@@ -1,5 +1,6 @@
 """The verb `best`: searches a sweep, or the results of a store, for the best configuration."""
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,8 +16,11 @@ if TYPE_CHECKING:
     from lmsweep.analysis.best.goal import Aim
 
 
+What = Annotated[list[str], typer.Argument(help="A sweep to search, or stores whose results are enough.")]
+
+
 def best(
-    what: Annotated[str, typer.Argument(help="A sweep to search, or a store whose results are enough.")] = "results",
+    what: What = ["results"],  # noqa: B006
     goal: Annotated[str, typer.Option(help="tokens/s, $/Mtoken, J/Mtoken or memory.")] = "tokens/s",
     subject_to: Annotated[list[str], typer.Option("--subject-to", help="A limit: 'peak < 70GB'.")] = [],  # noqa: B006
     price: Prices = [],  # noqa: B006
@@ -39,32 +43,37 @@ def best(
 
     \b
     Example:
-      lmsweep best results --goal tokens/s
+      lmsweep best h100-devices h200-devices --goal '$/Mtoken' --price H100=2.5 --price H200=3.5
     """
     began = time.monotonic()
+    _keep_arithmetic_to_one_core()
     from lmsweep.analysis.best.goal import parse_aim
     from lmsweep.orchestrator.commands.best_sweep import best_of_sweep
     from lmsweep.orchestrator.commands.plan_request import PlanRequest
     from lmsweep.trials.analytic.prices import parse_prices
 
     aim = parse_aim(goal, subject_to, parse_prices(price))
-    if _is_store(what):
+    stores = [one for one in what if _is_store(one)]
+    if len(what) > 1 and (sweeps := [one for one in what if one not in stores]):
+        raise RequestError(f"{sweeps[0]} is no store; one sweep is searched, or the results of stores are compared")
+    if stores:
         if budget or set:
-            raise RequestError(f"{what} is a store, in which nothing runs; --budget and --set are for a sweep")
+            raise RequestError(f"{what[0]} is a store, in which nothing runs; --budget and --set are for a sweep")
         if other and not on:
             raise RequestError("--with calibrates a prediction; --for H200 names the device to predict")
         devices = [name for text in on for name in text.split(",")]
-        _best_of_store(what, where, aim, predict=not no_predict, devices=devices, others=other)
+        _best_of_stores(stores, where, aim, predict=not no_predict, devices=devices, others=other)
         return
+    (sweep,) = what
     if on or other:
         raise RequestError(
             f"--for predicts from stored results: lmsweep best {store} --for {on[0] if on else 'H200'}; "
-            f"lmsweep plan {what} --for shows what of a sweep fits"
+            f"lmsweep plan {sweep} --for shows what of a sweep fits"
         )
     if where:
         raise RequestError("--where selects results of a store; --set changes a sweep")
     request = PlanRequest(
-        sweep=what,
+        sweep=sweep,
         store=store,
         overrides=tuple(set),
         address=address,
@@ -81,6 +90,23 @@ def best(
     best_of_sweep(request, aim, resume=f"To resume: {request.resume_command(None, more)}", began=began)
 
 
+def _keep_arithmetic_to_one_core() -> None:
+    """Import NumPy and SciPy so that their OpenBLAS uses one thread.
+
+    The matrices of a search are small. With a thread per core it takes several times as long, and its waiting threads
+    take the cores that trials are measured on. OpenBLAS reads the variable when it is loaded; the processes of the
+    trials must not inherit it.
+    """
+    name = "OPENBLAS_NUM_THREADS"
+    if name in os.environ:
+        return
+    os.environ[name] = "1"
+    import numpy  # noqa: F401
+    import scipy.linalg  # noqa: F401
+
+    del os.environ[name]
+
+
 def _is_store(what: str) -> bool:
     from lmsweep.analysis.data.open_store import open_store
     from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
@@ -88,8 +114,8 @@ def _is_store(what: str) -> bool:
     return what not in packaged_sweeps() and not Path(what).is_file() and open_store(what).exists()
 
 
-def _best_of_store(
-    location: str, where: list[str], aim: "Aim", *, predict: bool, devices: list[str], others: list[str]
+def _best_of_stores(
+    locations: list[str], where: list[str], aim: "Aim", *, predict: bool, devices: list[str], others: list[str]
 ) -> None:
     from lmsweep.analysis import load
     from lmsweep.analysis.best.answer import JOB, NoAnswer, answer, value_of
@@ -103,17 +129,19 @@ def _best_of_store(
     from lmsweep.trials.analytic.prices import hourly_dollars
 
     conditions = pairs(where, "--where")
-    frame = load(location)
-    if frame.empty:
-        raise RequestError(f"{location} holds no results; measure some with: lmsweep run quick --store {location}")
-    cells = cells_of(select(of_present_devices(frame, conditions), conditions))
+    cells: list[Cell] = []
+    for location in locations:
+        frame = load(location)
+        if frame.empty:
+            raise RequestError(f"{location} holds no results; measure some with: lmsweep run quick --store {location}")
+        cells += cells_of(select(of_present_devices(frame, conditions), conditions))
     if predict:
         cells = with_predicted_peaks(cells, predicted_peaks_of(cells))
     if devices:
         from lmsweep.orchestrator.commands.best_transfer import say_transfers
 
         more = [cell for other in others for cell in cells_of(load(other))]
-        say_transfers([*cells, *more], devices, aim, title=location)
+        say_transfers([*cells, *more], devices, aim, title=", ".join(locations))
         return
     hourly_dollars(aim.prices, [(one.environment.device_name, one.environment.accelerator_type) for one in cells])
     jobs: dict[tuple[object, ...], list[Cell]] = {}
@@ -133,7 +161,9 @@ def _best_of_store(
         answered += 1
     if not answered:
         first = answer(cells, aim)
-        raise RequestError(f"{location}: {first.reason if isinstance(first, NoAnswer) else 'no result of a step'}")
+        raise RequestError(
+            f"{', '.join(locations)}: {first.reason if isinstance(first, NoAnswer) else 'no result of a step'}"
+        )
 
 
 def _job_words(cell: "Cell") -> str:

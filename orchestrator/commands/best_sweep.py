@@ -27,6 +27,7 @@ from lmsweep.orchestrator.searching.search import MARGIN
 from lmsweep.orchestrator.sweep.duration import seconds_of
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.prices import hourly_dollars
+from lmsweep.trials.results.environment import environment_id
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 
@@ -53,7 +54,7 @@ def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float) 
 
     cells = _stored_cells(planned, peaks)
     grid = [one.trial.config for one in whole.trials if one.action in ("run", "stored")]
-    found = answer(cells, aim, grid=grid)
+    found = answer(cells, aim, grid=grid, larger=_larger_cells(whole, aim, peaks))
     if isinstance(found, NoAnswer):
         say(f"\n{found.reason}. {resume}", error=True)
         raise typer.Exit(1)
@@ -107,6 +108,26 @@ def _stored_cells(planned: Planned, peaks: dict[int, float]) -> list[Cell]:
     frame = frame[frame["measurement_id"].isin(measurements_of(planned.plan))]
     predicted = {key_of(one.trial.config): peaks[one.index] for one in planned.plan.trials if one.index in peaks}
     return with_predicted_peaks(cells_of(frame), predicted)
+
+
+def _larger_cells(plan: Plan, aim: Aim, peaks: dict[int, float]) -> list[Cell]:
+    """Return the cells of the trials that did not run, because their predicted peak exceeds the device or the limit."""
+    return [
+        Cell(
+            config=one.trial.config,
+            environment=one.environment,
+            environment_id=environment_id(one.environment),
+            values={},
+            processes=1,
+            status=str(Status.PREDICTED_OOM.value),
+            reason=one.reason,
+            predicted_peak=peaks[one.index],
+        )
+        for one in plan.trials
+        if one.action in ("run", "predicted_oom")
+        and one.index in peaks
+        and (one.action == "predicted_oom" or (aim.peak is not None and peaks[one.index] >= aim.peak))
+    ]
 
 
 def _heading(plan: Plan, candidates: Candidates, aim: Aim) -> str:

@@ -299,9 +299,11 @@ def trial(
       lmsweep trial model=tiny context_length=32 batch_size=1 measure_steps=3
       lmsweep trial quick --id bf76f90b
     """
-    from lmsweep.orchestrator.commands.one_trial import LiveLine, check_fit
+    from lmsweep.orchestrator.commands.one_trial import LiveLine, check_fit, unmade_rows
     from lmsweep.orchestrator.commands.run_summary import trial_table
+    from lmsweep.orchestrator.commands.software_environments import continue_with
     from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides, planned_trial, single_trial
+    from lmsweep.trials.isolation.software import SoftwareError
     from lmsweep.trials.machine.host_memory import memory_asked_for
     from lmsweep.trials.results.record import Row, records_of
 
@@ -322,7 +324,12 @@ def trial(
 
         kept = Store(store)
         kept.check_writable()
-    if not no_predict:
+    unmade = None
+    try:
+        continue_with(asked.config.software)
+    except SoftwareError as error:
+        unmade = error
+    if not (no_predict or unmade):
         check_fit(asked)
     from lmsweep.trials.bench.run import run_watched
 
@@ -336,8 +343,11 @@ def trial(
         say(trial_table(records))
         failed = any(not Status(record.status).is_final for record in records)
 
-    with line:
-        run_watched(asked, show, line.show)
+    if unmade:
+        show(unmade_rows(asked, unmade))
+    else:
+        with line:
+            run_watched(asked, show, line.show)
     if failed:
         raise typer.Exit(1)
 

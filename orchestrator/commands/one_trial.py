@@ -10,6 +10,10 @@ from lmsweep.orchestrator.planning.memory_budget import budget, why_not
 from lmsweep.orchestrator.planning.memory_predictions import SMALL, FitQuestion, Predictions
 from lmsweep.orchestrator.terminal import format_seconds, say
 from lmsweep.trials.analytic.memory_prediction import Prediction
+from lmsweep.trials.isolation.software import SoftwareError
+from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.results.environment import expected_with
+from lmsweep.trials.results.record import Row
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.quantities import gib
 
@@ -35,6 +39,16 @@ def check_fit(trial: Trial) -> None:
     predictions.settle([question])
     if reason := why_not(prediction, room, predictions.verdict(question)):
         raise RequestError(f"trial: {reason}; --no-predict runs it anyway")
+
+
+def unmade_rows(trial: Trial, error: SoftwareError) -> list[Row]:
+    """Return the rows of a trial whose environment cannot be made."""
+    from lmsweep.trials.bench.fingerprint import fingerprint, present_devices
+
+    device = trial.config.device_type
+    here = fingerprint(device if device in present_devices() else "cpu")
+    attempt, expected = Attempt.begin(trial), expected_with(here, trial.config.software)
+    return [attempt.failure(name, error.status, str(error), expected) for name in trial.workloads]
 
 
 class LiveLine:

@@ -8,6 +8,7 @@ from functools import partial
 
 from lmsweep.orchestrator.cluster.discovery import find_nodes
 from lmsweep.orchestrator.cluster.ray_session import start_early
+from lmsweep.orchestrator.commands.software_environments import make_software
 from lmsweep.orchestrator.planning.memory_budget import (
     device_memory,
     largest_devices,
@@ -93,6 +94,8 @@ class PlanRequest:
             predictions.bound(largest_devices(nodes))
             _say_many(predictions.asked)
         plan = make_plan(sweep, nodes, store, retry=self.retry, fresh=self.fresh, predictions=predictions)
+        if self.will_run and self.address is None:
+            make_software(planned.trial.config.software for planned in plan.to_run)
         return Planned(plan=plan, store=store, nodes=nodes, predictions=predictions, budget=budget, ends_in=ends_in)
 
     def resume_command(self, grace: str | None, more: Sequence[str] = ()) -> str:

@@ -11,6 +11,7 @@ from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.orchestrator.cluster.refusal import Refusal
 from lmsweep.orchestrator.commands.show_table import show_table
+from lmsweep.orchestrator.commands.software_environments import software_words
 from lmsweep.orchestrator.planning.largest_fit import Frontier
 from lmsweep.orchestrator.planning.memory_budget import between
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
@@ -124,7 +125,7 @@ def as_text(
     """Return the summary, a table of the trials, and the reasons for unknown values."""
     frame = _trials(plan, estimate, predictions, steps, all=all)
     parts = [summary(plan, estimate), tabulate(frame.to_numpy(), headers=[*map(str, frame)], disable_numparse=True)]
-    parts += _cut(plan, all=all), _unknown(plan, estimate, predictions), _steps_from(plan, steps)
+    parts += _cut(plan, all=all), _unknown(plan, estimate, predictions), _steps_from(plan, steps), software_words(plan)
     return "\n\n".join(part for part in parts if part)
 
 
@@ -139,7 +140,7 @@ def as_listing(
     """Return the same for a terminal."""
     frame = _trials(plan, estimate, predictions, steps, all=all)
     notes = [_cut(plan, all=all), *_unknown(plan, estimate, predictions).split("\n")]
-    notes += _steps_from(plan, steps).split("\n")
+    notes += [*_steps_from(plan, steps).split("\n"), software_words(plan)]
     return Listing(
         title=summary(plan, estimate),
         frame=frame,

@@ -14,7 +14,7 @@ from lmsweep.orchestrator.sweep.duration import seconds_of
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.code.digest import code_digest
-from lmsweep.trials.results.environment import Fingerprint, environment_id
+from lmsweep.trials.results.environment import Fingerprint, environment_id, expected_with
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id, trial_id
@@ -153,7 +153,7 @@ class _Decisions:
         self._nodes = nodes
         self._done = done
         self._predictions = predictions
-        self._places: dict[tuple[str, int, int], _Places] = {}  # by device, world_size and nodes
+        self._places: dict[tuple[str, int, int, str | None], _Places] = {}  # by device, world_size, nodes and software
         self._digests: dict[tuple[tuple[str, ...], Code], str | None] = {}
         self._promises: dict[str, list[_Promise]] = {}  # by measurement_id
 
@@ -217,14 +217,14 @@ class _Decisions:
         rest = replace(trial, workloads=left, flops=self._predictions.flops(trial) if self._predictions else None)
         reasons = self._why_not(rest, environments)
         met = dict(zip(places.environments, environments, strict=True))
-        fits = [node for node in able if reasons[met[environment_id(node.environments[config.device_type])]] is None]
+
+        def met_on(node: Node) -> str:
+            return met[_id_of(node.environments[config.device_type], config)]
+
+        fits = [node for node in able if reasons[met_on(node)] is None]
         if not fits:
             promise(left, {next(iter(environments))}, within=frozenset(environments))
             return [planned("predicted_oom", next(iter(reasons.values())), rest, first)]
-
-        def met_on(node: Node) -> str:
-            return met[environment_id(node.environments[config.device_type])]
-
         stored = {
             key: {name: self._processes(key, ids[name]) for name in left} for key in dict.fromkeys(map(met_on, fits))
         }
@@ -261,17 +261,17 @@ class _Decisions:
             replace(one, code_digest=digest, code_revision=code.revision, code_dirty=code.dirty)
             for one in environments.values()
         ]
-        return {environment_id(one): one for one in with_code}
+        return {_id_of(one, trial.config): one for one in with_code}
 
     def _where(self, config: TrialConfig) -> _Places:
-        key = (config.device, config.world_size, config.nodes)
+        key = (config.device, config.world_size, config.nodes, config.software)
         if key not in self._places:
             able = able_nodes(config, self._nodes)
             if isinstance(able, Refusal):
                 there = [missing_environment(config, self._nodes)]
             else:
                 there = [node.environments[config.device_type] for node in able]
-            environments = {environment_id(one): one for one in there}
+            environments = {_id_of(one, config): expected_with(one, config.software) for one in there}
             self._places[key] = _Places(able=able, environments=environments)
         return self._places[key]
 
@@ -291,6 +291,11 @@ class _Decisions:
         question = FitQuestion(trial=trial, device_name=environment.device_name, budget=room)
         verdict = self._predictions.verdict(question) if isinstance(prediction, Prediction) else None
         return why_not(prediction, room, verdict)
+
+
+def _id_of(environment: Fingerprint, config: TrialConfig) -> str:
+    """Return the environment_id of a trial in the environment that a node has installed."""
+    return environment_id(environment, config.software)
 
 
 def _on_every_accelerator(trial: Trial, nodes: list[Node]) -> list[Trial]:

@@ -17,8 +17,9 @@ from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.orchestrator.planning.time_model import NOMINAL, datasheet_of, graph_seconds, step_seconds
 from lmsweep.orchestrator.searching.search import Search
+from lmsweep.trials.analytic.device_time import device_seconds
 from lmsweep.trials.analytic.memory_prediction import Prediction
-from lmsweep.trials.results.environment import environment_id
+from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig
@@ -46,7 +47,7 @@ def candidates_of(planned: Planned, cells: Sequence[Cell], aim: Aim, peaks: Mapp
     kept: list[PlannedTrial] = []
     over_limit = unknown_peak = 0
     for one in planned.plan.trials:
-        key = _key(one.trial.config, environment_id(one.environment))
+        key = _key(one.trial.config, environment_id(one.environment, one.trial.config.software))
         if one.action == "run" and key in seen:
             continue  # only other workloads or further processes of it are missing, which a run measures
         seen.add(key)
@@ -137,6 +138,8 @@ class PlanSearch:
         """The positions of the trials that have not begun."""
         self.is_settled = False
         """Whether the search ended because no other trial is likely to be better."""
+        self._was_cut_short = False
+        """Whether a trial that it chose did not begin."""
         self.ran = 0
         """How many trials have ended."""
 
@@ -144,7 +147,7 @@ class PlanSearch:
         """Return the position of the next trial, or None if none of these is likely to be better."""
         chosen = self._search.choose(positions)
         if chosen is None:
-            self.is_settled = bool(positions)
+            self.is_settled = bool(positions) and not self._was_cut_short
         else:
             self.is_settled = False
             self.left.discard(chosen)
@@ -159,6 +162,7 @@ class PlanSearch:
         """Take back a choice: the trial does not begin."""
         self._search.withdraw(position)
         self.left.add(position)
+        self._was_cut_short = True
 
     def learn(self, planned: PlannedTrial, records: Sequence[Record]) -> None:
         """Learn from the rows of a trial that has ended."""
@@ -195,22 +199,25 @@ class PlanSearch:
         config, environment = planned.trial.config, planned.environment
         if self.aim.goal is Goal.MEMORY:
             return log(peaks[planned.index]) if planned.index in peaks else None
-        seconds = step_seconds(config, datasheet_of(environment) or NOMINAL[config.device_type])
-        return self._log_cost(seconds, config, environment.device_name, environment.accelerator_type)
+        return self._log_cost(self._modelled(config, environment), config, environment)
 
     def _expected_of_cell(self, cell: Cell) -> float | None:
         if self.aim.goal is Goal.MEMORY:
             return log(cell.predicted_peak) if cell.predicted_peak else None
-        seconds = step_seconds(cell.config, datasheet_of(cell.environment) or NOMINAL[cell.config.device_type])
-        return self._log_cost(seconds, cell.config, cell.environment.device_name, cell.environment.accelerator_type)
+        return self._log_cost(self._modelled(cell.config, cell.environment), cell.config, cell.environment)
 
-    def _log_cost(
-        self, seconds: float, config: TrialConfig, device_name: str, accelerator_type: str | None
-    ) -> float | None:
+    def _modelled(self, config: TrialConfig, environment: Fingerprint) -> float:
+        """Return the seconds that the goal counts of a step, by the time model; 0 if its work is not known."""
+        device = datasheet_of(environment) or NOMINAL[config.device_type]
+        # Money counts device time, which is measured on CUDA alone and does not wait for the host's launches.
+        is_busy_time = self.aim.goal is Goal.MONEY and config.device_type == "cuda"
+        return device_seconds(config, device) if is_busy_time else step_seconds(config, device)
+
+    def _log_cost(self, seconds: float, config: TrialConfig, environment: Fingerprint) -> float | None:
         if not seconds:
             return None
         tokens = config.batch_size * config.context_length * config.world_size
-        hourly = self.aim.hourly(device_name, accelerator_type)
+        hourly = self.aim.hourly(environment.device_name, environment.accelerator_type)
         return log(self.aim.goal.cost(seconds, tokens=tokens, hourly=hourly))
 
 

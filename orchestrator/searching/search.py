@@ -53,7 +53,7 @@ class Search:
         self._surrogate: Surrogate | None = None
         self._fitted = 0
         self.likely: list[int] = []
-        """The cells most likely to be chosen after the last one, the likeliest first; empty while nothing is known."""
+        """The cells most likely to be chosen after the last one, the likeliest first."""
 
     @property
     def leader(self) -> int | None:
@@ -82,8 +82,12 @@ class Search:
         cells = np.array(sorted(set(left) - self._running), dtype=np.int64)
         if not len(cells):
             return None
-        chosen, self.likely = self._choose_first(cells), []
-        if chosen is None:
+        chosen: int
+        first = self._choose_first(cells)
+        if first:
+            best: list[int] = cells[np.argsort(self._prior[cells], kind="stable")].tolist()
+            chosen, *self.likely = dict.fromkeys([*first, *best])
+        else:
             forecast = self.forecast(cells)
             if self.doubt_in(forecast) < DOUBT:
                 return None
@@ -123,18 +127,28 @@ class Search:
         improvement: Floats = forecast.deviation * (scaled * ndtr(scaled) + density)
         return np.maximum(improvement, 1e-300)
 
-    def _choose_first(self, cells: Indices) -> int | None:
-        """Return the first cells: together they have every value of every axis. None once they have."""
+    def _choose_first(self, cells: Indices) -> list[int]:
+        """Return the first cells, in their order: together with those tried they have every value of every axis.
+
+        Without a value they are never empty. They are once one is known and every value was tried.
+        """
         codes = self._space.codes
-        tried = codes[[*self._values, *self._failed, *self._running]]
-        fresh = np.zeros(len(cells))
-        for place in range(codes.shape[1]):
-            seen = set(tried[:, place].tolist()) if len(tried) else set()
-            fresh += [code not in seen for code in codes[cells, place].tolist()]
-        if self._values and not fresh.max():
-            return None
-        most = cells[fresh == fresh.max()]
-        return int(most[np.argmin(self._prior[most])])
+        tried = [*self._values, *self._failed, *self._running]
+        seen = [set(codes[tried, place].tolist()) for place in range(codes.shape[1])]
+        chosen: list[int] = []
+        while True:
+            fresh = np.zeros(len(cells))
+            for place, known in enumerate(seen):
+                fresh += [code not in known for code in codes[cells, place].tolist()]
+            if not fresh.max() and (chosen or self._values):
+                return chosen
+            most = cells[fresh == fresh.max()]
+            chosen.append(int(most[np.argmin(self._prior[most])]))
+            cells = cells[cells != chosen[-1]]
+            for place, known in enumerate(seen):
+                known.add(int(codes[chosen[-1], place]))
+            if not len(cells):
+                return chosen
 
     def _chance_to_run(self, cells: Indices) -> Floats:
         """Return how probable it is that each cell runs: of its values, the one that failed most often decides."""

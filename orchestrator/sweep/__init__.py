@@ -4,6 +4,7 @@ sweep.py          reads a file, or a packaged sweep, into trials
 schema.py         what a file may contain
 first_sweep.py    writes a first sweep file for a folder of the user's code
 own_code.py       references to the user's own code, and what may stand beside them
+software.py       the releases in which a trial's environment differs from the installed one
 hugging_face_json.py  dimensions that a Hugging Face configuration states
 located_yaml.py   YAML that remembers line numbers, so an error can say where it is
 ranges.py         ranges of numbers: 128..1024, 100..400+100

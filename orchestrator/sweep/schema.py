@@ -26,6 +26,7 @@ from pydantic import (
 from lmsweep.orchestrator.sweep.duration import seconds_of
 from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, shown
 from lmsweep.orchestrator.sweep.own_code import ALL_DIMENSIONS, DIMENSIONS, Fields, argument_of, read_code, size_fields
+from lmsweep.orchestrator.sweep.software import read_software
 from lmsweep.trials.spec.config import (
     ARGUMENTS,
     AUTO_FIELDS,
@@ -153,6 +154,8 @@ _Dimensions = create_model("_Dimensions", __config__=_STRICT, **_dimension_types
 def _type_of(name: str) -> Any:
     if name == "model":
         return Annotated[_Dimensions, WrapValidator(_size_or_code)]
+    if name == "software":
+        return Annotated[Any, BeforeValidator(read_software)]
     if name in WORDS_OR_NUMBERS:
         return Annotated[Any, BeforeValidator(partial(_word_or_number, name))]
     if name in WORDS or name == "step":

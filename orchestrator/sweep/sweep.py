@@ -17,6 +17,7 @@ from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, 
 from lmsweep.orchestrator.sweep.own_code import ALL_DIMENSIONS, with_code
 from lmsweep.orchestrator.sweep.ranges import written_out
 from lmsweep.orchestrator.sweep.schema import SKELETON, VARYING, Axes, GridFile, SweepFile, given, validate
+from lmsweep.orchestrator.sweep.software import with_software
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import is_reference
@@ -103,8 +104,12 @@ def load_sweep(
     source, text = _text(name_or_path)
     sweep, written = _read(text, source, _overrides(overrides or {}), grids)
     folder = code or (str(Path(source).parent / written) if written else None)
-    named = {name: with_code(trials, folder, trusted) for name, trials in sweep.grids.items()}
-    return replace(sweep, trials=with_code(sweep.trials, folder, trusted), grids=named)
+
+    def ready(trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
+        return with_software(with_code(trials, folder, trusted), folder, trusted)
+
+    named = {name: ready(trials) for name, trials in sweep.grids.items()}
+    return replace(sweep, trials=ready(sweep.trials), grids=named)
 
 
 def planned_trial(sweep: Sweep, text: str) -> Trial:
@@ -150,7 +155,7 @@ def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: S
             replace(problem, line=None, path=problem.path[problem.path[:1] == ("fixed",) :]) for problem in problems
         ]
         raise refusal("trial", said)
-    trials = with_code(_trials(wanted, "trial"), code, trusted)
+    trials = with_software(with_code(_trials(wanted, "trial"), code, trusted), code, trusted)
     if len(trials) > 1:
         raise RequestError("workloads: a workload of your own is a trial by itself; name it alone")
     return trials[0]

@@ -9,7 +9,7 @@ import pytest
 
 from lmsweep.analysis import load
 from lmsweep.analysis.best.answer import Answer, NoAnswer, answer
-from lmsweep.analysis.best.cells import cells_of
+from lmsweep.analysis.best.cells import cells_of, key_of, with_predicted_peaks
 from lmsweep.analysis.best.goal import Goal, parse_aim
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import RequestError
@@ -114,6 +114,42 @@ def test_the_effects_are_those_of_the_grid(attempts: Attempts) -> None:
     assert (effects["compile"].best, effects["compile"].worst) == ("block", "none")
 
 
+def test_what_would_come_next_with_more_memory_is_expected_from_the_cells_that_fit(attempts: Attempts) -> None:
+    """A token costs less in a larger batch, and the largest is out of memory."""
+    for batch, compiled in itertools.product((2, 4, 8, 16), ("none", "block")):
+        one = gpu(batch_size=batch, compile=compiled)
+        if batch == 16:
+            attempts.failed(one, "oom")
+        else:
+            seconds = (0.02 + batch * 0.01) * (0.6 if compiled == "block" else 1)
+            attempts.ok(one, {"step.time": samples(seconds, seconds / 1000)})
+    larger = found(attempts).larger
+    assert larger and not larger.is_measured and larger.others == 1
+    assert (larger.cell.config.batch_size, larger.cell.config.compile) == (16, "block")
+    true = (0.02 / 8 + 0.01) / (0.02 / 16 + 0.01)
+    assert larger.low < true < larger.high and 1.05 < larger.ratio < true
+    text = lmsweep_here("best", attempts.store.location, "--no-predict")
+    assert "With more memory: batch_size 16, the best of 2 that do not fit, is expected to be" in text
+
+
+def test_what_the_limit_excludes_is_known_as_it_was_measured(attempts: Attempts) -> None:
+    grid(attempts)
+    got = found(attempts, limits=["peak < 10GB"])
+    assert (got.winner.config.attention, got.winner.config.batch_size) == ("sdpa", 4)
+    assert got.larger is not None and got.larger.is_measured and got.larger.ratio == pytest.approx(1.0)
+    assert (got.larger.cell.config.batch_size, got.larger.others) == (8, 5)
+    assert found(attempts).larger is None, "everything fits"
+
+
+def test_the_winner_is_shown_with_the_time_memory_and_money_of_its_step(attempts: Attempts) -> None:
+    grid(attempts)
+    text = lmsweep_here("best", attempts.store.location, "--price", "H200=3.6", "--no-predict")
+    assert (
+        "\n19.20 ms per step, the device busy for 9.600 ms of it, peak 7.451 GiB, 0.009375 dollars per million tokens\n"
+        in text
+    )
+
+
 def test_without_a_result_of_the_goal_there_is_a_reason(attempts: Attempts) -> None:
     attempts.ok(gpu(), {"step.time": samples(0.02, 1e-6)})
     cells = cells_of(load(attempts.store))
@@ -151,6 +187,28 @@ def test_best_of_a_store_answers_for_each_job(attempts: Attempts) -> None:
     assert "compile: block is 1.67x" in first
     assert "lmsweep trial model=small" in first and "block.compile(" in first
     assert "nothing else was measured" in second
+
+
+def test_a_measured_peak_that_is_as_predicted_is_not_called_predicted(attempts: Attempts) -> None:
+    grid(attempts)
+    cells = cells_of(load(attempts.store))
+    (_, *others) = with_predicted_peaks(cells, {key_of(one.config): one.peak or 0.0 for one in cells})
+    assert not any(one.has_predicted_peak for one in others)
+    alone = replace(others[0], values={})
+    assert alone.has_predicted_peak and alone.peak == others[0].peak
+
+
+def test_the_stores_of_two_devices_are_one_question(attempts: Attempts, tmp_path: Path) -> None:
+    other = Attempts(tmp_path / "other")
+    attempts.ok(gpu(), {"step.time": samples(0.02, 1e-6)})
+    other.ok(gpu(), {"step.time": samples(0.03, 1e-6)}, fingerprint=H100)
+    stores, prices = [attempts.store.location, other.store.location], ["--price", "H100=1", "--price", "H200=4"]
+    text = lmsweep_here("best", *stores, "--goal", "$/Mtoken", *prices, "--no-predict")
+    assert "Best for $/Mtoken: device NVIDIA H100 80GB HBM3\n" in text
+    assert "the next, with device NVIDIA H200, is 2.67x" in text
+    done = answer_here("best", attempts.store.location, "no-such-sweep")
+    assert done.returncode == 2
+    assert "no-such-sweep is no store" in done.stderr
 
 
 def test_best_of_a_store_refuses_what_is_for_a_sweep(attempts: Attempts) -> None:

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -41,6 +43,35 @@ def test_a_search_answers_and_a_run_would_go_on_from_it(tmp_path):
     assert set(load(str(store))["status"]) == {"ok"} and set(searched.values()) == {1}
     plan = lmsweep_here("plan", sweep, "--store", store, "--no-predict")
     assert f"4 trials, {4 - len(searched)} to run" in plan
+
+
+BLAS_THREADS = """
+import ctypes, os, sys
+os.sched_setaffinity(0, range(os.cpu_count()))
+from lmsweep.orchestrator.cli import main
+sys.argv = ["lmsweep", "best", "h200-best-2.7b", "--no-predict"]
+try:
+    main()
+except SystemExit:
+    pass
+maps = open("/proc/self/maps").read().split()
+libraries = {one for one in maps if "openblas" in one and one.endswith(".so")}
+names = ["scipy_openblas_get_num_threads64_", "scipy_openblas_get_num_threads", "openblas_get_num_threads"]
+for path in libraries:
+    library = ctypes.CDLL(path)
+    print("threads", [getattr(library, name)() for name in names if hasattr(library, name)])
+print("inherited", os.environ.get("OPENBLAS_NUM_THREADS"))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/maps")
+def test_the_arithmetic_of_a_search_takes_one_core_from_the_trials(monkeypatch):
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    done = subprocess.run([sys.executable, "-c", BLAS_THREADS], capture_output=True, text=True, check=True)
+    found = done.stdout.splitlines()
+    threads = [line for line in found if line.startswith("threads")]
+    assert threads and set(threads) == {"threads [1]"}
+    assert "inherited None" in found, "the processes of the trials do not inherit the limit"
 
 
 @pytest.mark.slow

@@ -15,6 +15,8 @@ from tests.support.command import ROOT, answer_here, lmsweep
 
 VERBS = {name: verb.help or "" for name, verb in typer.main.get_command(app).commands.items()}  # type: ignore[attr-defined]
 MEASURING = ("run", "noise", "trial")
+INSTALLING = ("bisect",)
+"""Their examples install releases from an index: tests/isolation/test_environments.py has others."""
 
 
 def examples(verb: str) -> list[str]:
@@ -39,7 +41,9 @@ def test_the_list_of_verbs_has_the_whole_first_sentence_of_each() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [words for verb in VERBS if verb not in MEASURING for words in examples(verb)])
+@pytest.mark.parametrize(
+    "words", [words for verb in VERBS if verb not in (*MEASURING, *INSTALLING) for words in examples(verb)]
+)
 def test_the_examples_of_help_work(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("results", "other-results"):
         shutil.copytree(ROOT / "tests/support/stores/cpu", tmp_path / name)

@@ -489,6 +489,27 @@ class Crowded(DataParallelStep):
         return super().doubts(time.monotonic(), until_ago)
 
 
+@pytest.mark.slow
+def test_layers_on_two_ranks_in_16_bits_may_differ_by_the_rounding_of_their_parts(runner, environment):
+    deep = TrialConfig(
+        d_model=128,
+        d_ff=256,
+        num_layers=24,
+        num_heads=4,
+        vocab_size=100,
+        context_length=64,
+        batch_size=2,
+        precision="bf16",
+        ddp="naive",
+        world_size=2,
+        tp=2,
+        warmup_steps=0,
+        measure_steps=2,
+    )
+    error = value(by_name(run(runner, environment, deep, "ddp"))["gradients.relative_error"])
+    assert 0.02 < error < 0.049, "each layer rounds two parts, so the error grows with the depth"
+
+
 def flags_of_times(kind: type[DataParallelStep], bench: Workbench, rank: int) -> list[tuple[Flag, ...]]:
     team = Team(kind(SMALL, bench.math_mode))
     if rank == 1:

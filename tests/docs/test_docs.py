@@ -19,8 +19,8 @@ from tools.pictures import PICTURES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-EXTRA = {"wandb", "mlflow", "torch.utils.tensorboard"}
-"""Libraries of the extra `trackers`, which need not be installed."""
+EXTRA = {"wandb", "mlflow", "torch.utils.tensorboard", "flash_attn_interface"}
+"""Libraries of the extra `trackers`, and an attention of others, which need not be installed."""
 HOLES = {"FILE", "SWEEP", "STORE", "FOLDER", "..."}
 """Words of a command that stand for the reader's own."""
 

@@ -99,7 +99,7 @@ def test_a_graph_that_another_server_never_finishes_is_waited_for_while_its_tria
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     config = replace(TINY, compile="block", timeout_seconds=0.5)
     ours, theirs = socket.socketpair()
-    request = PrecompileRequest(configs=(config,), environment_id="here", sharers=2)
+    request = PrecompileRequest(configs=(config,), environment_id="here", sharers=2, most=1)
     mark = precompile._mark(precompile.graphs_of([config])[0], "here")
     with ours, precompile._claim(mark) as claimed, Connection(theirs.detach()) as client:
         assert claimed and precompile.compile_side_by_side(request, client) == 0

@@ -266,9 +266,12 @@ def test_without_a_compiler_compiling_is_unsupported(odd_runner, environment):
 def test_compiled_trials_find_what_was_compiled_ahead_and_share_a_process(environment, monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     configs = tuple(replace(TINY, compile="block", context_length=length) for length in (16, 32))
+    alike = replace(configs[0], optimizer="adamw_foreach")
+    longer = replace(configs[0], context_length=48)
     others = {one.pid for one in our_children()}
     with IsolatedRunner() as runner:
-        runner.precompile(configs, environment=environment)
+        first = runner.precompile((configs[0], alike, configs[1], longer), environment=environment, most=2)
+        assert first.graphs == 2, "trials that share a graph count once, and the third graph can wait"
         pids = []
         for config in configs:
             rows = run(runner, environment, config)

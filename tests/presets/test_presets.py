@@ -36,7 +36,9 @@ GOLDEN = ROOT / "tests" / "support" / "golden" / "presets"
 SUFFIXES = {"text": "txt", "markdown": "md", "latex": "tex", "typst": "typ", "csv": "csv", "html": "html"}
 BF16 = replace(H200, autocast_dtype="bfloat16")
 
-CPU, RANKS, WAITS, RESIDUALS = (ROOT / "tests/support/stores" / name for name in ("cpu", "ranks", "waits", "residuals"))
+CPU, RANKS, WAITS, RESIDUALS, UPGRADE = (
+    ROOT / "tests/support/stores" / name for name in ("cpu", "ranks", "waits", "residuals", "upgrade")
+)
 END_TO_END, BEST, ATTENTION, TWO_GPUS = (
     ROOT / "analysis/reference" / name
     for name in ("h200-end-to-end", "h200-best-2.7b", "h200-attention", "h200-x2-ddp")
@@ -61,6 +63,7 @@ SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
     "scaling": (END_TO_END, {}),
     "frontier": (CPU, {}),
     "break-even": (END_TO_END, {"model": "small,2.7b"}),
+    "upgrade": (UPGRADE, {}),
     "cost": (END_TO_END, {"model": "small,2.7b"}),
     "memory": (CPU, {}),
     "memory-parts": (CPU, {}),

@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 
 from benchmarks.best_simulation import CLOSE, MICRO_BATCH, SHARE, TEST_SEEDS, Grid, draw_stored, race, stored_grids
+from lmsweep.analysis.best.goal import parse_aim
 from lmsweep.analysis.best.surrogate import Space, Surrogate
+from lmsweep.orchestrator.planning.plan import PlannedTrial
+from lmsweep.orchestrator.planning.time_estimate import Estimate
+from lmsweep.orchestrator.searching.plan_search import PlanSearch
 from lmsweep.orchestrator.searching.search import DOUBT, Search
-from tests.support.made_up_results import Attempts, config, samples
+from lmsweep.trials.analytic.prices import parse_prices
+from lmsweep.trials.spec.config import Trial, TrialConfig
+from lmsweep.trials.spec.identity import trial_id
+from tests.support.made_up_results import H200, Attempts, config, samples
 
 AXES = {"batch_size": (1, 2, 4, 8), "attention": ("naive", "sdpa", "flex"), "compile": ("none", "block")}
 CELLS = list(itertools.product(*AXES.values()))
@@ -46,7 +53,13 @@ def test_every_value_is_tried_first() -> None:
     assert {value for cell in first for value in cell} == set(EFFECTS)
 
 
-def test_what_is_likely_to_follow_is_named_once_something_is_known_and_mostly_follows() -> None:
+def test_the_first_trial_names_those_that_follow_it_for_the_compiler() -> None:
+    order, one = run(search(), dict(enumerate(COSTS.tolist()))), search()
+    assert one.choose(range(len(CELLS))) == order[0]
+    assert one.likely[:3] == order[1:4] and len(one.likely) == len(CELLS) - 1
+
+
+def test_what_is_likely_to_follow_mostly_follows() -> None:
     one, left, named, followed = search(), set(range(len(CELLS))), list[int](), list[bool]()
     while (cell := one.choose(left)) is not None:
         followed += [cell in named[:4]] if named else []
@@ -133,10 +146,12 @@ def test_a_measured_grid_is_replayed_with_the_time_that_each_trial_took(tmp_path
             continue
         seconds = batch * 0.01 * (0.6 if compiled == "block" else 1) * (0.8 if attention == "sdpa" else 1)
         took = {"trial.setup_time": (0.5,), "trial.compile_time": (3.0 if compiled == "block" else 0.0,)}
+        if compiled == "block":  # all graphs were compiled ahead of the first of them
+            took["trial.precompile_time"] = (6.0 if (batch, attention) == (4, "naive") else 0.0,)
         attempts.ok(one, {"step.time": samples(seconds, 1e-9), **took})
     (stored,) = stored_grids(attempts.store.location, pool=False)
     grid = stored.grid
-    assert sorted(grid.seconds.tolist()) == [0.5] * 4 + [1.0] + [3.5] * 3  # a failed trial without times counts 1 s
+    assert sorted(grid.seconds.tolist()) == [0.5] * 4 + [1.0] + [5.5] * 3  # a failed trial without times counts 1 s
     assert grid.failed.sum() == 1 and grid.cost[grid.failed] > grid.cost[~grid.failed].max()
     found, own = race(TEST_SEEDS, others=MICRO_BATCH[:1], draw=lambda rng: draw_stored([stored], rng))
     assert found.behind <= CLOSE
@@ -163,3 +178,45 @@ def test_in_a_thousand_simulated_grids_it_is_right_in_95_percent() -> None:
     right, share = outcomes(range(TEST_SEEDS, TEST_SEEDS + 1000))
     assert right >= 0.95
     assert share < SHARE
+
+
+@pytest.mark.parametrize(("goal", "first"), [("tokens/s", "naive"), ("$/Mtoken", "sdpa")])
+def test_money_begins_with_what_keeps_the_device_busy_for_least_though_the_host_is_slower(
+    goal: str, first: str
+) -> None:
+    """An eager step of a small batch takes as long as the host launches it, whatever its attention."""
+    configs = [config("small", device="cuda", batch_size=1, attention=attention) for attention in ("naive", "sdpa")]
+    chosen = plan_search(configs, goal).choose({0, 1})
+    assert chosen is not None and configs[chosen].attention == first
+
+
+def plan_search(configs: list[TrialConfig], goal: str) -> PlanSearch:
+    trials = [
+        PlannedTrial(
+            index=index,
+            trial=Trial(config=one, workloads=("timing",), sweep="test"),
+            trial_id=trial_id(one),
+            action="run",
+            reason=None,
+            environment=H200,
+        )
+        for index, one in enumerate(configs)
+    ]
+    estimate = Estimate(seconds=2.0, iterating=1.0, reason=None, is_new=True, is_modelled=True)
+    aim = parse_aim(goal, [], parse_prices(["H200=3.5"]))
+    return PlanSearch(trials, [], aim, estimates={one.index: estimate for one in trials}, peaks={})
+
+
+def test_a_search_whose_choice_did_not_begin_in_time_has_ruled_nothing_out() -> None:
+    configs = [
+        config("small", device="cuda", batch_size=batch, compile=compiled)
+        for batch, compiled in itertools.product((1, 2, 4, 8), ("none", "block"))
+    ]
+    whole, cut = plan_search(configs, "tokens/s"), plan_search(configs, "tokens/s")
+    for one in (whole, cut):
+        for position, asked in enumerate(configs[1:], start=1):
+            one._search.learn(position, 1 / asked.batch_size + (asked.compile == "none"), 0.001)
+    position = cut.choose({0})
+    assert (whole.choose({0}), position) == (None, None) and whole.is_settled
+    cut.withdraw(0)
+    assert cut.choose({0}) is None and not cut.is_settled

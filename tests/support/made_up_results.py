@@ -89,7 +89,7 @@ class Attempts:
         return Record(
             trial_id=trial_id(trial),
             measurement_id=measurement_id(trial, workload),
-            environment_id=environment_id(fingerprint),
+            environment_id=environment_id(fingerprint, trial.software),
             attempt_id=f"{1000 - self._count:016x}",  # neither names nor files are in the order of time
             sweep=sweep,
             workload=workload,

@@ -4,6 +4,7 @@
     messages.py     the requests and answers that client, server and child exchange
     server.py       imports torch once, never touches a device, forks children
     child.py        runs one trial; killed with its whole process group when its time is up
+    software.py     makes the environment that a trial's software asks for
     precompile.py   compiles the graphs of coming trials on fake tensors into the compiler's cache
 
 The server is a program of its own instead of `multiprocessing`'s fork server: the main module of a Ray worker is Ray's,

@@ -2,6 +2,7 @@
 
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -27,9 +28,13 @@ PATIENCE = 180.0
 class IsolatedRunner:
     """Runs trials through a trial server, which it starts on first use and restarts after it has died."""
 
-    def __init__(self, *, cores: tuple[int, ...] = ()) -> None:
-        """`cores` are the logical cores that the server and everything it starts are pinned to; empty: no pinning."""
+    def __init__(self, *, cores: tuple[int, ...] = (), python: str = sys.executable) -> None:
+        """`cores` are the logical cores that the server and everything it starts are pinned to; empty: no pinning.
+
+        `python` is the interpreter that runs the server: this one, or that of an environment made for its trials.
+        """
         self._cores = cores
+        self._python = python
         self._server: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
@@ -75,9 +80,11 @@ class IsolatedRunner:
         return [attempt.failure(workload, status, error, fallback) for workload in trial.workloads]
 
     def precompile(
-        self, configs: tuple[TrialConfig, ...], *, environment: Fingerprint, sharers: int = 1
+        self, configs: tuple[TrialConfig, ...], *, environment: Fingerprint, sharers: int = 1, most: int | None = None
     ) -> Precompiled:
         """Put the graph of the first of these trials, and a share of the other graphs, into the compiler's cache.
+
+        If `most` is given, all sharers together compile no more than this many graphs, those of the first trials.
 
         The server compiles its graphs in parallel. If another of the `sharers` servers is compiling the first graph, it
         waits for that. A graph that fails to compile, or takes longer than the longest timeout of the trials, is left
@@ -88,7 +95,9 @@ class IsolatedRunner:
         graphs = 0
         try:
             key = environment_id(environment)
-            request = PrecompileRequest(configs=configs, environment_id=key, sharers=sharers)
+            request = PrecompileRequest(
+                configs=configs, environment_id=key, sharers=sharers, most=len(configs) if most is None else most
+            )
             connection.send(request)
             if not connection.poll(request.longest + PATIENCE):
                 assert self._server, "a server received the request"
@@ -124,7 +133,7 @@ class IsolatedRunner:
             ours, theirs = socket.socketpair()
             with theirs, pinned(self._cores):
                 self._server = subprocess.Popen(
-                    command("lmsweep.trials.isolation.server", str(theirs.fileno())),
+                    command("lmsweep.trials.isolation.server", str(theirs.fileno()), python=self._python),
                     pass_fds=[theirs.fileno()],
                     env=_compile_threads(self._cores) | environment(),
                 )

@@ -42,6 +42,8 @@ class PrecompileRequest:
     """The environment they will run in. Graphs that were compiled for it before are skipped."""
     sharers: int
     """Number of servers, including this one, that share the cache and the work."""
+    most: int
+    """Most graphs that all of them compile now: those of the first trials whose graph is missing."""
 
     @property
     def longest(self) -> float:

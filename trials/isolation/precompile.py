@@ -37,13 +37,12 @@ LOOK_AGAIN_SECONDS = 0.05
 
 
 def graphs_of(configs: Iterable[TrialConfig]) -> list[TrialConfig]:
-    """Return one configuration per distinct graph of these trials, the slowest to compile first.
+    """Return one configuration per distinct graph of these trials, in their order.
 
     Graphs for max-autotune are left out, because it times kernels on the device, which a trial must have to itself, and
     graphs with a memory budget, whose trial decides what to recompute.
     """
-    wanted = [_graph_of(config) for config in configs if has_shared_graph(config)]
-    return sorted(dict.fromkeys(wanted), key=lambda config: -(config.num_layers or 0))
+    return list(dict.fromkeys(_graph_of(config) for config in configs if has_shared_graph(config)))
 
 
 def has_shared_graph(config: TrialConfig) -> bool:
@@ -54,7 +53,7 @@ def has_shared_graph(config: TrialConfig) -> bool:
     return (
         compiles
         and config.memory_budget is None
-        and config.compile_mode != "max-autotune"
+        and not config.compile_mode.startswith("max-autotune")
         and not imports_own_code(config)
     )
 
@@ -131,13 +130,14 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
     A file in the cache folder marks each compiled graph, so later sweeps skip it. A lock beside the mark is held by the
     process that compiles the graph. Raises EOFError if the client goes away meanwhile.
     """
-    graphs = graphs_of(request.configs)
-    marks = {graph: _mark(graph, request.environment_id) for graph in graphs}
     first = next(iter(graphs_of(request.configs[:1])), None)
-    missing = [graph for graph in graphs if not marks[graph].exists()]
-    if first not in missing:
+    if first is None or _mark(first, request.environment_id).exists():
         return 0
-    missing.sort(key=lambda graph: graph != first)
+    marks = {graph: _mark(graph, request.environment_id) for graph in graphs_of(request.configs)}
+    missing = [graph for graph in marks if not marks[graph].exists()][: request.most]
+    if first not in missing:  # another server has just compiled it
+        return 0
+    missing.sort(key=lambda graph: (graph != first, -(graph.num_layers or 0)))  # then the slowest to compile
     share = math.ceil(len(missing) / request.sharers)
     side_by_side = min(share, len(usable_cores()))
     threads = len(usable_cores()) // side_by_side

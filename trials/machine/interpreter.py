@@ -13,12 +13,17 @@ import sys
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[os.pardir] * 3))
 """The folder that contains `lmsweep`: a checkout, or site-packages."""
 
+MADE_BY_US = "lmsweep-software.txt"
+"""A file at the top of an environment that lmsweep made for a trial's software."""
+
 _STANDARD_LIBRARY = os.path.dirname(os.__file__)
 
 
-def command(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module of lmsweep. Start it with `env=environment()`."""
-    return [*script(__file__), module, *arguments]
+def command(module: str, *arguments: str, python: str = sys.executable) -> list[str]:
+    """Return the command that runs a module of lmsweep, by this or another interpreter. Start it with
+    `env=environment()`.
+    """
+    return [python, *script(__file__)[1:], module, *arguments]
 
 
 def script(path: str, *arguments: str) -> list[str]:
@@ -40,14 +45,20 @@ def environment() -> dict[str, str]:
 
 
 def order_search_path() -> None:
-    """Reorder sys.path: standard library, lmsweep, the user's PYTHONPATH, site-packages. Drop the current folder."""
+    """Reorder sys.path: standard library, lmsweep, the user's PYTHONPATH, site-packages. Drop the current folder.
+
+    In an environment that lmsweep made, its own packages come before PYTHONPATH: the trial asked for them.
+    """
     of_the_library = [entry for entry in sys.path if _is_standard(entry)]
     first = sys.path.index(of_the_library[0])
     named = [entry for entry in sys.path[:first] if entry != ROOT and not _is_here(entry)]
     installed = [entry for entry in sys.path[first:] if not _is_standard(entry)]
     # If lmsweep is in site-packages itself, PYTHONPATH keeps its precedence over the whole of site-packages.
     ours = [] if ROOT in installed and os.path.basename(ROOT).endswith("-packages") else [ROOT]
-    sys.path[:] = [*of_the_library, *ours, *named, *(entry for entry in installed if entry not in ours)]
+    is_made = os.path.exists(os.path.join(sys.prefix, MADE_BY_US))
+    made = [entry for entry in installed if is_made and entry.startswith(sys.prefix + os.sep)]
+    rest = [entry for entry in installed if entry not in (*ours, *made)]
+    sys.path[:] = [*of_the_library, *ours, *made, *named, *rest]
 
 
 def _is_here(entry: str) -> bool:

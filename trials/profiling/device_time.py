@@ -11,7 +11,7 @@ import re
 import time
 import warnings
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
@@ -101,17 +101,18 @@ def device_times(events: Iterable[KinetoEvent], intervals: Sequence[Sequence[int
 
     `intervals` holds the marks of each iteration, in nanoseconds. Returns an empty list if there are no device events.
     """
-    launched: dict[int, int] = {}
+    of_host: list[KinetoEvent] = []
     ran: list[tuple[int, int, int]] = []
     for event in events:
         if event.device_type() == DeviceType.CUDA:
             if not event.is_user_annotation():  # the device's copy of a range
                 begin = event.start_ns()
                 ran.append((event.correlation_id(), begin, begin + event.duration_ns()))
-        elif CALL.match(event.name()):
-            launched[event.correlation_id()] = event.start_ns()
+        else:
+            of_host.append(event)
     if not ran:
         return []
+    launched = _launched(of_host, {call for call, _, _ in ran})
     edges = [(mark, i, phase) for i, marks in enumerate(intervals) for phase, mark in enumerate(marks)]
     work: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for call, begin, end in ran:
@@ -122,6 +123,15 @@ def device_times(events: Iterable[KinetoEvent], intervals: Sequence[Sequence[int
         _device_time([work.get((i, phase), []) for phase in range(len(marks) - 1)], marks)
         for i, marks in enumerate(intervals)
     ]
+
+
+def _launched(events: Iterable[KinetoEvent], calls: Set[int]) -> dict[int, int]:
+    """When each of these driver calls began, in nanoseconds. Most calls launch nothing, so their names are not read."""
+    return {
+        call: event.start_ns()
+        for event in events
+        if (call := event.correlation_id()) in calls and CALL.match(event.name())
+    }
 
 
 def _device_time(work: Sequence[Sequence[tuple[int, int]]], marks: Sequence[int]) -> DeviceTime:

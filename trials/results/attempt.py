@@ -58,7 +58,7 @@ class Attempt:
         return Record(
             trial_id=trial_id(config),
             measurement_id=measurement_id(config, workload),
-            environment_id=environment_id(fingerprint),
+            environment_id=environment_id(fingerprint, config.software),
             attempt_id=self.attempt_id,
             sweep=self.trial.sweep,
             workload=workload,

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
+
+from lmsweep.trials.spec.software import decided_fields, pinned
 
 MEASURING_VERSION = 2
 """Incremented when a change to the measuring code makes earlier results incomparable. Part of every environment."""
@@ -88,9 +90,27 @@ ENVIRONMENT_FIELDS: tuple[str, ...] = tuple(
 """The fields that `environment_id` hashes."""
 
 
-def environment_id(fingerprint: Fingerprint) -> str:
-    """Return 16 hexadecimal digits that identify the environment fields of a result."""
-    content = [getattr(fingerprint, name) for name in ENVIRONMENT_FIELDS if name != "code_digest"]
+def environment_id(fingerprint: Fingerprint, software: str | None = None) -> str:
+    """Return 16 hexadecimal digits that identify the environment fields of a result.
+
+    The fields that the trial's `software` decides are left out: the trial's own identifier has them, and a plan has to
+    know this one before the environment is made.
+    """
+    decided = decided_fields(software)
+    content = [
+        None if name in decided else getattr(fingerprint, name) for name in ENVIRONMENT_FIELDS if name != "code_digest"
+    ]
     if fingerprint.code_digest is not None:  # left out otherwise, so that older identifiers stay
         content.append(fingerprint.code_digest)
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+
+def expected_with(fingerprint: Fingerprint, software: str | None) -> Fingerprint:
+    """Return the environment that the software will make of an installed one, as far as that is known beforehand."""
+    versions, decided = pinned(software), decided_fields(software)
+    return replace(
+        fingerprint,
+        torch_version=versions.get("torch", fingerprint.torch_version),
+        triton_version=versions.get("triton") if "triton_version" in decided else fingerprint.triton_version,
+        cuda_version=None if "cuda_version" in decided else fingerprint.cuda_version,
+    )

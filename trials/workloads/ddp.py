@@ -1,5 +1,6 @@
 """The workload `ddp`: a data-parallel training step on several ranks, and how much of its communication is exposed."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -42,7 +43,7 @@ from lmsweep.trials.distributed.step_pairs import Pair, in_pairs
 from lmsweep.trials.distributed.tensor_parallel import check_tensor_parallel
 from lmsweep.trials.distributed.wait_rows import wait_rows
 from lmsweep.trials.model.attention_support import check_attention
-from lmsweep.trials.model.compiler import check_compiled, uses_cuda_graphs
+from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.optimizer import ADAMW
 from lmsweep.trials.profiling.device_time import device_row, is_host_bound
 from lmsweep.trials.profiling.torch_trace import trace_file
@@ -122,7 +123,7 @@ def check_configuration(config: TrialConfig) -> None:
         raise UnsupportedError(
             "torch.compile splits the model at the boundaries of buckets; bucket_bytes must be 1 MiB or more"
         )
-    if uses_cuda_graphs(config):
+    if config.records_cuda_graphs:
         raise UnsupportedError(f"compile_mode {config.compile_mode} keeps gradients in the memory pool of CUDA graphs")
 
 
@@ -174,10 +175,22 @@ def _rounds_as(config: TrialConfig) -> Precision:
     return "bf16_pure" if config.gather == "bf16" else config.precision
 
 
+def _allowed_error(config: TrialConfig) -> float:
+    """The largest relative error of a gradient that rounding explains.
+
+    Tensor parallelism in 16 bits rounds each rank's part of a layer's output before the parts are added. The errors of
+    the layers add like independent numbers, and up to four layers stay within the tolerance.
+    """
+    rounded = TOLERANCE[_rounds_as(config)]
+    if config.tp == 1 or config.precision in ("fp32", "tf32"):
+        return rounded
+    return rounded * math.sqrt(max(1.0, (config.num_layers or 1) / 4))
+
+
 def _checks(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measurement]:
     """Compare gradients with those of one process, and weights between ranks. Raises RanksDisagreeError."""
     error = max(found for found in team.all(CheckGradients()) if found is not None)
-    allowed = TOLERANCE[_rounds_as(config)]
+    allowed = _allowed_error(config)
     if not error <= allowed:
         raise RanksDisagreeError(
             f"gradients are off by {error:.2g} of their norm from those of a single process on the whole batch; "
@@ -198,7 +211,7 @@ def _checks_of_own(team: Team[DataParallelStep], config: TrialConfig) -> Iterato
 
     found = [error for error in team.all(CheckGradients()) if error is not None]
     if found:
-        yield row("gradients", "relative_error", max(found), TOLERANCE[_rounds_as(config)])
+        yield row("gradients", "relative_error", max(found), _allowed_error(config))
     else:
         why = "each rank has only a shard of the gradients; error.weights compares what they lead to"
         yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=None, reason=why)

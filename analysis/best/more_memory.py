@@ -1,0 +1,88 @@
+"""What would come next if there were more memory: the best of the cells that do not fit, measured or expected."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log
+
+import numpy as np
+
+from lmsweep.analysis.best.cells import WITHIN, Cell
+from lmsweep.analysis.best.goal import Aim, Goal
+from lmsweep.analysis.best.surrogate import Space, Surrogate
+from lmsweep.trials.analytic.median_interval import Floats
+from lmsweep.trials.results.outcome import Status
+
+TOO_LARGE = (Status.OOM, Status.PREDICTED_OOM)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Larger:
+    """The best of the cells that do not fit their device, or exceed the limit."""
+
+    cell: Cell
+    others: int
+    """How many more cells do not fit."""
+    ratio: float
+    """How many times better than the winner it is; below 1 if it is worse."""
+    low: float
+    high: float
+    """The 95 % interval of `ratio`."""
+    is_measured: bool
+    """Whether it ran, and exceeds the limit; else the surrogate expects the ratio."""
+
+
+def best_larger(winner: Cell, known: Sequence[Cell], larger: Sequence[Cell], aim: Aim, space: Space) -> Larger | None:
+    """Return the best of the larger cells; None if there is none, or the goal is memory.
+
+    known: the cells with a cost, the winner among them. space: of `known` and then `larger`.
+
+    The surrogate alone would expect of a batch larger than any measured one what all batches have in common. A step
+    takes a fixed time and a time per sequence, so the cost per token is nearly linear in 1 / batch. The surrogate
+    learns what that leaves.
+    """
+    if not larger or aim.goal is Goal.MEMORY:
+        return None
+    costs = np.log([_cost(one, aim) for one in known])
+    errors = np.array([one.error(aim) for one in known])
+    inverse = np.array([1 / one.config.batch_size for one in (*known, *larger)])
+    trend = _slope(space, costs, inverse[: len(known)]) * inverse
+    rest = costs - trend[: len(known)]
+    surrogate = Surrogate(space, space.codes[: len(known)], rest - rest.mean(), errors)
+    mean, deviation = surrogate.mean_and_deviation(space.codes[len(known) :], np.full(len(larger), -1))
+    expected = mean + rest.mean() + trend[len(known) :]
+    # A larger cell that was measured is known as well as it was measured.
+    measured = [one.cost(aim) for one in larger]
+    values = [log(cost.median) if cost else value for cost, value in zip(measured, expected.tolist(), strict=True)]
+    place = int(np.argmin(values))
+    chosen = larger[place]
+    error = chosen.error(aim) if measured[place] else float(deviation[place])
+    ahead, within = log(_cost(winner, aim)) - values[place], WITHIN * float(np.hypot(error, winner.error(aim)))
+    return Larger(
+        cell=chosen,
+        others=len(larger) - 1,
+        ratio=exp(ahead),
+        low=exp(ahead - within),
+        high=exp(ahead + within),
+        is_measured=measured[place] is not None,
+    )
+
+
+def _cost(cell: Cell, aim: Aim) -> float:
+    cost = cell.cost(aim)
+    assert cost is not None, "a known cell has a cost"
+    return cost.median
+
+
+def _slope(space: Space, costs: Floats, inverse: Floats) -> float:
+    """Return by how much the logarithm of the cost rises with 1 / batch if the other axes stay as they are.
+
+    costs, inverse: of the first cells of the space. Least squares, with one unknown for each value of another axis.
+    """
+    columns = [inverse]
+    for place, axis in enumerate(space.axes):
+        if axis.name != "batch_size":
+            columns += [
+                (space.codes[: len(costs), place] == code).astype(np.float64) for code in range(len(axis.values))
+            ]
+    matrix = np.stack([*columns, np.ones(len(costs))], axis=1)
+    return max(0.0, float(np.linalg.lstsq(matrix, costs)[0][0]))

@@ -1,0 +1,25 @@
+"""Which release to measure next, to find the one in which something changed."""
+
+import math
+
+import pytest
+
+from lmsweep.orchestrator.searching.bisection import Bisection
+
+
+@pytest.mark.parametrize("count", [2, 3, 8, 20])
+def test_halving_finds_the_release_in_which_it_changed_with_few_measurements(count: int) -> None:
+    for change in range(1, count):
+        search, measured = Bisection(count), 0
+        while (position := search.next()) is not None:
+            search.learn(position, position >= change)
+            measured += 1
+        assert (search.low, search.high) == (change - 1, change)
+        assert measured <= math.ceil(math.log2(count - 1)) if count > 2 else measured == 0
+
+
+def test_releases_that_cannot_be_measured_are_left_out_and_remain_in_doubt() -> None:
+    search = Bisection(9)
+    while (position := search.next()) is not None:
+        search.learn(position, None if position in (4, 5) else position >= 5)
+    assert (search.low, search.high, search.skipped) == (3, 6, {4, 5})

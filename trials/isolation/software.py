@@ -1,0 +1,254 @@
+"""Makes the environment that a trial's software asks for, once, and keeps it in the cache folder.
+
+An environment is a virtual environment that holds only what differs. A `.pth` file puts the packages that are installed
+beside lmsweep behind its own on the search path, so lmsweep, NumPy and the rest need not be installed again.
+
+`uv`, if it is there, or else `pip` installs from the index that the user has configured for it, and only wheels: the
+set-up code of a source distribution would run here. `python -m lmsweep.trials.isolation.software NAME...`, run by a new
+environment, imports what trials import and prints the versions of these packages.
+"""
+
+import fcntl
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import IO
+
+from packaging.specifiers import SpecifierSet
+
+from lmsweep.trials.machine.cache_folder import cache_folder
+from lmsweep.trials.machine.interpreter import MADE_BY_US, command, environment
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.software import pinned
+
+MOST_SECONDS = 3600.0
+"""Time that an installation may take: torch with CUDA's libraries is a download of some 3 GB."""
+
+COMPLETE = "complete.json"
+"""The file that marks an environment as usable; it is written last, and lists what was installed."""
+
+_WITH_TORCH = re.compile(r"torch|triton|nvidia-|cuda-|setuptools")
+"""Packages of which each release of torch asks for its own, so the installed ones must not be kept."""
+
+_LATER = re.compile(
+    r"connect|timed out|timeout|temporary failure|name or service not known|dns|unreachable|no space left|"
+    r"retries exceeded|5\d\d (server error|status)",
+    re.IGNORECASE,
+)
+"""What an installer says if it may succeed the next time."""
+
+_CONFLICT = "The conflict is caused by:"
+"""What pip says before the requirements that exclude each other."""
+
+_SHOWN = 600
+"""Characters of an installer's message that are kept."""
+
+
+class SoftwareError(Exception):
+    """The environment cannot be made. The message is the reason."""
+
+    def __init__(self, message: str, status: Status) -> None:
+        """status: unsupported, or error if another attempt may succeed."""
+        super().__init__(message)
+        self.status = status
+
+
+def folder_of(software: str) -> Path:
+    """Return the folder of the environment, whether or not it has been made.
+
+    It differs by the environment that lmsweep runs in, whose packages it shares.
+    """
+    shared = [sys.prefix, sys.version, platform.machine(), *_shared_packages()]
+    digest = hashlib.sha256("\n".join([software, *shared]).encode()).hexdigest()[:16]
+    return cache_folder() / "software" / digest
+
+
+def is_made(software: str) -> bool:
+    """Return whether the environment is ready, and the Python that it leads to still there."""
+    folder = folder_of(software)
+    return (folder / COMPLETE).exists() and (folder / "bin" / "python").exists()
+
+
+def is_inside(software: str) -> bool:
+    """Return whether this process runs in the environment."""
+    try:
+        return Path(sys.prefix, MADE_BY_US).read_text() == software
+    except OSError:
+        return False
+
+
+def interpreter_with(software: str, say: Callable[[str], None] = lambda words: None) -> str:
+    """Return the path of the environment's Python, after making the environment if it is not there.
+
+    One process at a time makes it, and others wait. One that was killed leaves a folder that is never used: the next
+    process begins anew. `say` is told what takes time. Raises SoftwareError with the installer's reason.
+    """
+    folder = folder_of(software)
+    python = folder / "bin" / "python"
+    if is_made(software):
+        return str(python)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with folder.with_suffix(".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"waiting for another process that makes the environment {software}")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if not is_made(software):
+                _make(software, folder, python, lock, say)
+    except OSError as error:
+        raise SoftwareError(f"the environment {software} cannot be made in {folder}: {error}", Status.ERROR) from error
+    return str(python)
+
+
+def _make(software: str, folder: Path, python: Path, lock: IO[str], say: Callable[[str], None]) -> None:
+    shutil.rmtree(folder, ignore_errors=True)  # left by a process that was killed
+    installer = _installer()
+    if installer is None:
+        raise SoftwareError("neither uv nor pip is installed here to make its environment", Status.UNSUPPORTED)
+    say(f"making the environment {software} with {Path(installer).name}, once; it is kept in {folder}")
+    venv.create(folder, with_pip=False, symlinks=True)
+    (folder / MADE_BY_US).write_text(software)
+    own = Path(sysconfig.get_path("purelib", "venv", vars={"base": str(folder), "platbase": str(folder)}))
+    lines = [f"import site; site.addsitedir({entry!r})" for entry in _shared_packages()]
+    (own / "lmsweep-shared.pth").write_text("\n".join(lines) + "\n")
+    try:
+        _install(software, installer, folder, python, lock)
+        _check(software, python)
+    except SoftwareError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    partial = folder / f".{COMPLETE}"
+    installed = {one.name: one.version for one in importlib.metadata.distributions(path=[str(own)])}
+    partial.write_text(json.dumps({"software": software, "installed": installed}, indent=2))
+    partial.replace(folder / COMPLETE)
+
+
+def _shared_packages() -> list[str]:
+    """Return the folders with the packages of the environment that lmsweep runs in, the first to be searched first."""
+    folders = [entry for entry in sys.path if os.path.basename(entry).endswith("-packages") and os.path.isdir(entry)]
+    return list(dict.fromkeys(folders))
+
+
+def _installer() -> str | None:
+    """Return the path of uv, or `pip`; None if neither is there."""
+    places = os.pathsep.join([os.environ.get("PATH", ""), os.path.dirname(sys.executable)])
+    if uv := shutil.which("uv", path=places):
+        return uv
+    try:
+        importlib.metadata.distribution("pip")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return "pip"
+
+
+def _install(software: str, installer: str, folder: Path, python: Path, lock: IO[str]) -> None:
+    """Install the requirements and what they need. Raises SoftwareError."""
+    wanted = ["--only-binary", ":all:", *software.split()]
+    if installer == "pip":  # it sees the shared packages, and installs only what they do not satisfy
+        pip = [sys.executable, "-m", "pip", "--python", str(python), "install"]
+        said = _run([*pip, "--no-input", "--disable-pip-version-check", *wanted], folder, lock)
+    else:
+        # uv does not see them. It takes the same releases unless the requirements need others.
+        same = folder / "installed.txt"
+        same.write_text("".join(f"{one}\n" for one in _installed_releases(software)))
+        uv = [installer, "pip", "install", "--python", str(python), "--no-progress"]
+        said = _run([*uv, "--constraint", str(same), *wanted], folder, lock)
+        if said is not None:
+            said = _run([*uv, *wanted], folder, lock)
+    if said is not None:
+        status = Status.ERROR if _LATER.search(said) else Status.UNSUPPORTED
+        raise SoftwareError(f"the environment {software} cannot be made: {_reason(said)}", status)
+
+
+def _run(words: list[str], folder: Path, lock: IO[str]) -> str | None:
+    """Return what the installer said if it failed, else None.
+
+    It inherits the lock, which thus stays taken until it ends, even if this process is killed. It looks for neither
+    modules nor settings in the current folder.
+    """
+    try:
+        done = subprocess.run(
+            words,
+            cwd=folder,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=MOST_SECONDS,
+            pass_fds=[lock.fileno()],
+        )
+    except subprocess.TimeoutExpired:
+        return f"the installation timed out after {MOST_SECONDS:g} s"
+    return None if done.returncode == 0 else f"{done.stderr}\n{done.stdout}"
+
+
+def _installed_releases(software: str) -> list[str]:
+    """Return what is installed here as requirements, without what the software names and what belongs to a torch."""
+    named = pinned(software)
+    found: dict[str, str] = {}
+    for one in importlib.metadata.distributions():
+        name = re.sub(r"[-_.]+", "-", one.name or "").lower()
+        if name and name not in named and not _WITH_TORCH.match(name) and "+" not in one.version:
+            found.setdefault(name, f"{name}=={one.version}")
+    found.pop("lmsweep", None)
+    return sorted(found.values())
+
+
+def _reason(said: str) -> str:
+    """Return the lines of an installer's message that say what is wrong, as one."""
+    lines = [line.strip(" ×╰├│─▶\t") for line in said.splitlines()]
+    if _CONFLICT in lines:  # pip's errors then say no more than that there is one
+        begin = lines.index(_CONFLICT) + 1
+        told = "; ".join(lines[begin : lines.index("", begin)])
+    elif errors := [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]:
+        told = "; ".join(errors)
+    else:  # uv writes one sentence over several lines
+        told = " ".join(line for line in lines if line and not line.startswith("Using Python"))
+    return told if len(told) <= _SHOWN else f"{told[: _SHOWN // 2]} ... {told[-_SHOWN // 2 :]}"
+
+
+def _check(software: str, python: Path) -> None:
+    """Raise SoftwareError if a trial there cannot run, or has other versions."""
+    wanted = pinned(software)
+    words = command("lmsweep.trials.isolation.software", *wanted, python=str(python))
+    done = subprocess.run(
+        words, cwd=python.parent, env=environment(), capture_output=True, text=True, errors="replace", check=False
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        raise SoftwareError(f"trials cannot run in the environment {software}: {last}", Status.UNSUPPORTED)
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    for name, version in wanted.items():
+        if not SpecifierSet(f"=={version}").contains(found[name], prereleases=True):
+            raise SoftwareError(
+                f"the environment {software} has {name} {found[name]}, which another package hides or keeps",
+                Status.UNSUPPORTED,
+            )
+
+
+def main() -> None:
+    """Import what trials import, and print the versions of the packages that are named, as JSON."""
+    from lmsweep.trials.isolation.server import PRELOAD
+
+    for name in PRELOAD:
+        import_module(name)
+    print(json.dumps({name: importlib.metadata.version(name) for name in sys.argv[1:]}))
+
+
+if __name__ == "__main__":
+    main()
