@@ -20,6 +20,8 @@ NODE_SETTINGS = {
     "RAY_memory_monitor_refresh_ms": "0",
     # A trial that requests no GPU sees none.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
+    # Ray's workers, and so the trials that they start, would give way to every other process.
+    "RAY_worker_niceness": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 """Environment variables that Ray reads when it starts on a node. The cluster files set them too."""
