@@ -68,11 +68,12 @@ def odd_runner(runner, tmp_path_factory):
     leave = "lambda: signal.signal(signal.SIGUSR2, lambda *_: os._exit(3))"
     (folder / "sitecustomize.py").write_text(f"import os, signal\nos.register_at_fork(after_in_child={leave})\n")
     runner.close()
-    with pytest.MonkeyPatch.context() as patched, IsolatedRunner() as odd:
-        patched.setenv("PYTHONPATH", f"{folder}:{ROOT}")
-        patched.setenv("LMSWEEP_HOST_MEMORY", "1.5GB")
-        patched.setenv("CXX", "no-such-compiler")
-        odd.start()
+    with IsolatedRunner() as odd:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("PYTHONPATH", f"{folder}:{ROOT}")
+            patched.setenv("LMSWEEP_HOST_MEMORY", "1.5GB")
+            patched.setenv("CXX", "no-such-compiler")
+            odd.start()
         yield odd
     assert not our_children()
 
