@@ -1,9 +1,10 @@
 # make quick: a first result. make test: everything that CI checks. make docs: the site, in build/site, and the links,
-# commands and code blocks of its pages. Each target sets up .venv if it has to.
+# commands and code blocks of its pages. make wheel: the wheel, used where there is no checkout. Each target sets up what it
+# needs: .venv, or for the wheel an environment of its own.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: quick test test-all docs lint types clean
+.PHONY: quick test test-all docs wheel lint types clean
 
 quick: .venv/bytecode
 	$(BIN)/lmsweep run quick
@@ -22,6 +23,9 @@ test-all: lint types .venv/hf
 docs: .venv/docs
 	$(BIN)/pytest -q -m "not slow" tests/docs tests/notebooks
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
+wheel:
+	$(PYTHON) -m tools.wheel
 
 lint: .venv/test
 	$(BIN)/ruff check .

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from lmsweep.analysis.reference.public_benchmarks import CONDITIONS
-from lmsweep.trials.analytic.flop_conventions import counted_flops
+from lmsweep.trials.analytic.flop_conventions import counted_flops, share_of_scores
 from lmsweep.trials.analytic.formulas import attention_flops, forward_flops
 from lmsweep.trials.spec.model_sizes import SIZES
 
@@ -79,7 +79,8 @@ def _attention(fact: dict[Any, Any]) -> Iterator[dict[str, Any]]:
     context, causal = int(fact["seq_len"]), not fact["notes"].startswith("not causal")
     shape = {"d_model": WIDTH, "context_length": context, "batch_size": TOKENS // context}
     once = attention_flops(phase="forward", **shape)
-    work = counted_flops("hardware", other=0, attention=once, forward=1, backward=not forward_only, causal=causal)
+    share = share_of_scores("hardware", causal=causal)
+    work = counted_flops("hardware", other=0, attention=once, forward=1, backward=not forward_only, share=share)
     yield {
         **_common(fact),
         "workload": "attention",

@@ -24,7 +24,7 @@ from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
-from tests.support.browser import chromium
+from tests.support.browser import launch
 
 MODELS = ("small", "medium", "large", "xl", "2.7b")
 TIMED = ("forward", "backward", "optimizer", "step")
@@ -76,7 +76,7 @@ def write_store(location: Path, count: int) -> int:
 def first_chart(page: Path) -> float:
     """Median seconds from opening the page to its first chart."""
     seconds = []
-    with chromium() as browser:
+    with launch() as browser:
         for _ in range(3):
             tab = browser.new_page()
             began = time.perf_counter()

@@ -12,7 +12,7 @@ from playwright.sync_api import Page
 
 from lmsweep.analysis.report import write_report
 from lmsweep.trials.analytic.prices import parse_prices
-from tests.support.browser import chromium, open_page
+from tests.support.browser import launch, open_page
 
 ROOT = Path(__file__).parents[1]
 MARGIN = 16
@@ -72,7 +72,7 @@ def draw(page: Page, picture: Picture, path: Path) -> None:
 
 
 def main(names: list[str]) -> None:
-    with chromium() as browser, tempfile.TemporaryDirectory() as folder:
+    with launch() as browser, tempfile.TemporaryDirectory() as folder:
         for name in names or PICTURES:
             picture = PICTURES[name]
             report, path = Path(folder, f"{name}.html"), ROOT / "docs" / f"{name}.png"

@@ -57,7 +57,7 @@ def pytorch_snippet(config: TrialConfig) -> str:
     """
     before, around = _preparation(config), _contexts(config)
     lines = [*_imports(config), "", *_facts(config), "", *before, "", "", "def step(inputs, targets):"]
-    body = ["torch.compiler.cudagraph_mark_step_begin()"] if _records_cuda_graphs(config) else []
+    body = ["torch.compiler.cudagraph_mark_step_begin()"] if config.records_cuda_graphs else []
     forward = _forward(config)
     body += [f"with {', '.join(around)}:", *(f"    {line}" for line in forward)] if around else forward
     body += _after_forward(config)
@@ -72,10 +72,6 @@ def _written(value: object) -> str:
 
 def _trains(config: TrialConfig) -> bool:
     return config.mode == "train_step"
-
-
-def _records_cuda_graphs(config: TrialConfig) -> bool:
-    return config.compile != "none" and config.compile_mode != "default" and config.device_type == "cuda"
 
 
 def _imports(config: TrialConfig) -> list[str]:
@@ -105,8 +101,14 @@ def _facts(config: TrialConfig) -> list[str]:
         facts.append("# attention: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=...)")
     elif config.attention == "flex":
         facts.append("# attention: torch.compile(torch.nn.attention.flex_attention.flex_attention)")
+    elif config.attention == "varlen":
+        facts.append("# attention: torch.nn.attention.varlen.varlen_attn(q, k, v, borders, borders, longest, longest)")
     else:
         facts.append(f"# attention: {config.attention}, in the model's own code")
+    if config.window is not None:
+        facts.append(f"# attention: each position attends to the last {config.window}, itself included")
+    if config.document_length is not None:
+        facts.append(f"# attention: within packed documents of {config.document_length} tokens on average")
     if config.loss in HIDDEN_LOSSES:
         facts.append("# loss: model(inputs) is the input of the output head, whose weight is model.head.weight")
     own = [name for name in ("optimizer", "loss", "ddp") if is_reference(getattr(config, name))]
@@ -130,7 +132,7 @@ def _preparation(config: TrialConfig) -> list[str]:
     if config.precision in FLOAT8:
         recipe = f'Float8LinearConfig.from_recipe_name("{FLOAT8[config.precision]}")'
         lines.append(f"convert_to_float8_training(model.blocks, config={recipe})")
-    mode = f'mode="{config.compile_mode}", dynamic=False'
+    mode = f'mode="{config.compile_mode}", dynamic={config.dynamic_shapes}'
     if config.compile == "block":
         lines += ["for block in model.blocks:", f"    block.compile({mode})"]
     lines += _checkpointing(config)

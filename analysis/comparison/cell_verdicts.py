@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lmsweep.analysis.comparison.noise import Floors
+from lmsweep.analysis.comparison.noise import Floors, of_device_times
 from lmsweep.analysis.comparison.pairing import SIDES
 from lmsweep.analysis.comparison.tests import direction, holm, p_values, ratio_of_medians
 from lmsweep.analysis.data.processes import pool_statistics
@@ -16,16 +16,15 @@ from lmsweep.analysis.tables.listing import HIGH, LOW
 from lmsweep.trials.analytic.median_interval import Floats
 
 
-def judge(
-    cells: pd.DataFrame, order: NDArray[np.int64], unit: str, floors: Floors, *, by_ranks: bool = True
-) -> pd.DataFrame:
+def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, floors: Floors) -> pd.DataFrame:
     """Return the columns of `Comparison.frame` other than the keys, one row per cell in the given order.
 
     Adds `least`, the smallest difference that counts as a share, and `source`, as in `Floors`.
 
     cells: rows of `cells_of_sides` with the columns `cell` and `side`; order: the values of `cell`; unit: of the
-    medians; floors: of each cell; by_ranks: whether a difference must also be significant by ranks, for which there
-    must be some ten samples.
+    medians; floors: of each cell. A difference must also be significant by ranks, which takes some ten samples; not so
+    device times, of which there are few and which vary little: their `p` is NaN, and there is no
+    column `p` if there are only such.
     """
     count = len(order)
     place = pd.Series(np.arange(count), index=order)
@@ -47,9 +46,12 @@ def judge(
             medians[f"{name}{end}"] = pooled[column].to_numpy()
         processes[side], spreads[side] = pooled["processes"].fillna(0), pooled["spread"]
         have[of_side["place"][of_side["median"].notna()], side] = True
-    numbers["p"] = holm(numbers["p"])
-    p = numbers["p"] if by_ranks else np.zeros(count)
+    by_device = of_device_times(cells, order)
+    numbers["p"] = holm(np.where(by_device, np.nan, numbers["p"]))
+    p = np.where(by_device, 0.0, numbers["p"])
     found = direction(numbers["ratio"], numbers["ratio_low"], numbers["ratio_high"], p, floors.usual, floors.noise)
+    if by_device.all():
+        del numbers["p"]
     # Zeros have no ratio.
     ends = [medians[f"{name}{end}"] for name in SIDES for end in ("", LOW, HIGH)]
     found[np.isnan(found) & (np.ptp(ends, axis=0) == 0)] = 0

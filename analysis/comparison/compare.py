@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from lmsweep.analysis.comparison.cell_verdicts import judge
 from lmsweep.analysis.comparison.device_first import HOST_LIMITED, device_value, judge_by_device, summary
-from lmsweep.analysis.comparison.noise import DEVICE, WALL, Machines, floors, percent, unknown_machines
+from lmsweep.analysis.comparison.noise import DEVICE_TIME, Machines, floors, percent, unknown_machines
 from lmsweep.analysis.comparison.pairing import cells_of_sides, check_equal, check_one_result, may_differ
 from lmsweep.analysis.comparison.tests import SIGNIFICANCE, least_p
 from lmsweep.analysis.data.code_states import SHOWN_DIGITS
-from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, check_key, natural_ranks
+from lmsweep.analysis.data.columns import check_key, distinguishing_columns, natural_ranks
 from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
@@ -53,10 +53,11 @@ class Comparison:
 
     frame: pd.DataFrame
     """One row per cell: its keys; `value`; the medians `baseline` and `contrast` in `unit` and `ratio`, contrast /
-    baseline, each with `_low` and `_high`, the ends of its 95 % interval; `p`, adjusted for the number of cells;
-    `processes`, the number on each side and the spread of their medians, if any side has several; `wall_ratio`, if any
-    cell is judged by device time; `error_baseline` and `error_contrast`, the larger error of output and gradients
-    against float64, if the user's attention was compared; `verdict`, one of VERDICTS; `flags` of both sides."""
+    baseline, each with `_low` and `_high`, the ends of its 95 % interval; `p`, adjusted for the number of cells,
+    if any cell is tested by ranks; `processes`, the number on each side and the spread of their medians, if any side
+    has several; `wall_ratio`, if any cell is judged by device time instead of wall time; `error_baseline` and
+    `error_contrast`, the larger error of output and gradients against float64, if the user's attention was compared;
+    `verdict`, one of VERDICTS; `flags` of both sides."""
     keys: list[str]
     """Columns that distinguish the cells."""
     unit: str
@@ -135,7 +136,7 @@ def compare(
     whole = pd.concat([baseline.assign(side=0), contrast.assign(side=1)], ignore_index=True)
     cells = cells_of_sides(whole, values)
     free = may_differ(cells, (*between, *across))
-    identity = [*(name for name in DISTINGUISHING_COLUMNS if name not in free), "value"]
+    identity = [*(name for name in distinguishing_columns(cells) if name not in free), "value"]
     cells["cell"] = cells.groupby(identity, dropna=False, sort=False).ngroup()
     check_one_result(cells)
     sides = [set(cells["cell"][cells["side"] == side]) for side in (0, 1)]
@@ -161,9 +162,7 @@ def compare(
     usual = np.where(first["device"] == "cpu", LEAST_ELSEWHERE, LEAST_ON_GPU)
     usual = usual if least is None else np.full(len(first), least)
     known, cell_order = machines or {}, first["cell"].to_numpy()
-    by_device_alone = all(value.endswith(".device_time") for value in cells["value"])
-    counting = floors(cells, cell_order, usual, known, DEVICE if by_device_alone else WALL)
-    judged = judge(cells, cell_order, unit, counting)
+    judged = judge(cells, cell_order, unit, floors(cells, cell_order, usual, known))
     summary_of_all = ""
     if values is None and unit == "s":
         judged = judge_by_device(judged, whole, cells, cell_order, usual, known)
@@ -188,7 +187,7 @@ def compare(
         unpaired=unpaired,
         least=tuple(sorted(set(counted["least"]))),
         floors=(*_floor_words(counted), *_unknown_noise(cells, known)),
-        warnings=_warnings(cells, len(first)),
+        warnings=_warnings(cells),
     )
 
 
@@ -256,7 +255,7 @@ def _unknown_noise(cells: pd.DataFrame, known: Machines) -> list[str]:
     return [f"How far two processes differ on {' and '.join(unknown)} is not known: `lmsweep noise` measures it."]
 
 
-def _warnings(cells: pd.DataFrame, count: int) -> tuple[str, ...]:
+def _warnings(cells: pd.DataFrame) -> tuple[str, ...]:
     measured = cells[cells["min"] < cells["max"]]  # constant samples need no statistics
     of_side = measured.groupby(["cell", "side"])["n"].agg(["size", "sum"])
     found = []
@@ -267,7 +266,10 @@ def _warnings(cells: pd.DataFrame, count: int) -> tuple[str, ...]:
             "Cells with one process on a side: their intervals do not include variation between processes. "
             "`lmsweep run --fresh` adds a process."
         )
+    tested = cells[~cells["value"].str.endswith(DEVICE_TIME)]
+    count = tested["cell"].nunique()
     samples = of_side["sum"].groupby("cell").agg(["min", "size"]).query("size == 2")["min"]
+    samples = samples[samples.index.isin(tested["cell"])]
     if len(samples) and count * least_p(int(samples.median())) >= SIGNIFICANCE:
         found.append(
             f"{count} cells with {int(samples.median())} samples per side: after correction for the number of cells, "

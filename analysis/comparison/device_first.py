@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from lmsweep.analysis.comparison.cell_verdicts import judge
-from lmsweep.analysis.comparison.noise import DEVICE, Machines, floors
+from lmsweep.analysis.comparison.noise import DEVICE_TIME, Machines, floors
 from lmsweep.analysis.comparison.pairing import cells_of_sides
 from lmsweep.analysis.data.selection import values_in
 from lmsweep.analysis.tables.listing import HIGH, LOW
@@ -29,7 +29,7 @@ _PROCESS = ["side", "attempt_id", "workload", "phase"]
 
 def device_value(value: str) -> str:
     """Return the device time that belongs to a wall time: `step.device_time` of `step.time`."""
-    return value.removesuffix(".time") + ".device_time"
+    return value.removesuffix(".time") + DEVICE_TIME
 
 
 def judge_by_device(
@@ -51,8 +51,7 @@ def judge_by_device(
     device = _device_cells(whole, cells)
     if device is None:
         return wall.assign(verdict=wall["verdict"].mask(limited & differs, HOST_LIMITED))
-    counting = floors(device, order, usual, machines, DEVICE)
-    judged = judge(device, order, "s", counting, by_ranks=False)
+    judged = judge(device, order, "s", floors(device, order, usual, machines))
     known = judged["ratio"].notna().to_numpy()
     verdict = judged["verdict"].where(known, wall["verdict"])
     agree = np.where(known, judged["verdict"] == "same", limited)

@@ -21,7 +21,10 @@ from lmsweep.trials.spec.config import RequestError
 SWEEPS = ("noise", "noise-cpu")
 """The packaged sweeps that `lmsweep noise` runs."""
 
-WALL, DEVICE = "step.time", "step.device_time"
+DEVICE_TIME = ".device_time"
+"""The end of the name of each device time."""
+
+WALL, DEVICE = "step.time", f"step{DEVICE_TIME}"
 """The times by which the noise of a machine is known."""
 
 Machines = Mapping[tuple[str, str], float]
@@ -102,19 +105,27 @@ def machines(*frames: pd.DataFrame) -> Machines:
     return dict(zip(names, known["largest"].to_list(), strict=True))
 
 
-def floors(cells: pd.DataFrame, order: NDArray[np.int64], usual: Floats, known: Machines, clock: str) -> Floors:
+def of_device_times(cells: pd.DataFrame, order: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return for each cell whether its value is a device time. cells, order: as for `floors`."""
+    values = cells.drop_duplicates("cell").set_index("cell")["value"]
+    return values.reindex(order).str.endswith(DEVICE_TIME).to_numpy(dtype=np.bool_)
+
+
+def floors(cells: pd.DataFrame, order: NDArray[np.int64], usual: Floats, known: Machines) -> Floors:
     """Return the smallest difference that counts for each cell.
 
     Its noise is the larger of two: how far several processes on one of its sides differ, and the noise of the machines,
-    which is about times only. cells: rows of `cells_of_sides` with the columns `cell` and `side`; order: the values of
-    `cell`; usual: the smallest differences without noise; clock: WALL or DEVICE.
+    which is about times only: device times for a device time, wall times for all others. cells: rows of
+    `cells_of_sides` with the columns `cell` and `side`; order: the values of `cell`; usual: the smallest differences
+    without noise.
     """
     measured = cells[cells["median"].gt(0)]
     history = measured.groupby(["cell", "side"])["median"].agg(largest_difference).groupby("cell").max().reindex(order)
     devices = cells.groupby("cell")["device_name"].unique().reindex(order)
     timed = cells["unit"].eq("s").any()
+    clocks = np.where(of_device_times(cells, order), DEVICE, WALL)
     noise, source = np.zeros(len(order)), np.full(len(order), "", dtype=object)
-    for place, (own, names) in enumerate(zip(history, devices, strict=True)):
+    for place, (own, names, clock) in enumerate(zip(history, devices, clocks, strict=True)):
         found = {HISTORY: own} if own > 0 else {}
         if timed:
             found |= {f"measured by `lmsweep noise` on {name}": known.get((name, clock), 0.0) for name in names}

@@ -8,6 +8,7 @@ processes.py      pools processes that measured the same configuration into one 
 code_states.py    the states of the user's code: latest, previous, older
 flop_rates.py     how rates of FLOPs are counted, and which lie above the peak
 columns.py        the columns that distinguish results, and the order of their values
+arguments.py      arguments of the user's code as columns
 selection.py      selects the rows that a table or a comparison is made from
 step_parts.py     the parts of a training step, from the modes that measure them
 results.py        the tables of one store, each read on first use

@@ -12,7 +12,15 @@ from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.results.arrow_schema import schema_of
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, WORDS, WORDS_OR_NUMBERS, RequestError, TrialConfig
+from lmsweep.trials.spec.config import (
+    ARGUMENTS,
+    CONFIG_FIELDS,
+    STORED_FIELDS,
+    WORDS,
+    WORDS_OR_NUMBERS,
+    RequestError,
+    TrialConfig,
+)
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.spec.workloads import BUILT_IN
 
@@ -51,11 +59,22 @@ _VALUE_ORDER: dict[str, tuple[Any, ...]] = {
 
 def check_key(name: str, option: str) -> None:
     """Raise RequestError, naming the command-line option, unless `name` is one of KEY_COLUMNS."""
-    if name in KEY_COLUMNS:
+    if name in KEY_COLUMNS or argument_of(name):
         return
     if name in _CONTENTS:
         raise RequestError(f"{option} {name}: the cells show this column; choose values with --value PHASE.METRIC")
     raise RequestError(f"{option} {name}: no such column{choices(name, KEY_COLUMNS)}")
+
+
+def argument_of(name: str) -> tuple[str, str] | None:
+    """The column and the key of an argument of the user's code, `attention_args.tile`; None for any other name."""
+    column, _, argument = name.partition(".")
+    return (column, argument) if argument and column in ARGUMENTS.values() else None
+
+
+def distinguishing_columns(frame: pd.DataFrame) -> tuple[str, ...]:
+    """DISTINGUISHING_COLUMNS, and the arguments that are columns of these rows by themselves."""
+    return (*DISTINGUISHING_COLUMNS, *(str(name) for name in frame.columns if argument_of(str(name))))
 
 
 def label(value: object) -> str:

@@ -16,6 +16,7 @@ from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.processes import as_lists, pool
 from lmsweep.analysis.data.sample_stats import describe
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
+from lmsweep.trials.analytic.documents import share_of_packed_scores
 from lmsweep.trials.analytic.flop_conventions import FlopConvention, counted_flops, share_of_scores
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, tokens_per_step
 from lmsweep.trials.analytic.recomputation import recomputed_blocks, recomputed_flops
@@ -144,10 +145,10 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     once = attention_flops(phase="forward", d_model=terms["query_width"], **batch)
     attention = np.where(alone, once, terms["num_layers"] * once)
     other = np.where(alone, 0, forward_flops(**terms, **batch) - attention)
-    mask = {"causal": frame["causal"].to_numpy(dtype=np.float64), "window": _window_share(frame)}
+    share = _share_of_scores(frame, convention)
     backwards = backward.to_numpy(dtype=np.float64)
     closed_form = counted_flops(
-        convention, other=other, attention=attention, forward=forward, backward=backwards, **mask
+        convention, other=other, attention=attention, forward=forward, backward=backwards, share=share
     )
     own = (frame["model_code"].notna() & ~alone).to_numpy(dtype=bool)
     flops = np.where(own, _flops_of_trials(frame), closed_form)
@@ -157,7 +158,7 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     flops_per_second = flops / seconds_or_joules
     peaks = _peaks(frame)
     head = 2 * tokens_per_step(**batch) * terms["d_model"] * terms["vocab_size"]
-    of_blocks = other - head + attention * share_of_scores(convention, **mask)
+    of_blocks = other - head + attention * share
     again = np.where(alone, 0, backwards * _recomputed(frame, of_blocks / terms["num_layers"], terms))
     again = np.where(own, np.where(frame["checkpointing"] == "none", 0, np.nan), again)
     return frame.assign(
@@ -171,10 +172,27 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     )
 
 
-def _window_share(frame: pd.DataFrame) -> NDArray[np.float64]:
-    """Positions that one attends to, as a share of the context."""
+def _share_of_scores(frame: pd.DataFrame, convention: FlopConvention) -> NDArray[np.float64]:
+    """The share of all context_length² scores that counts."""
     context = _numbers(frame["context_length"])
-    return np.nan_to_num(np.minimum(_numbers(frame["window"]), context) / context, nan=1.0)
+    window = np.nan_to_num(np.minimum(_numbers(frame["window"]), context) / context, nan=1.0)
+    causal = frame["causal"].to_numpy(dtype=np.float64)
+    share: NDArray[np.float64] = share_of_scores(convention, causal=causal, window=window) * np.ones(len(frame))
+    packed = frame["document_length"].notna().to_numpy()
+    columns = (_numbers(frame[name])[packed] for name in ("context_length", "document_length"))
+    masks = list(zip(*columns, causal[packed], window[packed], strict=True))
+    found = {
+        mask: share_of_packed_scores(
+            convention,
+            context_length=int(mask[0]),
+            document_length=int(mask[1]),
+            causal=bool(mask[2]),
+            window=round(mask[3] * mask[0]),
+        )
+        for mask in set(masks)
+    }
+    share[packed] = [found[mask] for mask in masks]
+    return share
 
 
 def _recomputed(

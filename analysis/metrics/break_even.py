@@ -6,7 +6,7 @@ import pandas as pd
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS
 from lmsweep.trials.results.outcome import Status
 
-_OF_COMPILATION = ("compile", "compile_mode")
+_OF_COMPILATION = ("compile", "compile_mode", "dynamic_shapes")
 _SAME = [name for name in DISTINGUISHING_COLUMNS if name not in _OF_COMPILATION]
 _TRIAL = ["measurement_id", "environment_id"]
 

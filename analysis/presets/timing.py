@@ -80,13 +80,14 @@ def warm_up_series(results: Results) -> Listing:
     series["iteration"] = [list(range(1, len(times) + 1)) for times in series["time"]]
     lines = ordered[[*keys, "phase"]].assign(**series).explode(list(series))
     wide = lines.set_index([*keys, "iteration", "measured", "phase"])["time"].unstack(sort=False)
-    phases = [phase for phase in PARTS if phase in wide]
-    found = wide[phases].astype(float).reset_index().rename_axis(columns=None)
+    # A key may have the name of a part: `optimizer`, if trials differ in it.
+    phases = {phase: f"{phase}.time" if phase in keys else phase for phase in PARTS if phase in wide}
+    found = wide[list(phases)].rename(columns=phases).astype(float).reset_index().rename_axis(columns=None)
     return Listing(
         title="Every iteration in the order in which they ran",
         frame=found,
         keys=[*keys, "iteration"],
-        units=dict.fromkeys(phases, "s"),
+        units=dict.fromkeys(phases.values(), "s"),
         conditions=common_conditions(frame, keys),
         notes=["measured: no for a warm-up iteration"],
     )

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from lmsweep.analysis.comparison.compare import Comparison, select_sides
 from lmsweep.analysis.comparison.compare import compare as compare_sides
 from lmsweep.analysis.comparison.noise import machines
+from lmsweep.analysis.data.arguments import with_arguments
 from lmsweep.analysis.data.code_states import latest_code
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.selection import select
@@ -39,7 +40,11 @@ def compare(
             "nothing to compare; give --baseline FIELD=VALUE and --contrast FIELD=VALUE, or a second store"
         )
     named = [*conditions, *first, *second, *across]
-    stores = [latest_code(load(location, pooled=False), named) for location in (store, other) if location]
+    stores = [
+        with_arguments(latest_code(load(location, pooled=False), named), named)
+        for location in (store, other)
+        if location
+    ]
     frame = select(stores[0], conditions)
     if other is None:
         one, two, between = select_sides(frame, first, second)

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 
+from lmsweep.analysis.data.arguments import with_arguments
 from lmsweep.analysis.data.code_states import latest_code
 from lmsweep.analysis.data.flop_rates import is_flop_rate
 from lmsweep.analysis.data.load import load, of_present_devices
@@ -52,7 +53,8 @@ def table(
     if frame.empty:
         raise RequestError(f"{store} holds no results; measure some with: lmsweep run quick --store {store}")
     frame = of_present_devices(frame, conditions)
-    frame = latest_code(frame, [*conditions, *rows, *cols])
+    named = [*conditions, *rows, *cols]
+    frame = with_arguments(latest_code(frame, named), named)
     row_names, col_names, shown = default_layout(
         frame, rows=list(rows) or None, cols=list(cols) or None, values=list(values) or None, where=conditions
     )

@@ -15,7 +15,15 @@ from lmsweep.analysis.data.flop_rates import ADVICE, FLOP_RATES, how_counted
 from lmsweep.analysis.data.load import DERIVED_FROM, SPEED_UNITS
 from lmsweep.analysis.data.selection import cells_of, unit_of, values_in
 from lmsweep.analysis.tables.number_format import UNITS
-from lmsweep.analysis.tables.pivot import CONDITIONS, DIMENSIONS, FOLLOWS, PROTOCOL, USUAL, default_layout
+from lmsweep.analysis.tables.pivot import (
+    CONDITIONS,
+    DIMENSIONS,
+    FOLLOWS,
+    READ_BY_SOME,
+    USUAL,
+    default_layout,
+    keys_read,
+)
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS
 from lmsweep.trials.spec.model_sizes import SIZES
@@ -68,6 +76,7 @@ _QUESTIONS = {
     "attention": "How long does attention take?",
     "precision": "How far do reduced precisions drift?",
     "ddp": "What does communication cost?",
+    "collectives": "How fast is each collective?",
     "ceiling": "How fast is a large matrix product?",
 }
 """The question that the first view of each workload answers."""
@@ -120,15 +129,16 @@ def page_data(frame: pd.DataFrame) -> JsonObject:
         "follows": FOLLOWS,
         "units": {stored: [[unit.name, unit.size] for unit in units] for stored, units in UNITS.items()},
         "usual": USUAL,
-        "protocol": list(PROTOCOL),
-        "protocol_of": {name: list(workload.protocol) for name, workload in workloads().items()},
+        "read_by_some": list(READ_BY_SOME),
+        "read": {name: list(keys_read(name)) for name in workloads()},
     }
 
 
 def _views(frame: pd.DataFrame, known: Sequence[str]) -> list[JsonObject]:
-    """The first view of each workload: its question, and the layout that answers it."""
+    """The first view of each workload: its question, and the layout that answers it; steps before their parts."""
     views: list[JsonObject] = []
-    for workload in dict.fromkeys(frame["workload"]):
+    order = {name: place for place, name in enumerate(_QUESTIONS)}
+    for workload in sorted(dict.fromkeys(frame["workload"]), key=lambda name: order.get(name, len(order))):
         rows = frame[frame["workload"] == workload]
         preferred = [name for name in _PREFERRED.get(str(workload), []) if name in values_in(rows)]
         layout = default_layout(rows, values=preferred or None)

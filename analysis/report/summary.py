@@ -7,7 +7,8 @@ import pandas as pd
 
 from lmsweep.analysis.data.columns import NO_VALUE, label, natural_ranks
 from lmsweep.analysis.metrics.status import flag_counts
-from lmsweep.analysis.tables.number_format import choose_unit, number_text
+from lmsweep.analysis.tables.number_format import choose_unit, interval_texts, number_text
+from lmsweep.analysis.tables.pivot import varying_keys
 from lmsweep.trials.results.outcome import Status, error_line
 
 MOST_FAILURES = 50
@@ -137,14 +138,15 @@ def _key_numbers(frame: pd.DataFrame, results: pd.DataFrame) -> list[Fact]:
 def _fact(name: str, number: float, stored: str, row: pd.Series, rows: pd.DataFrame) -> Fact:
     """A number, and the keys that tell its result from the others."""
     unit = choose_unit(stored, [number])
-    varying = [key for key in (*_SHOWN_OF_A_FAILURE, "mode") if rows[key].nunique(dropna=False) > 1]
-    keys = [key for key in dict.fromkeys(("model", "context_length", *varying)) if label(row[key]) != NO_VALUE]
-    if "model" in keys and "d_model" in keys:
-        keys.remove("d_model")
+    keys = [key for key in varying_keys(rows, ["model", "context_length"], []) if label(row[key]) != NO_VALUE]
     detail = ", ".join(label(row[key]) if key in _SELF_EVIDENT else f"{key} {label(row[key])}" for key in keys)
     scaled = number / unit.size
-    text = f"{scaled:,.0f}" if scaled >= 10_000 else number_text(scaled)
-    return Fact(name=name, text=f"{text} {unit.name}", detail=detail)
+    text, interval = f"{scaled:,.0f}", None
+    if stored == row["unit"]:
+        text, interval = interval_texts(scaled, row["low"] / unit.size, row["high"] / unit.size)
+    elif scaled < 10_000:
+        text = number_text(scaled)
+    return Fact(name=name, text=" ".join(filter(None, (text, interval, unit.name))), detail=detail)
 
 
 def _facts(frame: pd.DataFrame, results: pd.DataFrame) -> list[Fact]:

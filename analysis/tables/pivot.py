@@ -7,10 +7,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lmsweep.analysis.data.arguments import with_arguments
 from lmsweep.analysis.data.code_states import REFERENCES
-from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, NO_VALUE, check_key, label, natural_ranks
+from lmsweep.analysis.data.columns import (
+    DISTINGUISHING_COLUMNS,
+    NO_VALUE,
+    check_key,
+    distinguishing_columns,
+    label,
+    natural_ranks,
+)
 from lmsweep.analysis.data.flop_rates import how_counted, is_flop_rate
-from lmsweep.analysis.data.selection import cells_of, first_values, select, unit_of
+from lmsweep.analysis.data.selection import cells_of, first_values, select, unit_of, values_in
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, RequestError
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
@@ -49,6 +57,11 @@ FOLLOWS: dict[str, tuple[str, ...]] = {
 
 PROTOCOL = tuple(name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] == "protocol")
 """Keys of the measuring protocol; each workload reads some of them."""
+
+_OF_A_STEP = ("context_length", "vocab_size", "batch_size", "compile", "attention", "optimizer", "loss")
+
+READ_BY_SOME = (*PROTOCOL, *_OF_A_STEP)
+"""Keys that some workloads read and others do not."""
 
 # Always named under the title; the other fields only if they are not at their default.
 _ALWAYS_SAID = (
@@ -116,6 +129,7 @@ def pivot(frame: pd.DataFrame, *, rows: list[str], cols: list[str], values: list
     and if a cell would hold more than one result: results are never averaged.
     """
     _check_request(rows, cols, values)
+    frame = with_arguments(frame, [*rows, *cols, *where])
     chosen = select(frame, where)
     cells = pd.concat([cells_of(frame, chosen, value) for value in values], ignore_index=True)
     if cells.empty:
@@ -194,17 +208,29 @@ def default_layout(
     The default value is the device time of a step if every timed step has one, else the time of a step, or of forward
     and backward if no step was timed. The default columns are
     precision and compile; the default rows are the model (d_model if there is none), the context length and whatever
-    else varies. Raises RequestError if there are no results.
+    else varies. Of results without any model, such as those of `collectives`, these keys are shown only if they vary.
+    Raises RequestError if there are no results.
     """
-    values = values or first_values(frame)
     chosen = select(frame, where or {})
+    values = values or first_values(chosen if values_in(chosen) else frame)
     cells = pd.concat([cells_of(frame, chosen, value) for value in values])
-    cols = [name for name in ("precision", "compile") if name not in (rows or ())] if cols is None else cols
+    size = "model" if cells["model"].notna().any() else "d_model"
+    usual_rows, usual_cols = [size, "context_length"], ["precision", "compile"]
+    if _without_model(cells):
+        usual_rows, usual_cols = (
+            [name for name in names if cells[name].nunique(dropna=False) > 1] for names in (usual_rows, usual_cols)
+        )
+    cols = [name for name in usual_cols if name not in (rows or ())] if cols is None else cols
     if rows:
         return Layout(rows=rows, cols=cols, values=values)
-    size = "model" if cells["model"].notna().any() else "d_model"
-    rows = [name for name in (size, "context_length") if name not in cols]
-    return Layout(rows=varying_keys(cells, rows, cols), cols=cols, values=values)
+    usual_rows = [name for name in usual_rows if name not in cols]
+    return Layout(rows=varying_keys(cells, usual_rows, cols) or ["device_name"], cols=cols, values=values)
+
+
+def _without_model(cells: pd.DataFrame) -> bool:
+    """Return whether no workload of these cells needs a model or a width."""
+    known = workloads()
+    return all(name in known and known[name].needs == "nothing" for name in cells["workload"].unique())
 
 
 def varying_keys(cells: pd.DataFrame, rows: list[str], cols: list[str]) -> list[str]:
@@ -217,7 +243,7 @@ def _distinguishing(cells: pd.DataFrame, shown: list[str]) -> list[str]:
     although they agree in the keys that determine them.
     """
     found: list[str] = []
-    for name in dict.fromkeys((*CONDITIONS, *DISTINGUISHING_COLUMNS)):
+    for name in dict.fromkeys((*CONDITIONS, *distinguishing_columns(cells))):
         if name in shown or cells[name].nunique(dropna=False) < 2:
             continue
         leading = [*FOLLOWS.get(name, ())]
@@ -235,12 +261,16 @@ def _few(words: list[str]) -> str:
     return ", ".join(words[:3]) + (", ..." if len(words) > 3 else "")
 
 
+def keys_read(workload: str) -> tuple[str, ...]:
+    """Return those of READ_BY_SOME that a workload reads: any of them if it is not known here."""
+    if not (known := workloads().get(workload)):
+        return READ_BY_SOME
+    return known.protocol if known.needs == "nothing" else (*known.protocol, *_OF_A_STEP)
+
+
 def common_conditions(cells: pd.DataFrame, keys: list[str]) -> dict[str, str]:
     """Return `Table.conditions` of these cells; keys: the rows and columns of the table."""
-    # A workload of a newer version is unknown here: it may read any of the keys.
-    known = workloads()
-    met = cells["workload"].unique()
-    unread = set(PROTOCOL).difference(*(known[name].protocol if name in known else PROTOCOL for name in met))
+    unread = set(READ_BY_SOME).difference(*map(keys_read, cells["workload"].unique()))
     constant = [name for name in CONDITIONS if name not in keys and cells[name].nunique(dropna=False) == 1]
     conditions = {name: label(cells[name].iloc[0]) for name in constant if name not in unread}
     return {name: text for name, text in conditions.items() if text not in (NO_VALUE, USUAL.get(name))}

@@ -1,8 +1,9 @@
 """The `lmsweep` command: its verbs. Each verb imports what it needs when it runs, so that --help is quick."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from lmsweep.orchestrator.commands import measure, read, sweep_files
 from lmsweep.orchestrator.commands.best import best
@@ -11,8 +12,22 @@ from lmsweep.orchestrator.commands.notebooks import notebooks
 from lmsweep.orchestrator.terminal import Pager, Traceback, say
 from lmsweep.trials import __version__
 
+if TYPE_CHECKING:
+    from typer._click.core import Context
+    from typer._click.formatting import HelpFormatter
+
+
+class Verbs(TyperGroup):
+    """Lists the whole first sentence of each verb, which click would cut at the width of the terminal."""
+
+    def format_commands(self, ctx: "Context", formatter: "HelpFormatter") -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, verb.get_short_help_str(limit=300)) for name, verb in self.commands.items()])
+
+
 app = typer.Typer(
     name="lmsweep",
+    cls=Verbs,
     help="Benchmark sweeps for language-model training. Start with: lmsweep run quick",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -303,7 +303,7 @@ def trial(
     from lmsweep.orchestrator.commands.run_summary import trial_table
     from lmsweep.orchestrator.commands.software_environments import continue_with
     from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides, planned_trial, single_trial
-    from lmsweep.trials.isolation.software import SoftwareError
+    from lmsweep.trials.isolation.virtual_environment import SoftwareError
     from lmsweep.trials.machine.host_memory import memory_asked_for
     from lmsweep.trials.results.record import Row, records_of
 

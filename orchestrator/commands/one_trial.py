@@ -10,7 +10,7 @@ from lmsweep.orchestrator.planning.memory_budget import budget, why_not
 from lmsweep.orchestrator.planning.memory_predictions import SMALL, FitQuestion, Predictions
 from lmsweep.orchestrator.terminal import format_seconds, say
 from lmsweep.trials.analytic.memory_prediction import Prediction
-from lmsweep.trials.isolation.software import SoftwareError
+from lmsweep.trials.isolation.virtual_environment import SoftwareError
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import expected_with
 from lmsweep.trials.results.record import Row

@@ -32,7 +32,11 @@ def show_summary(plan: Plan, store: Store, account: Account) -> None:
     if account.statuses:
         counts = ", ".join(f"{count} {status}" for status, count in account.statuses.most_common())
         parts.append(f"workloads by status: {counts}")
-    parts.append(f"results are in {store.location}; show them with: lmsweep table {shlex.quote(store.location)}")
+    quoted = shlex.quote(store.location)
+    parts.append(
+        f"results are in {store.location}; show them with: lmsweep table {quoted}, "
+        f"or in a browser: lmsweep report {quoted}"
+    )
     say("\n\n".join(part for part in parts if part))
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from lmsweep.orchestrator.planning.plan import Plan
 from lmsweep.orchestrator.terminal import format_seconds, say
-from lmsweep.trials.isolation.software import SoftwareError, interpreter_with, is_inside, is_made
+from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with, is_inside, is_made
 from lmsweep.trials.machine.interpreter import command, environment
 
 

@@ -105,7 +105,7 @@ class Answers:
     def _progress(self) -> str:
         done = len(self._found)
         words = f"predicted the memory of {done} of {self.count} configurations"
-        if not done:
+        if not 0 < done < self.count:
             return words
         left = (time.monotonic() - self._began) * (self.count - done) / done
         return f"{words}, about {format_seconds(left)} left"

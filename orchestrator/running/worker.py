@@ -11,8 +11,8 @@ from lmsweep.trials.code.bundle import unpack
 from lmsweep.trials.distributed.ranks import Part
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.isolation.server_process import ServerProcess
-from lmsweep.trials.isolation.software import SoftwareError, interpreter_with, is_made
 from lmsweep.trials.isolation.standby import slot_name
+from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with, is_made
 from lmsweep.trials.machine.cpu_affinity import Gpu, cores_of, find_cores, find_gpus
 from lmsweep.trials.machine.cuda_keepalive import ReadyCudaDriver
 from lmsweep.trials.machine.scratch import scratch_folder

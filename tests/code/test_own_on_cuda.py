@@ -1,4 +1,4 @@
-"""Each kind of reference on a GPU: the user's own model, attention, optimizer, loss, step and workload."""
+"""Each kind of reference on a GPU: a model, attention, an optimizer, a loss, a step and a workload of one's own."""
 
 import shutil
 from collections.abc import Iterator

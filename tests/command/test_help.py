@@ -16,7 +16,7 @@ from tests.support.command import ROOT, answer_here, lmsweep
 VERBS = {name: verb.help or "" for name, verb in typer.main.get_command(app).commands.items()}  # type: ignore[attr-defined]
 MEASURING = ("run", "noise", "trial")
 INSTALLING = ("bisect",)
-"""Their examples install releases from an index: tests/isolation/test_environments.py has others."""
+"""Their examples install releases from an index: tests/isolation/test_virtual_environment.py has others."""
 
 
 def examples(verb: str) -> list[str]:
@@ -29,6 +29,15 @@ def test_every_verb_has_an_example_of_itself_that_help_prints_on_one_line(verb: 
     said = lmsweep(verb, "--help", COLUMNS="80").stdout
     for words in examples(verb):
         assert words.startswith(verb) and f"    lmsweep {words}\n" in said
+
+
+def test_the_list_of_verbs_has_the_whole_first_sentence_of_each() -> None:
+    said = lmsweep("--help", COLUMNS="80").stdout
+    listed = " ".join(said[said.index("Commands:") :].split())
+    assert "..." not in listed
+    for name, words in VERBS.items():
+        sentence = " ".join(re.split(r"\.\s|\n\n", words, maxsplit=1)[0].split()).rstrip(".")
+        assert f"{name} {sentence}" in listed
 
 
 @pytest.mark.slow

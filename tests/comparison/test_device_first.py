@@ -68,6 +68,21 @@ def test_two_traced_steps_are_enough_where_devices_differ(attempts: Attempts) ->
     assert list(of(attempts, "device_name", H100.device_name, H200.device_name).frame["verdict"]) == ["faster"]
 
 
+def test_device_times_that_are_asked_for_are_judged_as_by_default(attempts: Attempts) -> None:
+    for context_length, count in ((64, 2), (128, 2), (256, 5)):
+        attempts.ok(gpu(context_length=context_length), times(0.0138, 0.046, count), fingerprint=H100)
+        attempts.ok(gpu(context_length=context_length), times(0.0100, 0.020, count), fingerprint=H200)
+    devices = ("device_name", H100.device_name, H200.device_name)
+    default, asked = of(attempts, *devices), of(attempts, *devices, values=["step.device_time"])
+    assert list(asked.frame["verdict"]) == list(default.frame["verdict"]) == ["faster"] * 3
+    shown = ["value", "baseline", "contrast", "ratio", "ratio_low", "ratio_high"]
+    assert asked.frame[shown].equals(default.frame[shown]) and "p" not in asked.frame
+    assert asked.warnings == default.warnings
+    beside_wall = of(attempts, *devices, values=["step.device_time", "step.time"]).frame.set_index("value")
+    assert set(beside_wall.loc["step.device_time", "verdict"]) == {"faster"}
+    assert beside_wall.loc["step.device_time", "p"].isna().all() and beside_wall.loc["step.time", "p"].notna().all()
+
+
 @pytest.mark.parametrize(
     ("flag", "verdict"), [(None, "slower"), (Flag.HOST_BOUND, "host-limited"), (Flag.BUSY_HOST, "host-limited")]
 )

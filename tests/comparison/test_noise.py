@@ -163,6 +163,9 @@ def test_equal_things_are_rarely_called_different_on_a_host_that_is_busy_at_time
 def test_lmsweep_noise_measures_each_cell_in_five_processes_and_says_how_far_they_differ(tmp_path: Path) -> None:
     done = lmsweep("noise", tmp_path / "store")
     assert done.returncode == 0, done.stderr
+    if "Each cell has one process" in done.stdout:
+        assert "which ran on a busy host" in done.stdout
+        pytest.skip("the machine is too busy to say how far two processes differ, and lmsweep says so")
     assert "On this machine two processes of the same cell differ by up to" in done.stdout
     rows = analysis.load(str(tmp_path / "store")).query("phase == 'step' and metric == 'time'")
     assert list(rows["processes"]) == [5] * 6

@@ -19,8 +19,8 @@ from tools.pictures import PICTURES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-EXTRA = {"wandb", "mlflow", "torch.utils.tensorboard"}
-"""Libraries of the extra `trackers`, which need not be installed."""
+EXTRA = {"wandb", "mlflow", "torch.utils.tensorboard", "flash_attn_interface"}
+"""Libraries of the extra `trackers`, and an attention of others, which need not be installed."""
 HOLES = {"FILE", "SWEEP", "STORE", "FOLDER", "..."}
 """Words of a command that stand for the reader's own."""
 
@@ -204,12 +204,12 @@ def test_every_test_that_the_architecture_names_exists():
     assert not missing
 
 
-def test_the_workflow_runs_what_ci_runs():
+def test_the_workflow_runs_what_ci_runs_and_the_wheel():
     script = (ROOT / ".ci" / "run").read_text("utf-8")
     assert re.findall(r"^(?:exec )?make (.*)$", script, flags=re.MULTILINE) == ["test"]
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yaml").read_text("utf-8"))
     commands = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
-    assert commands == ["bash .ci/run"]
+    assert commands == ["bash .ci/run", "make wheel"]
 
 
 def test_every_path_that_make_and_the_hooks_name_exists():

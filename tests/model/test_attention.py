@@ -130,7 +130,7 @@ def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
         pytest.skip(str(error))
     if name == "flex" and dtype == torch.float64:
         pytest.skip("FlexAttention's kernels have no float64")
-    attend = attention_for(config, device="cuda")
+    attend = attention_for(config, device="cuda", dtype=dtype)
     expected = output_and_gradients(ATTENTION["naive"], random_inputs(shape), causal=causal)
     found = output_and_gradients(attend, random_inputs(shape, dtype=dtype, device="cuda"))
     tolerance = {torch.float64: 1e-10, torch.float32: 2e-3, torch.bfloat16: 4e-2, torch.float16: 5e-3}[dtype]

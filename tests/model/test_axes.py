@@ -3,17 +3,18 @@
 import math
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from torch._dynamo.utils import counters
+from torch._inductor.utils import fresh_cache
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lmsweep.trials.model.compiler import reset_compiler
+from lmsweep.trials.model.compiler import check_compile_mode, reset_compiler
 from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.spec.config import TrialConfig, UnsupportedError, word_or_number
+from lmsweep.trials.spec.config import CompileMode, TrialConfig, UnsupportedError, word_or_number
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -151,20 +152,53 @@ def test_compile_mode_reaches_the_compiler(scope: str):
 
 
 @pytest.mark.slow
-def test_max_autotune_chooses_kernels_by_timing_them(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+@pytest.mark.parametrize("scope", ["block", "model"])
+def test_dynamic_shapes_make_one_graph_for_batches_of_any_size(scope: str):
+    graphs: dict[bool, list[bool]] = {}
+    for dynamic in (False, True):
+        graphs[dynamic] = []
+
+        def backend(graph: torch.fx.GraphModule, inputs: Any, dynamic: bool = dynamic) -> Any:
+            graphs[dynamic].append(any(isinstance(one, torch.SymInt) for one in inputs))
+            return graph.forward
+
+        step = step_of(compile=scope, dynamic_shapes=dynamic, mode="forward", num_layers=1, backend=backend)
+        for size in (2, 3, 4):
+            step.inputs = step.targets = torch.zeros((size, 8), dtype=torch.long)
+            step.forward()
+    assert graphs == {False: [False] * 3, True: [True]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tuned", ["max-autotune", "max-autotune-no-cudagraphs"])
+def test_max_autotune_chooses_kernels_by_timing_them(tuned: str):
     timed = {}
-    for mode in ("default", "max-autotune"):
-        step = step_of(compile="block", compile_mode=mode, mode="forward", num_layers=1, backend="inductor")
-        run(step)
+    for mode in ("default", tuned):
+        with fresh_cache():
+            step = step_of(compile="block", compile_mode=mode, mode="forward", num_layers=1, backend="inductor")
+            run(step)
         timed[mode] = counters["inductor"]["select_algorithm_autotune"]
-    assert timed["default"] == 0 < timed["max-autotune"]
+    assert timed["default"] == 0 < timed[tuned]
+
+
+def test_only_modes_with_cuda_graphs_record_them():
+    on_cuda = replace(CONFIG, device="cuda", compile="block")
+    recorded = {mode: replace(on_cuda, compile_mode=mode).records_cuda_graphs for mode in get_args(CompileMode)}
+    assert recorded == {
+        "default": False,
+        "reduce-overhead": True,
+        "max-autotune": True,
+        "max-autotune-no-cudagraphs": False,
+    }
+    with pytest.raises(UnsupportedError, match="which have one shape each"):
+        check_compile_mode(replace(on_cuda, compile_mode="reduce-overhead", dynamic_shapes=True))
 
 
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
         ({"compile_mode": "max-autotune"}, "has no effect with compile: none"),
+        ({"dynamic_shapes": True}, "dynamic_shapes has no effect with compile: none"),
         ({"compile": "block", "compile_mode": "reduce-overhead"}, "CUDA graphs, which device cpu does not have"),
         ({"checkpointing": "block", "mode": "forward"}, "has no effect in mode forward"),
         ({"checkpointing": "selective", "compile": "block"}, "which a compiled block does not have"),

@@ -99,6 +99,17 @@ def test_a_machine_without_such_products_says_what_it_lacks(precision: str) -> N
         set_math_mode(precision, "cpu")
 
 
+@pytest.mark.parametrize(("precision", "needed"), [("fp8_rowwise", "8.9"), ("mxfp8", "10.0"), ("nvfp4", "10.0")])
+def test_a_gpu_without_such_products_is_named_with_the_capability_it_has(
+    precision: str, needed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA A100-SXM4-80GB")
+    reason = f"compute capability {needed} or higher.*; NVIDIA A100-SXM4-80GB has 8.0"
+    with pytest.raises(UnsupportedError, match=reason):
+        set_math_mode(precision, "cuda")
+
+
 def test_a_float8_trial_shares_no_process_because_torchao_changes_the_compiler() -> None:
     wide = Trial(config=replace(SMALL, compile="block", precision="bf16"), workloads=("timing",), sweep="test")
     assert may_share_a_process(wide)

@@ -12,7 +12,7 @@ from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.flop_conventions import share_of_scores
 from lmsweep.trials.model.attention import attention_for
 from lmsweep.trials.model.attention_support import check_attention
-from lmsweep.trials.model.flex_attention import FLEX_BLOCK, window_block_mask
+from lmsweep.trials.model.flex_attention import FLEX_BLOCK, banded_block_mask
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.workloads.attention import flags_of_phase
 from tests.support.made_up_results import H200, Attempts
@@ -52,7 +52,7 @@ def test_a_window_as_wide_as_the_context_is_plain_causal_attention() -> None:
 @pytest.mark.parametrize("context", [256, 500, 1024])
 @pytest.mark.parametrize("window", [1, 127, 128, 129, 300, 5000])
 def test_flex_computes_the_blocks_that_the_window_reaches(context: int, window: int) -> None:
-    ours = window_block_mask(context, window, "cpu")
+    ours = banded_block_mask(context, "cpu", window=window)
     theirs = create_block_mask(
         lambda _, __, query, key: (query >= key) & (query < key + window), None, None, context, context, device="cpu"
     )
@@ -79,7 +79,7 @@ def test_flex_gives_what_naive_gives() -> None:
 
 @pytest.mark.parametrize("name", ["sdpa", "sdpa_math", "sdpa_flash", "./mine.py:f"])
 def test_an_attention_without_a_window_is_unsupported(name: str) -> None:
-    with pytest.raises(UnsupportedError, match="takes no window; these do: naive, naive_softmax, flex"):
+    with pytest.raises(UnsupportedError, match="takes no window; these do: naive, naive_softmax, flex, varlen"):
         check_attention(replace(ALONE, attention=name), torch.float32, gradients=True)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -14,28 +13,22 @@ import pytest
 
 from lmsweep.trials import __version__
 from tests.support.command import ROOT
+from tools.wheel import COMMANDS, build_wheel, copy_source
 
-SOURCE = ("lmsweep", "trials", "orchestrator", "analysis", "pyproject.toml", "README.md", "LICENSE")
 PACKAGES = ("trials", "orchestrator", "analysis")
+WITHOUT_INDEX = ("--no-build-isolation", "--no-index")
 STORE = ROOT / "tests" / "support" / "stores" / "cpu"
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the checkout, as a build leaves folders behind."""
-    folder = tmp_path_factory.mktemp("source")
-    for name in SOURCE:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(ROOT / name, folder)
-    return folder
+    return copy_source(tmp_path_factory.mktemp("source"))
 
 
 @pytest.fixture(scope="module")
 def wheel(source: Path) -> Path:
     """The wheel that pip builds from the checkout."""
-    return build_wheel(source, source / "from-checkout")
+    return build_wheel(source, source / "from-checkout", *WITHOUT_INDEX)
 
 
 @pytest.fixture(scope="module")
@@ -61,13 +54,6 @@ def research(tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"raise ImportError('this is the {name} of the user')\n")
     return tmp_path / "research"
-
-
-def build_wheel(source: Path, folder: Path) -> Path:
-    words = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder, source]
-    subprocess.run([sys.executable, "-m", "pip", *words], check=True, cwd=folder.parent, timeout=120)
-    (built,) = folder.glob("*.whl")
-    return built
 
 
 def names_in(wheel: Path) -> set[str]:
@@ -181,4 +167,13 @@ def test_an_sdist_holds_files_instead_of_links_and_makes_the_same_wheel(wheel: P
         assert all(member.isfile() or member.isdir() for member in members)
         archive.extractall(source / "unpacked", filter="data")
     (unpacked,) = (source / "unpacked").iterdir()
-    assert names_in(build_wheel(unpacked, source / "from-sdist")) == names_in(wheel)
+    assert names_in(build_wheel(unpacked, source / "from-sdist", *WITHOUT_INDEX)) == names_in(wheel)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_make_wheel_measures_and_shows_results_in_an_environment_that_has_the_wheel_alone() -> None:
+    done = subprocess.run(["make", "wheel"], cwd=ROOT, capture_output=True, text=True, timeout=1400, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line[2:] for line in done.stdout.splitlines() if line.startswith("$ ")] == list(COMMANDS)
+    assert "[1/8]" in done.stdout and "step.time (ms)" in done.stdout  # a busy machine has no time for all

@@ -80,6 +80,9 @@ def counted(config: TrialConfig) -> dict[str, int | None]:
         {"precision": "bf16_pure"},
         {"attention": "sdpa", "precision": "bf16"},
         {"attention": "naive_softmax", "causal": False},
+        {"window": 4},
+        {"document_length": 6},
+        {"document_length": 6, "attention": "sdpa", "precision": "bf16"},
         {"checkpointing": "block", "precision": "bf16"},
         {"checkpointing": "sqrt", "num_layers": 4},
         {"checkpointing": "2", "num_layers": 5},
@@ -259,6 +262,13 @@ def test_predictions_made_side_by_side_carry_the_index_of_their_question() -> No
     configs = [small(mode=mode, batch_size=b) for b in (1, 2) for mode in ("train_step", "forward", "forward_backward")]
     questions = [PeakQuestion(config=config, subject="model") for config in configs]
     assert sorted(answer_by_run(_peaks, questions)) == [(i, predict(one).peak) for i, one in enumerate(configs)]
+
+
+def test_a_compiled_step_in_micro_batches_says_why_it_is_not_predicted() -> None:
+    config = small(batch_size=4, accumulate=2, compile="block")
+    questions = [PeakQuestion(config=config, subject="model")]
+    with pytest.raises(UnpredictableError, match="gradients that several micro-batches add up"):
+        list(answer_by_run(_peaks, questions))
 
 
 def _peaks(questions: list[PeakQuestion]) -> list[int]:

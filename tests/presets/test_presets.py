@@ -258,3 +258,8 @@ def test_the_command_names_its_presets_and_prints_one(tmp_path: Path) -> None:
     assert unread.returncode == 2 and "--price is for --preset cost only" in unread.stderr
     lacking = answer_here("table", END_TO_END, "--preset", "ddp")
     assert lacking.returncode == 2 and "no such results of the workload ddp" in lacking.stderr
+
+
+def test_the_series_of_trials_that_differ_in_the_optimizer_have_its_name_and_its_time() -> None:
+    frame = make_preset("warm-up-series", "h100-best-grid").frame
+    assert frame["optimizer"].nunique() > 1 and frame["optimizer.time"].gt(0).any()

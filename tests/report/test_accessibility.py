@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from lmsweep.analysis.report import write_report
-from tests.support.browser import chromium, open_page
+from tests.support.browser import BROWSERS, launch, open_in_scheme
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", BROWSERS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_violation_with_everything_open(tmp_path: Path, scheme: str) -> None:
+def test_axe_finds_no_violation_with_everything_open(tmp_path: Path, scheme: str, name: str) -> None:
     axe = pytest.importorskip("axe_playwright_python", reason="pip install axe-playwright-python adds axe-core")
     rules = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
     attempts = Attempts(tmp_path / "results")
@@ -28,8 +29,7 @@ def test_axe_finds_no_violation_with_everything_open(tmp_path: Path, scheme: str
                 attempts.ok(trial, both, fingerprint=fingerprint)
     attempts.failed(config("2.7b", device="cuda"), "oom")
     write_report(attempts.store.location, tmp_path / "report.html", ["published"])
-    with chromium() as browser:
-        page = open_page(browser, tmp_path / "report.html", color_scheme=scheme)
+    with launch(name) as browser, open_in_scheme(browser, tmp_path / "report.html", scheme) as page:
         page.evaluate("document.querySelectorAll('details').forEach((one) => { one.name = ''; one.open = true; })")
         page.evaluate(rules)
         page.wait_for_timeout(500)

@@ -14,16 +14,16 @@ from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.identity import measurement_id
-from tests.support.browser import chromium, open_page, wait_until
+from tests.support.browser import BROWSERS, launch, open_in_scheme, open_page, print_view, saved, wait_until
 from tests.support.command import answer_here
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
 H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=80_000_000_000, driver_version="580.1")
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
+@pytest.fixture(scope="module", params=BROWSERS)
+def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
+    with launch(request.param) as browser:
         yield browser
 
 
@@ -102,9 +102,10 @@ def test_prices_are_edited_on_the_page(page: Page) -> None:
     assert page.input_value("#price-0") == "2"  # given with --price
     rows = page.locator(".prices tbody tr")
     assert rows.nth(1).inner_text().split()[-1] == "$4.00/h"  # twice as fast at twice the price costs the same
-    page.fill("#price-1", "3")
+    page.click("#price-1")
+    page.keyboard.type("3")
     page.keyboard.press("Tab")
-    assert "0.750×" in rows.nth(1).inner_text()
+    wait_until(page, "document.querySelectorAll('.prices tbody tr')[1].innerText.includes('0.750×')")
     page.reload()
     assert page.input_value("#price-1") == "3"
 
@@ -188,12 +189,12 @@ def test_no_two_lines_of_a_panel_look_alike(page: Page) -> None:
 
 def test_lines_have_a_contrast_of_3_to_1_on_light_and_on_dark_paper(browser: Browser, report: Path) -> None:
     for scheme in ("light", "dark"):
-        page = open_page(browser, report, color_scheme=scheme)
-        paper = luminance(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-        for colour in page.evaluate("colours()"):
-            light, dark = sorted((luminance(colour), paper), reverse=True)
-            assert (light + 0.05) / (dark + 0.05) >= 3, (scheme, colour)
-        page.context.close()
+        with open_in_scheme(browser, report, scheme) as page:
+            paper = luminance(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+            assert (paper > 0.5) == (scheme == "light")
+            for colour in page.evaluate("colours()"):
+                light, dark = sorted((luminance(colour), paper), reverse=True)
+                assert (light + 0.05) / (dark + 0.05) >= 3, (scheme, colour)
 
 
 def luminance(colour: str) -> float:
@@ -251,15 +252,13 @@ def test_tables_are_sorted_searched_and_copied(page: Page) -> None:
 
 def test_a_chart_is_saved_with_its_title(glance: Page) -> None:
     glance.locator("#chart").scroll_into_view_if_needed()
-    with glance.expect_download() as download:
-        glance.click("figure .pictures >> text=SVG")
-    svg = download.value.path().read_text(encoding="utf-8")
-    assert svg.startswith("<svg") and "step.device_time" in svg
+    _, svg = saved(glance, "figure .pictures >> text=SVG")
+    assert svg.startswith(b"<svg") and b"step.device_time" in svg
 
 
 def test_a_phone_shows_every_number_without_scrolling_sideways(browser: Browser, report: Path) -> None:
     page = open_page(browser, report, viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True)
-    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
     wide = page.evaluate(
         "[...document.querySelectorAll('#heat td, #matrix td, .prices td')]"
         ".filter((cell) => cell.getBoundingClientRect().right > 360).length"
@@ -272,14 +271,21 @@ def test_a_phone_shows_every_number_without_scrolling_sideways(browser: Browser,
 
 
 def test_on_paper_everything_is_open_and_nothing_is_clipped(page: Page) -> None:
-    page.emulate_media(media="print")
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.pdf().startswith(b"%PDF")
+    print_view(page)
     assert page.locator("details.table:not([open])").count() == 0
     clipped = page.evaluate(
         "[...document.querySelectorAll('.scroll')]"
         ".filter((one) => getComputedStyle(one).overflowX !== 'visible').length"
     )
     assert clipped == 0
+    right = "getBoundingClientRect().right"
+    wide = page.evaluate(
+        "[...document.querySelectorAll('main *:not(svg *)')]"
+        f".filter((one) => one.{right} > document.querySelector('main').{right} + 1).length"
+    )
+    assert wide == 0
+    assert page.inner_text("#heat thead").split() == ["model", "precision", "256", "512", "1024"]
 
 
 def test_a_store_beside_is_compared_on_the_first_screen_and_never_collapsed(browser: Browser, tmp_path: Path) -> None:
@@ -334,7 +340,7 @@ def test_one_device_begins_with_its_key_numbers(browser: Browser, tmp_path: Path
         "Largest memory",
         "Failed",
     ]
-    assert "12.80 ms" in lines[0] and "small, context_length 128" in lines[0]
+    assert "12.800 ± 0.010 ms" in lines[0] and "small, context_length 128" in lines[0]
     assert "20 % of the device" in lines[2] and "1 oom" in lines[3] and "2.7b" in lines[3]
     assert page.complaints == []  # type: ignore[attr-defined]
     page.context.close()

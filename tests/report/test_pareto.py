@@ -9,7 +9,7 @@ import pytest
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.report import pareto, write_report
 from lmsweep.trials.analytic.prices import parse_prices
-from tests.support.browser import chromium, open_page, wait_until
+from tests.support.browser import BROWSERS, launch, open_page, wait_until
 from tests.support.made_up_results import H200, Attempts, config, samples
 
 H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=85_017_493_504)
@@ -63,10 +63,11 @@ def test_without_memory_and_without_prices_there_is_no_front(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_browser_draws_the_front_of_each_pair(store: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", BROWSERS)
+def test_a_browser_draws_the_front_of_each_pair(store: str, tmp_path: Path, name: str) -> None:
     path = tmp_path / "report.html"
     write_report(store, path, prices=PRICES)
-    with chromium() as browser:
+    with launch(name) as browser:
         page = open_page(browser, path, viewport={"width": 1280, "height": 900})
         chart = "document.querySelector('[data-figures=pareto]')"
         page.locator("#pareto").scroll_into_view_if_needed()

@@ -21,7 +21,7 @@ from lmsweep.trials.results.measurement import Kernel, Measurement, Timeline
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.store.store import Store
-from tests.support.browser import chromium, open_page, wait_until
+from tests.support.browser import BROWSERS, launch, open_in_scheme, open_page, saved, wait_until
 from tests.support.command import COMMAND, PYTHONPATH, answer_here, lmsweep
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
@@ -29,9 +29,9 @@ BF16 = replace(H200, autocast_dtype="bfloat16")
 HOSTILE = """</script><script>window.broken = 1</script><img src=x onerror="window.broken = 1">&amp; 'a,"b"'"""
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
+@pytest.fixture(scope="module", params=BROWSERS)
+def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
+    with launch(request.param) as browser:
         yield browser
 
 
@@ -99,9 +99,7 @@ def shared(browser: Browser, report: Path) -> Iterator[Page]:
 
 
 def downloaded(page: Page) -> str:
-    with page.expect_download() as download:
-        page.click("#download")
-    return download.value.path().read_text(encoding="utf-8")
+    return saved(page, "#download")[1].decode("utf-8")
 
 
 def choose(page: Page, **choice: Any) -> None:
@@ -139,13 +137,14 @@ def test_names_in_a_store_are_text_and_never_run(page: Page) -> None:
     ],
 )
 def test_a_downloaded_csv_is_that_of_the_command(
-    request: pytest.FixtureRequest,
+    glance: Page,
+    driven: Page,
     store: str,
     rows: list[str] | None,
     cols: list[str] | None,
     values: list[str] | None,
 ) -> None:
-    page: Page = request.getfixturevalue("driven" if rows else "glance")
+    page = driven if rows else glance
     if rows:
         choose(page, rows=rows, cols=cols, values=values)
     frame = analysis.load(store)
@@ -179,11 +178,9 @@ def test_tables_that_have_a_name_are_in_the_page_and_their_csv_is_that_of_the_co
     driven.wait_for_selector(f"{opened} .caption", timeout=30_000)
     assert "Times of a training step and of its parts" in driven.inner_text(f"{opened} .caption")
     assert "oom" in driven.inner_text("section[aria-labelledby=tables] details.table[open] tbody")
-    with driven.expect_download() as download:
-        driven.click("button[data-table=end-to-end]")
-    assert download.value.suggested_filename == "end-to-end.csv"
-    text = download.value.path().read_text(encoding="utf-8")
-    assert text == analysis.render(make_preset("end-to-end", store), "csv")
+    name, content = saved(driven, "button[data-table=end-to-end]")
+    assert name == "end-to-end.csv"
+    assert content.decode("utf-8") == analysis.render(make_preset("end-to-end", store), "csv")
 
 
 def test_published_times_stand_beside_the_readers_with_what_differs(glance: Page) -> None:
@@ -272,26 +269,28 @@ def test_a_chart_is_kept_as_a_picture_and_sent_nowhere(glance: Page) -> None:
     buttons = glance.eval_on_selector_all("#chart .modebar-btn", "all => all.map(one => one.dataset.title)")
     assert buttons and not [title for title in buttons if "hare" in title or "loud" in title]
     glance.hover("#chart")
-    with glance.expect_download() as download:
-        glance.click("#chart .modebar-btn[data-title*=PNG]")
-    assert download.value.path().read_bytes().startswith(b"\x89PNG")
+    assert saved(glance, "#chart .modebar-btn[data-title*=PNG]")[1].startswith(b"\x89PNG")
 
 
-def test_every_control_is_reached_and_worked_by_keyboard(page: Page) -> None:
+def test_every_control_is_reached_by_keyboard(glance: Page) -> None:
     reached = []
     for _ in range(150):
-        page.keyboard.press("Tab")
-        reached.append(page.evaluate("document.activeElement.id || document.activeElement.textContent.slice(0, 20)"))
+        glance.keyboard.press("Tab")
+        reached.append(glance.evaluate("document.activeElement.id || document.activeElement.textContent.slice(0, 20)"))
     for control in ("theme", "add-values", "add-rows", "add-cols", "x-axis", "colour", "log-y", "download"):
         assert control in reached, reached
+
+
+def test_controls_are_worked_by_keyboard(page: Page) -> None:
     page.focus("#cols-0")
     page.keyboard.press("Enter")
-    assert "precision" not in page.inner_text("fieldset:has(#add-cols)").splitlines()[1]
+    columns = "document.querySelector('fieldset:has(#add-cols)').innerText"
+    wait_until(page, f"!{columns}.split('\\n')[1].includes('precision')")
     page.focus("details.filter summary")
     page.keyboard.press("Enter")
-    assert page.locator("details.filter[open]").count() == 1
+    wait_until(page, "document.querySelectorAll('details.filter[open]').length === 1")
     page.keyboard.press("Escape")
-    assert page.locator("details.filter[open]").count() == 0
+    wait_until(page, "document.querySelectorAll('details.filter[open]').length === 0")
 
 
 def brightness(page: Page, selector: str, property_: str) -> float:
@@ -300,18 +299,17 @@ def brightness(page: Page, selector: str, property_: str) -> float:
 
 
 def test_it_is_dark_where_the_reader_likes_it_dark_and_light_by_choice(browser: Browser, report: Path) -> None:
-    page = open_page(browser, report, color_scheme="dark")
-    assert brightness(page, "body", "backgroundColor") < 60 and brightness(page, "body", "color") > 180
-    assert brightness(page, "#chart .xtick text", "fill") > 180
-    page.select_option("#theme", "light")
-    assert brightness(page, "body", "backgroundColor") > 240
-    wait_until(page, "getComputedStyle(document.querySelector('#chart .xtick text')).fill === 'rgb(27, 31, 36)'")
-    page.context.close()
+    with open_in_scheme(browser, report, "dark") as page:
+        assert brightness(page, "body", "backgroundColor") < 60 and brightness(page, "body", "color") > 180
+        assert brightness(page, "#chart .xtick text", "fill") > 180
+        page.select_option("#theme", "light")
+        assert brightness(page, "body", "backgroundColor") > 240
+        wait_until(page, "getComputedStyle(document.querySelector('#chart .xtick text')).fill === 'rgb(27, 31, 36)'")
 
 
 def test_a_phone_shows_it_without_scrolling_sideways(browser: Browser, report: Path) -> None:
     page = open_page(browser, report, viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True)
-    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
     box = page.locator("#chart .main-svg").first.bounding_box()
     assert box and box["x"] >= 0 and box["x"] + box["width"] <= 360
     page.context.close()
@@ -346,7 +344,7 @@ def test_memory_over_an_iteration_and_kernels_by_range_are_drawn(browser: Browse
         for length in (128, 256):
             page.select_option(f"#choose-{section}", label=f"model small, context_length {length}")
             tops[section, length] = page.evaluate(f"{target}._fullLayout.{axis}.range[1]")
-    assert 4 <= tops["memory", 128] < 4.5 and 6 <= tops["memory", 256] < 6.5  # GiB
+    assert 4 <= tops["memory", 128] < 4.6 and 6 <= tops["memory", 256] < 6.6  # GiB
     assert tops["kernels", 128] >= 2 and tops["kernels", 256] > 2.6  # ms of one step
     assert "weights" in (page.text_content("[data-figures=memory] .legend") or "")
     assert "peak 6 GiB, 4 % of the device" in (page.text_content("[data-figures=memory]") or "")
@@ -356,7 +354,7 @@ def test_memory_over_an_iteration_and_kernels_by_range_are_drawn(browser: Browse
     ends = [page.evaluate(f"{chart}._fullLayout.yaxis.range[1]") for chart in charts]
     assert ends[0] == ends[1] >= 6
     assert "backward of attention" in page.inner_text("[data-figures=kernels]")
-    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert page.complaints == []  # type: ignore[attr-defined]
     page.context.close()
 

@@ -71,7 +71,13 @@ def test_every_field_of_the_combination_tells_trials_apart(name):
     }
     words |= {"software": "torch==2.12.0"}
     words |= {"reshard": "false", "gather": "bf16", "collective": "broadcast", "shards": 2, "memory_budget": 10**9}
-    words |= {"tied_head": True, "blocks": "layers", "window": 64} | dict.fromkeys(ARGUMENTS.values(), '{"a":1}')
+    words |= {
+        "tied_head": True,
+        "blocks": "layers",
+        "window": 64,
+        "dynamic_shapes": True,
+        "document_length": 64,
+    } | dict.fromkeys(ARGUMENTS.values(), '{"a":1}')
     value = words[name] if name in words else getattr(TINY, name) * (4 if name == "world_size" else 2)
     ranks = replace(TINY, world_size=2, num_experts=2 if name == "active_experts" else None)
     assert trial_id(replace(ranks, **{name: value})) != trial_id(ranks)

@@ -1,8 +1,9 @@
-"""A real browser, headless: Debian's Chromium, driven by Playwright."""
+"""Real browsers, headless, driven by Playwright: Debian's Chromium, and Firefox through WebDriver BiDi."""
 
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,25 +13,49 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+BROWSERS = ["chromium", pytest.param("firefox", marks=pytest.mark.slow)]
+"""For fixtures: each test of the page runs in both, in Firefox where slow tests run."""
 
-def find_chromium() -> str:
-    """Path of Chromium; installs it where that is possible, skips the test where it is not."""
-    if not (path := _installed()) and shutil.which("apt-get") and os.geteuid() == 0:
+NAMES = {
+    "chromium": ("chromium", "chromium-browser", "google-chrome"),
+    "firefox": ("firefox-esr", "firefox"),
+}
+"""Browser -> its commands; the first is Debian's package."""
+
+
+def find_browser(name: str) -> str:
+    """Path of the browser; installs it where that is possible, skips the test where it is not."""
+    package = NAMES[name][0]
+    if not (path := _installed(name)) and shutil.which("apt-get") and os.geteuid() == 0:
         subprocess.run(["apt-get", "update", "-qq"], check=False, capture_output=True, timeout=120)
-        subprocess.run(["apt-get", "install", "-y", "-qq", "chromium"], check=False, capture_output=True, timeout=280)
-        path = _installed()
+        subprocess.run(["apt-get", "install", "-y", "-qq", package], check=False, capture_output=True, timeout=280)
+        path = _installed(name)
     if not path:
-        pytest.skip("there is no Chromium here; `apt-get install chromium` as root adds it")
+        pytest.skip(f"there is no {name.capitalize()} here; `apt-get install {package}` as root adds it")
     return path
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
-    path = find_chromium()
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+def launch(name: str = "chromium") -> Iterator[Browser]:
+    """The browser, in whose `downloads` lies what pages save."""
+    path = find_browser(name)
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+        browser = _launch(getattr(playwright, name), path, folder)
         yield browser
         browser.close()
+
+
+def _launch(kind: Any, path: str, folder: str, dark: bool | None = None) -> Browser:
+    if kind.name == "chromium":
+        options: dict[str, Any] = {"args": ["--no-sandbox"]}
+    else:
+        options = {"channel": "moz-firefox"}  # as Mozilla builds it: Playwright's own protocol needs a patched one
+        if dark is not None:
+            options["firefox_user_prefs"] = {"layout.css.prefers-color-scheme.content-override": 0 if dark else 1}
+    browser = kind.launch(executable_path=path, downloads_path=folder, **options)
+    browser.downloads = Path(folder)
+    assert isinstance(browser, Browser)
+    return browser
 
 
 def open_page(browser: Browser, report: Path, **options: Any) -> Page:
@@ -47,6 +72,53 @@ def open_page(browser: Browser, report: Path, **options: Any) -> Page:
     return page
 
 
+@contextmanager
+def open_in_scheme(browser: Browser, report: Path, scheme: str) -> Iterator[Page]:
+    """The page for a reader whose system is `light` or `dark`."""
+    if browser.browser_type.name == "chromium":
+        page = open_page(browser, report, color_scheme=scheme)
+        yield page
+        page.context.close()
+        return
+    with tempfile.TemporaryDirectory() as folder:  # this Firefox learns it when it starts
+        own = _launch(browser.browser_type, find_browser("firefox"), folder, dark=scheme == "dark")
+        yield open_page(own, report)
+        own.close()
+
+
+def saved(page: Page, selector: str) -> tuple[str, bytes]:
+    """Click, and return the name and the content of the file that this saves."""
+    browser = page.context.browser
+    assert browser
+    if browser.browser_type.name == "chromium":
+        with page.expect_download() as download:
+            page.click(selector)
+        return download.value.suggested_filename, download.value.path().read_bytes()
+    folder: Path = browser.downloads  # type: ignore[attr-defined]  # Playwright reports no download of this Firefox
+    for path in folder.iterdir():
+        path.unlink()
+    page.click(selector)
+    deadline = time.monotonic() + 5
+    while len(found := list(folder.iterdir())) != 1 or not found[0].stat().st_size:
+        assert time.monotonic() < deadline, f"{selector} saved nothing"
+        page.wait_for_timeout(20)
+    return found[0].name, found[0].read_bytes()
+
+
+def print_view(page: Page) -> None:
+    """Show the page as it is printed."""
+    browser = page.context.browser
+    assert browser
+    if browser.browser_type.name == "chromium":
+        page.emulate_media(media="print")
+    else:  # cannot be told to: the rules of print become those of all media
+        page.evaluate(
+            "[...document.styleSheets].flatMap((sheet) => [...sheet.cssRules])"
+            ".filter((rule) => rule.media?.mediaText === 'print').forEach((rule) => { rule.media.mediaText = 'all'; })"
+        )
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+
+
 def wait_until(page: Page, condition: str) -> None:
     """Playwright's own way needs an eval, which the page's policy forbids."""
     deadline = time.monotonic() + 5
@@ -55,5 +127,5 @@ def wait_until(page: Page, condition: str) -> None:
         page.wait_for_timeout(20)
 
 
-def _installed() -> str | None:
-    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+def _installed(name: str) -> str | None:
+    return next((path for path in map(shutil.which, NAMES[name]) if path), None)

@@ -32,7 +32,7 @@ from lmsweep.trials.spec.workloads import BUILT_IN
 PRECISIONS = f"(one of: {', '.join(get_args(Precision))})"
 OR_OTHER = "or a mapping of its dimensions, or your own as package.module:name"
 ATTENTIONS = (
-    "(one of: naive, naive_softmax, sdpa, sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn, flex), "
+    "(one of: naive, naive_softmax, sdpa, sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn, flex, varlen), "
     "or your own as package.module:name"
 )
 MODELS = ", ".join(SIZES)
@@ -101,8 +101,9 @@ def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
     row = """model: small, d_model: 64, d_ff: 32, num_layers: 3, num_heads: 2,
         num_kv_heads: 1, d_head: 6, qk_norm: true, feed_forward: gelu, num_experts: 4, active_experts: 2,
         tied_head: true, vocab_size: 11, context_length: 7,
-        batch_size: 3, precision: tf32, compile: model, compile_mode: max-autotune, capture: step, checkpointing: sqrt,
-        memory_budget: 8000, attention: sdpa, causal: false, window: 5, optimizer: adamw_loop,
+        batch_size: 3, precision: tf32, compile: model, compile_mode: max-autotune, dynamic_shapes: true, capture: step,
+        checkpointing: sqrt,
+        memory_budget: 8000, attention: sdpa, causal: false, window: 5, document_length: 4, optimizer: adamw_loop,
         zero_grad: before_backward, world_size: 2, nodes: 2, ddp: flat, bucket_bytes: 1000, reshard: "2",
         shards: 2, gather: bf16, accumulate: 3, tp: 2, collective: broadcast, message_bytes: 77,
         software: torch==2.12.0, device: cuda:H200,

@@ -167,6 +167,17 @@ def test_a_workload_that_this_version_does_not_know_is_a_row_like_any_other(atte
     assert "serving" in lmsweep_here("table", attempts.store.location, "--rows", "workload,context_length")
 
 
+def test_results_without_a_model_are_told_apart_by_what_they_read_and_nothing_else() -> None:
+    frame = analysis.load("h200-x2-fsdp")
+    where = {"workload": "collectives"}
+    layout = analysis.default_layout(frame, where=where)
+    assert layout == (["collective", "message_bytes"], [], ["collective.algorithm_bandwidth"])
+    table = analysis.pivot(frame, rows=layout.rows, cols=layout.cols, values=layout.values, where=where)
+    assert table.conditions["world_size"] == "2" and not {"attention", "batch_size", "vocab_size"} & set(
+        table.conditions
+    )
+
+
 def test_rows_and_columns_that_are_given_twice_are_joined(hardware: pd.DataFrame, attempts: Attempts) -> None:
     once = lmsweep_here("table", attempts.store.location, "--rows", "model,context_length", "--cols",
                         "precision,compile,device_name")  # fmt: skip

@@ -62,7 +62,7 @@ _H20 = "no public NVIDIA datasheet; figures that its resellers agree on"
 _GH200 = "NVIDIA GH200 Grace Hopper Superchip datasheet"
 _B200 = "NVIDIA Blackwell architecture technical brief, HGX B200; later documents say 75 TFLOP/s of fp32"
 _B300 = "NVIDIA HGX B300 specifications, an eighth of the board"
-_GB200 = "NVIDIA GB200 NVL72 specifications, half of a superchip; other documents have the rates of B200"
+_GB200 = "NVIDIA GB200 NVL72 specifications, half of a superchip; fp32 by the Blackwell architecture technical brief"
 _AMPERE = "NVIDIA Ampere GA102 GPU architecture whitepaper"
 _ADA = "NVIDIA Ada GPU architecture whitepaper"
 _BLACKWELL = "NVIDIA RTX Blackwell GPU architecture whitepaper"
@@ -111,7 +111,7 @@ _ROWS = (
     _Row("H20",           r"NVIDIA H20",                    96, 4.0,   148,    148,   74,    44,   _H20,      "medium"),
     _Row("GH200 96GB",    r"NVIDIA GH200 480GB",            96, 4.0,   989.4,  989.4, 494.7, 66.9, _GH200,    "medium"),
     _Row("GH200 144GB",   r"NVIDIA GH200 144G HBM3e",      144, 4.9,   989.4,  989.4, 494.7, 66.9, _GH200,    "medium"),
-    _Row("GB200",         r"NVIDIA GB200",                 186, 8.0,   2500,   2500,  1250,  80,   _GB200,    "medium"),
+    _Row("GB200",         r"NVIDIA GB200",                 186, 8.0,   2500,   2500,  1250,  90,   _GB200,    "medium"),
     _Row("B200 SXM",      r"NVIDIA B200",                  180, 8.0,   2250,   2250,  1125,  80,   _B200,     "medium"),
     _Row("B300 SXM",      r"NVIDIA B300 SXM6 AC",          288, 8.0,   2250,   2250,  1125,  75,   _B300,     "medium"),
     _Row("RTX 3090",      r"NVIDIA GeForce RTX 3090",       24, 0.936, 71,     71,    35.6,  35.6, _AMPERE,   "high"),
@@ -127,27 +127,27 @@ _ROWS = (
     _Row("MI325X",        r"AMD Instinct MI325X( OAM| VF)?", 256, 6.0, 1307.4, 1307.4, 653.7, 163.4, _MI325X, "high"),
 )
 
-# Device -> peak TFLOP/s of 8-bit floating-point products with float32 accumulation, dense, by the row's source. The
-# datasheets of L4, H100 NVL, H200 NVL, GH200, GB200, B200 and B300 state twice as much, with structured sparsity.
+# Device -> peak TFLOP/s of 8-bit floating-point products with float32 accumulation, dense, by the row's source. Where
+# that states only the rate with structured sparsity, the comment has it; the dense rate is half.
 _FP8: dict[str, float] = {
-    "H100 SXM": 1978.9,
-    "H100 PCIe": 1513,
-    "H100 NVL": 1670.5,
-    "H200 SXM": 1978.9,
-    "H200 NVL": 1670.5,
-    "H20": 296,
-    "GH200 96GB": 1978.9,
-    "GH200 144GB": 1978.9,
-    "GB200": 5000,
-    "B200 SXM": 4500,
-    "B300 SXM": 4500,
-    "RTX 4090": 330.3,
-    "RTX 5090": 419,
-    "RTX PRO 6000 Blackwell Workstation": 1007.6,
-    "L40S": 733,
-    "L4": 242.5,
-    "MI300X": 2614.9,
-    "MI325X": 2614.9,
+    "H100 SXM": 1978.9,  # dense
+    "H100 PCIe": 1513,  # dense
+    "H100 NVL": 1670.5,  # 3341 sparse
+    "H200 SXM": 1978.9,  # 3958 sparse; the chip of H100 SXM
+    "H200 NVL": 1670.5,  # 3341 sparse
+    "H20": 296,  # dense
+    "GH200 96GB": 1978.9,  # 3958 sparse; the chip of H100 SXM
+    "GH200 144GB": 1978.9,  # 3958 sparse; the chip of H100 SXM
+    "GB200": 5000,  # 20 000 sparse for the two GPUs of a superchip
+    "B200 SXM": 4500,  # dense; 72 000 sparse for eight
+    "B300 SXM": 4500,  # 72 000 sparse for eight
+    "RTX 4090": 330.3,  # dense; twice as much with float16 accumulation
+    "RTX 5090": 419,  # dense; twice as much with float16 accumulation
+    "RTX PRO 6000 Blackwell Workstation": 1007.6,  # dense
+    "L40S": 733,  # dense
+    "L4": 242.5,  # 485 sparse
+    "MI300X": 2614.9,  # dense
+    "MI325X": 2614.9,  # dense
 }
 
 # Device -> GiB that CUDA reports (the smallest of several readings, as drivers differ by some tenths of a per cent) and

@@ -4,7 +4,8 @@
 (Chowdhery et al., "PaLM", 2022). `hardware` is that of FlashAttention's published figures (Dao, "FlashAttention-2",
 2023): a causal mask leaves half of the scores, and a fused backward has five products for the two of forward, since it
 computes the scores again. Of a window of w positions, `model` counts w scores for each of the s positions, `hardware`
-those that exist, ws - w²/2. Both count every other matrix product alike, and neither counts activation checkpointing
+those that exist, ws - w²/2. Of packed documents (`lmsweep.trials.analytic.documents`), each counts what a sequence of
+its length would. Both count every other matrix product alike, and neither counts activation checkpointing
 (`lmsweep.trials.analytic.recomputation`).
 """
 
@@ -42,15 +43,13 @@ def counted_flops(
     attention: Number,
     forward: Number,
     backward: Number,
-    causal: Number,
-    window: Number = 1,
+    share: Number,
 ) -> Number:
     """Return the FLOPs of a phase.
 
     other, attention: FLOPs of one forward pass outside attention and in it, over all s² scores
-    (`formulas.attention_flops`). forward, backward: how many passes of each the phase has. causal, window: as for
-    `share_of_scores`.
+    (`formulas.attention_flops`). forward, backward: how many passes of each the phase has. share: what of the
+    scores is counted (`share_of_scores`).
     """
-    share = share_of_scores(convention, causal=causal, window=window)
     passes_of_attention = forward + backward * BACKWARD_OF_ATTENTION[convention]
     return other * (forward + 2 * backward) + attention * share * passes_of_attention

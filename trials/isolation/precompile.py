@@ -53,7 +53,7 @@ def has_shared_graph(config: TrialConfig) -> bool:
     return (
         compiles
         and config.memory_budget is None
-        and config.compile_mode != "max-autotune"
+        and not config.compile_mode.startswith("max-autotune")
         and not imports_own_code(config)
     )
 

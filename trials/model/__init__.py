@@ -6,6 +6,8 @@ experts.py             a mixture of experts, as a feed-forward layer
 attention.py           implementations of attention, by name
 own_attention.py       the user's own implementation
 flex_attention.py      the implementation with FlexAttention
+varlen_attention.py    the implementation with FlashAttention over documents of different lengths
+documents.py           packed documents: where they begin, and which positions attend to which
 attention_support.py   which implementations run on a device
 precision.py           number formats of weights, autocast, gradient scaling and float32 products
 float8.py              matrix products of 8-bit numbers

@@ -6,19 +6,21 @@ all. `lmsweep.trials.model.attention_support` rejects what a device does not sup
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from lmsweep.trials.model.annotations import Range
+from lmsweep.trials.model.documents import additive_mask, document_of_positions, lengths_of, may_attend
 from lmsweep.trials.model.flex_attention import Backend, block_mask_of, flex
 from lmsweep.trials.model.own_attention import own_attention
+from lmsweep.trials.model.varlen_attention import borders_of, varlen, varlen_kernel
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 
@@ -26,29 +28,44 @@ AttentionFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Attention of queries, keys and values, each (..., tokens, d_head), to a tensor of that shape."""
 
 
-def naive(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, window: int | None = None) -> Tensor:
+def naive(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = True,
+    window: int | None = None,
+    documents: Tensor | None = None,
+) -> Tensor:
     """Attention as separate PyTorch operations, like that of the published models.
 
     Every call builds its own mask, so autograd saves tokens² bytes of mask in each layer.
     """
-    return weighted_values(softmax(scaled_scores(q, k, causal, window)), v)
+    return weighted_values(softmax(scaled_scores(q, k, causal, window, documents)), v)
 
 
-def naive_softmax(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, window: int | None = None) -> Tensor:
+def naive_softmax(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = True,
+    window: int | None = None,
+    documents: Tensor | None = None,
+) -> Tensor:
     """Attention as separate operations with PyTorch's softmax: one kernel, which saves one score matrix, not two."""
-    return weighted_values(fused_softmax(scaled_scores(q, k, causal, window)), v)
+    return weighted_values(fused_softmax(scaled_scores(q, k, causal, window, documents)), v)
 
 
-def scaled_scores(q: Tensor, k: Tensor, causal: bool, window: int | None = None) -> Tensor:
+def scaled_scores(
+    q: Tensor, k: Tensor, causal: bool, window: int | None = None, documents: Tensor | None = None
+) -> Tensor:
     """q kᵀ / sqrt(d_head), with -inf where a position must not attend: (..., tokens, tokens)."""
     with Range("scores"):
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
-        if not causal:
+        if not causal and documents is None:
             return scores
-        position = torch.arange(q.shape[-2], device=q.device)
-        attended = position[:, None] >= position
-        if window is not None:
-            attended &= position[:, None] < position + window
+        attended = may_attend(q.shape[-2], q.device, causal=causal, window=window, documents=documents)
         return torch.where(attended, scores, -torch.inf)
 
 
@@ -71,37 +88,51 @@ def weighted_values(weights: Tensor, v: Tensor) -> Tensor:
         return weights @ v
 
 
-def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False) -> Tensor:
-    """PyTorch's scaled_dot_product_attention; PyTorch picks the kernel. `grouped`: keys have fewer heads."""
+def sdpa(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False, mask: Tensor | None = None
+) -> Tensor:
+    """PyTorch's scaled_dot_product_attention; PyTorch picks the kernel. `grouped`: keys have fewer heads.
+
+    A mask (tokens, tokens), which is added to the scores, takes the place of `causal`.
+    """
     # PyTorch considers fused kernels only for inputs with a dimension of heads.
     if q.dim() == 3:
-        return sdpa(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1), causal=causal).squeeze(1)
+        return sdpa(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1), causal=causal, mask=mask).squeeze(1)
     with Range("fused_attention"):
-        return scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
+        plain = causal and mask is None
+        return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, enable_gqa=grouped)
 
 
-def sdpa_math(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False) -> Tensor:
+def sdpa_math(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False, mask: Tensor | None = None
+) -> Tensor:
     """scaled_dot_product_attention as a sequence of PyTorch operations."""
     with _only(SDPBackend.MATH):
-        return sdpa(q, k, v, causal=causal, grouped=grouped)
+        return sdpa(q, k, v, causal=causal, grouped=grouped, mask=mask)
 
 
-def sdpa_flash(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False) -> Tensor:
+def sdpa_flash(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False, mask: Tensor | None = None
+) -> Tensor:
     """scaled_dot_product_attention by FlashAttention."""
     with _only(SDPBackend.FLASH_ATTENTION):
-        return sdpa(q, k, v, causal=causal, grouped=grouped)
+        return sdpa(q, k, v, causal=causal, grouped=grouped, mask=mask)
 
 
-def sdpa_efficient(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False) -> Tensor:
+def sdpa_efficient(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False, mask: Tensor | None = None
+) -> Tensor:
     """scaled_dot_product_attention by the memory-efficient kernel."""
     with _only(SDPBackend.EFFICIENT_ATTENTION):
-        return sdpa(q, k, v, causal=causal, grouped=grouped)
+        return sdpa(q, k, v, causal=causal, grouped=grouped, mask=mask)
 
 
-def sdpa_cudnn(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False) -> Tensor:
+def sdpa_cudnn(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False, mask: Tensor | None = None
+) -> Tensor:
     """scaled_dot_product_attention by cuDNN."""
     with _only(SDPBackend.CUDNN_ATTENTION):
-        return sdpa(q, k, v, causal=causal, grouped=grouped)
+        return sdpa(q, k, v, causal=causal, grouped=grouped, mask=mask)
 
 
 def _only(kernel: SDPBackend) -> AbstractContextManager[Any]:
@@ -132,6 +163,7 @@ ATTENTION: dict[str, Callable[..., Tensor]] = {
     "sdpa_efficient": sdpa_efficient,
     "sdpa_cudnn": sdpa_cudnn,
     "flex": flex,
+    "varlen": varlen,
 }
 
 
@@ -153,7 +185,7 @@ def with_groups(function: Callable[..., Tensor], name: str) -> Callable[..., Ten
 
     PyTorch's kernels share them where they can; for the other implementations they are repeated in memory.
     """
-    if name in ("sdpa", "sdpa_math", "sdpa_flash", "sdpa_cudnn", "flex"):
+    if name in ("sdpa", "sdpa_math", "sdpa_flash", "sdpa_cudnn", "flex", "varlen"):
         return partial(function, grouped=True)
 
     def repeated(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
@@ -174,16 +206,41 @@ def attention_for(
         own = own_attention(config, device=device, dtype=dtype)
         return own if config.num_kv_heads in (None, config.num_heads) else with_groups(own, config.attention)
     options: dict[str, Any] = {"causal": config.causal}
-    if config.window is not None and config.attention != "flex":
-        options["window"] = config.window
+    tensors: dict[str, Tensor] = {}
     if config.attention == "flex":
-        options["backend"] = backend
-        options["block_mask"] = block_mask_of(config, device)
+        options |= {"backend": backend, "block_mask": block_mask_of(config, device)}
+    elif config.attention == "varlen":
+        lengths = lengths_of(config)
+        options = {"kernel": varlen_kernel(config), "documents": len(lengths), "longest": max(lengths)}
+        tensors["borders"] = borders_of(config, device)
+    elif config.attention.startswith("naive"):
+        options |= {} if config.window is None else {"window": config.window}
+        documents = document_of_positions(config, device)
+        tensors |= {} if documents is None else {"documents": documents}
+    elif config.document_length is not None:
+        tensors["mask"] = additive_mask(config, device, dtype)
     function = ATTENTION[config.attention]
     if config.num_kv_heads not in (None, config.num_heads):
         function = with_groups(function, config.attention)
+    if tensors:
+        return Masked(partial(function, **options), tensors)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return function(q, k, v, **options)
 
     return attend
+
+
+class Masked(nn.Module):
+    """Attention with tensors that say which positions attend to which. As buffers, a compiler knows that they stay."""
+
+    def __init__(self, function: Callable[..., Tensor], tensors: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.function = function
+        self.names = list(tensors)
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor, persistent=False)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Queries, keys and values, each (..., tokens, d_head), to a tensor of that shape."""
+        return self.function(q, k, v, **{name: getattr(self, name) for name in self.names})

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from lmsweep.trials.model.attention import attention_for
-from lmsweep.trials.model.compiler import check_compile_mode, ready_compiler, uses_cuda_graphs
+from lmsweep.trials.model.compiler import check_compile_mode, ready_compiler
 from lmsweep.trials.model.flex_attention import Backend
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
@@ -32,9 +32,9 @@ class AttentionStep:
         self.attend = attention_for(config, device=config.device_type, dtype=math_mode.operand_dtype, backend=backend)
         if config.compile == "model":
             self.attend = torch.compile(
-                self.attend, backend=backend, mode=config.compile_mode, dynamic=False, fullgraph=True
+                self.attend, backend=backend, mode=config.compile_mode, dynamic=config.dynamic_shapes, fullgraph=True
             )
-        self.uses_cuda_graphs = uses_cuda_graphs(config)
+        self.uses_cuda_graphs = config.records_cuda_graphs
         heads = (config.num_heads,) if config.num_heads else ()
         of_keys = (config.num_kv_heads or config.num_heads,) if config.num_heads else ()
         each = (config.context_length, config.head_width)

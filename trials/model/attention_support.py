@@ -16,7 +16,9 @@ from torch.backends.cuda import (
     can_use_flash_attention,
 )
 
+from lmsweep.trials.model.varlen_attention import varlen_kernel
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.reference import is_reference
 
 _ASK_CUDA: dict[str, Callable[[SDPAParams, bool], bool]] = {
     "sdpa_flash": can_use_flash_attention,
@@ -28,7 +30,7 @@ _ASK_CUDA: dict[str, Callable[[SDPAParams, bool], bool]] = {
 _ELSEWHERE: dict[str, tuple[str, ...]] = {"sdpa_flash": ("cpu",), "sdpa_efficient": (), "sdpa_cudnn": ()}
 
 
-_WITH_WINDOW = ("naive", "naive_softmax", "flex")
+_WITH_WINDOW = ("naive", "naive_softmax", "flex", "varlen")
 """PyTorch's fused kernels would need a mask of all scores, which costs what the window is to save."""
 
 
@@ -41,8 +43,15 @@ def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool)
     if config.window is not None and (config.model_code is not None or name not in _WITH_WINDOW):
         whose = config.model_code or f"attention {name}"
         raise UnsupportedError(f"{whose} takes no window; these do: {', '.join(_WITH_WINDOW)}")
+    if config.document_length is not None and (config.model_code is not None or is_reference(name)):
+        raise UnsupportedError(
+            f"document_length is for lmsweep's own model and attention; {config.model_code or name} is not told where "
+            "documents begin"
+        )
     if name == "flex":
         _check_flex(config, gradients)
+    elif name == "varlen":
+        _check_varlen(config, dtype)
     elif name in _ASK_CUDA and device == "cuda":
         reason = _reason_not(_ASK_CUDA[name], config, dtype, gradients)
         if reason:
@@ -59,8 +68,12 @@ def _reason_not(
     # One sequence and one head suffice; more would only take memory.
     shape = (1, 1, config.context_length, config.head_width)
     q = torch.empty(shape, dtype=dtype, device=config.device_type, requires_grad=gradients)
+    mask = None
+    if config.document_length is not None:
+        mask = torch.empty((1, config.context_length), dtype=dtype, device=config.device_type)
+        mask = mask.expand(config.context_length, -1)
     with _warnings_of_pytorch() as words:
-        if usable(SDPAParams(q, q, q, None, 0.0, config.causal, False), True):
+        if usable(SDPAParams(q, q, q, mask, 0.0, config.causal and mask is None, False), True):
             return None
     return " ".join(words) or "PyTorch would not use this kernel and gives no reason"
 
@@ -103,3 +116,19 @@ def _check_flex(config: TrialConfig, gradients: bool) -> None:
         raise UnsupportedError("flex has no backward on a CPU; use mode: forward or device: cuda")
     if config.device_type == "cuda" and d_head < 16:
         raise UnsupportedError(f"flex on CUDA needs a head dimension of at least 16, not {d_head}")
+
+
+def _check_varlen(config: TrialConfig, dtype: torch.dtype) -> None:
+    if config.model_code is not None:
+        raise UnsupportedError(f"varlen is for lmsweep's own model, not for {config.model_code}")
+    if config.device_type != "cuda":
+        raise UnsupportedError(
+            f"varlen needs an NVIDIA GPU (device: cuda): PyTorch has no such kernel for {config.device}"
+        )
+    varlen_kernel(config)
+    if dtype not in (torch.float16, torch.bfloat16):
+        raise UnsupportedError(f"varlen is FlashAttention, which needs 16 bits (precision: bf16), not {dtype}")
+    if config.head_width % 8 or config.head_width > 256:
+        raise UnsupportedError(f"varlen needs a head dimension that 8 divides, up to 256, not {config.head_width}")
+    if torch.cuda.is_available() and torch.cuda.get_device_capability() < (8, 0):
+        raise UnsupportedError("varlen is FlashAttention, which needs compute capability 8.0 or higher")

@@ -18,7 +18,7 @@ def check_capture(config: TrialConfig) -> None:
         return
     if config.device_type != "cuda":
         raise UnsupportedError(f"capture: step records CUDA graphs, which device {config.device_type} does not have")
-    if config.compile != "none" and config.compile_mode != "default":
+    if config.records_cuda_graphs:
         raise UnsupportedError(
             f"compile_mode {config.compile_mode} records CUDA graphs of its own; use capture without it"
         )

@@ -49,14 +49,18 @@ def compile_model(
             )
         # All blocks share one code object, and dynamo takes weights as inputs: the graph of the first serves all.
         for block in blocks:
-            options: dict[str, Any] = {"backend": backend, "mode": config.compile_mode, "dynamic": False}
+            options: dict[str, Any] = {
+                "backend": backend,
+                "mode": config.compile_mode,
+                "dynamic": config.dynamic_shapes,
+            }
             if type(block).__module__.startswith("torch.nn.modules."):
                 # Dynamo skips the frames of PyTorch's own layers, which Module.compile relies on.
                 block.forward = torch.compile(block.forward, **options)
             else:
                 block.compile(**options)
     elif config.compile == "model":
-        model.compile(backend=backend, mode=config.compile_mode, dynamic=False)
+        model.compile(backend=backend, mode=config.compile_mode, dynamic=config.dynamic_shapes)
 
 
 def check_memory_budget(config: TrialConfig) -> None:
@@ -81,8 +85,12 @@ def save_share(share: float) -> None:
 
 
 def check_compile_mode(config: TrialConfig) -> None:
-    """Raise UnsupportedError if the mode of torch.compile would have no effect."""
+    """Raise UnsupportedError if the mode of torch.compile, or dynamic shapes, would have no effect."""
     mode, device = config.compile_mode, config.device_type
+    if config.dynamic_shapes and config.compile == "none":
+        raise UnsupportedError("dynamic_shapes has no effect with compile: none")
+    if config.dynamic_shapes and config.records_cuda_graphs:
+        raise UnsupportedError(f"compile_mode {mode} records CUDA graphs, which have one shape each")
     if mode == "default":
         return
     if config.compile == "none":
@@ -91,11 +99,6 @@ def check_compile_mode(config: TrialConfig) -> None:
         raise UnsupportedError(f"compile_mode reduce-overhead uses CUDA graphs, which device {device} does not have")
     if device == "mps":
         raise UnsupportedError(f"compile_mode {mode} has no kernels to choose from on device mps")
-
-
-def uses_cuda_graphs(config: TrialConfig) -> bool:
-    """Whether torch.compile is to record CUDA graphs."""
-    return config.compile != "none" and config.compile_mode != "default" and config.device_type == "cuda"
 
 
 def ready_compiler(device_type: str) -> None:

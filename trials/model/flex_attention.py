@@ -1,4 +1,4 @@
-"""Attention with PyTorch's FlexAttention, compiled, and its causal block mask, with or without a window."""
+"""Attention with PyTorch's FlexAttention, compiled, and its block masks: causal, with a window, within documents."""
 
 import functools
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from lmsweep.trials.model.annotations import Range
+from lmsweep.trials.model.documents import document_of_positions
 from lmsweep.trials.spec.config import TrialConfig
 
 Backend = Callable[[torch.fx.GraphModule, list[Tensor | torch.SymInt]], Callable[..., object]]
@@ -31,7 +32,7 @@ def flex(
     """FlexAttention of q, k and v, (batch, heads, tokens, d_head) or (batch, tokens, d_head), to the same shape.
 
     Inside a compiled model it is compiled as part of the model, otherwise by itself with torch.compile's `backend`.
-    With `grouped`, k and v have fewer heads than q. `block_mask` comes from `causal_block_mask`; without one, each call
+    With `grouped`, k and v have fewer heads than q. `block_mask` comes from `block_mask_of`; without one, each call
     builds its own.
     """
     if q.dim() == 3:
@@ -47,29 +48,57 @@ def flex(
 
 def block_mask_of(config: TrialConfig, device: torch.device | str) -> BlockMask | None:
     """The block mask of the configuration's attention; None if every position attends to all."""
-    if config.window is not None:
-        return window_block_mask(config.context_length, config.window, device)
+    documents = document_of_positions(config, device)
+    if config.window is not None or documents is not None:
+        return banded_block_mask(
+            config.context_length, device, causal=config.causal, window=config.window, documents=documents
+        )
     return causal_block_mask(config.context_length, device) if config.causal else None
 
 
-def window_block_mask(context_length: int, window: int, device: torch.device | str) -> BlockMask:
-    """The blocks of the score matrix to compute if each position attends to itself and `window` - 1 before it.
+def banded_block_mask(
+    context_length: int,
+    device: torch.device | str,
+    *,
+    causal: bool = True,
+    window: int | None = None,
+    documents: Tensor | None = None,
+) -> BlockMask:
+    """The blocks of the score matrix to compute with a window, within documents, or both.
 
-    Masked are the blocks on the diagonal and on the window's edge. PyTorch's create_block_mask finds the same blocks by
-    evaluating all context_length² positions.
+    window: each position attends to itself and `window` - 1 before it, which needs `causal`. documents: the index of
+    each position's document, (tokens,), which never falls. Masked are the blocks on the diagonal, on the window's edge
+    and on a document's. PyTorch's create_block_mask finds the same blocks by evaluating all context_length² positions.
     """
     blocks = -(-context_length // FLEX_BLOCK)
     row = torch.arange(blocks, dtype=torch.int32, device=device)
     behind = row[:, None] - row  # blocks of keys that a block of queries lies after
-    reaches = (behind >= 0) & ((behind - 1) * FLEX_BLOCK + 1 < window)
-    full = (behind > 0) & ((behind + 1) * FLEX_BLOCK - 1 < window)
+    reaches, full = (
+        torch.ones_like(behind, dtype=torch.bool),
+        ((row + 1) * FLEX_BLOCK <= context_length).expand_as(behind),
+    )
+    if causal:
+        reaches, full = behind >= 0, behind > 0
+    if window is not None:
+        reaches = reaches & ((behind - 1) * FLEX_BLOCK + 1 < window)
+        full = full & ((behind + 1) * FLEX_BLOCK - 1 < window)
+    if documents is not None:
+        first = documents[row * FLEX_BLOCK]
+        last = documents[((row + 1) * FLEX_BLOCK - 1).clamp(max=context_length - 1)]
+        reaches = reaches & (first[:, None] <= last) & (first <= last[:, None])
+        full = full & (first[:, None] == last) & (first == last[:, None])
 
     def listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
         indices = torch.argsort(chosen.to(torch.int32), dim=1, descending=True, stable=True).to(torch.int32)
         return chosen.sum(dim=1, dtype=torch.int32)[None, None], indices[None, None].contiguous()
 
     def attended(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (query >= key) & (query < key + window)
+        allowed = query >= key if causal else query >= 0
+        if window is not None:
+            allowed = allowed & (query < key + window)
+        if documents is not None:
+            allowed = allowed & (documents[query] == documents[key])
+        return allowed
 
     partly, partly_indices = listed(reaches & ~full)
     wholly, wholly_indices = listed(full)

@@ -28,7 +28,17 @@ WHOLE = "step"
 
 _DIMENSIONS = {"d_model", "d_ff", "num_layers", "num_heads", *SHAPE_FIELDS}
 _REFERENCES = {"model_code", "step", "blocks", *ARGUMENTS.values()}
-_LMSWEEPS = ("compile", "compile_mode", "capture", "world_size", "nodes", "ddp", "ddp_args", "bucket_bytes")
+_LMSWEEPS = (
+    "compile",
+    "compile_mode",
+    "dynamic_shapes",
+    "capture",
+    "world_size",
+    "nodes",
+    "ddp",
+    "ddp_args",
+    "bucket_bytes",
+)
 """Fields that only lmsweep's own step can have."""
 
 

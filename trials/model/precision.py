@@ -72,20 +72,28 @@ def set_math_mode(precision: Precision, device_type: str) -> MathMode:
 
 def _check_float8(precision: Precision, device_type: str) -> None:
     """Raise UnsupportedError if the device has no float8 products or torchao is missing."""
-    if device_type != "cuda" or torch.cuda.get_device_capability() < (8, 9):
-        raise UnsupportedError(
-            f"{precision} needs the float8 tensor cores of an NVIDIA GPU of compute capability 8.9 or higher"
-        )
+    needed = f"{precision} needs the float8 tensor cores of an NVIDIA GPU of compute capability 8.9 or higher"
+    if device_type != "cuda":
+        raise UnsupportedError(f"{needed}, not device: {device_type}")
+    if torch.cuda.get_device_capability() < (8, 9):
+        raise UnsupportedError(f"{needed}; {torch.cuda.get_device_name()} has {_capability()}")
     try:
         import_module("torchao.float8")
     except ImportError as error:
         raise UnsupportedError(f"precision {precision} needs the package torchao ({error})") from None
 
 
+def _capability() -> str:
+    return "{}.{}".format(*torch.cuda.get_device_capability())
+
+
 def _why_not_blocks(precision: Precision, device_type: str) -> str:
     """Why a format whose blocks of numbers share a scale is not measured here."""
-    if device_type != "cuda" or torch.cuda.get_device_capability() < (10, 0):
-        return f"{precision} needs the tensor cores of an NVIDIA GPU of compute capability 10.0 or higher (Blackwell)"
+    needed = f"{precision} needs the tensor cores of an NVIDIA GPU of compute capability 10.0 or higher (Blackwell)"
+    if device_type != "cuda":
+        return f"{needed}, not device: {device_type}"
+    if torch.cuda.get_device_capability() < (10, 0):
+        return f"{needed}; {torch.cuda.get_device_name()} has {_capability()}"
     return (
         f"torchao trains linear layers in {precision} only as a prototype (torchao.prototype.moe_training), which "
         "lmsweep does not use; fp8_rowwise runs here"

@@ -8,7 +8,8 @@ from torch import nn
 
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.attention import attention_for
-from lmsweep.trials.model.compiler import check_compile_mode, compile_model, ready_compiler, uses_cuda_graphs
+from lmsweep.trials.model.compiler import check_compile_mode, compile_model, ready_compiler
+from lmsweep.trials.model.documents import positions_in_documents
 from lmsweep.trials.model.flex_attention import Backend
 from lmsweep.trials.model.float8 import convert_to_float8
 from lmsweep.trials.model.loss import loss_for
@@ -59,7 +60,7 @@ class TrainingStep:
         self._loss = loss_for(config)
         self._head = self._head_outside() if self._loss.takes_hidden else None
         self._first = config.model_code is not None
-        self.uses_cuda_graphs = uses_cuda_graphs(config)
+        self.uses_cuda_graphs = config.records_cuda_graphs
         capturable = config.capture == "step"
         self.optimizer = (
             make_optimizer(self.model, config, capturable=capturable) if config.mode == "train_step" else None
@@ -87,6 +88,7 @@ class TrainingStep:
             device=device,
             dtype=self.math_mode.parameter_dtype,
             checkpointing=config.checkpointing,
+            positions=positions_in_documents(config, device),
         )
         return model, list(model.blocks)
 

@@ -85,16 +85,20 @@ class RotaryEmbedding(nn.Module):
     sin: Tensor
     """(tokens, d_head / 2)."""
 
-    def __init__(self, d_head: int, context_length: int, *, device: Device, dtype: torch.dtype) -> None:
+    def __init__(
+        self, d_head: int, context_length: int, *, device: Device, dtype: torch.dtype, positions: Tensor | None = None
+    ) -> None:
         super().__init__()
         dtype = torch.promote_types(dtype, torch.float32)
         frequency = ROPE_THETA ** -(torch.arange(0, d_head, 2, device=device, dtype=dtype) / d_head)
-        angle = torch.arange(context_length, device=device, dtype=dtype)[:, None] * frequency
+        if positions is None:
+            positions = torch.arange(context_length, device=device, dtype=dtype)
+        angle = positions[:, None].to(dtype) * frequency
         self.register_buffer("cos", angle.cos(), persistent=False)
         self.register_buffer("sin", angle.sin(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., tokens, d_head) to the same; position i is row i."""
+        """(..., tokens, d_head) to the same; row i has the i-th of the positions, by default i."""
         even, odd = x[..., 0::2], x[..., 1::2]
         cos, sin = self.cos[: x.shape[-2]], self.sin[: x.shape[-2]]
         turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
@@ -210,7 +214,10 @@ def _feed_forward(size: ModelSize, *, device: Device, dtype: torch.dtype) -> nn.
 
 
 class Transformer(nn.Module):
-    """The whole model. `checkpointing` says what forward saves (`lmsweep.trials.model.checkpointing`)."""
+    """The whole model. `checkpointing` says what forward saves (`lmsweep.trials.model.checkpointing`).
+
+    `positions`: those of the tokens for rotary embeddings, (tokens,); None: 0, 1, 2, ...
+    """
 
     def __init__(
         self,
@@ -222,10 +229,11 @@ class Transformer(nn.Module):
         device: Device,
         dtype: torch.dtype,
         checkpointing: str = "none",
+        positions: Tensor | None = None,
     ) -> None:
         super().__init__()
         d_model, num_layers = size.d_model, size.num_layers
-        rope = RotaryEmbedding(size.head_width, context_length, device=device, dtype=dtype)
+        rope = RotaryEmbedding(size.head_width, context_length, device=device, dtype=dtype, positions=positions)
         self.token_embedding = Embedding(vocab_size, d_model, device=device, dtype=dtype)
         self.blocks = nn.ModuleList(
             Block(size, rope=rope, attention=attention, device=device, dtype=dtype) for _ in range(num_layers)

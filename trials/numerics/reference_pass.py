@@ -3,12 +3,12 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from lmsweep.trials.model.attention import naive
+from lmsweep.trials.model.attention import attention_for
+from lmsweep.trials.model.documents import positions_in_documents
 from lmsweep.trials.model.loss import loss_for
 from lmsweep.trials.model.own_forward import call_own, logits_of, own_loss
 from lmsweep.trials.model.own_model import CHECKPOINTED, build_own_model
@@ -42,10 +42,11 @@ def make_reference(step: TrainingStep) -> ReferencePass:
         config.size,
         vocab_size=config.vocab_size,
         context_length=config.context_length,
-        attention=partial(naive, causal=config.causal, window=config.window),
+        attention=attention_for(replace(config, attention="naive"), device=device, dtype=torch.float64),
         device=device,
         dtype=torch.float64,
         checkpointing=config.checkpointing,
+        positions=positions_in_documents(config, device),
     )
     with torch.no_grad():
         for exact, weight in zip(model.parameters(), step.model.parameters(), strict=True):

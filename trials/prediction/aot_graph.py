@@ -118,9 +118,10 @@ class UnscalableError(Exception):
 def in_primes(config: TrialConfig) -> tuple[TrialConfig, dict[int, int]] | None:
     """The configuration with primes as dimensions, and the dimension that each prime replaces.
 
-    None if a dimension is 1, which makes some operations unnecessary, or if the model has a shape of its own.
+    None if a dimension is 1, which makes some operations unnecessary, if the model has a shape of its own, or if the
+    batch is divided, which no prime can be.
     """
-    if any(getattr(config, name) != CONFIG_FIELDS[name].default for name in SHAPE_FIELDS):
+    if config.accumulate > 1 or any(getattr(config, name) != CONFIG_FIELDS[name].default for name in SHAPE_FIELDS):
         return None
     primes = {BATCH: config.batch_size, CONTEXT: config.context_length}
     shape: dict[str, int] = {"batch_size": BATCH, "context_length": CONTEXT}

@@ -33,6 +33,7 @@ def count_flops(config: TrialConfig) -> StepFlops:
         optimizer="adamw_fused",
         compile="none",
         compile_mode="default",
+        dynamic_shapes=False,
         capture="none",
         checkpointing="none",
         zero_grad="after_step",

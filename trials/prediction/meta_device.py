@@ -16,7 +16,7 @@ from lmsweep.trials.model.precision import MATH_MODES, MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
 
-FUSED_ATTENTION = ("sdpa", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex")
+FUSED_ATTENTION = ("sdpa", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex", "varlen")
 """Attention implementations that do not store the score matrix."""
 
 
@@ -75,7 +75,9 @@ class FusedAttention(TorchFunctionMode):
         if self.written_out or query.dim() != 4:
             return _first(math(*inputs, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=grouped))
         if self.device_type == "cpu":
-            return _first(ops._scaled_dot_product_flash_attention_for_cpu(*inputs, dropout_p, is_causal))
+            return _first(
+                ops._scaled_dot_product_flash_attention_for_cpu(*inputs, dropout_p, is_causal, attn_mask=attn_mask)
+            )
         is_narrow = query.dtype in (torch.float16, torch.bfloat16)
         if is_narrow and not self.efficient and attn_mask is None:
             return _first(ops._scaled_dot_product_flash_attention(*inputs, dropout_p, is_causal))
@@ -109,10 +111,15 @@ def meta_math_mode(config: TrialConfig) -> MetaMathMode:
 def eager_on(config: TrialConfig, device: str) -> TrialConfig:
     """The configuration without torch.compile, on a device without storage.
 
-    Fused attention becomes `sdpa`, which `fused_attention` emulates; FlexAttention saves the same as other kernels.
+    Fused attention becomes `sdpa`, which `fused_attention` emulates. FlexAttention, whose mask is in its kernel, saves
+    what a kernel without a mask saves. `varlen` has a meta kernel of its own.
     """
-    attention = "sdpa" if config.attention in FUSED_ATTENTION else config.attention
-    return replace(config, device=device, attention=attention, compile="none", compile_mode="default")
+    eager = replace(config, device=device, compile="none", compile_mode="default", dynamic_shapes=False)
+    if config.attention == "flex":
+        return replace(eager, attention="sdpa", window=None, document_length=None)
+    if config.attention in FUSED_ATTENTION and config.attention != "varlen":
+        return replace(eager, attention="sdpa")
+    return eager
 
 
 def differs_by_device(config: TrialConfig) -> bool:

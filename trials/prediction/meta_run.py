@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 
+from torch.nn import Module
 from torch.nn.attention.flex_attention import BlockMask
 
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
@@ -129,10 +130,12 @@ def attention_trace(config: TrialConfig) -> Trace:
         step = AttentionStep(eager_on(config, "meta"), MATH_MODES[config.precision])
         mask = _block_mask(config)
         if config.compile != "none" and config.attention not in FUSED_ATTENTION:
-            step.attend = as_compiled(
-                graph_memory(traced_attention(replace(config, model=None, mode="train_step")), block=_block(config)),
-                recorder,
-            )
+            traced = traced_attention(replace(config, model=None, mode="train_step"))
+            memory = graph_memory(traced, block=_block(config))
+            if isinstance(step.attend, Module):
+                install(step.attend, memory, [*step.attend.buffers()], recorder)
+            else:
+                step.attend = as_compiled(memory, recorder)
         recorder.begin("forward")
         step.forward()
         recorder.begin("backward")

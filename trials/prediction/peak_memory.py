@@ -80,6 +80,8 @@ def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Tr
         raise UnpredictableError("how the ranks share the model is not known; ddp says it")
     if config.precision in (*FLOAT8_PRECISIONS, "mxfp8", "nvfp4"):
         raise UnpredictableError(f"what the casts of precision {config.precision} allocate is not predicted")
+    if config.dynamic_shapes:
+        raise UnpredictableError("which buffers a graph with dynamic shapes shares is not predicted")
     if config.memory_budget is not None:
         raise UnpredictableError("what the compiler recomputes to stay within memory_budget is found by the trial")
     if config.accumulate > 1 and config.ddp == "none":

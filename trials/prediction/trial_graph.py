@@ -60,7 +60,18 @@ def _traced(config: TrialConfig, captured: Callable[[TrialConfig], Captured]) ->
 def _captured_attention(config: TrialConfig) -> Captured:
     with FakeTensorMode():
         step = AttentionStep(eager_on(config, "cpu"), MATH_MODES[config.precision].without_autocast())
-        return capture(step.attend, step.inputs, lasting=len(step.inputs), weights=0, gradients=True)
+        attend = step.attend
+        if not isinstance(attend, torch.nn.Module):
+            return capture(attend, step.inputs, lasting=len(step.inputs), weights=0, gradients=True)
+        tensors = dict(attend.named_buffers())
+
+        def function(*inputs: Tensor) -> Tensor:
+            constants = dict(zip(tensors, inputs, strict=False))
+            result: Tensor = torch.func.functional_call(attend, constants, inputs[len(constants) :])
+            return result
+
+        inputs = [*tensors.values(), *step.inputs]
+        return capture(function, inputs, lasting=len(inputs), weights=len(tensors), gradients=True)
 
 
 @lru_cache(maxsize=8)

@@ -30,14 +30,18 @@ Precision = Literal[
 FLOAT8_PRECISIONS = ("fp8_tensorwise", "fp8_rowwise", "fp8_rowwise_gw_hp")
 """Precisions in which the linear layers of the blocks multiply numbers of 8 bits."""
 Compile = Literal["none", "block", "model"]
-Attention = Literal["naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex"]
+Attention = Literal[
+    "naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex", "varlen"
+]
 Optimizer = Literal[
     "adamw_fused", "adamw_foreach", "adamw_loop", "adamw_8bit", "adamw_4bit", "sgd", "adafactor", "muon"
 ]
 ZeroGrad = Literal["after_step", "before_backward"]
 HIDDEN_LOSSES = ("chunked", "liger", "cut_cross_entropy")
 """Losses that take hidden states and the weight of the output head, not logits."""
-CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
+CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
+"""Values of `compile_mode` with which torch.compile records CUDA graphs."""
 Capture = Literal["none", "step"]
 Checkpointing = Literal["none", "block", "sqrt", "nested", "selective"]
 """Words of `checkpointing`; a number of blocks is another value."""
@@ -119,7 +123,10 @@ class TrialConfig:
     compile: Compile = _combination("none")
     """What torch.compile compiles: nothing, one transformer block reused for all layers, or the whole model."""
     compile_mode: CompileMode = _combination("default")
-    """The mode of torch.compile: default, reduce-overhead (CUDA graphs) or max-autotune (kernels chosen by timing)."""
+    """The mode of torch.compile: default, reduce-overhead (CUDA graphs), max-autotune (that, and kernels chosen by
+    timing them) or max-autotune-no-cudagraphs (only the latter)."""
+    dynamic_shapes: bool = _combination(False)
+    """Whether torch.compile makes one graph for all batch sizes and context lengths, rather than one for each."""
     capture: Capture = _combination("none")
     """Whether the step is captured as CUDA graphs and replayed, so that no kernel waits for the host to launch it:
     what the device could do. The batch is then the same in each iteration."""
@@ -133,7 +140,8 @@ class TrialConfig:
     attention: str = _combination("naive")
     """Attention implementation: naive (written out), naive_softmax (naive with PyTorch's softmax), sdpa (PyTorch's
     scaled_dot_product_attention with the kernel that PyTorch chooses), sdpa_* (with the named kernel), flex
-    (FlexAttention, always compiled), or a reference to the user's function."""
+    (FlexAttention, always compiled), varlen (FlashAttention by PyTorch's varlen_attn), or a reference to the
+    user's function."""
     attention_args: str | None = _combination(None)
     """Arguments of the user's attention, as a JSON mapping."""
     causal: bool = _combination(True)
@@ -141,6 +149,9 @@ class TrialConfig:
     window: int | None = _combination(None)
     """Positions that each position attends to, itself and those right before it (sliding window); None: all of them.
     Needs `causal`."""
+    document_length: int | None = _combination(None)
+    """Mean tokens of the documents that are packed into each sequence (sequence packing). Attention stays within a
+    document, and positions start again with each. None: a sequence is one document."""
     optimizer: str = _combination("adamw_fused")
     """AdamW as one fused kernel, over lists of tensors (foreach), as a loop over parameters, or with its state in 8 or
     4 bits (torchao); SGD with momentum; Adafactor; Muon for the matrices of the blocks, with fused AdamW for the other
@@ -213,7 +224,7 @@ class TrialConfig:
 
     def __post_init__(self) -> None:
         sizes = ("d_model", "d_ff", "num_layers", "num_heads", "vocab_size", "context_length", "batch_size")
-        optional = ("num_kv_heads", "d_head", "num_experts", "active_experts", "window")
+        optional = ("num_kv_heads", "d_head", "num_experts", "active_experts", "window", "document_length")
         for name in (
             *sizes,
             *optional,
@@ -320,6 +331,11 @@ class TrialConfig:
         if self.ddp != "hsdp":
             return self.world_size // self.tp
         return self.shards or max(1, self.ranks_per_node // self.tp)
+
+    @property
+    def records_cuda_graphs(self) -> bool:
+        """Whether torch.compile is to record CUDA graphs."""
+        return self.compile != "none" and self.compile_mode in CUDA_GRAPH_MODES and self.device_type == "cuda"
 
     @property
     def compiles(self) -> bool:

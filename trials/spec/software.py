@@ -1,7 +1,8 @@
 """The software of a trial: the releases in which its environment differs from the installed one, as text.
 
 `torch==2.12.0 triton==3.7.1` is the one way to write it, which identifiers hash: exact versions, sorted by name.
-`lmsweep.orchestrator.sweep.software` reads it from sweep files, `lmsweep.trials.isolation.software` makes environments.
+`lmsweep.orchestrator.sweep.software` reads it from sweep files, and
+`lmsweep.trials.isolation.virtual_environment` makes environments.
 """
 
 DECIDES: dict[str, tuple[str, ...]] = {

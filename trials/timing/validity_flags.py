@@ -6,7 +6,7 @@ from statistics import median
 import numpy as np
 
 from lmsweep.trials.analytic.datasheets import Device, peak_flops
-from lmsweep.trials.analytic.flop_conventions import share_of_scores
+from lmsweep.trials.analytic.documents import share_of_packed_scores
 from lmsweep.trials.analytic.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops
 from lmsweep.trials.analytic.median_interval import count_outliers
 from lmsweep.trials.analytic.recomputation import recomputed_blocks, recomputed_flops
@@ -53,10 +53,15 @@ def least_forward_flops(config: TrialConfig) -> float:
     return float(forward_flops(**terms, vocab_size=config.vocab_size, **batch) - left_out)
 
 
-def least_share_of_scores(config: TrialConfig) -> float:
-    """Return the share of all scores that every implementation computes: at most half, as a mask may spare the rest."""
-    window = min(config.window or config.context_length, config.context_length) / config.context_length
-    return float(share_of_scores("hardware", causal=1, window=window))
+def least_share_of_scores(config: TrialConfig, *, causal: bool = True) -> float:
+    """Return the share of all scores that every implementation computes; with `causal`, a mask spares half or more."""
+    return share_of_packed_scores(
+        "hardware",
+        context_length=config.context_length,
+        document_length=config.document_length or config.context_length,
+        causal=causal,
+        window=config.window,
+    )
 
 
 def least_recomputed_flops(config: TrialConfig) -> float:

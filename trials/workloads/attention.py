@@ -131,10 +131,10 @@ def flags_of_phase(
     peak = peak_flops(device, config.precision) if device else None
     shape = {name: getattr(config, name) for name in ("context_length", "batch_size")}
     shape["d_model"] = config.head_width * (config.num_heads or 1)
-    # Every causal implementation must compute the scores on and below the diagonal, or those of them in the window.
+    # Every implementation must compute the scores that its mask leaves: causal, of the window, within documents.
     parts = PHASES if phase == "step" else (phase,)
     least = sum(attention_flops(phase=part, **shape) for part in parts)
-    least *= least_share_of_scores(config) if config.causal else 1
+    least *= least_share_of_scores(config, causal=config.causal)
     found = {
         Flag.OUTLIERS: count_outliers(np.array([seconds]))[0] > 0,
         Flag.PHYSICS_VIOLATION: peak is not None and least > peak * median(seconds),

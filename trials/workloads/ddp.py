@@ -43,7 +43,7 @@ from lmsweep.trials.distributed.step_pairs import Pair, in_pairs
 from lmsweep.trials.distributed.tensor_parallel import check_tensor_parallel
 from lmsweep.trials.distributed.wait_rows import wait_rows
 from lmsweep.trials.model.attention_support import check_attention
-from lmsweep.trials.model.compiler import check_compiled, uses_cuda_graphs
+from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.optimizer import ADAMW
 from lmsweep.trials.profiling.device_time import device_row, is_host_bound
 from lmsweep.trials.profiling.torch_trace import trace_file
@@ -123,7 +123,7 @@ def check_configuration(config: TrialConfig) -> None:
         raise UnsupportedError(
             "torch.compile splits the model at the boundaries of buckets; bucket_bytes must be 1 MiB or more"
         )
-    if uses_cuda_graphs(config):
+    if config.records_cuda_graphs:
         raise UnsupportedError(f"compile_mode {config.compile_mode} keeps gradients in the memory pool of CUDA graphs")
 
 

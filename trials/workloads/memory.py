@@ -172,4 +172,4 @@ class Recording:
 
 
 def _is_traced(config: TrialConfig) -> bool:
-    return config.device_type == "cuda" and config.compile_mode == "default"
+    return config.device_type == "cuda" and not config.records_cuda_graphs

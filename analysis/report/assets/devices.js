@@ -35,7 +35,7 @@ class Devices {
     const { pair } = this;
     const focused = document.activeElement?.id;
     document.getElementById("answer").textContent = pair.headline;
-    document.getElementById("answer-details").replaceChildren(...pair.details.map((text) => element("span", {}, `${text} `)));
+    document.getElementById("answer-details").replaceChildren(...pair.details.map((text) => element("span", {}, ...withCode(text), " ")));
     document.getElementById("pick").replaceChildren(...this.pickers());
     document.getElementById("heat").replaceChildren(...(pair.cells ? this.heatMaps() : []));
     document.getElementById("prices").replaceChildren(...this.priceTable());
@@ -195,6 +195,9 @@ class Devices {
     ];
   }
 }
+
+// What stands between backticks is code.
+const withCode = (text) => text.split("`").map((part, i) => (i % 2 ? element("code", {}, part) : part));
 
 // The key for the columns of a heat map: of those with two to ten labels, numbers first, then the one with most.
 function columnKey(keys) {

@@ -106,7 +106,7 @@ class Explorer {
       const across = chosen.panels.length === 1 ? 1 : Math.min(chosen.panels.length, width < 560 ? 1 : width < 900 ? 2 : chosen.panels.length === 4 ? 2 : 3);
       const yAxis = yAxisOf(traces.flatMap((trace) => trace.y), this.logY);
       const xAxis = numeric
-        ? { type: logX ? "log" : "linear", ...ticksAt(used.map((code) => numbers[code])) }
+        ? { type: logX ? "log" : "linear", ...ticksAt(results, x, used.map((code) => numbers[code])) }
         : { type: "category", categoryarray: used.map((code) => plain(labels[code])), range: [-0.3, used.length - 0.7] };
       return {
         traces,
@@ -175,7 +175,13 @@ class Explorer {
   }
 }
 
-const ticksAt = (numbers) => (numbers.length <= 12 ? { tickvals: numbers, ticktext: numbers.map(String) } : {});
+const ticksAt = (results, key, numbers) => {
+  const text = (number) => {
+    const unit = key.endsWith("_bytes") ? chooseUnit(results.data.units, "B", [number]) : { size: 1 };
+    return [number / unit.size, unit.name].filter(Boolean).join(" ");
+  };
+  return numbers.length <= 12 ? { tickvals: numbers, ticktext: numbers.map(text) } : {};
+};
 
 // The value, and below it what all results have in common, as far as two lines hold it.
 function titleOf(value, conditions, width) {

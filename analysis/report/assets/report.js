@@ -118,6 +118,19 @@ addEventListener("keydown", (event) => {
   menu.querySelector("summary").focus();
 });
 
+// Browsers shrink the whole page to its widest table. Instead, a table that is too wide is printed smaller, and one that
+// would then be too small to read as a paragraph for each row.
+const SMALLEST_ON_PAPER = 0.7;
+
+function fitTables() {
+  const room = document.querySelector("main").clientWidth;
+  const wide = [...document.querySelectorAll(".scroll > table")].map((table) => [table, room / table.offsetWidth]).filter(([, part]) => part < 1);
+  for (const [table, part] of wide) {
+    if (part < SMALLEST_ON_PAPER) table.classList.add("cards");
+    else table.style.zoom = part;
+  }
+}
+
 // On paper everything is open.
 let opened = [];
 addEventListener("beforeprint", () => {
@@ -126,8 +139,13 @@ addEventListener("beforeprint", () => {
   document.documentElement.classList.add("printing");
   targets.filter((target) => !drawn.has(target)).forEach(show);
   redrawAll();
+  fitTables();
 });
 addEventListener("afterprint", () => {
+  for (const table of document.querySelectorAll("table")) {
+    table.style.zoom = "";
+    table.classList.remove("cards");
+  }
   for (const details of opened) details.open = false;
   document.documentElement.classList.remove("printing");
   redrawAll();

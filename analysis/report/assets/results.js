@@ -139,11 +139,11 @@ class Results {
 
   // The keys that have the same value in all cells and are worth naming.
   conditions(cells, named) {
-    const { conditions, usual, protocol, protocol_of: protocolOf } = this.data;
+    const { conditions, usual, read_by_some: readBySome, read: readBy } = this.data;
     if (!cells.length) return [];
-    const read = new Set(cells.flatMap((cell) => protocolOf[this.label("workload", this.code("workload", cell.result))] ?? protocol));
+    const read = new Set(cells.flatMap((cell) => readBy[this.label("workload", this.code("workload", cell.result))] ?? readBySome));
     return conditions
-      .filter((name) => !named.includes(name) && (!protocol.includes(name) || read.has(name)))
+      .filter((name) => !named.includes(name) && (!readBySome.includes(name) || read.has(name)))
       .filter((name) => cells.every((cell) => this.code(name, cell.result) === this.code(name, cells[0].result)))
       .map((name) => [name, this.label(name, this.code(name, cells[0].result))])
       .filter(([name, text]) => text !== NO_VALUE && text !== usual[name]);

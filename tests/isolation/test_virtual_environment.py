@@ -17,14 +17,16 @@ import pytest
 import torch
 import yaml
 
-from lmsweep.trials.isolation.software import SoftwareError, folder_of, interpreter_with, is_made
+from lmsweep.trials.isolation.virtual_environment import SoftwareError, folder_of, interpreter_with, is_made
 from lmsweep.trials.results.outcome import Status
 from tests.support.command import PYTHONPATH, lmsweep
 from tests.support.wheels import write_torch, write_wheel
 
-MAKE = (
-    "import sys; from lmsweep.trials.isolation.software import interpreter_with; print(interpreter_with(sys.argv[1]))"
-)
+MAKE = """
+import sys
+from lmsweep.trials.isolation.virtual_environment import interpreter_with
+print(interpreter_with(sys.argv[1]))
+"""
 UNSUPPORTED = "torch==9.9.9"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -4,8 +4,9 @@ An environment is a virtual environment that holds only what differs. A `.pth` f
 beside lmsweep behind its own on the search path, so lmsweep, NumPy and the rest need not be installed again.
 
 `uv`, if it is there, or else `pip` installs from the index that the user has configured for it, and only wheels: the
-set-up code of a source distribution would run here. `python -m lmsweep.trials.isolation.software NAME...`, run by a new
-environment, imports what trials import and prints the versions of these packages.
+set-up code of a source distribution would run here. A new environment runs
+`python -m lmsweep.trials.isolation.virtual_environment NAME...`, which imports what trials import and prints the
+versions of these packages.
 """
 
 import fcntl
@@ -225,7 +226,7 @@ def _reason(said: str) -> str:
 def _check(software: str, python: Path) -> None:
     """Raise SoftwareError if a trial there cannot run, or has other versions."""
     wanted = pinned(software)
-    words = command("lmsweep.trials.isolation.software", *wanted, python=str(python))
+    words = command("lmsweep.trials.isolation.virtual_environment", *wanted, python=str(python))
     done = subprocess.run(
         words, cwd=python.parent, env=environment(), capture_output=True, text=True, errors="replace", check=False
     )

@@ -1,0 +1,429 @@
+"""Sequence packing: attention stays within documents, positions start again, only what the mask leaves is counted."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import create_block_mask
+
+from lmsweep import analysis
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.analytic.datasheets import find_device, peak_flops
+from lmsweep.trials.analytic.documents import document_lengths, share_of_packed_scores
+from lmsweep.trials.bench.run import run_here
+from lmsweep.trials.model.attention import ATTENTION, attention_for, naive
+from lmsweep.trials.model.attention_support import check_attention
+from lmsweep.trials.model.compiler import reset_compiler
+from lmsweep.trials.model.documents import document_of_positions, lengths_of
+from lmsweep.trials.model.flex_attention import banded_block_mask
+from lmsweep.trials.model.precision import MATH_MODES
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.transformer import Transformer
+from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
+from lmsweep.trials.timing.validity_flags import least_forward_flops
+from lmsweep.trials.workloads.attention import flags_of_phase
+from tests.support.made_up_results import H200, Attempts
+
+ALONE = TrialConfig(d_model=16, num_heads=2, context_length=37, batch_size=2, document_length=8)
+IN_A_MODEL = TrialConfig(
+    d_model=16, d_ff=24, num_layers=2, num_heads=2, vocab_size=50, context_length=37, batch_size=2, document_length=8
+)
+ON_CPU = ("naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash")
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Tiny products on several threads wait for one another on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+# The documents
+
+
+def test_the_documents_of_a_sequence_fill_it_and_have_the_mean_that_was_asked_for() -> None:
+    for context_length, mean in ((8192, 1024), (8192, 64), (4096, 1), (100, 30), (3, 2), (65536, 16)):
+        lengths = document_lengths(context_length, mean)
+        assert sum(lengths) == context_length and min(lengths) >= 1
+        assert len(lengths) == round(context_length / mean)
+    assert document_lengths(256, 1024) == (256,), "a sequence that is shorter than a document is one"
+    assert document_lengths(8192, 1024) == (616, 2964, 1244, 401, 884, 223, 1790, 70), "the same in every process"
+
+
+# Attention within documents
+
+
+def random_inputs(config: TrialConfig, *, dtype: torch.dtype = torch.float64, device: str = "cpu") -> list[Tensor]:
+    """q, k and v, the same for every type and device."""
+    generator = torch.Generator().manual_seed(0)
+    shape = (config.batch_size, config.num_heads or 1, config.context_length, config.head_width)
+    return [
+        torch.randn(shape, generator=generator, dtype=torch.float64).to(device, dtype).requires_grad_() for _ in "qkv"
+    ]
+
+
+def output_and_gradients(attend: Callable[..., Tensor], inputs: list[Tensor]) -> list[Tensor]:
+    output = attend(*inputs)
+    weights = torch.linspace(-1, 2, output.numel(), dtype=torch.float64).reshape(output.shape).to(output.device)
+    return [output.detach(), *torch.autograd.grad((output.double() * weights).sum(), inputs)]
+
+
+def each_by_itself(config: TrialConfig) -> Callable[..., Tensor]:
+    """`naive` on one document after the other."""
+
+    def attend(*inputs: Tensor) -> Tensor:
+        pieces = zip(*(one.split(lengths_of(config), dim=-2) for one in inputs), strict=True)
+        return torch.cat([naive(*piece, causal=config.causal, window=config.window) for piece in pieces], dim=-2)
+
+    return attend
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", ON_CPU)
+def test_outputs_and_gradients_are_those_of_each_document_by_itself_in_float64(name: str, causal: bool) -> None:
+    config = replace(ALONE, attention=name, causal=causal)
+    check_attention(config, torch.float64, gradients=True)
+    found = output_and_gradients(attention_for(config, device="cpu", dtype=torch.float64), random_inputs(config))
+    expected = output_and_gradients(each_by_itself(config), random_inputs(config))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+def test_a_window_ends_where_its_document_begins() -> None:
+    config = replace(ALONE, attention="naive", window=3)
+    found = attention_for(config, device="cpu", dtype=torch.float64)(*random_inputs(config))
+    torch.testing.assert_close(found, each_by_itself(config)(*random_inputs(config)), rtol=1e-10, atol=1e-10)
+
+
+@needs_cuda
+@pytest.mark.parametrize("window", [None, 100])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", [*ATTENTION])
+def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
+    name: str, dtype: torch.dtype, causal: bool, window: int | None
+) -> None:
+    if window and not causal:
+        pytest.skip("a window needs causal: true")
+    reset_compiler()
+    shape = {"d_model": 128, "num_heads": 2, "context_length": 600, "document_length": 150}
+    config = replace(ALONE, **shape, attention=name, causal=causal, window=window, device="cuda")
+    try:
+        check_attention(config, dtype, gradients=True)
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+    attend = attention_for(config, device="cuda", dtype=dtype)
+    found = output_and_gradients(attend, random_inputs(config, dtype=dtype, device="cuda"))
+    expected = output_and_gradients(each_by_itself(config), random_inputs(config))
+    for one, other in zip(found, expected, strict=True):
+        tolerance = {torch.float32: 2e-3, torch.bfloat16: 4e-2}[dtype] * other.abs().max().item()
+        torch.testing.assert_close(one.double().cpu(), other, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("context", [256, 500, 1024])
+@pytest.mark.parametrize(
+    "mask", [{}, {"causal": False}, {"window": 1}, {"window": 130}, {"window": 5000}], ids=lambda mask: str(mask)
+)
+@pytest.mark.parametrize("mean", [10, 100, 300])
+def test_flex_computes_the_blocks_that_documents_reach(context: int, mask: dict[str, Any], mean: int) -> None:
+    config = replace(ALONE, context_length=context, document_length=mean, **mask)
+    documents = document_of_positions(config, "cpu")
+    assert documents is not None
+
+    def attended(_: Tensor, __: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        allowed = documents[query] == documents[key]
+        allowed = allowed & (query >= key) if config.causal else allowed
+        return allowed & (query < key + (config.window or context))
+
+    ours = banded_block_mask(context, "cpu", causal=config.causal, window=config.window, documents=documents)
+    theirs = create_block_mask(attended, None, None, context, context, device="cpu")
+    assert torch.equal(ours.to_dense(), theirs.to_dense())
+    if context % 128 == 0:  # the blocks beyond the end that PyTorch counts as masked are never computed
+        assert torch.equal(ours.kv_num_blocks, theirs.kv_num_blocks)
+        assert ours.full_kv_num_blocks is not None and theirs.full_kv_num_blocks is not None
+        assert torch.equal(ours.full_kv_num_blocks, theirs.full_kv_num_blocks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("causal", [True, False])
+def test_flex_gives_what_naive_gives(causal: bool) -> None:
+    reset_compiler()
+    config = replace(ALONE, context_length=400, document_length=90, d_model=32, causal=causal)
+    inputs = [one.detach() for one in random_inputs(config, dtype=torch.float32)]
+    found, expected = (
+        attention_for(replace(config, attention=name), device="cpu", dtype=torch.float32)(*inputs)
+        for name in ("flex", "naive")
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "scope"), [("sdpa", "block"), ("naive", "block"), ("naive", "model"), ("flex", "none")]
+)
+def test_a_compiled_model_keeps_documents_apart(name: str, scope: Any) -> None:
+    found = []
+    for attention, compiled in ((name, scope), ("naive", "none")):
+        reset_compiler()
+        torch.manual_seed(0)
+        config = replace(IN_A_MODEL, attention=attention, compile=compiled, mode="forward")
+        step = TrainingStep(config, MATH_MODES["fp32"])
+        found.append(logits(step, step.inputs))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+
+
+@needs_cuda
+@pytest.mark.parametrize("scope", ["none", "block"])
+@pytest.mark.parametrize("name", ["sdpa", "sdpa_efficient", "flex", "varlen"])
+def test_a_step_on_cuda_keeps_documents_apart(name: str, scope: Any) -> None:
+    found = []
+    shape = {"d_model": 64, "num_heads": 2, "context_length": 300, "document_length": 60, "precision": "bf16"}
+    for attention, compiled in ((name, scope), ("naive", "none")):
+        reset_compiler()
+        torch.manual_seed(0)
+        config = replace(IN_A_MODEL, **shape, attention=attention, compile=compiled, device="cuda")
+        step = TrainingStep(config, MATH_MODES["bf16"])
+        for phase in step.phases():
+            phase.run()
+        found.append(logits(step, step.inputs).float())
+    assert (found[0] - found[1]).norm() < 0.03 * found[1].norm()
+
+
+# varlen, whose kernel needs a GPU: a stand-in for it attends to one document after the other
+
+
+def packed_documents(q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int, max_k: int):
+    """The documents in tensors (tokens, heads, d_head), each of q, k and v as (heads, tokens, d_head)."""
+    assert cu_seq_q.dtype == torch.int32 and torch.equal(cu_seq_q, cu_seq_k)
+    lengths = cu_seq_q.diff().tolist()
+    assert max(lengths) == max_q == max_k and sum(lengths) == q.shape[0]
+    return zip(*((piece.transpose(0, 1) for piece in one.split(lengths)) for one in (q, k, v)), strict=True)
+
+
+def kernel_with_a_window(*inputs: Any, window_size: tuple[int, int] = (-1, -1), enable_gqa: bool = False) -> Tensor:
+    """varlen_attn with the parameters of PyTorch 2.12."""
+    before, after = window_size
+    shape = {"causal": after == 0, "window": None if before < 0 else before + 1}
+    return torch.cat([naive(*piece, **shape).transpose(0, 1) for piece in packed_documents(*inputs)])
+
+
+def kernel_without(*inputs: Any, is_causal: bool = False) -> Tensor:
+    """varlen_attn with the parameters of PyTorch 2.10."""
+    return torch.cat([naive(*piece, causal=is_causal).transpose(0, 1) for piece in packed_documents(*inputs)])
+
+
+@pytest.fixture
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("kernel", [kernel_with_a_window, kernel_without], indirect=True)
+@pytest.mark.parametrize("fields", [{}, {"causal": False}, {"document_length": None}, {"window": 3}], ids=str)
+def test_varlen_puts_the_documents_of_all_sequences_one_after_the_other(
+    kernel: Callable[..., Tensor], fields: dict[str, Any]
+) -> None:
+    config = replace(ALONE, attention="varlen", **fields)
+    if config.window is not None and kernel is kernel_without:
+        with pytest.raises(UnsupportedError, match=re.escape(f"varlen_attn of PyTorch {torch.__version__} takes no w")):
+            check_attention(replace(config, device="cuda"), torch.bfloat16, gradients=True)
+        return
+    attend = attention_for(config, device="cpu", dtype=torch.float64)
+    for batch in (2, 1):  # a micro-batch has fewer sequences
+        inputs = [one[:batch] for one in random_inputs(config)]
+        torch.testing.assert_close(attend(*inputs), each_by_itself(config)(*inputs), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", [kernel_without], indirect=True)
+def test_varlen_without_groups_of_heads_is_unsupported_with_them(kernel: Callable[..., Tensor]) -> None:
+    with pytest.raises(UnsupportedError, match="takes no fewer heads of keys than of queries"):
+        check_attention(
+            replace(ALONE, attention="varlen", device="cuda", num_kv_heads=1), torch.bfloat16, gradients=True
+        )
+
+
+def test_a_pytorch_without_varlen_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("torch.nn.attention.varlen.varlen_attn")
+    with pytest.raises(UnsupportedError, match=r"needs PyTorch 2\.10 or newer"):
+        check_attention(replace(ALONE, attention="varlen", device="cuda"), torch.bfloat16, gradients=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scope", ["block", "model"])
+def test_varlen_is_compiled_into_one_graph(scope: Any) -> None:
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        graphs.append(str(graph.graph))
+        results = [node.meta["example_value"] for node in graph.graph.output_node().args[0]]
+        return lambda *_: tuple(torch.empty(tuple(one.shape), dtype=one.dtype) for one in results)
+
+    reset_compiler()
+    config = replace(IN_A_MODEL, attention="varlen", compile=scope, mode="forward")
+    TrainingStep(config, MATH_MODES["fp32"], backend=backend).forward()
+    assert len(graphs) == 1 and graphs[0].count("torch_attn._varlen_attn") == (1 if scope == "block" else 2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"attention": "varlen"}, "varlen needs an NVIDIA GPU (device: cuda): PyTorch has no such kernel for cpu"),
+        ({"attention": "varlen", "device": "cuda", "precision": "fp32"}, "needs 16 bits (precision: bf16)"),
+        ({"attention": "varlen", "device": "cuda", "d_head": 12}, "a head dimension that 8 divides, up to 256, not 12"),
+        ({"attention": "./mine.py:f"}, "./mine.py:f is not told where documents begin"),
+        ({"model_code": "mine:Model"}, "mine:Model is not told where documents begin"),
+        ({"attention": "sdpa", "window": 4}, "takes no window"),
+    ],
+)
+def test_what_cannot_keep_documents_apart_is_unsupported_with_the_reason(fields: dict[str, Any], reason: str) -> None:
+    config = replace(ALONE, **fields)
+    dtype = MATH_MODES[config.precision].operand_dtype
+    if fields.get("d_head"):
+        dtype = torch.bfloat16
+    with pytest.raises(UnsupportedError, match=re.escape(reason)):
+        check_attention(config, dtype, gradients=True)
+    with pytest.raises(RequestError, match="document_length is 0"):
+        replace(ALONE, document_length=0)
+
+
+# In a model
+
+
+def logits(step: TrainingStep, inputs: Tensor) -> Tensor:
+    step.inputs = inputs
+    step.forward()
+    assert step.logits is not None
+    return step.logits.detach()
+
+
+@pytest.mark.parametrize("name", ["naive", "sdpa"])
+def test_what_one_document_says_changes_no_logits_of_another(name: str) -> None:
+    first, second, *_ = lengths_of(IN_A_MODEL)
+    changes = {}
+    for mean in (8, None):
+        torch.manual_seed(0)
+        step = TrainingStep(replace(IN_A_MODEL, attention=name, document_length=mean), MATH_MODES["fp32"])
+        other = step.inputs.clone()
+        other[:, :first] = (other[:, :first] + 1) % 50
+        changes[mean] = (logits(step, step.inputs) - logits(step, other)).abs().amax(dim=(0, 2))
+    assert torch.all(changes[8][:first] > 0) and torch.all(changes[8][first:] == 0)
+    assert torch.all(changes[None][first : first + second] > 0), "without document_length the second sees the first"
+
+
+def test_each_document_has_the_logits_that_it_has_alone() -> None:
+    torch.manual_seed(0)
+    step = TrainingStep(IN_A_MODEL, MATH_MODES["fp32"])
+    size = {"vocab_size": 50, "context_length": 37, "device": "cpu", "dtype": torch.float32}
+    plain = Transformer(IN_A_MODEL.size, attention=naive, **size)
+    plain.load_state_dict(step.model.state_dict())
+    packed = logits(step, step.inputs)
+    alone = torch.cat([plain(document) for document in step.inputs.split(lengths_of(IN_A_MODEL), dim=1)], dim=1)
+    torch.testing.assert_close(packed, alone)
+    assert torch.equal(step.model.blocks[0].attention.rope.cos[lengths_of(IN_A_MODEL)[0]], torch.ones(4)), "position 0"
+
+
+def test_attention_alone_and_whole_steps_are_measured_with_documents() -> None:
+    for workload, attention in (("attention", "sdpa"), ("timing", "naive")):
+        config = replace(IN_A_MODEL, attention=attention, warmup_steps=1, measure_steps=2)
+        rows = run_here(Trial(config=config, workloads=(workload,), sweep="tests"))
+        assert {row.status for row in rows if isinstance(row, Record)} == {"ok"}
+
+
+# What is counted
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("window", [None, 90])
+def test_each_convention_counts_the_scores_within_documents(causal: bool, window: int | None) -> None:
+    if window and not causal:
+        return
+    context, mean = 4000, 400
+    lengths = document_lengths(context, mean)
+    shape = {"context_length": context, "document_length": mean, "causal": causal, "window": window}
+    of_model = sum(length * min(length, window or length) for length in lengths)
+    assert share_of_packed_scores("model", **shape) == pytest.approx(of_model / context**2)
+    computed = sum(min(i + 1, window or length) if causal else length for length in lengths for i in range(length))
+    assert share_of_packed_scores("hardware", **shape) == pytest.approx(computed / context**2, rel=0.02)
+    whole = share_of_packed_scores("model", **shape | {"document_length": context, "window": None})
+    assert whole == 1
+
+
+def test_rates_and_flags_count_the_documents(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    base = TrialConfig(d_model=128, context_length=16384, batch_size=8, attention="flex", precision="bf16",
+                       device="cuda")  # fmt: skip
+    packed = replace(base, document_length=1024)
+    for config in (base, packed, replace(packed, window=200)):
+        attempts.ok(config, {"forward.time": (1e-3,)}, workload="attention")
+    frame = analysis.load(attempts.store)
+    shapes = zip(frame["document_length"].fillna(0), frame["window"].fillna(0), strict=True)
+    rates = dict(zip(shapes, frame["tflops"], strict=True))
+    lengths = document_lengths(16384, 1024)
+    in_documents = sum(length**2 for length in lengths) / 16384**2
+    in_windows = sum(length * min(length, 200) for length in lengths) / 16384**2
+    assert rates[1024, 0] / rates[0, 0] == pytest.approx(in_documents)
+    assert rates[1024, 200] / rates[0, 0] == pytest.approx(in_windows)
+    h200 = find_device("NVIDIA H200", H200.device_memory)
+    assert h200 is not None
+    least = in_documents / 2 * 4 * 8 * 16384**2 * 128 / (peak_flops(h200, "bf16") or 0)
+    assert flags_of_phase(packed, "forward", [0.9 * least], h200)
+    assert not flags_of_phase(packed, "forward", [1.1 * least], h200)
+    model = replace(IN_A_MODEL, attention="flex")
+    assert least_forward_flops(model) < least_forward_flops(replace(model, document_length=None))
+
+
+def test_the_padded_rows_of_the_packaged_sweep_are_as_long_as_the_longest_packed_document() -> None:
+    steps = [trial.config for trial in load_sweep("packing").trials if "timing" in trial.workloads]
+    (packed, *_), (padded,) = [c for c in steps if c.document_length], [c for c in steps if c.batch_size > 1]
+    lengths = document_lengths(packed.context_length, packed.document_length or 0)
+    assert (padded.batch_size, padded.context_length) == (len(lengths), max(lengths)) and min(lengths) == 70
+
+
+# Memory
+
+
+def on_cuda(**fields: Any) -> TrialConfig:
+    shape = {"d_model": 256, "d_ff": 512, "num_layers": 1, "num_heads": 4, "vocab_size": 1000, "batch_size": 4}
+    return TrialConfig(**({"context_length": 1024, "device": "cuda", "precision": "bf16"} | shape | fields))
+
+
+def test_a_mask_of_all_scores_is_predicted_once_and_flex_and_varlen_have_none() -> None:
+    for subject in ("attention", "model"):
+        after_init = {
+            (name, mean): predict(on_cuda(attention=name, document_length=mean), subject).after_init
+            for name in ("sdpa_efficient", "flex", "varlen")
+            for mean in (None, 128)
+        }
+        added = {name: after_init[name, 128] - after_init[name, None] for name in ("sdpa_efficient", "flex", "varlen")}
+        assert added["sdpa_efficient"] == 2 * 1024**2, "16 bits for each score"
+        assert added["flex"] < 20_000 and added["varlen"] < 20_000, "a number for each token or document"
+
+
+def test_varlen_saves_what_flash_attention_saves_but_for_a_copy_of_its_output() -> None:
+    varlen, flash = (predict(on_cuda(attention=name), "model").before_backward for name in ("varlen", "sdpa_flash"))
+    # Its output has the heads of a token side by side, as the next layer wants it.
+    copies = 2 * 4 * 1024 * 256
+    assert varlen == pytest.approx(flash - copies, rel=1e-3)
+
+
+def test_backward_of_varlen_needs_128_rows_more_for_each_document() -> None:
+    one, many = (predict(on_cuda(attention="varlen", document_length=mean), "attention") for mean in (1024, 128))
+    rows = 4 * (8 - 1) * 128  # in four sequences, of eight documents instead of one
+    assert (many.peak_backward or 0) - (one.peak_backward or 0) == pytest.approx(4 * rows * 4 * (64 + 1), abs=1024)
+
+
+@pytest.mark.parametrize("fields", [{"window": 100}, {"document_length": 100}], ids=str)
+def test_the_memory_of_flex_is_predicted_with_any_mask(fields: dict[str, Any]) -> None:
+    for subject in ("attention", "model"):
+        plain, masked = (predict(on_cuda(attention="flex", **more), subject).peak for more in ({}, fields))
+        assert masked == pytest.approx(plain, rel=1e-3)
