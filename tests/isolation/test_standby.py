@@ -112,6 +112,27 @@ def test_an_error_while_planning_ends_what_was_started(tmp_path: Path):
     assert not servers(os.getpid())
 
 
+PRELOADED = """
+import multiprocessing
+import sys
+import torch
+from lmsweep.trials.isolation.server import preload
+def child():
+    sys.exit(torch.cuda._is_in_bad_fork())
+preload(compiles=True)
+process = multiprocessing.get_context("fork").Process(target=child)
+process.start()
+process.join()
+sys.exit(process.exitcode)
+"""
+
+
+@pytest.mark.slow
+def test_children_can_use_cuda_after_the_compiler_was_imported():
+    # PyTorch for CPUs cannot show it; PyTorch for CUDA shows it without a GPU.
+    subprocess.run([sys.executable, "-c", PRELOADED], check=True)
+
+
 @pytest.mark.slow
 def test_ctrl_c_while_software_is_installed_ends_them_too(tmp_path: Path):
     (tmp_path / "bin").mkdir()

@@ -27,6 +27,7 @@ from lmsweep.trials.distributed.ranks import exit_words
 from lmsweep.trials.isolation.child import main as child_main
 from lmsweep.trials.isolation.messages import Finished, PrecompileRequest, Request
 from lmsweep.trials.isolation.precompile import compile_side_by_side
+from lmsweep.trials.machine.gpu_inventory import gpu_states
 from lmsweep.trials.machine.host_memory import why_to_end
 from lmsweep.trials.machine.huge_pages import use_huge_pages
 from lmsweep.trials.machine.processes import die_with_parent, kill_group
@@ -200,12 +201,25 @@ def preload(*, compiles: bool) -> None:
     for name in PRELOAD:
         import_module(name)
     if compiles:
-        # With one thread, Inductor starts no pool of processes on import: its threads would not survive a fork.
-        with torch._inductor.config.patch(compile_threads=1):
-            import_module("torch._inductor.compile_fx")
+        import_compiler()
     fingerprint("cpu")
     gc.collect()
     gc.freeze()  # else every child's first collection visits all of PyTorch's objects and copies their pages
+
+
+def import_compiler() -> None:
+    """Import Inductor, unless CUDA would be touched.
+
+    The import asks whether there is a GPU. No process forked after CUDA has answered can use CUDA, so NVML has to
+    answer. Without NVML each child imports Inductor itself.
+    """
+    if torch.backends.cuda.is_built() and gpu_states().reason:
+        return
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    # With one thread, Inductor starts no pool of processes on import: its threads would not survive a fork.
+    with torch._inductor.config.patch(compile_threads=1):
+        import_module("torch._inductor.compile_fx")
+    del os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"]
 
 
 def client_of(fd: int, parent_pid: int) -> Connection:
