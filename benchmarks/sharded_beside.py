@@ -3,6 +3,7 @@ agree with. It shares the transformer with them, and nothing that measures.
 
     python benchmarks/sharded_beside.py --ranks 2                       # GPUs; the cells of `lmsweep run fsdp`
     python benchmarks/sharded_beside.py --ranks 2 --alternate           # the same, in turn with lmsweep's own steps
+    python benchmarks/sharded_beside.py --ranks 8 --alternate --model 2.7b --variants hsdp "tp fsdp" --shards 4 --tp 2
     python benchmarks/sharded_beside.py --ranks 2 --bandwidth           # the cells of `lmsweep run collectives`
     python benchmarks/sharded_beside.py --ranks 2 --device cpu --model tiny --context 32 --precision fp32      # try it
 
@@ -17,11 +18,15 @@ import os
 import time
 from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import multiprocessing
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 from lmsweep.trials.analytic.median_interval import median_interval
@@ -33,6 +38,11 @@ from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 
 VARIANTS = ("ddp", "fsdp", "fsdp kept", "fsdp bf16", "fsdp bf16 kept")
+MESHES = ("hsdp", "hsdp bf16", "tp", "tp fsdp", "tp fsdp bf16")
+"""Variants that are asked for by name: sharded within groups of `--shards` ranks, each layer divided over `--tp`."""
+COLUMNS = ("attention.query", "attention.key", "attention.value", "feed_forward.w1", "feed_forward.w3")
+ROWS = ("attention.output", "feed_forward.w2")
+"""The layers of a block that tensor parallelism divides by outputs, and by inputs."""
 WARMUP, STEPS, BATCH, VOCABULARY = 5, 20, 4, 10_000
 SIZES_OF_MESSAGES = [1024 * 4**power for power in range(11)]
 
@@ -44,7 +54,9 @@ def main() -> None:
     options.add_argument("--model", default="xl")
     options.add_argument("--context", type=int, default=512)
     options.add_argument("--precision", choices=("fp32", "bf16"), default="bf16")
-    options.add_argument("--variants", nargs="+", choices=VARIANTS, default=VARIANTS)
+    options.add_argument("--variants", nargs="+", choices=VARIANTS + MESHES, default=VARIANTS)
+    options.add_argument("--shards", type=int, default=2, help="ranks of a group of hsdp")
+    options.add_argument("--tp", type=int, default=2, help="ranks that share each layer with tp")
     options.add_argument("--alternate", action="store_true", help="a step of lmsweep's after each, and their ratio")
     options.add_argument("--steps", type=int, default=STEPS)
     options.add_argument("--bandwidth", action="store_true", help="all-reduces instead of steps")
@@ -114,7 +126,12 @@ def alternate(rank: int, chosen: argparse.Namespace, variant: str) -> None:
 def trial_config(chosen: argparse.Namespace, variant: str) -> TrialConfig:
     """The configuration of `lmsweep run fsdp` that takes the same step."""
     size = SIZES[chosen.model]
-    sharded = {"ddp": "fsdp", "gather": "bf16" if "bf16" in variant else "fp32"}
+    method: dict[str, Any] = {"ddp": "torch"}
+    if variant == "tp":
+        method = {"ddp": "naive"}
+    elif variant != "ddp":
+        kept = str("kept" not in variant).lower()
+        method = {"ddp": "hsdp" if "hsdp" in variant else "fsdp", "gather": gathered_in(variant), "reshard": kept}
     return TrialConfig(
         model=chosen.model,
         **{name: getattr(size, name) for name in ("d_model", "d_ff", "num_layers", "num_heads")},
@@ -126,8 +143,15 @@ def trial_config(chosen: argparse.Namespace, variant: str) -> TrialConfig:
         attention="sdpa",
         mode="train_step",
         world_size=chosen.ranks,
-        **({"ddp": "torch"} if variant == "ddp" else sharded | {"reshard": str("kept" not in variant).lower()}),
+        tp=chosen.tp if variant.startswith("tp") else 1,
+        shards=chosen.shards if variant.startswith("hsdp") else None,
+        **method,
     )
+
+
+def gathered_in(variant: str) -> str:
+    """The type in which the variant gathers weights."""
+    return "bf16" if "bf16" in variant else "fp32"
 
 
 def script_step(chosen: argparse.Namespace, variant: str) -> Callable[[], None]:
@@ -142,26 +166,55 @@ def script_step(chosen: argparse.Namespace, variant: str) -> Callable[[], None]:
         device=chosen.device,
         dtype=torch.float32,
     )
-    if variant == "ddp":
-        wrapped: torch.nn.Module = DistributedDataParallel(model)
-    else:
-        policy = MixedPrecisionPolicy()
-        if "bf16" in variant:
-            policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    mesh = mesh_of(chosen, variant)
+    if variant.startswith("tp"):
         for block in model.blocks:
-            fully_shard(block, reshard_after_forward="kept" not in variant, mp_policy=policy)
-        wrapped = fully_shard(model, reshard_after_forward=False, mp_policy=policy)
-    optimizer = torch.optim.AdamW(wrapped.parameters(), lr=1e-4, fused=True)
+            for name in (*COLUMNS, *ROWS):  # PyTorch's styles divide nn.Linear only
+                weight = block.get_submodule(name).weight
+                linear = torch.nn.Linear(*reversed(weight.shape), bias=False, device="meta")
+                linear.weight = weight
+                block.set_submodule(name, linear)
+            columns = {name: ColwiseParallel() for name in COLUMNS}
+            parallelize_module(block, mesh["tensor"], columns | {name: RowwiseParallel() for name in ROWS})
+    wrapped: torch.nn.Module = model
+    if variant == "ddp":
+        wrapped = DistributedDataParallel(model)
+    elif variant != "tp":
+        policy = MixedPrecisionPolicy()
+        if gathered_in(variant) == "bf16":
+            policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        ranks = mesh["replicas", "shards"] if variant.startswith("hsdp") else mesh["shards"]
+        for block in model.blocks:
+            fully_shard(block, mesh=ranks, reshard_after_forward="kept" not in variant, mp_policy=policy)
+        wrapped = fully_shard(model, mesh=ranks, reshard_after_forward=False, mp_policy=policy)
+    alike: dict[DeviceMesh | None, list[torch.Tensor]] = {}  # fused AdamW takes weights of one mesh at a time
+    for parameter in wrapped.parameters():
+        alike.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
+    optimizer = torch.optim.AdamW([{"params": weights} for weights in alike.values()], lr=1e-4, fused=True)
+    replicated = [weight for weight in wrapped.parameters() if variant == "tp"]
+    data = mesh["shards"].get_group()
     tokens, targets = (torch.randint(VOCABULARY, (BATCH, chosen.context), device=chosen.device) for _ in "xy")
 
     def step() -> None:
         with torch.autocast(chosen.device, torch.bfloat16, enabled=chosen.precision == "bf16"):
             loss = cross_entropy(wrapped(tokens), targets)
         loss.backward()
+        for weight in replicated:  # `tp` alone averages gradients over the data-parallel ranks, one by one
+            gradient = weight.grad.to_local() if isinstance(weight.grad, DTensor) else weight.grad
+            dist.all_reduce(gradient, dist.ReduceOp.SUM, data)
+            gradient.div_(dist.get_world_size(data))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
     return step
+
+
+def mesh_of(chosen: argparse.Namespace, variant: str) -> DeviceMesh:
+    """(replicas, shards, tensor) ranks: replicas only with hsdp, several tensor ranks only with tp."""
+    tensor = chosen.tp if variant.startswith("tp") else 1
+    shards = chosen.shards if variant.startswith("hsdp") else chosen.ranks // tensor
+    shape = (chosen.ranks // tensor // shards, shards, tensor)
+    return init_device_mesh(chosen.device, shape, mesh_dim_names=("replicas", "shards", "tensor"))
 
 
 def slowest(times: list[float], device: str) -> list[float]:
