@@ -45,7 +45,7 @@ WALL_FLAGS = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST, Flag.OUTLIERS, Flag.UNS
 """Flags that follow from the samples of wall time and from the host, and say nothing about device time."""
 
 _SHAPE = ("num_heads", "causal")
-"""Columns that an attention of public benchmarks states and a report does not; if stated, they must agree."""
+"""Columns that public benchmarks state and a report does not; if stated, they must agree."""
 
 _SAME_VOCABULARY = 0.01
 """Relative difference of vocabularies that are the same but for padding."""
@@ -283,6 +283,7 @@ def _compatible(pairs: pd.DataFrame) -> pd.Series:
     full = pairs["precision"].isin(["fp32", "tf32"])
     same = (there["precision"].isna() & full) | (there["precision"] == pairs["precision"])
     same |= there["precision"].isin(["mixed", "fp16 or bf16"]) & pairs["precision"].isin(["bf16", "fp16"])
+    same |= (there["precision"] == "fp16_pure") & (pairs["precision"] == "bf16_pure")  # the same products, as fast
     if "suspected_tf32" in pairs:
         same |= pairs["suspected_tf32"] & (pairs["precision"] == "tf32")
     same &= (there["compile"] == pairs["compile"]) | (there["compile"].isna() & (pairs["compile"] == "none"))
@@ -302,7 +303,8 @@ def _same_shape(pairs: pd.DataFrame) -> pd.Series:
     for name in _SHAPE:
         if f"{name}_there" in pairs:
             there = pairs[f"{name}_there"]
-            same &= there.isna() | (pairs["workload"] != "attention") | (there == pairs[name]).fillna(False)
+            determined = (pairs["workload"] != "attention") & (name == "num_heads")  # by the model
+            same &= there.isna() | determined | (there == pairs[name]).fillna(False)
     if "vocab_size_there" in pairs:
         there, mine = (pairs[name].astype("Float64") for name in ("vocab_size_there", "vocab_size"))
         same &= ((there - mine).abs() / mine < _SAME_VOCABULARY).fillna(True)
