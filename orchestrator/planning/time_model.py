@@ -28,6 +28,7 @@ AUTO_MEASURE_STEPS = 60
 _A100 = next(device for device in DEVICES if device.name == "A100 SXM 80GB")
 NOMINAL = {
     "cuda": _A100,
+    "xpu": _A100,
     "mps": _A100,
     "cpu": replace(_A100, name="CPU", bytes_per_second=2e10, fp32=1e11, tf32=1e11, bf16=1e11, fp16=1e11),
 }
