@@ -55,6 +55,15 @@ def test_a_gpu_of_amd_has_no_compute_capability_and_says_so(monkeypatch: pytest.
         assert watch.reason == "NVML reports NVIDIA GPUs only"
 
 
+def test_a_device_that_this_build_of_pytorch_lacks_is_absent_for_that_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(torch.version, "hip", None)
+    assert accelerator.why_absent("cuda").endswith(f"torch {torch.__version__} is built without CUDA")
+    monkeypatch.setattr(torch.version, "cuda", "12.6")
+    monkeypatch.setattr(torch.cuda, "init", lambda: (_ for _ in ()).throw(RuntimeError("The driver is too old")))
+    assert accelerator.why_absent("cuda").endswith("built for 12.6, says The driver is too old")
+
+
 def test_an_intel_gpu_has_no_float8_and_the_reason_names_the_device() -> None:
     with pytest.raises(UnsupportedError, match=r"8\.9 or higher, not device: xpu"):
         set_math_mode("fp8_tensorwise", "xpu")

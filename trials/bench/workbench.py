@@ -14,7 +14,7 @@ from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.distributed.process_group import collective_library, join
 from lmsweep.trials.distributed.ranks import Rank
-from lmsweep.trials.machine.accelerator import counts_memory, device_module, synchronize
+from lmsweep.trials.machine.accelerator import counts_memory, device_module, synchronize, why_absent
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.live_phase import tell_phase
 from lmsweep.trials.model.attention import kernel_chosen
@@ -62,7 +62,8 @@ class Workbench:
         self.seconds = {"setup": 0.0, "compile": 0.0, "warmup": 0.0, "measured": 0.0}
         self._since = requested_at
         if config.device_type not in present_devices():
-            raise UnsupportedError(f"this machine has no {config.device_type} device")
+            chosen = f"; its software is {config.software}" if config.software else ""
+            raise UnsupportedError(f"{why_absent(config.device_type)}{chosen}")
         torch.set_num_threads(len(rank.cores) if rank else len(usable_cores()))
         if rank:
             join(rank, config)

@@ -16,6 +16,21 @@ def device_module(device_type: str) -> ModuleType:
     return module
 
 
+def why_absent(device_type: str) -> str:
+    """Return why this PyTorch cannot use such a device here, in the driver's words if it has some."""
+    built_for = {"cuda": torch.version.cuda or torch.version.hip, "xpu": torch.version.xpu}
+    if device_type in built_for and built_for[device_type] is None:
+        build = f"torch {torch.__version__} is built without {device_type.upper()}"
+        return f"this machine has no {device_type} device that PyTorch can use: {build}"
+    said = ""
+    if device_type == "cuda":
+        try:
+            torch.cuda.init()
+        except (RuntimeError, AssertionError) as error:
+            said = f": torch {torch.__version__}, built for {torch.version.cuda}, says {str(error).splitlines()[0]}"
+    return f"this machine has no {device_type} device{said}"
+
+
 def device_name(device_type: str) -> str:
     """Return what the driver calls the current device."""
     return str(device_module(device_type).get_device_name())
