@@ -7,6 +7,7 @@ metric, value, unit and notes. Kept are numbers of one GPU whose configuration a
 others why not.
 """
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,7 +112,7 @@ LEFT_OUT = {
     "LitGPT resource tables": "low-rank adaptation",
     "nanochat log 2026-02-02": "a product that is not square",
     "CS336 2026 handout": "saved bytes of single blocks",
-    "Liger-Kernel benchmark data": "losses and layers alone",
+    "Liger-Kernel's other kernels": "a loss without the head, a norm, a feed-forward layer; and all peaks of memory",
     "float8 with weights in bfloat16": "lmsweep's float8 keeps them in float32 (Llama, Phi-3)",
     "Thunder": "another compiler",
     "GPT2-XL of October 2024": "the context length is not stated",
@@ -123,7 +124,7 @@ def facts(path: str) -> pd.DataFrame:
     """Every kept number of the file."""
     raw = pd.read_csv(path)
     raw = raw[raw["n_gpus"] == 1]
-    rows = [row for fact in raw.to_dict("records") for row in (*_attention(fact), *_step(fact))]
+    rows = [row for fact in raw.to_dict("records") for row in (*_attention(fact), *_loss(fact), *_step(fact))]
     frame = pd.DataFrame(rows)
     whole = ["d_model", "num_heads", "context_length", "batch_size", "vocab_size"]
     texts = [name for name in frame.columns if name not in (*whole, *CONDITIONS, "value", "printed", "causal")]
@@ -157,6 +158,30 @@ def _attention(fact: dict[Any, Any]) -> Iterator[dict[str, Any]]:
         "read_off_figure": True,
         "shape_inferred": forward_only,
         "other_kernel": fact["framework"] not in KERNELS,
+    }
+
+
+def _loss(fact: dict[Any, Any]) -> Iterator[dict[str, Any]]:
+    if fact["model"] != "fused_linear_cross_entropy" or fact["metric"] != "full_speed":
+        return
+    tokens, _, shape = fact["notes"].partition(";")
+    width = json.loads(shape.partition("; median")[0])
+    yield {
+        **_common(fact),
+        "workload": "loss",
+        "model": None,
+        "d_model": width["H"],
+        "context_length": int(tokens.removeprefix("BT=")),
+        "batch_size": 1,
+        "num_heads": None,
+        "vocab_size": width["V"],
+        "causal": None,
+        "precision": fact["precision"],
+        "compile": "none",
+        "loss": "liger" if fact["framework"].startswith("liger") else "cross_entropy",
+        "phase": "step",
+        "value": fact["value"] / 1e3,
+        **dict.fromkeys(CONDITIONS, False),
     }
 
 

@@ -17,6 +17,7 @@ from lmsweep.trials.memory.source_lines import Sources
 from lmsweep.trials.memory.storage_tracker import StorageTracker, storage_key
 from lmsweep.trials.memory.usage import Usage
 from lmsweep.trials.model.compiler import check_compiled
+from lmsweep.trials.model.loss_step import LossStep
 from lmsweep.trials.model.own_step import WHOLE, OwnStep
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.measurement import Yielded
@@ -113,7 +114,7 @@ def _warm_up(step: TrainingStep, meter: Meter, history: History | None) -> None:
 
 
 def iterate(
-    step: TrainingStep | OwnStep, meter: Meter, history: History | None, around: Around | None = None
+    step: TrainingStep | OwnStep | LossStep, meter: Meter, history: History | None, around: Around | None = None
 ) -> Readings:
     """Run one iteration; return the bytes in use between its phases and at the peak of each."""
     gc.collect()  # so that no collection happens inside the iteration
