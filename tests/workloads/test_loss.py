@@ -1,15 +1,20 @@
 """The workload `loss`: what the output head and the loss take by themselves, by each implementation."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from lmsweep.orchestrator.planning.time_model import iterations_seconds
 from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.bench.run import run_here
 from lmsweep.trials.model.loss_step import LossStep
 from lmsweep.trials.model.precision import MATH_MODES
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.workloads import BUILT_IN
 
 FIELDS = ("d_model=8", "vocab_size=500", "context_length=32", "batch_size=2", "warmup_steps=1", "measure_steps=3")
 LOGITS = 2 * 32 * 500 * 4
@@ -43,6 +48,18 @@ def test_a_step_is_forward_and_backward_of_hidden_states_and_the_weight() -> Non
     assert step.hidden.grad is not None and step.weight.grad is not None
     step.drop()
     assert step.loss is step.hidden.grad is step.weight.grad is None
+
+
+def test_the_plan_expects_time_that_grows_with_the_vocabulary() -> None:
+    small = TrialConfig(d_model=4096, context_length=8192, vocab_size=32_000, batch_size=1, precision="bf16")
+    h100 = find_device("NVIDIA H100 80GB HBM3")
+    assert h100
+    of_small, of_large = (
+        iterations_seconds(one, BUILT_IN["loss"], h100) for one in (small, replace(small, vocab_size=128_000))
+    )
+    assert of_large == pytest.approx(4 * of_small)
+    products = 6 * 8192 * 4096 * 32_000 / h100.bf16 * 15
+    assert products < of_small < 10 * products
 
 
 @pytest.mark.parametrize(
