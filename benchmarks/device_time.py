@@ -38,11 +38,13 @@ class Recorder:
         self.events: list[float] = []
         self.traced: list[DeviceTime] = []
 
-    def trace(self, run: Callable[[TracedClock], Iteration], *, trial_seconds: float) -> list[DeviceTime]:
+    def trace(
+        self, run: Callable[[TracedClock], Iteration], *, device_type: str, trial_seconds: float
+    ) -> list[DeviceTime]:
         def recorded(clock: TracedClock) -> None:
             self.events.append(run(clock).step)
 
-        self.traced = trace_device(recorded, trial_seconds=trial_seconds)
+        self.traced = trace_device(recorded, device_type=device_type, trial_seconds=trial_seconds)
         return self.traced
 
 

@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from triton.testing import do_bench
 
 from lmsweep.trials.profiling.device_time import TracedClock, trace_device
-from lmsweep.trials.timing.clock import CudaClock, Phase, time_iteration
+from lmsweep.trials.timing.clock import EventClock, Phase, time_iteration
 
 ITERATIONS = 30
 PAIRS = 15
@@ -20,7 +20,7 @@ CYCLES = 20_000_000
 
 def seconds(run: Callable[[], object], prepare: Callable[[], object] = lambda: None) -> float:
     """Median seconds of a run, each after an untimed `prepare`, by the clock that trials use."""
-    clock = CudaClock()
+    clock = EventClock("cuda")
     samples = []
     for i in range(ITERATIONS + 10):
         prepare()
@@ -63,7 +63,7 @@ def trace(run: Callable[[], object]) -> tuple[float, float]:
     def timed(clock: TracedClock) -> None:
         iterations.append(time_iteration([phase], clock))
 
-    first, *_ = trace_device(timed, trial_seconds=0.0)
+    first, *_ = trace_device(timed, device_type="cuda", trial_seconds=0.0)
     return first.step, iterations[0].step
 
 

@@ -31,6 +31,9 @@ _SAME = ["workload", "part", "model", "d_model", "context_length"]
 _TOLD = ("device_name", "device", "device_memory", "d_ff", "num_layers", "num_heads", "workload", "mode", *_SAME)
 """Columns that a line shows, or that these determine."""
 
+ALONE = ("attention", "loss")
+"""Workloads that measure a part of a model by itself."""
+
 _OTHER_KERNELS = (
     "kernels: these reports measured the model of the 2025 course, which computes the same function with different "
     "kernels: its linear layers are einsums (285 operations in a forward pass of two layers, 225 here), and each "
@@ -45,7 +48,7 @@ WALL_FLAGS = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST, Flag.OUTLIERS, Flag.UNS
 """Flags that follow from the samples of wall time and from the host, and say nothing about device time."""
 
 _SHAPE = ("num_heads", "causal")
-"""Columns that an attention of public benchmarks states and a report does not; if stated, they must agree."""
+"""Columns that public benchmarks state and a report does not; if stated, they must agree."""
 
 _SAME_VOCABULARY = 0.01
 """Relative difference of vocabularies that are the same but for padding."""
@@ -60,7 +63,7 @@ def reference_names() -> list[str]:
 
 
 def beside(frame: pd.DataFrame, name: str) -> Listing:
-    """Return the times of a training step, of its parts, and of attention alone, that have a counterpart elsewhere.
+    """Return the times of a training step, of its parts, and of attention or the loss alone, that have a counterpart.
 
     frame: rows of `lmsweep.load`. name: one of `reference_names`, or the location of a store. There is a line for each
     pair with the same part of the same model, or the same attention, at the same context length. Beside a store that
@@ -119,7 +122,7 @@ def beside(frame: pd.DataFrame, name: str) -> Listing:
 
 
 def _whole(rows: pd.DataFrame) -> pd.Series:
-    return (rows["part"] == "step") | (rows["workload"] == "attention")
+    return (rows["part"] == "step") | rows["workload"].isin(ALONE)
 
 
 def _with_ratios(pairs: pd.DataFrame) -> pd.DataFrame:
@@ -207,16 +210,16 @@ def _caveat(word: str) -> str:
 
 
 def _times(frame: pd.DataFrame) -> pd.DataFrame:
-    """Successful times of the parts of steps and of attention alone; `place` is the model and the context length.
+    """Successful times of the parts of steps and of parts of models alone; `place` is the model and the context length.
 
     `device_median`, `device_low` and `device_high` are the device times of the same phase, NaN if unknown.
     """
-    alone = frame[(frame["workload"] == "attention") & (frame["metric"] == "time")]
+    alone = frame[frame["workload"].isin(ALONE) & (frame["metric"] == "time")]
     parts = parts_of_step(frame).drop_duplicates([*DISTINGUISHING_COLUMNS, "phase"], keep="last")
     both = ok_rows(pd.concat([parts, alone], ignore_index=True))
     both = both[both["median"].notna()]
     if both.empty:
-        raise RequestError("the store has no times of the workloads timing or attention")
+        raise RequestError("the store has no times of the workloads timing, attention or loss")
     busy = frame[(frame["metric"] == "device_time") & (frame["workload"] == "timing")]
     busy = busy[[*_OF_PHASE, "median", "low", "high"]].rename(columns=lambda name: _DEVICE.get(name, name))
     both = both.merge(busy.drop_duplicates(_OF_PHASE), on=_OF_PHASE, how="left")
@@ -283,12 +286,15 @@ def _compatible(pairs: pd.DataFrame) -> pd.Series:
     full = pairs["precision"].isin(["fp32", "tf32"])
     same = (there["precision"].isna() & full) | (there["precision"] == pairs["precision"])
     same |= there["precision"].isin(["mixed", "fp16 or bf16"]) & pairs["precision"].isin(["bf16", "fp16"])
+    same |= (there["precision"] == "fp16_pure") & (pairs["precision"] == "bf16_pure")  # the same products, as fast
     if "suspected_tf32" in pairs:
         same |= pairs["suspected_tf32"] & (pairs["precision"] == "tf32")
     same &= (there["compile"] == pairs["compile"]) | (there["compile"].isna() & (pairs["compile"] == "none"))
     written_out = ("naive", "naive_softmax")
     both_plain = there["attention"].isin(written_out) & pairs["attention"].isin(written_out)
     alike = both_plain | (there["attention"] == pairs["attention"])
+    if "loss_there" in pairs:
+        alike = alike.where(pairs["workload"] != "loss", pairs["loss_there"] == pairs["loss"])
     if "other_kernel" in pairs:
         # Kernels that lmsweep lacks stand beside the user's own; so do all others of the same figures.
         own = np.array([is_reference(name) for name in pairs["attention"]], dtype=bool)
@@ -302,7 +308,8 @@ def _same_shape(pairs: pd.DataFrame) -> pd.Series:
     for name in _SHAPE:
         if f"{name}_there" in pairs:
             there = pairs[f"{name}_there"]
-            same &= there.isna() | (pairs["workload"] != "attention") | (there == pairs[name]).fillna(False)
+            determined = (pairs["workload"] != "attention") & (name == "num_heads")  # by the model
+            same &= there.isna() | determined | (there == pairs[name]).fillna(False)
     if "vocab_size_there" in pairs:
         there, mine = (pairs[name].astype("Float64") for name in ("vocab_size_there", "vocab_size"))
         same &= ((there - mine).abs() / mine < _SAME_VOCABULARY).fillna(True)

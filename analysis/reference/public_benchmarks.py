@@ -10,7 +10,9 @@ CONDITIONS: dict[str, str] = {
     "read_off_figure": "read off the labels of a figure, in whole TFLOP/s",
     "shape_inferred": "the batch size or the model's dimensions do not stand beside the number: they are those of the "
     "benchmark that the source names, or of the paper",
-    "other_kernel": "measured with a kernel that lmsweep does not have",
+    "layer_alone": "one layer alone; lmsweep's has a norm and a loss behind it, and an embedding and a head of the "
+    "vocabulary around it, which should be small",
+    "other_kernel": "measured with kernels that lmsweep does not have, or another way to scale float8",
 }
 """Boolean columns of `public_benchmarks`, and what true means."""
 

@@ -74,6 +74,7 @@ _QUESTIONS = {
     "profile": "Where does the time of a step go?",
     "busy": "How busy is the device?",
     "attention": "How long does attention take?",
+    "loss": "What do the output head and the loss take?",
     "precision": "How far do reduced precisions drift?",
     "ddp": "What does communication cost?",
     "collectives": "How fast is each collective?",

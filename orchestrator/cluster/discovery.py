@@ -20,7 +20,7 @@ from lmsweep.orchestrator.cluster.nodes import (
 from lmsweep.orchestrator.cluster.ray_session import start_ray
 from lmsweep.orchestrator.cluster.software import differences, software
 from lmsweep.trials.machine.interpreter import environment
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.config import GPU_DEVICES, RequestError
 
 PORT_PATIENCE = 5.0
 """Seconds in which the head must answer."""
@@ -144,7 +144,9 @@ def _node(live: LiveNode, description: str) -> Node:
         also_called=tuple(names[:-1]),
         node_id=live.node_id,
         environments={
-            device: environment for device, environment in described.environments.items() if device != "cuda" or gpus
+            device: environment
+            for device, environment in described.environments.items()
+            if device not in GPU_DEVICES or gpus
         },
     )
 

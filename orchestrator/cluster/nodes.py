@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.results.environment import Fingerprint, absent, environment_id
-from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.spec.config import GPU_DEVICES, RequestError, TrialConfig
 
 ACCELERATOR = "accelerator_type:"
 """Prefix of the Ray resource that names the type of a node's accelerators."""
@@ -50,7 +50,7 @@ class Node:
 
     def places(self, device_type: str) -> int:
         """Return how many ranks of a trial it can hold: each has a GPU, or a core, of its own."""
-        return self.gpus if device_type == "cuda" else self.cpus
+        return self.gpus if device_type in GPU_DEVICES else self.cpus
 
     def is_like(self, other: "Node", device_type: str) -> bool:
         """Return whether both nodes have the same environment for this kind of device, and as many cores and GPUs."""
@@ -92,11 +92,11 @@ def node_from_json(text: str) -> Node:
     """Return the node that ``python -m lmsweep.trials.bench.fingerprint`` described, from its output."""
     found = json.loads(text.strip().splitlines()[-1])
     environments = {device: Fingerprint(**content) for device, content in found["devices"].items()}
-    cuda = environments.get("cuda")
+    on_gpu = next((environments[device] for device in GPU_DEVICES if device in environments), None)
     return Node(
         cpus=found["cores"],
         gpus=len(found["gpus"]),
-        accelerator_type=cuda.accelerator_type if cuda else None,
+        accelerator_type=on_gpu.accelerator_type if on_gpu else None,
         environments=environments,
     )
 

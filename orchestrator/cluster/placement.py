@@ -46,14 +46,14 @@ def able_nodes(config: TrialConfig, nodes: Sequence[Node]) -> list[Node] | Refus
         present = sorted({node.accelerator_type for node in able if node.accelerator_type})
         return Refusal(f"no {wanted} here, only {', '.join(present)}")
     ranks = config.ranks_per_node
-    what = ("GPU" if device == "cuda" else "core") + "s" * (ranks > 1)
+    what = ("GPU" if config.takes_gpus else "core") + "s" * (ranks > 1)
     large = [node for node in matching if node.places(device) >= ranks]
     if not large:
         most = max(node.places(device) for node in matching)
         spread = f" on {config.nodes} nodes needs {ranks} {what} on each" if config.nodes > 1 else ""
         needs = spread or f" needs {ranks} {what} on one node"
         return Refusal(f"world_size {config.world_size}{needs}; the largest has {most}")
-    if device == "cuda" and config.nodes == 1:
+    if config.takes_gpus and config.nodes == 1:
         return large
     kinds = [[node for node in large if node.is_like(one, device)] for one in large]
     most = max(_count(kind) for kind in kinds)
@@ -66,8 +66,8 @@ def able_nodes(config: TrialConfig, nodes: Sequence[Node]) -> list[Node] | Refus
 
 def place(config: TrialConfig, able: Sequence[Node], nodes: Sequence[Node]) -> Placement:
     """Return a placement on any of the `able` nodes and on no other of `nodes`, all nodes of the cluster."""
-    device, ranks = config.device_type, config.ranks_per_node
-    if device == "cuda":
+    ranks = config.ranks_per_node
+    if config.takes_gpus:
         resources = {"CPU": float(ranks * min(node.gpu_share_of_cpus for node in able)), "GPU": float(ranks)}
         if config.accelerator_type:
             resources[f"{ACCELERATOR}{config.accelerator_type}"] = ACCELERATOR_SHARE
@@ -101,7 +101,7 @@ def can_hold(asked: Placement, alive: Mapping[str, Mapping[str, float]]) -> bool
 def side_by_side(config: TrialConfig, able: Sequence[Node]) -> int:
     """Return how many such trials these nodes can hold at the same time."""
     ranks = config.ranks_per_node
-    held = [node.gpus // ranks if config.device_type == "cuda" else 1 for node in able for _ in range(node.count)]
+    held = [node.gpus // ranks if config.takes_gpus else 1 for node in able for _ in range(node.count)]
     most = sum(held) // config.nodes
     # A node holds at most one part of a trial.
     while sum(min(most, one) for one in held) < most * config.nodes:

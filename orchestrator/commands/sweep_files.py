@@ -7,7 +7,7 @@ import typer
 
 from lmsweep.orchestrator.commands.measure import CodeFolder, Sweep, Trust
 from lmsweep.orchestrator.terminal import say
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.config import GPU_DEVICES, RequestError
 
 
 def sweeps() -> None:
@@ -93,7 +93,7 @@ def init(code: Annotated[str, typer.Option(help="Folder with your own code. Defa
     folder = code_folder(code)
     found = discover(folder)
     here = this_machine()
-    device = next(name for name in ("cuda", "mps", "cpu") if name in here.environments)
+    device = next(name for name in (*GPU_DEVICES, "mps", "cpu") if name in here.environments)
     sweep = first_sweep(Path(folder.folder).name, found, device=device, gpus=here.gpus, code=code)
     adapter = Path(folder.folder, ADAPTER)
     if sweep.adapter and not adapter.exists():

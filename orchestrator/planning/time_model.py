@@ -28,6 +28,7 @@ AUTO_MEASURE_STEPS = 60
 _A100 = next(device for device in DEVICES if device.name == "A100 SXM 80GB")
 NOMINAL = {
     "cuda": _A100,
+    "xpu": _A100,
     "mps": _A100,
     "cpu": replace(_A100, name="CPU", bytes_per_second=2e10, fp32=1e11, tf32=1e11, bf16=1e11, fp16=1e11),
 }
@@ -42,7 +43,8 @@ def datasheet_of(environment: Fingerprint) -> Device | None:
 
 def iterations_seconds(config: TrialConfig, workload: Workload, device: Device) -> float:
     """Return the seconds of all iterations of a workload, warm-up included."""
-    once = _attention_seconds(config, device) if workload.holds == "attention" else step_seconds(config, device)
+    alone = {"attention": _attention_seconds, "loss": _loss_seconds}
+    once = alone.get(workload.holds or workload.name, step_seconds)(config, device)
     if workload.iterations is not None:
         return max(workload.iterations * once, workload.least_seconds)
     warmup = AUTO_WARMUP_STEPS if config.warmup_steps == "auto" else config.warmup_steps
@@ -86,6 +88,13 @@ def step_parts(config: TrialConfig, device: Device) -> StepParts | None:
     layers, passes = config.num_layers or 0, PASSES[config.mode]
     launching = 0.0 if config.device_type == "cpu" else LAUNCH_SECONDS[config.compiles] * layers * passes
     return StepParts(computing=busy.computing, updating=busy.updating, launching=launching)
+
+
+def _loss_seconds(config: TrialConfig, device: Device) -> float:
+    """Three products of hidden states and the head, and some passes over float32 logits."""
+    logits = config.batch_size * config.context_length * config.vocab_size
+    seconds = rate_seconds(6 * logits * config.d_model, 30 * logits, config, device)
+    return max(seconds, 3 * LAUNCH_SECONDS[config.compiles])
 
 
 def _attention_seconds(config: TrialConfig, device: Device) -> float:

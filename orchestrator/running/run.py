@@ -218,7 +218,7 @@ def count_slots(plan: Plan, nodes: list[Node]) -> int:
     """
     started = [node for node in nodes if node.started]
     configs = [planned.trial.config for planned in plan.to_run]
-    shapes = {(config.world_size, config.nodes): config for config in configs if config.device_type == "cuda"}
+    shapes = {(config.world_size, config.nodes): config for config in configs if config.takes_gpus}
     on_gpus = [side_by_side(config, started) for config in shapes.values()]
-    on_cpus = [one.placement.slots for one in plan.to_run if one.placement and one.trial.config.device_type != "cuda"]
+    on_cpus = [one.placement.slots for one in plan.to_run if one.placement and not one.trial.config.takes_gpus]
     return max([*on_gpus, *on_cpus, 1])

@@ -4,6 +4,7 @@ import re
 from dataclasses import asdict, dataclass
 
 from lmsweep.trials.code.discovery import Candidate, Discovery, Parameter
+from lmsweep.trials.spec.config import GPU_DEVICES
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.suggestions import known_elsewhere
 
@@ -39,13 +40,13 @@ ADAPTER = "lmsweep_model.py"
 
 def first_sweep(name: str, found: Discovery, *, device: str, gpus: int, code: str) -> FirstSweep:
     """Return the file for a folder called `name`. `device` is what to measure on, `code` the folder as written."""
-    contexts = (256, 1024) if device == "cuda" else (64, 128)
-    size = "small" if device == "cuda" else "tiny"
+    contexts = (256, 1024) if device in GPU_DEVICES else (64, 128)
+    size = "small" if device in GPU_DEVICES else "tiny"
     model, adapter = f"model: {size}", None
     notes = ["# No model of your own was found here: this is lmsweep's. Yours is named as package.module:Class."]
     skipped: list[str] = []
     for candidate in found.of("model"):
-        args = _arguments(candidate, size, max(contexts), shallow=device != "cuda")
+        args = _arguments(candidate, size, max(contexts), shallow=device not in GPU_DEVICES)
         if adapter is None and isinstance(args, dict) and len(notes) == 1 and notes[0].startswith("# No model"):
             adapter = _adapter(candidate) if candidate.settings else None
             model = _model(candidate, args, size)

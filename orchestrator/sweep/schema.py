@@ -44,7 +44,7 @@ from lmsweep.trials.spec.workloads import RETIRED, workloads
 VARYING = ("axes", "zip")
 """The keys of a grid under which fields have lists of values."""
 
-DEVICES = ("cpu", "mps", "cuda", "cuda:*", "cuda:TYPE")
+DEVICES = ("cpu", "mps", "xpu", "cuda", "cuda:*", "cuda:TYPE")
 """How a device may be written; TYPE is an accelerator type as Ray names it (H200, A100, ...)."""
 
 SKELETON = """\
@@ -55,7 +55,7 @@ grids:
     fixed: {device: cuda, batch_size: 4}"""
 """The example in error messages."""
 
-_DEVICE = re.compile(r"cpu|mps|cuda(:(\*|[A-Za-z0-9-]+))?")
+_DEVICE = re.compile(r"cpu|mps|xpu|cuda(:(\*|[A-Za-z0-9-]+))?")
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 _HINTS = get_type_hints(TrialConfig)
 

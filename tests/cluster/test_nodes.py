@@ -71,6 +71,16 @@ def test_ranks_are_spread_evenly_and_one_node_is_the_default():
     assert trial_id(TrialConfig(**without)) == trial_id(replace(CONFIG, nodes=1)) != trial_id(CONFIG)
 
 
+def test_a_gpu_of_intel_is_placed_like_one_of_nvidia() -> None:
+    intel = replace(node(gpus=2), environments={"xpu": node().environments["cpu"], "cpu": node().environments["cpu"]})
+    trial = replace(CONFIG, device="xpu", world_size=1, nodes=1, ddp="none")
+    able = able_nodes(trial, [intel])
+    assert able == [intel]
+    placed = place(trial, able, [intel])
+    assert dict(placed.bundle) == {"CPU": 16.0, "GPU": 1.0} and placed.slots == 2
+    assert able_nodes(trial, [node(gpus=1)]) == Refusal("this machine has no xpu device")
+
+
 def test_the_graph_that_is_compiled_ahead_for_a_trial_of_several_nodes_is_that_of_one_rank():
     config = replace(CONFIG, compile="block")
     (graph,) = graphs_of([config])

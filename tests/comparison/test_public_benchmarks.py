@@ -77,11 +77,46 @@ def test_a_step_needs_the_vocabulary_of_the_source(attempts: Attempts) -> None:
     assert len(lines(attempts)) == 3
 
 
+def test_a_layer_alone_stands_beside_one_layer_with_its_mask(attempts: Attempts) -> None:
+    layer = TrialConfig(
+        model="d4096-f16384-l1-h32-gelu", d_model=4096, d_ff=16384, num_layers=1, num_heads=32, feed_forward="gelu",
+        vocab_size=64, context_length=2048, batch_size=8, precision="bf16_pure", attention="sdpa",
+        device="cuda", mode="forward_backward",
+    )  # fmt: skip
+    attempts.ok(layer, {"step.time": (0.04,) * 3})
+    attempts.ok(replace(layer, precision="fp8_tensorwise"), {"step.time": (0.03,) * 3})
+    attempts.ok(replace(layer, attention="naive_softmax"), {"step.time": (0.05,) * 3})  # theirs has no mask
+    found = lines(attempts)
+    assert sorted(found["precision"]) == ["bf16_pure"] + ["fp8_tensorwise"] * 4
+    assert all("layer_alone" in flags for flags in found["theirs_flags"])
+    assert found["ratio"].isna().sum() == 1  # another batch size
+
+
+def test_a_loss_alone_stands_beside_the_same_loss_of_the_same_vocabulary(attempts: Attempts) -> None:
+    head = TrialConfig(d_model=4096, vocab_size=128_256, context_length=8192, batch_size=1, precision="bf16",
+                       loss="liger", device="cuda")  # fmt: skip
+    attempts.ok(head, {"step.time": (0.1,) * 3}, workload="loss")
+    attempts.ok(replace(head, loss="cross_entropy"), {"step.time": (0.05,) * 3}, workload="loss")
+    attempts.ok(replace(head, loss="chunked"), {"step.time": (0.05,) * 3}, workload="loss")
+    attempts.ok(replace(head, vocab_size=32_000), {"step.time": (0.05,) * 3}, workload="loss")
+    found = lines(attempts).set_index("loss")["theirs"]
+    assert found.to_dict() == {"liger": pytest.approx(0.1667087), "cross_entropy": pytest.approx(0.1114547)}
+
+
+def test_weights_in_float16_are_compared_with_weights_in_bfloat16_and_it_is_said(attempts: Attempts) -> None:
+    forward = config("llama-3.2-1b", context_length=128, batch_size=4, vocab_size=128256, precision="bf16_pure",
+                     compile="block", attention="sdpa", device="cuda", num_kv_heads=8, tied_head=True,
+                     mode="train_forward")  # fmt: skip
+    attempts.ok(forward, {"forward.time": (0.01,) * 3})
+    (line,) = lines(attempts).to_dict("records")
+    assert line["note"].startswith("accelerate regional compilation, Regional compilation: precision fp16_pure")
+
+
 def test_every_rate_of_attention_is_below_the_peak_of_its_device_and_every_model_is_a_size() -> None:
     table = public_benchmarks()
     h100 = find_device("NVIDIA H100 80GB HBM3")
-    assert h100 and len(table) == 228
+    assert h100 and len(table) == 256
     rates = table[table["workload"] == "attention"]
     assert rates["hardware"].eq("H100 80GB SXM5").all() and (rates["printed"] * 1e12 < h100.fp16).all()
-    assert set(table["model"].dropna()) <= set(SIZES)
+    assert set(table["model"].dropna()) <= {*SIZES, "d4096-f16384-l1-h32-gelu"}
     assert not set(CONDITIONS) & set(CAVEATS) and table[list(CONDITIONS)].any().all()

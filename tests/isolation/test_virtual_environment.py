@@ -71,6 +71,14 @@ def test_what_cannot_be_installed_is_unsupported_with_the_installers_reason(
     assert not is_made(UNSUPPORTED) and not folder_of(UNSUPPORTED).exists()
 
 
+def test_a_build_that_the_index_lacks_is_named_with_the_index_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in_uv(tmp_path / "bin", monkeypatch, says="there is no version of torch==2.12.0+cu126")
+    with pytest.raises(SoftwareError, match=r"cu126 of torch are at https://download\.pytorch\.org/whl/cu126: set"):
+        interpreter_with("torch==2.12.0+cu126")
+
+
 def test_an_index_that_does_not_answer_is_an_error_that_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,7 +119,11 @@ def test_a_shape_that_cannot_be_is_refused(change: dict[str, int], words: str) -
     [
         ("gpt2", 0.124),
         ("gpt2-xl", 1.557),
+        ("tinyllama-1.1b", 1.1),
+        ("llama-2-7b", 6.738),
+        ("llama-2-13b", 13.016),
         ("llama-3.2-1b", 1.236),
+        ("llama-3.2-3b", 3.213),
         ("llama-3.1-8b", 8.03),
         ("qwen3-0.6b", 0.596),
         ("qwen3-8b", 8.19),

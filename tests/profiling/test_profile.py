@@ -121,7 +121,7 @@ def test_what_is_compiled_belongs_to_its_graph(backend: str):
         step.drop()
 
     run()
-    trace = take_trace(run, cuda=False)
+    trace = take_trace(run, "cpu")
     reset_compiler()
     pieces = host_pieces(trace.hosts, surroundings(trace.hosts))
     found = {piece.range for piece in pieces}

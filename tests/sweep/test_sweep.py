@@ -644,7 +644,7 @@ GRID_ERRORS = {
     "a device of another name": (
         "fixed: {model: tiny, device: gpu}",
         "s.yaml:4: grids[0].fixed.device: 'gpu' is not a device; did you mean cuda?"
-        " (one of: cpu, mps, cuda, cuda:*, cuda:TYPE)",
+        " (one of: cpu, mps, xpu, cuda, cuda:*, cuda:TYPE)",
     ),
     "a GPU by PyTorch's number": (
         "fixed: {model: tiny, device: 'cuda:0'}",
@@ -654,11 +654,11 @@ GRID_ERRORS = {
     "devices that are none": (
         "axes: {device: ['cuda:', 'cuda:H 200', CPU, 0]}\nfixed: {model: tiny}",
         "s.yaml:4: grids[0].axes.device: 'cuda:' is not a device; did you mean cuda:*?"
-        " (one of: cpu, mps, cuda, cuda:*, cuda:TYPE)\n"
+        " (one of: cpu, mps, xpu, cuda, cuda:*, cuda:TYPE)\n"
         "s.yaml:4: grids[0].axes.device: 'cuda:H 200' is not a device; did you mean cuda:*?"
-        " (one of: cpu, mps, cuda, cuda:*, cuda:TYPE)\n"
+        " (one of: cpu, mps, xpu, cuda, cuda:*, cuda:TYPE)\n"
         "s.yaml:4: grids[0].axes.device: 'CPU' is not a device; did you mean cpu?"
-        " (one of: cpu, mps, cuda, cuda:*, cuda:TYPE)\n"
+        " (one of: cpu, mps, xpu, cuda, cuda:*, cuda:TYPE)\n"
         "s.yaml:4: grids[0].axes.device: 0 is not text",
     ),
     "one value for an axis": (

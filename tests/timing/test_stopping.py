@@ -84,7 +84,7 @@ def test_no_iteration_begins_after_the_seconds_that_it_may_take_but_one_is_taken
 
 def test_the_limits_are_those_of_the_protocol():
     assert (Limit(iterations=50, seconds=60), Limit(iterations=200, seconds=120)) == (WARMUP_LIMIT, MEASURE_LIMIT)
-    assert NARROW == {"cuda": 0.01, "cpu": 0.03, "mps": 0.03}
+    assert NARROW == {"cuda": 0.01, "xpu": 0.01, "cpu": 0.03, "mps": 0.03}
 
 
 # When a warm-up is steady

@@ -15,39 +15,43 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
 
 from lmsweep import trials
+from lmsweep.trials.machine.accelerator import device_module, device_name, is_nvidia
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.host_memory import memory_for_a_trial
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.precision import float32_matmul_in_force
 from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.spec.config import GPU_DEVICES
 
 
 def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerprint:
-    """Return the fingerprint of this process for cpu, mps or cuda (the first visible GPU).
+    """Return the fingerprint of this process for cpu, mps, cuda or xpu (the first visible GPU).
 
     `trial_cores` is the number of logical cores of the whole trial, if this process has only some of them.
     """
-    on_cuda = device_type == "cuda"
+    on_gpu = device_type in GPU_DEVICES
+    gpu = device_module(device_type).get_device_properties(0) if on_gpu else None
     cores, usable = os.cpu_count() or 1, len(usable_cores())
     host_memory = psutil.virtual_memory().total
     if device_type == "cpu":
         name = f"{_cpu_name()} ({cores_in_words(trial_cores or usable, cores)})"
     else:
-        name = torch.cuda.get_device_name() if on_cuda else f"{_cpu_name()} GPU"
+        name = device_name(device_type) if on_gpu else f"{_cpu_name()} GPU"
     return Fingerprint(
         device_name=name,
-        device_memory=torch.cuda.get_device_properties(0).total_memory if on_cuda else None,
-        driver_version=_nvidia_driver() if on_cuda else None,
-        cuda_version=_runtime_version() if on_cuda else None,
+        device_memory=gpu.total_memory if gpu else None,
+        driver_version=_driver(device_type, gpu) if gpu else None,
+        cuda_version=_runtime_version() if on_gpu else None,
         torch_version=str(torch.__version__),  # torch's own string type would make every reader import torch
-        triton_version=_triton_version() if on_cuda else None,
+        triton_version=_triton_version() if on_gpu else None,
         python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
-        accelerator_type=accelerator_type(name) if on_cuda else None,
+        accelerator_type=accelerator_type(name) if on_gpu else None,
         host_name=socket.gethostname(),
         host_cpu=_cpu_name(),
         host_cores=cores,
@@ -55,7 +59,7 @@ def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerpr
         host_memory_for_a_trial=memory_for_a_trial(host_memory),
         cores_used=usable,
         host_load=os.getloadavg()[0],
-        power_limit=_power_limit() if on_cuda else None,
+        power_limit=_power_limit() if is_nvidia(device_type) else None,
         float32_matmul=float32_matmul_in_force(device_type),
         lmsweep_version=trials.__version__,
         lmsweep_commit=_commit(),
@@ -77,13 +81,8 @@ def accelerator_type(device_name: str) -> str:
 
 
 def present_devices() -> list[str]:
-    """Return the kinds of device that this machine has: cpu, cuda, mps."""
-    found = ["cpu"]
-    if torch.cuda.is_available():
-        found.append("cuda")
-    if torch.backends.mps.is_available():
-        found.append("mps")
-    return found
+    """Return the kinds of device that this machine has and this PyTorch can use: cpu, cuda, xpu, mps."""
+    return ["cpu", *(name for name in (*GPU_DEVICES, "mps") if device_module(name).is_available())]
 
 
 @functools.cache
@@ -96,6 +95,11 @@ def _cpu_name() -> str:
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def _driver(device_type: str, gpu: Any) -> str | None:
+    """Version of the GPU's driver; None if neither NVML nor PyTorch tells it."""
+    return _nvidia_driver() if is_nvidia(device_type) else getattr(gpu, "driver_version", None)
 
 
 @functools.cache
@@ -122,12 +126,13 @@ def _power_limit() -> float | None:
 
 
 def _runtime_version() -> str | None:
-    return torch.version.cuda or (f"hip {torch.version.hip}" if torch.version.hip else None)
+    others = {"hip": torch.version.hip, "xpu": torch.version.xpu}
+    return torch.version.cuda or next((f"{name} {version}" for name, version in others.items() if version), None)
 
 
 @functools.cache
 def _triton_version() -> str | None:
-    for distribution in ("triton", "pytorch-triton", "pytorch-triton-rocm"):
+    for distribution in ("triton", "pytorch-triton", "pytorch-triton-rocm", "pytorch-triton-xpu", "triton-xpu"):
         try:
             return importlib.metadata.version(distribution)
         except importlib.metadata.PackageNotFoundError:
@@ -154,7 +159,8 @@ def main() -> None:
     if sys.argv[1:]:
         die_with_parent(int(sys.argv[1]))
     devices = {device: asdict(fingerprint(device)) for device in present_devices()}
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    modules = [device_module(device) for device in devices if device in GPU_DEVICES]
+    gpus = [module.get_device_name(i) for module in modules for i in range(module.device_count())]
     print(json.dumps({"devices": devices, "gpus": gpus, "cores": len(usable_cores())}))
 
 

@@ -5,9 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-import torch
-
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.machine.accelerator import counts_memory, device_module
 from lmsweep.trials.machine.cpu_time import is_host_busy, read_cpu_time
 from lmsweep.trials.model.compiler import compile_counts
 from lmsweep.trials.results.outcome import Flag
@@ -89,12 +88,12 @@ def take_series(
 
 
 def count_disturbances(device_type: str) -> int:
-    """Return the number of events so far that a steady state does not have: graphs compiled and, on CUDA, memory
-    segments allocated from the driver and allocator retries.
+    """Return the number of events so far that a steady state does not have: graphs compiled and, where the allocator
+    counts them as CUDA's does, memory segments allocated from the driver and allocator retries.
     """
     graphs = compile_counts().graphs
-    if device_type != "cuda":
+    memory = device_module(device_type).memory_stats_as_nested_dict() if counts_memory(device_type) else {}
+    if "segment" not in memory:
         return graphs
-    memory = torch.cuda.memory_stats_as_nested_dict()
     segments, retries = memory["segment"]["all"]["allocated"], memory["num_alloc_retries"]
     return graphs + int(segments) + int(retries)

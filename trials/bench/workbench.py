@@ -14,6 +14,7 @@ from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.distributed.process_group import collective_library, join
 from lmsweep.trials.distributed.ranks import Rank
+from lmsweep.trials.machine.accelerator import counts_memory, device_module, synchronize, why_absent
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.live_phase import tell_phase
 from lmsweep.trials.model.attention import kernel_chosen
@@ -28,7 +29,6 @@ from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.step_flops import StepFlops
 from lmsweep.trials.spec.workloads import workload_named
-from lmsweep.trials.timing.clock import synchronize
 
 
 class Workbench:
@@ -62,7 +62,8 @@ class Workbench:
         self.seconds = {"setup": 0.0, "compile": 0.0, "warmup": 0.0, "measured": 0.0}
         self._since = requested_at
         if config.device_type not in present_devices():
-            raise UnsupportedError(f"this machine has no {config.device_type} device")
+            chosen = f"; its software is {config.software}" if config.software else ""
+            raise UnsupportedError(f"{why_absent(config.device_type)}{chosen}")
         torch.set_num_threads(len(rank.cores) if rank else len(usable_cores()))
         if rank:
             join(rank, config)
@@ -143,12 +144,14 @@ class Workbench:
             self.__dict__.pop(name, None)
         reset_compiler()
         gc.collect()
-        if self.config.device_type != "cuda":
+        if not counts_memory(self.config.device_type):
             return True
-        torch.cuda.synchronize()
-        torch._C._cuda_clearCublasWorkspaces()  # else they stay allocated until the process ends
-        torch.cuda.empty_cache()
-        return torch.cuda.memory_allocated() == 0
+        synchronize(self.config.device_type)
+        if self.config.device_type == "cuda":
+            torch._C._cuda_clearCublasWorkspaces()  # else they stay allocated until the process ends
+        device = device_module(self.config.device_type)
+        device.empty_cache()
+        return bool(device.memory_allocated() == 0)
 
     def _lap(self) -> float:
         now = time.monotonic()

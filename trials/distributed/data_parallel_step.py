@@ -24,12 +24,13 @@ from lmsweep.trials.distributed.sharded_optimizer import own_optimizer, sharded_
 from lmsweep.trials.distributed.tensor_parallel import divide_layers, divided_optimizer
 from lmsweep.trials.distributed.users_optimizer import shards_state, users_sharded_optimizer, whole_optimizer
 from lmsweep.trials.distributed.watched_rank import WatchedRank
+from lmsweep.trials.machine.accelerator import device_module, peak_allocated, reset_peak, synchronize
 from lmsweep.trials.model.optimizer import make_optimizer
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
-from lmsweep.trials.timing.clock import Iteration, Phase, clock_for, synchronize, time_iteration
+from lmsweep.trials.timing.clock import Iteration, Phase, clock_for, time_iteration
 
 SYNCHRONIZATION = "synchronization"
 """Name of the phase between backward and the optimizer."""
@@ -262,19 +263,17 @@ class DataParallelStep(WatchedRank):
         return WeightsDigest(*total.tolist())
 
     def reset_peak_memory(self) -> None:
-        """Reset the peak of allocated memory; on CUDA only, where PyTorch counts it.
+        """Reset the peak of allocated memory, if PyTorch counts it.
 
         There is no step without synchronization any more after this if the wrapper or the optimizer is the user's.
         """
         self.alone = None  # training does not hold it
-        if self.config.device_type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
+        reset_peak(self.config.device_type)
 
     def memory(self) -> RankMemory:
         """Memory of this rank since `reset_peak_memory`."""
-        on_cuda = self.config.device_type == "cuda"
         return RankMemory(
-            peak_allocated=torch.cuda.max_memory_allocated() if on_cuda else None,
+            peak_allocated=peak_allocated(self.config.device_type),
             optimizer_state=state_bytes(self.training.optimizer),
         )
 
@@ -309,7 +308,8 @@ class DataParallelStep(WatchedRank):
 
     def _unscaled_backward(self, index: int) -> None:
         """Compute the gradients of a slice, with the same dropout in whichever process does."""
-        generator = torch.cuda if self.config.device_type == "cuda" else torch.default_generator
+        device = self.config.device_type
+        generator = torch.default_generator if device == "cpu" else device_module(device)
         generator.manual_seed(index)
         last = self.config.accumulate - 1
         for micro in range(last + 1):

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmsweep.trials.distributed.fully_sharded import part_of
+from lmsweep.trials.machine.accelerator import allocated, peak_allocated, reset_peak
 from lmsweep.trials.memory.storage_tracker import storage_key, tensors_in
 from lmsweep.trials.model.training_step import TrainingStep
 
@@ -77,15 +78,13 @@ class MemoryWatch(TorchDispatchMode):
         """What is held now by a rank with this training step."""
         self._label(step)
         sizes = self._sizes()
-        total = torch.cuda.memory_allocated() if self._device_type == "cuda" else None
-        return _held(sizes, total)
+        return _held(sizes, allocated(self._device_type))
 
     @contextmanager
     def peak_noted(self) -> Iterator[None]:
         """A context in which the peak is noted; the storages that autograd saves in it are activations."""
         self._peak, self._at_peak = 0, []
-        if self._device_type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
+        reset_peak(self._device_type)
         with torch.autograd.graph.saved_tensors_hooks(self._save, lambda tensor: tensor):
             yield
 
@@ -96,8 +95,7 @@ class MemoryWatch(TorchDispatchMode):
     def peak(self) -> Held:
         """What was held at the peak inside `peak_noted`."""
         self._peak = None
-        total = torch.cuda.max_memory_allocated() if self._device_type == "cuda" else None
-        found, self._at_peak = _held(self._at_peak, total), []
+        found, self._at_peak = _held(self._at_peak, peak_allocated(self._device_type)), []
         return found
 
     def _save(self, tensor: Tensor) -> Tensor:

@@ -25,7 +25,10 @@ def join(rank: Rank, config: TrialConfig) -> None:
     """
     device, part = config.device_type, rank.part
     if device not in BACKENDS:
-        raise UnsupportedError(f"torch.distributed has no backend for {device}; ddp runs on {' and '.join(BACKENDS)}")
+        raise UnsupportedError(
+            f"ranks on {device} are not measured, because collectives are found by the names that "
+            f"{' and '.join(BACKENDS.values())} give them; ddp runs on {' and '.join(BACKENDS)}"
+        )
     own: torch.device | None = None
     if device == "cuda":
         if torch.cuda.device_count() < part.count:

@@ -9,8 +9,8 @@ from typing import Any
 
 from lmsweep.trials.distributed.comm_trace import SETTLE_SECONDS
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
+from lmsweep.trials.machine.accelerator import synchronize
 from lmsweep.trials.profiling.torch_trace import take_trace
-from lmsweep.trials.timing.clock import synchronize
 
 FILE_NAME = "ranks.json.gz"
 _FLOW_IDS = 2**40
@@ -48,7 +48,7 @@ def trace_step(member: DataParallelStep) -> RankTrace:
         if device == "cpu":
             time.sleep(SETTLE_SECONDS)  # gloo's threads write into the trace a moment later
 
-    trace = take_trace(run, cuda=device == "cuda")
+    trace = take_trace(run, device)
     member.forget_gradients()
     return RankTrace(file=trace.file, aligned_at=aligned_at)
 

@@ -5,9 +5,9 @@ import time
 import torch
 import torch.distributed as dist
 
+from lmsweep.trials.machine.accelerator import synchronize
 from lmsweep.trials.machine.telemetry import Watch, doubts
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.timing.clock import synchronize
 
 
 class WatchedRank:

@@ -171,7 +171,17 @@ def _install(software: str, installer: str, folder: Path, python: Path, lock: IO
             said = _run([*uv, *wanted], folder, lock)
     if said is not None:
         status = Status.ERROR if _LATER.search(said) else Status.UNSUPPORTED
-        raise SoftwareError(f"the environment {software} cannot be made: {_reason(said)}", status)
+        where = "" if status == Status.ERROR else _where_builds_are(software)
+        raise SoftwareError(f"the environment {software} cannot be made: {_reason(said)}{where}", status)
+
+
+def _where_builds_are(software: str) -> str:
+    """Return where a build of torch is that is named by its label (cu126, cpu, ...), or nothing."""
+    label = pinned(software).get("torch", "").partition("+")[2]
+    if not label:
+        return ""
+    index = f"https://download.pytorch.org/whl/{label}"
+    return f"; builds {label} of torch are at {index}: set PIP_EXTRA_INDEX_URL, or UV_EXTRA_INDEX_URL for uv, to it"
 
 
 def _run(words: list[str], folder: Path, lock: IO[str]) -> str | None:

@@ -9,6 +9,7 @@
     cache_folder.py     where files are kept between runs: ~/.cache/lmsweep
     live_phase.py       what a running trial is doing, told through a file
     scratch.py          temporary folders that are deleted even after a crash
+    accelerator.py      what the device of a trial can do, asked of PyTorch
     gpu_inventory.py    the state of every NVIDIA GPU, read without torch
     nvml_sampler.py     a process that samples one GPU through NVML
     telemetry.py        clocks, power, temperature and energy during a trial, from those samples

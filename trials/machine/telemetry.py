@@ -9,6 +9,7 @@ from typing import Self
 import torch
 
 from lmsweep.trials.machine import nvml_sampler
+from lmsweep.trials.machine.accelerator import is_nvidia
 from lmsweep.trials.machine.interpreter import environment, script
 from lmsweep.trials.machine.nvml_sampler import PERIOD, Reading
 from lmsweep.trials.results.measurement import Measurement
@@ -30,12 +31,12 @@ class Watch:
     """Samples the GPU of this process while the context is open, with a last reading as it closes."""
 
     def __init__(self, device_type: str) -> None:
-        """Start sampling if `device_type` is cuda."""
+        """Start sampling if the device is an NVIDIA GPU."""
         self.readings: list[Reading] = []
         self.reason: str | None = None
         """Why there are no readings."""
         self._process: subprocess.Popen[str] | None = None
-        if device_type != "cuda":
+        if not is_nvidia(device_type):
             self.reason = "NVML reports NVIDIA GPUs only"
             return
         uuid = f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
+from lmsweep.trials.machine.accelerator import device_module
 from lmsweep.trials.memory.storage_tracker import StorageTracker
 
 
@@ -22,29 +23,32 @@ class Meter(Protocol):
         """Metric -> most bytes in use since `reset_peak`, for metrics with a known peak."""
 
 
-class CudaMeter:
-    """Statistics of CUDA's caching allocator.
+class AllocatorMeter:
+    """Statistics of the device's caching allocator.
 
     `requested`: bytes that were asked for; `allocated`: bytes of the blocks handed out for them; `reserved`: bytes that
     the allocator holds on the device.
     """
 
+    def __init__(self, device_type: str) -> None:
+        self._device = device_module(device_type)
+
     def now(self) -> dict[str, int]:
         return self._statistics("current")
 
     def reset_peak(self) -> None:
-        torch.cuda.reset_peak_memory_stats()
+        self._device.reset_peak_memory_stats()
 
     def peak(self) -> dict[str, int]:
         return self._statistics("peak")
 
     def _statistics(self, which: str) -> dict[str, int]:
-        statistics = torch.cuda.memory_stats()
+        statistics = self._device.memory_stats()
         return {name: statistics[f"{name}_bytes.all.{which}"] for name in ("allocated", "requested", "reserved")}
 
 
 class TensorMeter:
-    """For devices other than CUDA: bytes of all tensors seen by a storage tracker and, on MPS, its current counters."""
+    """For devices that count no peak: bytes of all tensors seen by a storage tracker and, on MPS, its own counters."""
 
     def __init__(self, device_type: str, tracker: StorageTracker | None) -> None:
         """`tracker` is None if code is compiled, since a tracker does not see its tensors."""

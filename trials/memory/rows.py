@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from lmsweep.trials.machine.accelerator import counts_memory
 from lmsweep.trials.memory.cuda_history import TracedHistory
 from lmsweep.trials.memory.dispatch_history import TrackedHistory
 from lmsweep.trials.memory.ledger import CATEGORIES, Label
@@ -21,6 +22,7 @@ iteration has released its graph and gradients.
 """
 
 _GRAPHS = "CUDA graphs use a private memory pool, which no tensor represents"
+_NO_HISTORY = "PyTorch's allocator on device {} is read without a history of allocations"
 _COMPILED = "the storage tracker does not see allocations of compiled code; step.peak_resident is an upper bound"
 
 
@@ -41,7 +43,7 @@ def value_rows(series: Sequence[Readings]) -> Iterator[Measurement]:
 def unknown_rows(config: TrialConfig, phases: Sequence[str]) -> Iterator[Measurement]:
     """The metrics that this device cannot measure, with the reason."""
     device = config.device_type
-    if device == "cuda":
+    if counts_memory(device):
         return
     peaks = [*phases, "step"]
     for metric in ("allocated", "reserved"):
@@ -78,7 +80,7 @@ def breakdown_rows(
     backward, used if there is no usage. `kept` are those of what autograd saves; the batch is also in `labels`, as
     inputs.
     """
-    why = _GRAPHS if config.device_type == "cuda" else _COMPILED
+    why = _why_unlabelled(config)
     if usage:
         yield from _parts("before_backward", "", readings, usage.before_backward())
         yield from _parts("step", "peak_", readings, usage.at_peak())
@@ -93,6 +95,13 @@ def breakdown_rows(
     yield _row("before_backward", "saved", saved if labels else None, why)
     if config.mode != "forward":
         yield from _block_rows(config, blocks, kept, None if labels else why)
+
+
+def _why_unlabelled(config: TrialConfig) -> str:
+    """Why the categories of memory are not known."""
+    if config.device_type == "cuda":
+        return _GRAPHS
+    return _NO_HISTORY.format(config.device_type) if counts_memory(config.device_type) else _COMPILED
 
 
 def _parts(read_at: str, prefix: str, readings: Readings, held: Mapping[str, int]) -> Iterator[Measurement]:

@@ -23,4 +23,5 @@ loss.py                the loss, by name
 optimizer.py           the optimizer, by name
 captured_step.py       the phases of a training step as CUDA graphs
 attention_step.py      attention alone, and the phases of one iteration
+loss_step.py           the output head and the loss alone, and the phases of one iteration
 """

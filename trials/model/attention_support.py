@@ -16,6 +16,7 @@ from torch.backends.cuda import (
     can_use_flash_attention,
 )
 
+from lmsweep.trials.machine.accelerator import compute_capability, is_nvidia
 from lmsweep.trials.model.varlen_attention import varlen_kernel
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
@@ -130,5 +131,5 @@ def _check_varlen(config: TrialConfig, dtype: torch.dtype) -> None:
         raise UnsupportedError(f"varlen is FlashAttention, which needs 16 bits (precision: bf16), not {dtype}")
     if config.head_width % 8 or config.head_width > 256:
         raise UnsupportedError(f"varlen needs a head dimension that 8 divides, up to 256, not {config.head_width}")
-    if torch.cuda.is_available() and torch.cuda.get_device_capability() < (8, 0):
+    if torch.cuda.is_available() and is_nvidia("cuda") and compute_capability("cuda") < (8, 0):
         raise UnsupportedError("varlen is FlashAttention, which needs compute capability 8.0 or higher")

@@ -6,6 +6,7 @@ from importlib import import_module
 
 import torch
 
+from lmsweep.trials.machine.accelerator import compute_capability, device_name, has_bfloat16, is_nvidia
 from lmsweep.trials.spec.config import Precision, UnsupportedError
 
 
@@ -60,11 +61,11 @@ def set_math_mode(precision: Precision, device_type: str) -> MathMode:
         raise UnsupportedError(_why_not_blocks(precision, device_type))
     if mode.float8_recipe:
         _check_float8(precision, device_type)
-    if mode.tf32 and (device_type != "cuda" or torch.cuda.get_device_capability() < (8, 0)):
+    if mode.tf32 and compute_capability(device_type) < (8, 0):
         raise UnsupportedError("tf32 needs the tensor cores of an NVIDIA GPU of compute capability 8.0 or higher")
     uses_bf16 = torch.bfloat16 in (mode.autocast_dtype, mode.parameter_dtype)
-    if uses_bf16 and device_type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        raise UnsupportedError(f"{torch.cuda.get_device_name()} has no bfloat16 arithmetic")
+    if uses_bf16 and not has_bfloat16(device_type):
+        raise UnsupportedError(f"{device_name(device_type)} has no bfloat16 arithmetic")
     torch.set_float32_matmul_precision("high" if mode.tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = mode.tf32
     return mode
@@ -73,27 +74,26 @@ def set_math_mode(precision: Precision, device_type: str) -> MathMode:
 def _check_float8(precision: Precision, device_type: str) -> None:
     """Raise UnsupportedError if the device has no float8 products or torchao is missing."""
     needed = f"{precision} needs the float8 tensor cores of an NVIDIA GPU of compute capability 8.9 or higher"
-    if device_type != "cuda":
-        raise UnsupportedError(f"{needed}, not device: {device_type}")
-    if torch.cuda.get_device_capability() < (8, 9):
-        raise UnsupportedError(f"{needed}; {torch.cuda.get_device_name()} has {_capability()}")
+    if compute_capability(device_type) < (8, 9):
+        raise UnsupportedError(f"{needed}{_instead(device_type)}")
     try:
         import_module("torchao.float8")
     except ImportError as error:
         raise UnsupportedError(f"precision {precision} needs the package torchao ({error})") from None
 
 
-def _capability() -> str:
-    return "{}.{}".format(*torch.cuda.get_device_capability())
+def _instead(device_type: str) -> str:
+    """What there is instead of the compute capability that is needed."""
+    if not is_nvidia(device_type):
+        return f", not {device_name(device_type)}" if device_type == "cuda" else f", not device: {device_type}"
+    return "; {} has {}.{}".format(device_name(device_type), *compute_capability(device_type))
 
 
 def _why_not_blocks(precision: Precision, device_type: str) -> str:
     """Why a format whose blocks of numbers share a scale is not measured here."""
     needed = f"{precision} needs the tensor cores of an NVIDIA GPU of compute capability 10.0 or higher (Blackwell)"
-    if device_type != "cuda":
-        return f"{needed}, not device: {device_type}"
-    if torch.cuda.get_device_capability() < (10, 0):
-        return f"{needed}; {torch.cuda.get_device_name()} has {_capability()}"
+    if compute_capability(device_type) < (10, 0):
+        return f"{needed}{_instead(device_type)}"
     return (
         f"torchao trains linear layers in {precision} only as a prototype (torchao.prototype.moe_training), which "
         "lmsweep does not use; fp8_rowwise runs here"

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.code.importing import load
+from lmsweep.trials.machine.accelerator import has_float64
 from lmsweep.trials.model.attention import attention_for, naive, sdpa
 from lmsweep.trials.model.own_attention import placed
 from lmsweep.trials.results.measurement import Measurement
@@ -79,7 +80,7 @@ def compare_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: boo
     Raises what the user's code raises.
     """
     inputs = _random(_shape(config), config, dtype, count=4)
-    exact_device = "cpu" if config.device_type == "mps" else config.device_type  # MPS has no float64
+    exact_device = config.device_type if has_float64(config.device_type) else "cpu"  # MPS has no float64
     exact_inputs = [one.to(device=exact_device, dtype=torch.float64) for one in inputs]
     exact = _run(partial(naive, causal=config.causal), exact_inputs, gradients)
     attend = attention_for(config, device=config.device_type, dtype=dtype)

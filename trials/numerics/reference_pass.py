@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from lmsweep.trials.machine.accelerator import has_float64
 from lmsweep.trials.model.attention import attention_for
 from lmsweep.trials.model.documents import positions_in_documents
 from lmsweep.trials.model.loss import loss_for
@@ -35,7 +36,7 @@ def make_reference(step: TrainingStep) -> ReferencePass:
     device, or on the CPU if the device has no float64 (MPS).
     """
     config = step.config
-    device = "cpu" if config.device_type == "mps" else config.device_type
+    device = config.device_type if has_float64(config.device_type) else "cpu"
     if config.model_code is not None:
         return _own_reference(step, device)
     model = Transformer(

@@ -18,9 +18,10 @@ from statistics import median
 
 from torch.profiler import ProfilerActivity, profile
 
+from lmsweep.trials.machine.accelerator import activity
 from lmsweep.trials.profiling.kineto import DeviceType, KinetoEvent
 from lmsweep.trials.results.measurement import Measurement
-from lmsweep.trials.timing.clock import CudaClock
+from lmsweep.trials.timing.clock import EventClock
 
 LEAST_STEPS, MOST_STEPS = 2, 10
 """Number of traced steps. A 95 % interval of the median needs six; device time varies little even with fewer."""
@@ -31,15 +32,15 @@ READING = 2.0
 IDLE_SHARE = 0.05
 """Share of the median step that the device may be idle before the step counts as host-bound."""
 
-CALL = re.compile(r"(cuda|cu|hip)[A-Z]")
-"""Names of calls to the CUDA or HIP driver and runtime; names of operators start with their library."""
+CALL = re.compile(r"(cuda|cu|hip|ze|ur)[A-Z]")
+"""Names of calls to the CUDA, HIP, Level Zero or SYCL drivers; names of operators start with their library."""
 
 
-class TracedClock(CudaClock):
-    """A CUDA clock that also notes when the host set each mark, by the clock of the profiler's events."""
+class TracedClock(EventClock):
+    """A clock of the device that also notes when the host set each mark, by the clock of the profiler's events."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, device_type: str) -> None:
+        super().__init__(device_type)
         self.intervals: list[list[int]] = []
         """For each iteration in order, time.time_ns() of its marks."""
 
@@ -67,18 +68,21 @@ class DeviceTime:
     """Idle seconds from the first mark to the last mark or the end of the last kernel, whichever is later."""
 
 
-def trace_device(run: Callable[[TracedClock], object], *, trial_seconds: float) -> list[DeviceTime]:
+def trace_device(run: Callable[[TracedClock], object], *, device_type: str, trial_seconds: float) -> list[DeviceTime]:
     """Trace LEAST_STEPS to MOST_STEPS calls of `run`, each of which times one iteration with the given clock.
 
     The number of calls keeps tracing within SHARE of the trial, which has taken `trial_seconds` so far. Returns an
-    empty list if the profiler saw no device activity. CUPTI, which slows every launch while it is loaded, is unloaded
-    at the end, so that later launches are as fast as before.
+    empty list if the profiler saw no device activity or cannot trace this device. CUPTI, which slows every launch while
+    it is loaded, is unloaded at the end, so that later launches are as fast as before.
     """
+    seen = activity(device_type)
+    if seen is None:
+        return []
     os.environ["TEARDOWN_CUPTI"] = "1"
-    clock = TracedClock()
+    clock = TracedClock(device_type)
     budget = SHARE / (1 - SHARE) * trial_seconds
     began = time.perf_counter()
-    with _only_calls_traced() as trace:
+    with _only_calls_traced(seen) as trace:
         for steps in range(1, MOST_STEPS + 1):
             run(clock)
             one_more = (time.perf_counter() - began) / steps * (steps + 1)
@@ -89,10 +93,10 @@ def trace_device(run: Callable[[TracedClock], object], *, trial_seconds: float) 
 
 
 @contextmanager
-def _only_calls_traced() -> Iterator[profile]:
+def _only_calls_traced(seen: ProfilerActivity) -> Iterator[profile]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning: Profiler clears events")  # there is only one cycle
-        with profile(activities=[ProfilerActivity.CUDA]) as trace:
+        with profile(activities=[seen]) as trace:
             yield trace
 
 
@@ -104,7 +108,7 @@ def device_times(events: Iterable[KinetoEvent], intervals: Sequence[Sequence[int
     of_host: list[KinetoEvent] = []
     ran: list[tuple[int, int, int]] = []
     for event in events:
-        if event.device_type() == DeviceType.CUDA:
+        if event.device_type() != DeviceType.CPU:
             if not event.is_user_annotation():  # the device's copy of a range
                 begin = event.start_ns()
                 ran.append((event.correlation_id(), begin, begin + event.duration_ns()))

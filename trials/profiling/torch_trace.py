@@ -15,6 +15,7 @@ from torch.autograd import (  # type: ignore[attr-defined]  # PyTorch does not e
 )
 from torch.profiler import ProfilerActivity, profile
 
+from lmsweep.trials.machine.accelerator import activity
 from lmsweep.trials.model.annotations import ranges_on
 from lmsweep.trials.profiling.device_time import CALL
 from lmsweep.trials.profiling.events import DeviceEvent, HostEvent, Trace
@@ -34,9 +35,10 @@ class LaunchShape(NamedTuple):
     """Threads of a block."""
 
 
-def take_trace(run: Callable[[], object], *, cuda: bool) -> Trace:
+def take_trace(run: Callable[[], object], device_type: str) -> Trace:
     """Run under PyTorch's profiler, with the ranges of the model switched on."""
-    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if cuda else [ProfilerActivity.CPU]
+    seen = activity(device_type)
+    activities = [ProfilerActivity.CPU] if seen is None else [ProfilerActivity.CPU, seen]
     with ranges_on(), profile(activities=activities) as trace:
         run()
     with TemporaryDirectory() as folder:
@@ -44,11 +46,11 @@ def take_trace(run: Callable[[], object], *, cuda: bool) -> Trace:
         trace.export_chrome_trace(str(path))
         content = path.read_bytes()
     # Only the events know the thread that created an autograd node; only the file knows launch shapes.
-    shapes = launch_shapes(json.loads(content)["traceEvents"]) if cuda else {}
+    shapes = launch_shapes(json.loads(content)["traceEvents"]) if seen else {}
     hosts, devices = events_of(trace.profiler.kineto_results.events(), shapes)
     return Trace(
         hosts=hosts,
-        devices=devices if cuda else None,
+        devices=devices if seen else None,
         file=gzip.compress(content, compresslevel=6, mtime=0),
         file_name="trace.json.gz",
     )

@@ -43,6 +43,8 @@ CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotun
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 """Values of `compile_mode` with which torch.compile records CUDA graphs."""
 Capture = Literal["none", "step"]
+GPU_DEVICES = ("cuda", "xpu")
+"""Kinds of device of which Ray counts and assigns each piece: NVIDIA's and AMD's GPUs, Intel's GPUs."""
 Checkpointing = Literal["none", "block", "sqrt", "nested", "selective"]
 """Words of `checkpointing`; a number of blocks is another value."""
 Ddp = Literal["none", "naive", "flat", "overlap", "bucketed", "torch", "zero1", "zero2", "fsdp", "hsdp"]
@@ -202,7 +204,7 @@ class TrialConfig:
     """The releases in which the trial's environment differs from the installed one, as `torch==2.12.0 triton==3.7.1`
     (`lmsweep.trials.spec.software`); None: what is installed."""
     device: str = _combination("cpu")
-    """cpu, mps, cuda or cuda:<accelerator type>. Identifiers hash the part before the colon."""
+    """cpu, mps, cuda, xpu or cuda:<accelerator type>. Identifiers hash the part before the colon."""
     mode: Mode = _protocol("train_step")
     """Which part of a training step one iteration runs."""
     warmup_steps: int | Auto = _protocol(5)
@@ -306,8 +308,13 @@ class TrialConfig:
 
     @property
     def device_type(self) -> str:
-        """The kind of device, cpu, mps or cuda, without the accelerator type."""
+        """The kind of device, cpu, mps, cuda or xpu, without the accelerator type."""
         return self.device.partition(":")[0]
+
+    @property
+    def takes_gpus(self) -> bool:
+        """Whether each rank takes one of the GPUs that Ray counts, rather than cores."""
+        return self.device_type in GPU_DEVICES
 
     @property
     def accelerator_type(self) -> str | None:

@@ -79,8 +79,14 @@ SIZES: dict[str, ModelSize] = {
     "8b-2026": _size(4096, 11008, 34, 32),
     "gpt2": ModelSize(d_model=768, d_ff=3072, num_layers=12, num_heads=12, feed_forward="gelu", tied_head=True),
     "gpt2-xl": ModelSize(d_model=1600, d_ff=6400, num_layers=48, num_heads=25, feed_forward="gelu", tied_head=True),
+    "tinyllama-1.1b": ModelSize(d_model=2048, d_ff=5632, num_layers=22, num_heads=32, num_kv_heads=4),
+    "llama-2-7b": _size(4096, 11008, 32, 32),
+    "llama-2-13b": _size(5120, 13824, 40, 40),
     "llama-3.2-1b": ModelSize(
         d_model=2048, d_ff=8192, num_layers=16, num_heads=32, num_kv_heads=8, tied_head=True
+    ),
+    "llama-3.2-3b": ModelSize(
+        d_model=3072, d_ff=8192, num_layers=28, num_heads=24, num_kv_heads=8, d_head=128, tied_head=True
     ),
     "llama-3.1-8b": ModelSize(d_model=4096, d_ff=14336, num_layers=32, num_heads=32, num_kv_heads=8),
     "qwen3-0.6b": ModelSize(
@@ -102,7 +108,11 @@ VOCABULARIES: dict[str, int] = {
     "8b-2026": 151_936,
     "gpt2": 50_257,
     "gpt2-xl": 50_257,
+    "tinyllama-1.1b": 32_000,
+    "llama-2-7b": 32_000,
+    "llama-2-13b": 32_000,
     "llama-3.2-1b": 128_256,
+    "llama-3.2-3b": 128_256,
     "llama-3.1-8b": 128_256,
     "qwen3-0.6b": 151_936,
     "qwen3-8b": 151_936,

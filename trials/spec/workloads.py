@@ -134,6 +134,7 @@ BUILT_IN: dict[str, Workload] = {
             may_follow=True,
             preloads=True,
         ),
+        Workload(name="loss", module=f"{_ROOM}.loss", needs="width", protocol=_STEPS, autocasts=False),
         Workload(name="precision", module=f"{_ROOM}.precision", iterations=6, tables=("dtypes",)),
         Workload(
             name="ddp",

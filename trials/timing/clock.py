@@ -8,9 +8,12 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import torch
+
+from lmsweep.trials.machine.accelerator import device_module, has_events, synchronize
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,27 +72,28 @@ class HostClock:
         return Iteration(phases=phases, step=(self._marks[-1] - self._marks[0]) / 1e9, enqueue=None)
 
 
-class CudaClock:
-    """CUDA events. Marks do not synchronize, so the host runs ahead as in real training."""
+class EventClock:
+    """Events of the device. Marks do not synchronize, so the host runs ahead as in real training."""
 
-    def __init__(self) -> None:
+    def __init__(self, device_type: str) -> None:
+        self._device = device_module(device_type)
         self._events: list[torch.cuda.Event] = []
         self._host_start = 0
 
     def start(self) -> None:
-        torch.cuda.synchronize()
+        self._device.synchronize()
         self._events = []
         self.mark()
         self._host_start = time.perf_counter_ns()
 
     def mark(self) -> None:
-        event = torch.cuda.Event(enable_timing=True)
+        event = self._device.Event(enable_timing=True)
         event.record()
         self._events.append(event)
 
     def stop(self) -> Iteration:
         enqueue = (time.perf_counter_ns() - self._host_start) / 1e9
-        torch.cuda.synchronize()
+        self._device.synchronize()
         events = self._events
         return Iteration(
             phases=tuple(begin.elapsed_time(end) / 1e3 for begin, end in itertools.pairwise(events)),
@@ -99,12 +103,10 @@ class CudaClock:
 
 
 def clock_for(device_type: str) -> Clock:
-    """Return the clock for this kind of device: cpu, mps or cuda."""
-    if device_type == "cuda":
-        return CudaClock()
-    if device_type == "mps":
-        return HostClock(torch.mps.synchronize)
-    return HostClock()
+    """Return the clock for this kind of device: its own events, or the host's clock, which first waits for it."""
+    if has_events(device_type):
+        return EventClock(device_type)
+    return HostClock() if device_type == "cpu" else HostClock(partial(synchronize, device_type))
 
 
 def time_iteration(phases: Sequence[Phase], clock: Clock) -> Iteration:
@@ -128,11 +130,3 @@ def sums_by_name(phases: Sequence[Phase], seconds: Sequence[float]) -> tuple[flo
 def phase_names(phases: Sequence[Phase]) -> tuple[str, ...]:
     """Return the names of the phases in the order in which each first runs."""
     return tuple(dict.fromkeys(phase.name for phase in phases))
-
-
-def synchronize(device_type: str) -> None:
-    """Wait until the device has finished all work that was enqueued."""
-    if device_type == "cuda":
-        torch.cuda.synchronize()
-    elif device_type == "mps":
-        torch.mps.synchronize()

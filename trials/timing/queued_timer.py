@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
+from lmsweep.trials.machine.accelerator import can_wait, device_module
 from lmsweep.trials.spec.config import Auto
 from lmsweep.trials.timing.clock import Clock, Iteration, Phase, clock_for, time_iteration
 
@@ -48,6 +49,8 @@ class QueuedTimer:
         """
         self._phases = phases
         self._device_type = device_type
+        self._queues = can_wait(device_type)
+        self._device = device_module(device_type)
         self._left, self._measured = warmup, measured
         self._before_each = before_each
         self._drop = drop
@@ -59,7 +62,7 @@ class QueuedTimer:
 
     def __call__(self) -> Iteration:
         """Return the times of the next iteration. The device has finished it."""
-        if self._device_type != "cuda":
+        if not self._queues:
             return self.from_idle()
         if not self._queued:
             count = self._group_size if self._left == "auto" else max(1, min(self._group_size, self._left))
@@ -97,11 +100,11 @@ class QueuedTimer:
     def _take(self, count: int) -> list[Iteration]:
         """Queue `count` iterations and wait for them. If the host did not stay ahead, retry behind a longer sleep."""
         while True:
-            torch.cuda.synchronize()
-            torch.cuda._sleep(self._sleep)
+            self._device.synchronize()
+            self._device._sleep(self._sleep)
             marked = [self._enqueue() for _ in range(count)]
             stayed_ahead = all(one.is_ahead for one in marked)
-            torch.cuda.synchronize()
+            self._device.synchronize()
             if stayed_ahead or self._sleep >= LONGEST_SLEEP:
                 self.waited_for_host |= not stayed_ahead
                 return [one.iteration() for one in marked]
@@ -113,9 +116,9 @@ class QueuedTimer:
         for phase in self._phases:
             if self._before_each:
                 self._before_each()
-            marks.append(_event())
+            marks.append(self._event())
             phase.run()
-            marks.append(_event())
+            marks.append(self._event())
         self._drop()
         return _Marked(
             marks=marks,
@@ -123,6 +126,11 @@ class QueuedTimer:
             enqueue=(time.perf_counter_ns() - began) / 1e9,
             is_ahead=not marks[0].query(),
         )
+
+    def _event(self) -> torch.cuda.Event:
+        event: torch.cuda.Event = self._device.Event(enable_timing=True)
+        event.record()
+        return event
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +151,3 @@ class _Marked:
         phases = tuple(begin.elapsed_time(end) / 1e3 for begin, end in ends)
         whole = self.marks[0].elapsed_time(self.marks[-1]) / 1e3
         return Iteration(phases=phases, step=sum(phases) if self.is_interrupted else whole, enqueue=self.enqueue)
-
-
-def _event() -> torch.cuda.Event:
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    return event

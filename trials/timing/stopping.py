@@ -32,7 +32,7 @@ EVERY = 10
 """Iterations between two checks of the interval. Checking after each would find it narrow by chance."""
 LEAST_WORTH = 3.0
 """Smallest effective sample size for which the interval of correlated samples has enough coverage."""
-NARROW = {"cuda": 0.01, "cpu": 0.03, "mps": 0.03}
+NARROW = {"cuda": 0.01, "xpu": 0.01, "cpu": 0.03, "mps": 0.03}
 """Relative half-width of the median's confidence interval at which `auto` stops, per kind of device."""
 
 

@@ -3,6 +3,7 @@
     timing.py        how long each phase of a training iteration takes
     memory.py        how many bytes a training iteration holds, when, and for what
     attention.py     time and memory of attention alone
+    loss.py          time and memory of the output head and the loss alone
     profile.py       which kernels a step runs, and for which part of the model
     ddp.py           a data-parallel step on several ranks, and its exposed communication
     collectives.py   latency and bandwidth of one collective between ranks

@@ -15,6 +15,7 @@ from lmsweep.trials.analytic.median_interval import count_outliers
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.iterations import Series, take_series
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.machine.accelerator import counts_memory, device_module, has_events, l2_cache_bytes
 from lmsweep.trials.machine.telemetry import Watch, doubts
 from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.attention_support import check_attention
@@ -48,7 +49,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     """
     config = bench.config
     check_attention(config, bench.math_mode.operand_dtype, gradients=True)
-    if config.cold_l2 and config.device_type != "cuda":
+    if config.cold_l2 and not l2_cache_bytes(config.device_type):
         raise UnsupportedError("cold_l2 needs device: cuda; the caches of other devices cannot be emptied")
     errors = own_attention_errors(bench, gradients=True)
     yield from errors
@@ -63,10 +64,12 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         series = take_series(bench, timer, attrgetter("step"), before_measuring=timer.begin_measuring)
         latencies: list[Iteration] = []
         traced: list[DeviceTime] = []
-        if config.device_type == "cuda":
+        if has_events(config.device_type):
             with bench.account("profiled"):
                 latencies = [timer.from_idle() for _ in range(LATENCY_ITERATIONS)]
-                traced = trace_device(timer.from_idle, trial_seconds=bench.seconds_so_far)
+                traced = trace_device(
+                    timer.from_idle, device_type=config.device_type, trial_seconds=bench.seconds_so_far
+                )
     host_bound = (Flag.HOST_BOUND,) if timer.waited_for_host else ()
     del timer
     step.gradient = None
@@ -83,7 +86,7 @@ def _timer(config: TrialConfig, step: AttentionStep) -> QueuedTimer:
         config.device_type,
         warmup=config.warmup_steps,
         measured=config.measure_steps,
-        before_each=l2_flusher() if config.cold_l2 else None,
+        before_each=l2_flusher(config.device_type) if config.cold_l2 else None,
         drop=step.drop,
     )
 
@@ -115,7 +118,7 @@ def _times(
         )
         flags = common + flags_of_phase(config, name, measured, device)
         yield Measurement(phase=name, metric="time", unit="s", samples=measured, warmup_samples=warmup, flags=flags)
-    if config.device_type == "cuda":
+    if has_events(config.device_type):
         for i, name in enumerate(PHASES):
             samples = tuple(one.phases[i] for one in latencies)
             yield Measurement(phase=name, metric="latency", unit="s", samples=samples)
@@ -147,12 +150,12 @@ def _memory(device_type: str, step: AttentionStep) -> Iterator[Measurement]:
     readings = [("baseline", "allocated"), ("before_backward", "allocated")]
     readings += [(phase, "peak_allocated") for phase in PHASES]
     in_bytes = partial(Measurement, unit="B")
-    if device_type != "cuda":
+    if not counts_memory(device_type):
         reason = f"PyTorch does not count what it allocates on device {device_type}"
         for phase, metric in readings:
             yield in_bytes(phase=phase, metric=metric, samples=None, reason=reason)
         return
-    samples = [_read_once(step) for _ in range(MEMORY_REPETITIONS)]
+    samples = [_read_once(step, device_type) for _ in range(MEMORY_REPETITIONS)]
     for (phase, metric), values in zip(readings, zip(*samples, strict=True), strict=True):
         flags = (Flag.UNSTEADY,) if len(set(values)) > 1 else ()
         yield in_bytes(phase=phase, metric=metric, samples=tuple(values), flags=flags)
@@ -169,24 +172,25 @@ class _Allocated(NamedTuple):
     backward_peak: int
 
 
-def _read_once(step: AttentionStep) -> _Allocated:
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    baseline = torch.cuda.memory_allocated()
+def _read_once(step: AttentionStep, device_type: str) -> _Allocated:
+    device = device_module(device_type)
+    device.synchronize()
+    device.reset_peak_memory_stats()
+    baseline = device.memory_allocated()
     step.forward()
-    torch.cuda.synchronize()
-    before_backward, forward_peak = torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
+    device.synchronize()
+    before_backward, forward_peak = device.memory_allocated(), device.max_memory_allocated()
     step.give_gradient()
-    torch.cuda.reset_peak_memory_stats()
+    device.reset_peak_memory_stats()
     step.backward()
-    torch.cuda.synchronize()
-    backward_peak = torch.cuda.max_memory_allocated()
+    device.synchronize()
+    backward_peak = device.max_memory_allocated()
     step.drop()
     step.gradient = None
     return _Allocated(baseline, before_backward, forward_peak, backward_peak)
 
 
-def l2_flusher() -> Callable[[], object]:
+def l2_flusher(device_type: str) -> Callable[[], object]:
     """Return a function that overwrites the current GPU's L2 cache by writing twice its size in zeros."""
-    size = torch.cuda.get_device_properties().L2_cache_size
-    return torch.empty(2 * size, dtype=torch.uint8, device="cuda").zero_
+    size = l2_cache_bytes(device_type) or 0
+    return torch.empty(2 * size, dtype=torch.uint8, device=device_type).zero_

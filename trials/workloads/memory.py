@@ -5,22 +5,23 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.machine.accelerator import counts_memory, synchronize
 from lmsweep.trials.memory.cuda_history import TracedHistory
 from lmsweep.trials.memory.dispatch_history import TrackedHistory
 from lmsweep.trials.memory.labels import activations_noted, lasting_labels
 from lmsweep.trials.memory.ledger import END, Label
-from lmsweep.trials.memory.meter import CudaMeter, Meter, TensorMeter, resident_bytes
+from lmsweep.trials.memory.meter import AllocatorMeter, Meter, TensorMeter, resident_bytes
 from lmsweep.trials.memory.residuals import residual_rows
 from lmsweep.trials.memory.rows import Readings, breakdown_rows, history_rows, resident_rows, unknown_rows, value_rows
 from lmsweep.trials.memory.source_lines import Sources
 from lmsweep.trials.memory.storage_tracker import StorageTracker, storage_key
 from lmsweep.trials.memory.usage import Usage
 from lmsweep.trials.model.compiler import check_compiled
+from lmsweep.trials.model.loss_step import LossStep
 from lmsweep.trials.model.own_step import WHOLE, OwnStep
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.measurement import Yielded
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.timing.clock import synchronize
 
 REPETITIONS = 3
 """Iterations in which memory is read; flagged `unsteady` if the bytes that they request do not agree exactly. The last
@@ -48,9 +49,10 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
         return
     bench.clear()  # leftovers of an earlier workload would count
     resident_before = resident_bytes()
-    tracked = not config.compiles and config.device_type != "cuda"
+    counted = counts_memory(config.device_type)
+    tracked = not config.compiles and not counted
     tracker = StorageTracker(config.device_type) if tracked else None
-    meter = CudaMeter() if config.device_type == "cuda" else TensorMeter(config.device_type, tracker)
+    meter = AllocatorMeter(config.device_type) if counted else TensorMeter(config.device_type, tracker)
     sources = Sources.of(bench.code, is_hugging_face=config.is_hugging_face)
     history = TrackedHistory(tracker, sources) if tracker else TracedHistory(sources) if _is_traced(config) else None
     with bench.quiet(), tracker or nullcontext():
@@ -80,8 +82,8 @@ def _measure_own_step(bench: Workbench) -> Iterator[Yielded]:
     """Bytes in use before, between and at the peaks of the phases."""
     device = bench.config.device_type
     resident_before = resident_bytes()
-    tracker = None if device == "cuda" else StorageTracker(device)
-    meter = TensorMeter(device, tracker) if tracker else CudaMeter()
+    tracker = None if counts_memory(device) else StorageTracker(device)
+    meter = TensorMeter(device, tracker) if tracker else AllocatorMeter(device)
     with bench.quiet(), tracker or nullcontext():
         once = {("baseline", metric): held for metric, held in meter.now().items()}
         step = bench.iteration
@@ -100,10 +102,10 @@ def _measure_own_step(bench: Workbench) -> Iterator[Yielded]:
 def _warm_up(step: TrainingStep, meter: Meter, history: History | None) -> None:
     """Compile the model, and let the optimizer create its state.
 
-    On CUDA a second iteration starts with that state, like all that follow, and leaves the allocator's cache as they
-    do. It also records CUDA graphs.
+    With a caching allocator a second iteration starts with that state, like all that follow, and leaves the allocator's
+    cache as they do. It also records CUDA graphs.
     """
-    for _ in range(2 if step.config.device_type == "cuda" else 1):
+    for _ in range(2 if counts_memory(step.config.device_type) else 1):
         iterate(step, meter, history)
     for _ in range(MOST_LEFT_OUT):
         if step.optimizer is None or step.optimizer.state:
@@ -112,7 +114,7 @@ def _warm_up(step: TrainingStep, meter: Meter, history: History | None) -> None:
 
 
 def iterate(
-    step: TrainingStep | OwnStep, meter: Meter, history: History | None, around: Around | None = None
+    step: TrainingStep | OwnStep | LossStep, meter: Meter, history: History | None, around: Around | None = None
 ) -> Readings:
     """Run one iteration; return the bytes in use between its phases and at the peak of each."""
     gc.collect()  # so that no collection happens inside the iteration

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.machine.accelerator import activity
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.profiling.attribution import device_pieces, host_pieces, surroundings
 from lmsweep.trials.profiling.events import STEP, Trace
@@ -24,8 +25,9 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     Times are seconds of kernels; on a CPU, self times of operators. No wall time is stored, because a profiler slows
     the host. Raises UnsupportedError on devices that the profiler does not support.
     """
-    if bench.config.device_type == "mps":
-        raise UnsupportedError("PyTorch's profiler does not support device mps")
+    device = bench.config.device_type
+    if device != "cpu" and activity(device) is None:
+        raise UnsupportedError(f"PyTorch's profiler does not support device {device}")
     if bench.config.profiler == "nsys":
         bench.clear()  # the steps run in another process, which needs the device's memory
         with bench.account("measured"):
@@ -34,7 +36,7 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
         with bench.quiet():
             run_steps = ready_steps(bench)
             with bench.account("measured"), modules_ranged(bench.step):
-                found = take_trace(run_steps, cuda=bench.config.device_type == "cuda")
+                found = take_trace(run_steps, device)
     with bench.account("measured"):
         rows = list(_rows(found, any_range=bool(bench.config.references)))
     yield from rows

@@ -8,6 +8,7 @@ from operator import attrgetter
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.bench.iterations import Series, take_series
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.machine.accelerator import has_events
 from lmsweep.trials.machine.telemetry import Watch, doubts, gauge_rows
 from lmsweep.trials.model.captured_step import capture_phases, check_capture
 from lmsweep.trials.model.compiler import check_compiled, compile_counts
@@ -68,11 +69,13 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         watch.wait()
         series = take_series(bench, run, attrgetter("step"))
         device: list[DeviceTime] = []
-        if config.device_type == "cuda":
+        if has_events(config.device_type):
             with bench.account("profiled"):
                 device = [
                     replace(one, phases=sums_by_name(phases, one.phases))
-                    for one in trace_device(run_with, trial_seconds=bench.seconds_so_far)
+                    for one in trace_device(
+                        run_with, device_type=config.device_type, trial_seconds=bench.seconds_so_far
+                    )
                 ]
 
     if config.compiles:
@@ -91,7 +94,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     names = phase_names(phases)
     flops = _flops(bench)
     yield from _times(bench, names, series, common, flops)
-    if config.device_type == "cuda":
+    if has_events(config.device_type):
         yield from device_rows(names, device)
     yield from gauge_rows(watch, warmup_from=series.warmup_from, since=series.since, until=series.until)
     yield from _flops_rows(config, flops)
@@ -155,7 +158,7 @@ def _times(
     common: tuple[Flag, ...],
     flops: StepFlops | None,
 ) -> Iterator[Measurement]:
-    """Yield the times of each phase and of the step; on CUDA also the time that the host took to launch the step."""
+    """Yield the times of each phase and of the step; with events also the time that the host took to launch it."""
     config = bench.config
     environment = bench.fingerprint("timing")
     device = find_device(environment.device_name, environment.device_memory)
@@ -174,6 +177,6 @@ def _times(
             continue  # the user's own step in one piece: the row of the step says it
         yield row(name, "time", *([iteration.phases[i] for iteration in taken] for taken in both))
     yield row("step", "time", *([iteration.step for iteration in taken] for taken in both))
-    if config.device_type == "cuda":
+    if has_events(config.device_type):
         enqueued = ([iteration.enqueue for iteration in taken if iteration.enqueue is not None] for taken in both)
         yield row("step", "enqueue_time", *enqueued)

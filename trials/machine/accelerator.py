@@ -1,0 +1,113 @@
+"""What the device of a trial can do, asked of PyTorch's module for it: torch.cuda, torch.xpu, torch.mps, torch.cpu.
+
+`cuda` is also what PyTorch calls AMD's GPUs in its builds for ROCm. Of an accelerator with another name lmsweep uses
+what its module offers, and gives a reason for what is missing. Only NVIDIA's GPUs have a compute capability and NVML.
+"""
+
+from types import ModuleType
+
+import torch
+from torch.profiler import ProfilerActivity
+
+
+def device_module(device_type: str) -> ModuleType:
+    """Return PyTorch's module for the device, such as torch.cuda."""
+    module: ModuleType = torch.get_device_module(device_type)
+    return module
+
+
+def why_absent(device_type: str) -> str:
+    """Return why this PyTorch cannot use such a device here, in the driver's words if it has some."""
+    built_for = {"cuda": torch.version.cuda or torch.version.hip, "xpu": torch.version.xpu}
+    if device_type in built_for and built_for[device_type] is None:
+        build = f"torch {torch.__version__} is built without {device_type.upper()}"
+        return f"this machine has no {device_type} device that PyTorch can use: {build}"
+    said = ""
+    if device_type == "cuda":
+        try:
+            torch.cuda.init()
+        except (RuntimeError, AssertionError) as error:
+            said = f": torch {torch.__version__}, built for {torch.version.cuda}, says {str(error).splitlines()[0]}"
+    return f"this machine has no {device_type} device{said}"
+
+
+def device_name(device_type: str) -> str:
+    """Return what the driver calls the current device."""
+    return str(device_module(device_type).get_device_name())
+
+
+def has_events(device_type: str) -> bool:
+    """Return whether the device has streams of work and events that time them. The host's clock times the others."""
+    module = device_module(device_type)
+    return device_type != "cpu" and hasattr(module, "Event") and hasattr(module, "current_stream")
+
+
+def synchronize(device_type: str) -> None:
+    """Wait until the device has finished all work that was enqueued."""
+    if device_type != "cpu":
+        device_module(device_type).synchronize()
+
+
+def can_wait(device_type: str) -> bool:
+    """Return whether a kernel can keep the device busy for a given time while the host launches others."""
+    return has_events(device_type) and hasattr(device_module(device_type), "_sleep")
+
+
+def counts_memory(device_type: str) -> bool:
+    """Return whether PyTorch's allocator counts the bytes in use and their peak."""
+    return hasattr(device_module(device_type), "memory_stats")
+
+
+def allocated(device_type: str) -> int | None:
+    """Return the bytes that the allocator has handed out; None if it does not count them."""
+    return int(device_module(device_type).memory_allocated()) if counts_memory(device_type) else None
+
+
+def peak_allocated(device_type: str) -> int | None:
+    """Return the most bytes that were handed out since `reset_peak`; None if the allocator does not count them."""
+    return int(device_module(device_type).max_memory_allocated()) if counts_memory(device_type) else None
+
+
+def reset_peak(device_type: str) -> None:
+    """Start a new interval for `peak_allocated`, if the allocator counts it."""
+    if counts_memory(device_type):
+        device_module(device_type).reset_peak_memory_stats()
+
+
+def l2_cache_bytes(device_type: str) -> int | None:
+    """Return the size of the current device's L2 cache; None if PyTorch does not know it."""
+    if not has_events(device_type):
+        return None
+    size: int | None = getattr(device_module(device_type).get_device_properties(), "L2_cache_size", None)
+    return size
+
+
+def activity(device_type: str) -> ProfilerActivity | None:
+    """Return what PyTorch's profiler calls work on this accelerator; None if it cannot trace it, and for the host."""
+    return None if device_type == "cpu" else ProfilerActivity.__members__.get(device_type.upper())
+
+
+def has_bfloat16(device_type: str) -> bool:
+    """Return whether the device multiplies in bfloat16 without emulation, as far as PyTorch can tell."""
+    asked = getattr(device_module(device_type), "is_bf16_supported", None)
+    return asked is None or bool(asked(including_emulation=False))
+
+
+def has_float64(device_type: str) -> bool:
+    """Return whether the device has float64. MPS has not, nor have some of Intel's GPUs."""
+    if device_type == "mps":
+        return False
+    return device_type != "xpu" or bool(device_module(device_type).get_device_properties().has_fp64)
+
+
+def is_nvidia(device_type: str) -> bool:
+    """Return whether the device is an NVIDIA GPU, which NVML reports."""
+    return device_type == "cuda" and torch.version.hip is None
+
+
+def compute_capability(device_type: str) -> tuple[int, int]:
+    """Return the compute capability of an NVIDIA GPU; (0, 0) of every other device.
+
+    PyTorch also gives AMD's GPUs a number of this kind, which is the name of their architecture.
+    """
+    return torch.cuda.get_device_capability() if is_nvidia(device_type) else (0, 0)

@@ -1,0 +1,53 @@
+"""The output head and the loss alone: random hidden states, and the phases of one iteration."""
+
+import torch
+from torch import Tensor
+
+from lmsweep.trials.model.loss import loss_for
+from lmsweep.trials.model.precision import MathMode
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.timing.clock import Phase
+
+
+class LossStep:
+    """Forward and backward through the product with the head's weight and the loss.
+
+    Hidden states are (batch, tokens, d_model), the weight is (vocabulary, d_model). The precision sets their type,
+    without autocast.
+    """
+
+    def __init__(self, config: TrialConfig, math_mode: MathMode) -> None:
+        """Raises UnsupportedError if a field of the configuration would have no effect or the loss is missing here."""
+        if config.compile != "none":
+            raise UnsupportedError("the loss alone has no block to compile; loss: compiled compiles the loss")
+        if math_mode.float8_recipe:
+            raise UnsupportedError("float8 is for the linear layers of blocks; the head is in bf16")
+        self.config = config
+        self._loss = loss_for(config)
+        dtype, device = math_mode.operand_dtype, config.device_type
+        shape = (config.batch_size, config.context_length)
+        self.hidden = torch.randn(*shape, config.d_model, dtype=dtype, device=device).requires_grad_()
+        weight = torch.randn(config.vocab_size, config.d_model, dtype=dtype, device=device) / config.d_model**0.5
+        self.weight = weight.requires_grad_()
+        self.targets = torch.randint(config.vocab_size, shape, device=device)
+        self.loss: Tensor | None = None
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Forward, then backward."""
+        return (Phase(name="forward", run=self.forward), Phase(name="backward", run=self.backward))
+
+    def forward(self) -> None:
+        """Compute the loss; some losses compute the gradients, too."""
+        if self._loss.takes_hidden:
+            self.loss = self._loss.function(self.hidden, self.weight, self.targets)
+        else:
+            self.loss = self._loss.function(self.hidden @ self.weight.T, self.targets)
+
+    def backward(self) -> None:
+        """Compute the gradients of the hidden states and the weight."""
+        assert self.loss is not None, "backward follows forward"
+        self.loss.backward()
+
+    def drop(self) -> None:
+        """Release the graph and the gradients, so that every iteration starts alike."""
+        self.loss = self.hidden.grad = self.weight.grad = None
