@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lmsweep.orchestrator.commands.measure import Address, CodeFolder, NoPredict, Prices, Sets, StoreOption, Trust
-from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.spec.config import RequestError
 
 if TYPE_CHECKING:
     from lmsweep.analysis.best.cells import Cell
     from lmsweep.analysis.best.goal import Aim
+    from lmsweep.analysis.tables.listing import Listing
 
 
 What = Annotated[list[str], typer.Argument(help="A sweep to search, or stores whose results are enough.")]
@@ -43,7 +43,7 @@ def best(
 
     \b
     Example:
-      lmsweep best h100-devices h200-devices --goal '$/Mtoken' --price H100=2.5 --price H200=3.5
+      lmsweep best h200-best-2.7b --subject-to 'peak < 100GB'
     """
     began = time.monotonic()
     _keep_arithmetic_to_one_core()
@@ -119,12 +119,13 @@ def _best_of_stores(
 ) -> None:
     from lmsweep.analysis import load
     from lmsweep.analysis.best.answer import JOB, NoAnswer, answer, value_of
-    from lmsweep.analysis.best.answer_text import answer_text
+    from lmsweep.analysis.best.answer_text import answer_parts
     from lmsweep.analysis.best.cells import cells_of, with_predicted_peaks
     from lmsweep.analysis.data.load import of_present_devices
     from lmsweep.analysis.data.selection import select
     from lmsweep.orchestrator.commands.best_sweep import largest_batch_words
     from lmsweep.orchestrator.commands.read import pairs
+    from lmsweep.orchestrator.commands.show_table import show_parts
     from lmsweep.orchestrator.searching.plan_search import predicted_peaks_of
     from lmsweep.trials.analytic.prices import hourly_dollars
 
@@ -147,23 +148,19 @@ def _best_of_stores(
     jobs: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
         jobs.setdefault(tuple(value_of(cell, name) for name in JOB), []).append(cell)
-    answered = 0
+    parts: list[str | Listing] = []
     for of_job in jobs.values():
         found = answer(of_job, aim)
         if isinstance(found, NoAnswer):
             continue
-        say(f"{'' if not answered else chr(10)}{_job_words(of_job[0])}\n")
-        say(
-            answer_text(
-                found, cells=len(of_job) - found.failed, largest_batch=largest_batch_words(found) if predict else None
-            )
-        )
-        answered += 1
-    if not answered:
+        largest = largest_batch_words(found) if predict else None
+        parts += [_job_words(of_job[0]), *answer_parts(found, cells=len(of_job) - found.failed, largest_batch=largest)]
+    if not parts:
         first = answer(cells, aim)
         raise RequestError(
             f"{', '.join(locations)}: {first.reason if isinstance(first, NoAnswer) else 'no result of a step'}"
         )
+    show_parts(parts)
 
 
 def _job_words(cell: "Cell") -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from lmsweep.orchestrator.commands.measure import CodeFolder, Sweep, Trust
-from lmsweep.orchestrator.terminal import say
+from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.spec.config import RequestError
 
 
@@ -17,12 +17,14 @@ def sweeps() -> None:
     Example:
       lmsweep sweeps
     """
+    from lmsweep.orchestrator.commands.show_table import show_lines
     from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
 
     found = [load_sweep(name) for name in packaged_sweeps()]
-    width = max(len(sweep.name) for sweep in found)
-    for sweep in found:
-        say(f"{sweep.name:<{width}}  {len(sweep.trials):>3} trials  {sweep.description}")
+    show_lines(
+        {sweep.name: (f"{len(sweep.trials):>3} trials", sweep.description) for sweep in found},
+        ("sweep", "trials", "measures"),
+    )
 
 
 def show(sweep: Sweep) -> None:
@@ -38,7 +40,7 @@ def show(sweep: Sweep) -> None:
     packaged = packaged_sweeps()
     if sweep not in packaged:
         raise RequestError(f"{sweep} is not a packaged sweep{choices(sweep, packaged)}")
-    say(packaged[sweep].rstrip("\n"))
+    say_data(packaged[sweep].rstrip("\n"))
 
 
 def check(
