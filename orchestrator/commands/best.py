@@ -2,12 +2,14 @@
 
 import os
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lmsweep.orchestrator.commands.measure import Address, CodeFolder, NoPredict, Prices, Sets, StoreOption, Trust
+from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.spec.config import RequestError
 
 if TYPE_CHECKING:
@@ -48,8 +50,6 @@ def best(
     began = time.monotonic()
     _keep_arithmetic_to_one_core()
     from lmsweep.analysis.best.goal import parse_aim
-    from lmsweep.orchestrator.commands.best_sweep import best_of_sweep
-    from lmsweep.orchestrator.commands.plan_request import PlanRequest
     from lmsweep.trials.analytic.prices import parse_prices
 
     aim = parse_aim(goal, subject_to, parse_prices(price))
@@ -62,7 +62,8 @@ def best(
         if other and not on:
             raise RequestError("--with calibrates a prediction; --for H200 names the device to predict")
         devices = [name for text in on for name in text.split(",")]
-        _best_of_stores(stores, where, aim, predict=not no_predict, devices=devices, others=other)
+        predict = not no_predict and _can_predict()
+        _best_of_stores(stores, where, aim, predict=predict, devices=devices, others=other)
         return
     (sweep,) = what
     if on or other:
@@ -72,6 +73,9 @@ def best(
         )
     if where:
         raise RequestError("--where selects results of a store; --set changes a sweep")
+    from lmsweep.orchestrator.commands.best_sweep import best_of_sweep
+    from lmsweep.orchestrator.commands.plan_request import PlanRequest
+
     request = PlanRequest(
         sweep=sweep,
         store=store,
@@ -107,6 +111,14 @@ def _keep_arithmetic_to_one_core() -> None:
     del os.environ[name]
 
 
+def _can_predict() -> bool:
+    """Return whether memory can be predicted here, and say so if not: it runs a step on PyTorch's meta tensors."""
+    if find_spec("torch"):
+        return True
+    say("PyTorch is not installed here, so no memory is predicted", error=True)
+    return False
+
+
 def _is_store(what: str) -> bool:
     from lmsweep.analysis.data.open_store import open_store
     from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
@@ -123,10 +135,8 @@ def _best_of_stores(
     from lmsweep.analysis.best.cells import cells_of, with_predicted_peaks
     from lmsweep.analysis.data.load import of_present_devices
     from lmsweep.analysis.data.selection import select
-    from lmsweep.orchestrator.commands.best_sweep import largest_batch_words
     from lmsweep.orchestrator.commands.read import pairs
     from lmsweep.orchestrator.commands.show_table import show_parts
-    from lmsweep.orchestrator.searching.plan_search import predicted_peaks_of
     from lmsweep.trials.analytic.prices import hourly_dollars
 
     conditions = pairs(where, "--where")
@@ -137,6 +147,9 @@ def _best_of_stores(
             raise RequestError(f"{location} holds no results; measure some with: lmsweep run quick --store {location}")
         cells += cells_of(select(of_present_devices(frame, conditions), conditions))
     if predict:
+        from lmsweep.orchestrator.commands.best_sweep import largest_batch_words
+        from lmsweep.orchestrator.searching.plan_search import predicted_peaks_of
+
         cells = with_predicted_peaks(cells, predicted_peaks_of(cells))
     if devices:
         from lmsweep.orchestrator.commands.best_transfer import say_transfers
