@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from lmsweep.orchestrator.commands.measure import CodeFolder, Sweep, Trust
-from lmsweep.orchestrator.terminal import say, say_data
+from lmsweep.orchestrator.terminal import on_terminal, say, say_data, terminal_size
 from lmsweep.trials.spec.config import RequestError
 
 
@@ -68,7 +68,7 @@ def check(
     found_in = next(trial.code for trial in trials if trial.code)
     wrong = 0
     for answer in answers(asked, found_in, seconds):
-        say(f"{as_text(answer, found_in)}\n")
+        say(f"{as_text(answer, found_in, terminal_size().columns if on_terminal() else None)}\n")
         wrong += answer.is_wrong
     count = f"{len(asked)} reference{'s' * (len(asked) > 1)}"
     say(f"{count}, {wrong} with errors" if wrong else f"{count}, no errors")
