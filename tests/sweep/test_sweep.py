@@ -548,7 +548,7 @@ GRID_ERRORS = {
     ),
     "unknown axis": (
         "axes: {modle: [tiny]}",
-        f"s.yaml:4: grids[0].axes.modle: unknown axis; did you mean model?",
+        "s.yaml:4: grids[0].axes.modle: unknown axis; did you mean model?",
     ),
     "unknown field that is like none": (
         "fixed:\n  model: tiny\n  zzz: 3",
