@@ -272,8 +272,8 @@ def share(
     names = "\n".join(f"  {name}" for name in shared.files)
     say(f"{output}: {shared.bytes / 2**20:.1f} MiB\n{names}")
     say(
-        "Host names, user names, folders of absolute paths and artifacts were taken out. To read it anywhere: "
-        f"lmsweep compare {store} FOLDER-OR-URL"
+        "Host names, user names, folders of absolute paths and artifacts were taken out. Others compare it with "
+        "theirs: lmsweep compare results --with FOLDER-OR-URL"
     )
 
 
