@@ -195,7 +195,8 @@ def run(
         words += ["--budget", budget] if budget else []
         run_at_every_save(request.load, words, sweep_file=sweep, store=store)
     ready = _carry_out(request, began, grace)
-    show_summary(ready.planned.plan, ready.planned.store, ready.account)
+    trial_command = None if address else request.trial_command()
+    show_summary(ready.planned.plan, ready.planned.store, ready.account, trial_command=trial_command)
     if ready.gate.kept_out:
         left = left_out(ready.gate.kept_out, ready.planned.plan)
         limit = _limit(ready.planned.budget, until)

@@ -18,7 +18,7 @@ from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate, RankEstimates
-from lmsweep.orchestrator.running.progress import count_trials, varying_fields
+from lmsweep.orchestrator.running.progress import SHORT_ID, count_trials, varying_fields
 from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say, say_data
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
@@ -28,9 +28,6 @@ MOST_ROWS = 60
 """Most trials in the table; --all and --format json list all."""
 
 TONES: dict[str, Tone] = {"stored": "neutral", "predicted_oom": "unclear", "unsupported": "unclear"}
-
-SHORT_ID = 8
-"""Digits of a trial's identifier that a terminal shows; `lmsweep trial --id` takes as few."""
 
 MOST_REASONS = 3
 """Most reasons given for unknown values; --format json has all."""

@@ -18,6 +18,9 @@ from lmsweep.trials.results.outcome import Flag, Status, error_line
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 
+SHORT_ID = 8
+"""Digits of a trial's identifier that a person is shown; `lmsweep trial --id` takes as few."""
+
 MOST_LINES = 200
 """Lines for trials: a longer run prints one for every few of them, with counts."""
 
