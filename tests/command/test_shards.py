@@ -94,9 +94,11 @@ def test_a_run_with_an_error_names_the_command_that_repeats_the_trial_with_its_t
     (tmp_path / "mine.py").write_text("def attend(q, k, v):\n    raise ValueError('not yet')\n")
     sweep = tmp_path / "sweep.yaml"
     fixed = (
-        "fixed: {d_model: 16, num_heads: 1, context_length: 16, attention: 'mine:attend', causal: false, device: cpu}"
+        "fixed: {d_model: 16, num_heads: 1, context_length: 8, attention: 'mine:attend', causal: false, device: cpu}"
     )
-    sweep.write_text(f"name: s\ncode: .\ngrids: [{{workloads: [attention], axes: {{batch_size: [1]}}, {fixed}}}]\n")
+    sweep.write_text(
+        f"name: s\ncode: .\ngrids: [{{workloads: [attention], axes: {{batch_size: [1]}}, fixed: {own}}}]\n"
+    )
     done = lmsweep("run", sweep, "--store", tmp_path / "store", "--no-predict")
     found = re.search(r"^repeat the failed trial here, with its traceback: lmsweep (trial .*)$", done.stdout, re.M)
     assert done.returncode == 1 and found, done.stdout + done.stderr
