@@ -93,12 +93,9 @@ def test_a_run_whose_end_time_has_passed_is_refused(tmp_path: Path) -> None:
 def test_a_run_with_an_error_names_the_command_that_repeats_the_trial_with_its_traceback(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def attend(q, k, v):\n    raise ValueError('not yet')\n")
     sweep = tmp_path / "sweep.yaml"
-    fixed = (
-        "fixed: {d_model: 16, num_heads: 1, context_length: 8, attention: 'mine:attend', causal: false, device: cpu}"
-    )
-    sweep.write_text(
-        f"name: s\ncode: .\ngrids: [{{workloads: [attention], axes: {{batch_size: [1]}}, fixed: {own}}}]\n"
-    )
+    shape = "d_model: 16, num_heads: 1, context_length: 8, causal: false, device: cpu"
+    grid = f"{{workloads: [attention], axes: {{batch_size: [1]}}, fixed: {{{shape}, attention: 'mine:attend'}}}}"
+    sweep.write_text(f"name: s\ncode: .\ngrids: [{grid}]\n")
     done = lmsweep("run", sweep, "--store", tmp_path / "store", "--no-predict")
     found = re.search(r"^repeat the failed trial here, with its traceback: lmsweep (trial .*)$", done.stdout, re.M)
     assert done.returncode == 1 and found, done.stdout + done.stderr
