@@ -47,7 +47,8 @@ def winner_words(found: Answer) -> str:
     cost = winner.cost(found.aim)
     assert cost is not None, "the winner has a cost"
     shown = [found.aim.goal.shown(one) for one in cost]
-    ends = " to ".join(_number(one, found.aim.goal) for one in sorted(shown[1:]))
+    low, high = (_number(one, found.aim.goal) for one in sorted(shown[1:]))
+    ends = f"{low.removesuffix(high[high.rindex(' ') :])} to {high}"  # a unit that both have is written once
     processes = f"{winner.processes} process{'es' if winner.processes > 1 else ''}"
     words = [f"Best for {found.aim.words}: {cell_words(winner, names)}"]
     where = "" if DEVICE in names else f" on {winner.environment.device_name}"
@@ -64,10 +65,9 @@ def winner_words(found: Answer) -> str:
             f"{_difference(second.cell, found)}, is {_ratio(second.ratio, second.low, second.high)} behind"
         )
     else:
-        words.append(
-            f"better than all {len(found.beaten)} others measured; the next, with "
-            f"{_difference(second.cell, found)}, is {_ratio(second.ratio, second.low, second.high)} behind"
-        )
+        rest = f"all {len(found.beaten)} others measured; the next" if found.beaten[1:] else "the only other measured"
+        behind = _ratio(second.ratio, second.low, second.high)
+        words.append(f"better than {rest}, with {_difference(second.cell, found)}: it is {behind} behind")
     return "\n".join(words)
 
 
