@@ -65,9 +65,14 @@ def winner_words(found: Answer) -> str:
             f"{_difference(second.cell, found)}, is {_ratio(second.ratio, second.low, second.high)} behind"
         )
     else:
-        rest = f"all {len(found.beaten)} others measured; the next" if found.beaten[1:] else "the only other measured"
         behind = _ratio(second.ratio, second.low, second.high)
-        words.append(f"better than {rest}, with {_difference(second.cell, found)}: it is {behind} behind")
+        next_one = f"with {_difference(second.cell, found)}"
+        if found.beaten[1:]:
+            words.append(
+                f"better than all {len(found.beaten)} others measured; the next, {next_one}, is {behind} behind"
+            )
+        else:
+            words.append(f"better than the only other measured: {next_one} it is {behind} behind")
     return "\n".join(words)
 
 
