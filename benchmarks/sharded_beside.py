@@ -2,15 +2,20 @@
 agree with. It shares the transformer with them, and nothing that measures.
 
     python benchmarks/sharded_beside.py --ranks 2                       # GPUs; the cells of `lmsweep run fsdp`
-    python benchmarks/sharded_beside.py --ranks 2 --bandwidth           # those of `lmsweep run collectives`
+    python benchmarks/sharded_beside.py --ranks 2 --alternate           # the same, in turn with lmsweep's own steps
+    python benchmarks/sharded_beside.py --ranks 2 --bandwidth           # the cells of `lmsweep run collectives`
     python benchmarks/sharded_beside.py --ranks 2 --device cpu --model tiny --context 32 --precision fp32      # try it
 
-It prints the median over steps of the slowest rank's time, and the peak of a rank.
+It prints the median over steps of the slowest rank's time, and the peak of a rank. With `--alternate` each rank takes a
+step of the script and one of the workload `ddp` in turn, so that both meet the same host: where the host sets the pace,
+steps of two processes, minutes apart, differ by more than the programs do.
 """
 
 import argparse
+import gc
 import os
 import time
+from collections.abc import Callable
 from statistics import median
 
 import torch
@@ -19,8 +24,12 @@ from torch import multiprocessing
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from lmsweep.trials.analytic.median_interval import median_interval
+from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
 from lmsweep.trials.model.attention import sdpa
+from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.transformer import Transformer, cross_entropy
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 
 VARIANTS = ("ddp", "fsdp", "fsdp kept", "fsdp bf16", "fsdp bf16 kept")
@@ -36,6 +45,8 @@ def main() -> None:
     options.add_argument("--context", type=int, default=512)
     options.add_argument("--precision", choices=("fp32", "bf16"), default="bf16")
     options.add_argument("--variants", nargs="+", choices=VARIANTS, default=VARIANTS)
+    options.add_argument("--alternate", action="store_true", help="a step of lmsweep's after each, and their ratio")
+    options.add_argument("--steps", type=int, default=STEPS)
     options.add_argument("--bandwidth", action="store_true", help="all-reduces instead of steps")
     chosen = options.parse_args()
     multiprocessing.spawn(run, (chosen,), nprocs=chosen.ranks)
@@ -55,12 +66,72 @@ def run(rank: int, chosen: argparse.Namespace) -> None:
     else:
         for variant in chosen.variants:
             if "bf16" not in variant or chosen.precision == "bf16":
-                steps(rank, chosen, variant)
+                (alternate if chosen.alternate else steps)(rank, chosen, variant)
+                gc.collect()  # the wrappers hold cycles
+                torch.cuda.empty_cache()
     dist.destroy_process_group()
 
 
 def steps(rank: int, chosen: argparse.Namespace, variant: str) -> None:
     """Time the steps of one variant."""
+    step = script_step(chosen, variant)
+    times = [seconds(step, chosen.device) for _ in range(WARMUP + chosen.steps)][WARMUP:]
+    peak = 0
+    if chosen.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        peak = torch.cuda.max_memory_allocated()
+    taken = slowest(times, chosen.device)
+    if rank == 0:
+        print(f"{chosen.model} {variant}: {1e3 * median(taken):.1f} ms, {peak / 1e9:.1f} GB", flush=True)
+
+
+def alternate(rank: int, chosen: argparse.Namespace, variant: str) -> None:
+    """Time steps of the script and of lmsweep in turn; print the ratio of each pair, without garbage collection."""
+    script, config = script_step(chosen, variant), trial_config(chosen, variant)
+    member = DataParallelStep(config, set_math_mode(config.precision, config.device_type))
+    member.build()
+    gc.collect()
+    gc.disable()
+    taken: dict[str, list[float]] = {"script": [], "lmsweep": []}
+    for pair in range(WARMUP + chosen.steps):
+        for program in list(taken)[:: 1 if pair % 2 else -1]:  # neither is always the second
+            taken[program].append(
+                seconds(script, chosen.device) if program == "script" else member.step(synchronized=True).step
+            )
+    gc.enable()
+    theirs, ours = (slowest(times[WARMUP:], chosen.device) for times in taken.values())
+    ratios = [mine / other for mine, other in zip(ours, theirs, strict=True)]
+    low, high = median_interval(ratios)
+    if rank == 0:
+        print(
+            f"{chosen.model} {variant}: lmsweep {1e3 * median(ours):.1f} ms, script {1e3 * median(theirs):.1f} ms, "
+            f"of each pair {median(ratios):.3f} [{low:.3f}, {high:.3f}]",
+            flush=True,
+        )
+
+
+def trial_config(chosen: argparse.Namespace, variant: str) -> TrialConfig:
+    """The configuration of `lmsweep run fsdp` that takes the same step."""
+    size = SIZES[chosen.model]
+    sharded = {"ddp": "fsdp", "gather": "bf16" if "bf16" in variant else "fp32"}
+    return TrialConfig(
+        model=chosen.model,
+        **{name: getattr(size, name) for name in ("d_model", "d_ff", "num_layers", "num_heads")},
+        vocab_size=VOCABULARY,
+        context_length=chosen.context,
+        batch_size=BATCH,
+        precision=chosen.precision,
+        device=chosen.device,
+        attention="sdpa",
+        mode="train_step",
+        world_size=chosen.ranks,
+        **({"ddp": "torch"} if variant == "ddp" else sharded | {"reshard": str("kept" not in variant).lower()}),
+    )
+
+
+def script_step(chosen: argparse.Namespace, variant: str) -> Callable[[], None]:
+    """A training step as people write it."""
     torch.manual_seed(0)
     size = SIZES[chosen.model]
     model = Transformer(
@@ -90,16 +161,14 @@ def steps(rank: int, chosen: argparse.Namespace, variant: str) -> None:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    times = [seconds(step, chosen.device) for _ in range(WARMUP + STEPS)][WARMUP:]
-    peak = 0
-    if chosen.device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        step()
-        peak = torch.cuda.max_memory_allocated()
-    slowest = torch.tensor(times, device=chosen.device, dtype=torch.float64)
-    dist.all_reduce(slowest, dist.ReduceOp.MAX)
-    if rank == 0:
-        print(f"{chosen.model} {variant}: {1e3 * median(slowest.tolist()):.1f} ms, {peak / 1e9:.1f} GB", flush=True)
+    return step
+
+
+def slowest(times: list[float], device: str) -> list[float]:
+    """Of each step, the time of the rank that took longest."""
+    longest = torch.tensor(times, device=device, dtype=torch.float64)
+    dist.all_reduce(longest, dist.ReduceOp.MAX)
+    return longest.tolist()
 
 
 def bandwidths(rank: int, chosen: argparse.Namespace) -> None:

@@ -32,6 +32,8 @@ GALLERY = {
     "h200-x2-ddp": "data-parallel training on two H200",
     "h100-best-grid": "205 ways to train one small model on an H100",
     "h200-best-2.7b": "the grid of a search for the best configuration of a 2.7b model",
+    "h100-fp8": "from which width on float8 is faster than bf16",
+    "h100-packing": "documents packed into one sequence, and windows",
     "h200-costs": "energy, tokens and dollars",
 }
 """Reference set -> what its report shows."""

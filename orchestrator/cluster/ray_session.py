@@ -3,17 +3,18 @@
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from lmsweep.orchestrator.cluster import ray_private
 from lmsweep.orchestrator.interrupt import postpone_ctrl_c, postpone_termination
+from lmsweep.trials.isolation.standby import Standby
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.interpreter import environment
 from lmsweep.trials.machine.scratch import temporary_folder
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.config import RequestError, TrialConfig
 
 NODE_SETTINGS = {
     # Tune cannot tell a worker killed by Ray's memory monitor from a failure of its own, and aborts the sweep.
@@ -47,16 +48,31 @@ LONGEST_FOLDER = 107 - len("/ray/session_2026-01-31_23-59-59_123456_1234567/sock
 """Longest path, in bytes, of the folder in which Ray creates its sockets: the path of a socket is limited to 107."""
 
 
-def start_early(address: str | None) -> None:
-    """Import Ray Tune and, without an address, start Ray with the resources that it finds on this machine.
+def start_early() -> None:
+    """Import Ray Tune and start Ray with the resources that it finds on this machine.
 
     This takes seconds, in which this process would otherwise wait for another one.
     """
     os.environ.update(SETTINGS)
     import ray.tune  # noqa: F401
 
-    if address is None:
-        start_ray(None, cpus=len(usable_cores()), gpus=None)
+    start_ray(None, cpus=len(usable_cores()), gpus=None)
+
+
+@postpone_termination()
+def start_standby(configs: Collection[TrialConfig]) -> Standby:
+    """Start the trial servers of this machine's workers, which then need not wait for torch to be imported.
+
+    A server runs the trials of one GPU, or those without a GPU. For trials on several GPUs, or with other software than
+    what is installed, workers start their own.
+    """
+    configs = [config for config in configs if config.software is None]
+    on_gpu = {config.world_size == 1 for config in configs if config.device_type == "cuda"}
+    return Standby.start(
+        gpus=True in on_gpu,
+        cpu=any(config.device_type != "cuda" for config in configs),
+        compiles=any(config.compiles for config in configs),
+    )
 
 
 @contextmanager

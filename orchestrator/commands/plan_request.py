@@ -2,12 +2,12 @@
 
 import shlex
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 
 from lmsweep.orchestrator.cluster.discovery import find_nodes
-from lmsweep.orchestrator.cluster.ray_session import start_early
+from lmsweep.orchestrator.cluster.ray_session import start_early, start_standby
 from lmsweep.orchestrator.commands.software_environments import make_software
 from lmsweep.orchestrator.planning.memory_budget import (
     device_memory,
@@ -85,18 +85,30 @@ class PlanRequest:
             _say_many(predictions.asked)
         budget = self.budget or sweep.budget
         times = [seconds for seconds in (seconds_of(budget) if budget else None, ends_in) if seconds is not None]
-        nodes = find_nodes(
-            self.address, self.cluster_file, partial(self._start_ray_early, store, min(times, default=None))
+        certain = self._will_certainly_run(store, min(times, default=None))
+        with ExitStack() as on_error:
+            standby = start_standby([trial.config for trial in sweep.trials]) if certain else None
+            if standby:
+                on_error.callback(standby.close)
+            nodes = find_nodes(self.address, self.cluster_file, start_early if certain else lambda: None)
+            if self.device:
+                nodes, sweep = [with_devices(nodes[0], self.device)], without_placement(sweep)
+            if predictions and not predictions.asked:
+                predictions.bound(largest_devices(nodes))
+                _say_many(predictions.asked)
+            plan = make_plan(sweep, nodes, store, retry=self.retry, fresh=self.fresh, predictions=predictions)
+            if self.will_run and self.address is None:
+                make_software(planned.trial.config.software for planned in plan.to_run)
+            on_error.pop_all()
+        return Planned(
+            plan=plan,
+            store=store,
+            nodes=nodes,
+            predictions=predictions,
+            budget=budget,
+            ends_in=ends_in,
+            standby=standby,
         )
-        if self.device:
-            nodes, sweep = [with_devices(nodes[0], self.device)], without_placement(sweep)
-        if predictions and not predictions.asked:
-            predictions.bound(largest_devices(nodes))
-            _say_many(predictions.asked)
-        plan = make_plan(sweep, nodes, store, retry=self.retry, fresh=self.fresh, predictions=predictions)
-        if self.will_run and self.address is None:
-            make_software(planned.trial.config.software for planned in plan.to_run)
-        return Planned(plan=plan, store=store, nodes=nodes, predictions=predictions, budget=budget, ends_in=ends_in)
 
     def resume_command(self, grace: str | None, more: Sequence[str] = ()) -> str:
         """Return the command that runs what is left: without --fresh and --retry, which would start again.
@@ -149,11 +161,13 @@ class PlanRequest:
             check_nsys(sweep.trials, here=self.address is None)
         return sweep
 
-    def _start_ray_early(self, store: Store, seconds: float | None) -> None:
-        """Start Ray while this machine is examined, if trials will certainly run: a new store, and enough time."""
+    def _will_certainly_run(self, store: Store, seconds: float | None) -> bool:
+        """Return whether trials will certainly run on this machine: none has been measured, and there is enough time.
+
+        Ray and the trial servers then start while the machine is examined and memory is predicted.
+        """
         enough = seconds is None or seconds > START_SECONDS
-        if self.will_run and enough and not store.exists():
-            start_early(self.address)
+        return self.will_run and self.address is None and enough and (self.fresh or not store.exists())
 
 
 def _say_many(count: int) -> None:

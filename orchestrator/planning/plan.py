@@ -14,6 +14,7 @@ from lmsweep.orchestrator.sweep.duration import seconds_of
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.code.digest import code_digest
+from lmsweep.trials.isolation.standby import Standby
 from lmsweep.trials.results.environment import Fingerprint, environment_id, expected_with
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import Trial, TrialConfig
@@ -83,6 +84,8 @@ class Planned:
     """The time budget of the run (30m, 2h, ...), if the command or the sweep gives one."""
     ends_in: float | None = None
     """Seconds from the reading of the sweep to the end time of the run, if the command gives one."""
+    standby: Standby | None = None
+    """Trial servers that were started while the plan was made; None if it was not certain that trials would run."""
 
     @property
     def seconds_for_run(self) -> float | None:

@@ -37,6 +37,10 @@ HOST_SCATTER_SECONDS = 0.6e-3
 HOST_BUCKET_SECONDS = 0.08e-3
 """The same for an all-reduce that a hook in backward starts (docs/performance.md, data-parallel training)."""
 
+DTENSOR_LAUNCHES = 4.3
+"""How many times as long the host takes to launch forward and backward of a model that DTensor divides: each operator
+passes through Python. Fitted to `naive` of medium on two H200 with a slow host, 436 ms a step."""
+
 WEIGHTS_PER_LAYER = 9
 """Weights of one block of the transformer, each of which is one all-reduce of `naive` and `overlap`."""
 
@@ -108,6 +112,7 @@ def rank_step(
             after = each("broadcast", gradients, slices)
             updating /= slices
     if config.tp > 1:
+        launching *= DTENSOR_LAUNCHES
         # Two all-reduces of the residual stream in forward and two in backward of each layer; nothing hides them.
         stream = (2 if narrow else 4) * config.batch_size * config.context_length * config.d_model
         after += 4 * layers * links.seconds("all_reduce", stream, config.tp)

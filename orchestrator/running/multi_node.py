@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmsweep.orchestrator.cluster.live_nodes import live_nodes
@@ -27,11 +28,14 @@ BLAME_SECONDS = 5.0
 class Crew:
     """The workers of one placement group, reused while successive trials need the same resources."""
 
-    def __init__(self, trials: Sequence[PlannedTrial], code: bytes | None) -> None:
-        """`code` is the packed folder with the user's code; None if the trials' own paths lead to it."""
+    def __init__(self, trials: Sequence[PlannedTrial], code: bytes | None, standby: Path | None = None) -> None:
+        """`code` is the packed folder with the user's code; None if the trials' own paths lead to it.
+
+        `standby` is the folder of the trial servers that were started ahead; None if none were.
+        """
         self._trials = trials
         self._code = code
-        self._leader = worker_here(trials, code)
+        self._leader = worker_here(trials, code, standby)
         self._members: dict[int, Any] = {}
         """The actor of each other node, by the index of its bundle. Ray's actor handles are untyped."""
 
@@ -136,7 +140,7 @@ class _Member:
         return self._worker.run(position, part=part)
 
 
-def worker_here(trials: Sequence[PlannedTrial], code: bytes | None) -> Worker:
+def worker_here(trials: Sequence[PlannedTrial], code: bytes | None, standby: Path | None = None) -> Worker:
     """Return a worker with the GPUs that Ray assigned to this actor."""
     import ray
 
@@ -147,6 +151,7 @@ def worker_here(trials: Sequence[PlannedTrial], code: bytes | None) -> Worker:
         gpu_ids=context.get_accelerator_ids().get("GPU", []),
         gpus_on_node=int(here.resources.get("GPU", 0)),
         code=code,
+        standby=standby,
     )
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import side_by_side
-from lmsweep.orchestrator.cluster.ray_session import start_ray, stop_ray
+from lmsweep.orchestrator.cluster.ray_session import start_ray, start_standby, stop_ray
 from lmsweep.orchestrator.interrupt import grace_period, postpone_termination
 from lmsweep.orchestrator.planning.plan import Action, Plan, Planned, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate, estimate_plan
@@ -153,11 +153,14 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "Plan
             search.learn(planned, records_of(rows))
         writer.put(planned, rows)
 
+    standby = run.planned.standby
     try:
         for planned in run.planned.plan.trials:
             if planned.action in RULED_OUT:
                 writer.put(planned, ruled_out_rows(planned))
         if run.to_run and not run.gate.keeps_all_out(run.to_run):
+            if standby is None and address is None:
+                standby = start_standby([planned.trial.config for planned in run.to_run])
             start_ray(address, cpus=nodes[0].cpus, gpus=nodes[0].gpus)
             with run.gate, grace_period(grace, announce_grace):
                 # Ray reads its settings on import, so it must be imported after `start_ray` has made them.
@@ -169,12 +172,15 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "Plan
                     on_start=run.progress.started,
                     on_rows=on_rows,
                     code=code,
+                    standby=standby.folder if standby else None,
                     search=search,
                 )
     finally:
         with postpone_termination():
             if run.to_run:
                 stop_ray()
+            if standby:
+                standby.close()
             writer.close()
             compact(store, run.progress)
     if run.gate.closed:

@@ -1,6 +1,7 @@
 """The actor in which Tune runs trials, and what a trial asks Ray for. Unpickled on the nodes."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ray import tune
@@ -20,8 +21,9 @@ class Supervisor(tune.Trainable):
         config: dict[str, Any],
         trials: Sequence[PlannedTrial] = (),
         code: bytes | None = None,
+        standby: Path | None = None,
     ) -> None:
-        self.crew = Crew(trials, code)
+        self.crew = Crew(trials, code, standby)
 
     def step(self) -> dict[str, Any]:
         return {"done": True, "rows": self.crew.run(self.config["position"], likely=self.config.get("likely"))}

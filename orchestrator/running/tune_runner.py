@@ -5,6 +5,7 @@ result and go to `on_rows` at once.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ray import tune
@@ -36,20 +37,21 @@ def launch(
     on_start: OnStart,
     on_rows: OnRows,
     code: bytes | None = None,
+    standby: Path | None = None,
     search: "PlanSearch | None" = None,
 ) -> None:
     """Run the trials that the gate admits, until all have ended. Ray must be running.
 
     `on_rows` receives the rows of each trial as it ends. A trial whose node died has rows too, with status `lost`.
-    `code` is the packed folder with the user's code if it must travel to the nodes. A `search` chooses each trial and
-    says when to stop.
+    `code` is the packed folder with the user's code if it must travel to the nodes. `standby` is the folder of the
+    trial servers that were started ahead on this machine. A `search` chooses each trial and says when to stop.
     """
     collector = ResultCollector(trials, on_start=on_start, on_rows=on_rows)
     slots = sum(placement.slots for placement in {planned.required_placement for planned in trials})
     # A search knows more at each choice if no trial waits for its turn.
     at_once = slots if search else TRIALS_PER_SLOT * slots
     searcher = SearchingSearcher(trials, gate=gate, search=search) if search else PlanSearcher(trials, gate=gate)
-    supervisor = tune.with_parameters(Supervisor, trials=trials, code=code)
+    supervisor = tune.with_parameters(Supervisor, trials=trials, code=code, standby=standby)
     with scratch_folder() as scratch, ray_private.registry_asked_once():
         tuner = tune.Tuner(
             tune.with_resources(supervisor, resources),

@@ -1,15 +1,17 @@
 """Runs a plan's trials on a node. The worker reserves a device for each trial and never uses it itself."""
 
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.trials.code.bundle import unpack
 from lmsweep.trials.distributed.ranks import Part
 from lmsweep.trials.isolation.client import IsolatedRunner
+from lmsweep.trials.isolation.server_process import ServerProcess
+from lmsweep.trials.isolation.standby import slot_name
 from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with, is_made
 from lmsweep.trials.machine.cpu_affinity import Gpu, cores_of, find_cores, find_gpus
 from lmsweep.trials.machine.cuda_keepalive import ReadyCudaDriver
@@ -36,12 +38,15 @@ class Worker:
         gpu_ids: Sequence[str],
         gpus_on_node: int,
         code: bytes | None = None,
+        standby: Path | None = None,
     ) -> None:
-        """Start the trial server of the first trial's software in the background, which takes seconds.
+        """Take the trial server that was started ahead, or start that of the first trial's software in the background.
 
         `trials` are in the order of the run. `gpu_ids` names the GPUs of this worker as CUDA_VISIBLE_DEVICES does;
         `gpus_on_node` is the number of GPUs that Ray may assign on this node.
         `code` is the packed folder with the user's code, unpacked here; None if the trials' own paths lead to it.
+        `standby` is the folder of the servers that were started ahead for trials with the installed software; None if
+        none were.
         """
         self._trials = trials
         self._copy = ExitStack()
@@ -54,6 +59,8 @@ class Worker:
         # Without NVIDIA's driver, GPUs are known by number only.
         gpus = find_gpus() or [Gpu(names=(str(i),), numa_node=None) for i in range(gpus_on_node)]
         self._cores = cores_of(gpu_ids, gpus, find_cores())
+        self._slot = slot_name(gpu_ids)
+        self._standby = standby
         self._cuda_driver = ReadyCudaDriver() if gpu_ids else None
         self._runners: dict[str | None, IsolatedRunner] = {}
         """Software -> the runner of its trials; None: what is installed. The one that was used last comes last."""
@@ -107,16 +114,27 @@ class Worker:
             raise self._unmade[software]
         runner = self._runners.pop(software, None)
         if runner is None:
-            try:
-                python = interpreter_with(software) if software else sys.executable
-            except SoftwareError as error:
-                self._unmade[software or ""] = error
-                raise
-            runner = IsolatedRunner(cores=self._cores, python=python)
+            runner = self._runner_in(software) if software else self._runner_here()
             while len(self._runners) >= MOST_RUNNERS:
                 self._runners.pop(next(iter(self._runners))).close()
         self._runners[software] = runner
         return runner
+
+    def _runner_here(self) -> IsolatedRunner:
+        """Return a runner for the installed software, with the server that was started ahead if there is one."""
+        configs = [one.trial.config for one in self._trials if one.trial.config.software is None]
+        server = ServerProcess.take(self._standby, self._slot) if self._standby else None
+        return IsolatedRunner(cores=self._cores, server=server, compiles=any(config.compiles for config in configs))
+
+    def _runner_in(self, software: str) -> IsolatedRunner:
+        """Return a runner for this software. Its server imports no compiler ahead: while Inductor is imported, some
+        releases look for a GPU, which their forks could then not use.
+        """
+        try:
+            return IsolatedRunner(cores=self._cores, python=interpreter_with(software))
+        except SoftwareError as error:
+            self._unmade[software] = error
+            raise
 
     def _compile_ahead(self, position: int, likely: Sequence[int] | None, runner: IsolatedRunner) -> float:
         """Compile this trial's graph while nothing is measured here, and return the seconds that took.

@@ -18,6 +18,7 @@ import pytest
 from lmsweep.analysis import load, pivot, render
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.bench.run import run_here
+from lmsweep.trials.isolation import standby
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 from tests.support.command import ROOT, answer_here
@@ -50,7 +51,17 @@ def test_nothing_of_ours_runs_what_it_reads_or_hands_words_to_a_shell(path):
         assert name not in RUNS_WHAT_IT_READS, f"{path}:{call.lineno}"
         assert not any(word.arg == "shell" for word in call.keywords), f"{path}:{call.lineno}: a shell"
         assert not name.endswith(".recv") or path.name in OWN_PROCESSES, f"{path}:{call.lineno}"
-        assert not name.endswith((".bind", ".listen", "Listener")), f"{path}:{call.lineno}: it listens"
+        listens = name.endswith((".bind", ".listen", "Listener"))
+        assert not listens or path.name == "standby.py", f"{path}:{call.lineno}: it listens"
+
+
+def test_trial_servers_listen_in_a_folder_that_only_this_user_may_enter():
+    found = [ast.unparse(call.args[0]) for name, call in calls(Path(standby.__file__)) if name == "socket.socket"]
+    assert found == ["socket.AF_UNIX"], "not on the network"
+    one = standby.Standby()
+    assert one.folder.stat().st_mode & 0o077 == 0
+    one.close()
+    assert not one.folder.exists()
 
 
 # A store's files

@@ -20,9 +20,9 @@ H200 = "NVIDIA H200"
 MEASURED = str(Path(reports.__file__).parent / "h200-x2-ddp")
 
 
-def measured_steps() -> list[tuple[TrialConfig, float]]:
+def measured_steps(store: str = MEASURED) -> list[tuple[TrialConfig, float]]:
     """Each trial of two H200 and its median step in seconds."""
-    rows = Store(MEASURED).read()[0].to_pylist()
+    rows = [row for row in Store(store).read()[0].to_pylist() if row["workload"] == "ddp"]
     steps = [row for row in rows if (row["phase"], row["metric"]) == ("step", "time")]
     return [(config_of_row({name: row[name] for name in STORED_FIELDS}), median(row["samples"])) for row in steps]
 
@@ -42,6 +42,19 @@ def test_the_steps_of_two_h200_are_estimated_within_20_percent(stores):
     assert max(errors.values()) < 0.2
     assert median(errors.values()) < 0.06
     assert ("measured" in found.source) == bool(stores)
+
+
+def test_the_steps_of_a_slow_host_are_estimated_within_20_percent_from_a_step_in_one_process_there():
+    slow = str(Path(reports.__file__).parent / "h200-x2-xl")
+    known, unknown = RankEstimates(Store(slow)), RankEstimates()
+    compared = 0
+    for config, seconds in measured_steps(slow):
+        found, blind = (one.estimate(config, H200, find_device(H200)) for one in (known, unknown))
+        assert isinstance(found, RankEstimate) and isinstance(blind, RankEstimate)
+        assert found.seconds == pytest.approx(seconds, rel=0.2)
+        assert blind.seconds < 0.65 * seconds, "datasheets do not know the host"
+        compared += 1
+    assert compared == 7
 
 
 def test_without_a_datasheet_of_the_links_or_a_collective_there_is_no_estimate():

@@ -1,7 +1,5 @@
 """The client of the trial server: runs trials in separate processes, from a process that must not touch a device."""
 
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -10,8 +8,7 @@ from typing import Self
 
 from lmsweep.trials.distributed.ranks import Part
 from lmsweep.trials.isolation.messages import Precompiled, PrecompileRequest, Request
-from lmsweep.trials.machine.interpreter import command, environment
-from lmsweep.trials.machine.processes import pinned
+from lmsweep.trials.isolation.server_process import ServerProcess
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.outcome import Status
@@ -28,15 +25,24 @@ PATIENCE = 180.0
 class IsolatedRunner:
     """Runs trials through a trial server, which it starts on first use and restarts after it has died."""
 
-    def __init__(self, *, cores: tuple[int, ...] = (), python: str = sys.executable) -> None:
+    def __init__(
+        self,
+        *,
+        cores: tuple[int, ...] = (),
+        python: str = sys.executable,
+        compiles: bool = False,
+        server: ServerProcess | None = None,
+    ) -> None:
         """`cores` are the logical cores that the server and everything it starts are pinned to; empty: no pinning.
 
         `python` is the interpreter that runs the server: this one, or that of an environment made for its trials.
+        compiles: whether trials compile; the server then imports the compiler ahead.
+        server: one that was started ahead in the same way, which becomes this runner's.
         """
         self._cores = cores
         self._python = python
-        self._server: subprocess.Popen[bytes] | None = None
-        self._connection: Connection | None = None
+        self._compiles = compiles
+        self._server = server
 
     def start(self) -> None:
         """Start the server without waiting for it, so that it is ready when the first trial comes."""
@@ -110,15 +116,9 @@ class IsolatedRunner:
 
     def close(self) -> None:
         """End the server and its children."""
-        if self._connection:
-            self._connection.close()
         if self._server:
-            try:
-                self._server.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                self._server.kill()
-                self._server.wait()
-        self._connection = self._server = None
+            self._server.end()
+        self._server = None
 
     def __enter__(self) -> Self:
         return self
@@ -127,20 +127,8 @@ class IsolatedRunner:
         self.close()
 
     def _connect(self) -> Connection:
-        if self._server and self._server.poll() is not None:
+        if self._server and self._server.has_ended():
             self.close()
-        if self._connection is None:
-            ours, theirs = socket.socketpair()
-            with theirs, pinned(self._cores):
-                self._server = subprocess.Popen(
-                    command("lmsweep.trials.isolation.server", str(theirs.fileno()), python=self._python),
-                    pass_fds=[theirs.fileno()],
-                    env=_compile_threads(self._cores) | environment(),
-                )
-            self._connection = Connection(ours.detach())
-        return self._connection
-
-
-def _compile_threads(cores: tuple[int, ...]) -> dict[str, str]:
-    """Return environment variables that limit Inductor to one worker process per core; none if `cores` is empty."""
-    return {"TORCHINDUCTOR_COMPILE_THREADS": str(len(cores))} if cores else {}
+        if self._server is None:
+            self._server = ServerProcess.start(self._cores, python=self._python, compiles=self._compiles)
+        return self._server.connection

@@ -66,6 +66,10 @@ def imports_own_code(config: TrialConfig) -> bool:
 def precompile(config: TrialConfig, *, threads: int) -> None:
     """Compile what the trial will compile, with up to `threads` processes for its kernels. Raises what they raise."""
     torch._inductor.config.compile_threads = threads
+    if config.device_type == "cuda":
+        from torch._inductor.async_compile import AsyncCompile
+
+        AsyncCompile.warm_pool()  # starts the processes now; only Triton's kernels need them
     math_mode = set_math_mode(config.precision, config.device_type)
     with FakeTensorMode():
         make = AttentionStep if config.num_layers is None else TrainingStep

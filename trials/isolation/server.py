@@ -1,14 +1,16 @@
 """The trial server: a process that has imported torch, never touches a device, and forks a fresh child per trial.
 
-`python -m lmsweep.trials.isolation.server FD` serves one client over the socket FD. A forked child finishes its first
-matrix product in a fraction of the time that a new interpreter needs, with a clean allocator and without the compiled
-code of other trials.
+`python -m lmsweep.trials.isolation.server PARENT FD [compiles]` serves one client over the socket FD, which is
+connected or listens, and dies with the process PARENT. With `compiles` it has imported the compiler, too. A forked
+child finishes its first matrix product in a fraction of the time that a new interpreter needs, with a clean allocator
+and without the compiled code of other trials.
 """
 
 import gc
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -17,12 +19,15 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
 
+import torch._inductor.config
+
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.code.traceback_text import hung_line
 from lmsweep.trials.distributed.ranks import exit_words
 from lmsweep.trials.isolation.child import main as child_main
 from lmsweep.trials.isolation.messages import Finished, PrecompileRequest, Request
 from lmsweep.trials.isolation.precompile import compile_side_by_side
+from lmsweep.trials.machine.gpu_inventory import gpu_states
 from lmsweep.trials.machine.host_memory import why_to_end
 from lmsweep.trials.machine.huge_pages import use_huge_pages
 from lmsweep.trials.machine.processes import die_with_parent, kill_group
@@ -31,8 +36,7 @@ from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, Trial
 from lmsweep.trials.spec.workloads import BUILT_IN, workload_named
 
-# Modules that trials import are imported here once. Not Inductor's async_compile and compile_fx: they start a pool of
-# processes, whose threads do not survive a fork.
+# Modules that trials import are imported here once.
 PRELOAD = (
     "torch",
     "torch._dynamo",
@@ -40,6 +44,8 @@ PRELOAD = (
 )
 LAST_WORDS_SECONDS = 0.5
 """Seconds that a hung child gets to write its stack."""
+PARENT_SECONDS = 1.0
+"""Seconds between two checks whether the parent lives, until a client connects."""
 WATCH_SECONDS = 0.25
 """Seconds between two checks of the memory that a child holds."""
 
@@ -100,11 +106,6 @@ class Server:
 
     def serve(self) -> None:
         """Answer requests until the client goes away."""
-        for name in PRELOAD:
-            import_module(name)
-        fingerprint("cpu")  # fills its caches here, so that every child inherits them
-        gc.collect()
-        gc.freeze()  # else every child's first collection visits all of PyTorch's objects and copies their pages
         is_in_huge_pages = False
         with suppress(EOFError, ConnectionResetError):
             while True:
@@ -195,6 +196,47 @@ class Server:
         self.idle = self.spare = self.dying = None
 
 
+def preload(*, compiles: bool) -> None:
+    """Import what trials import, and fill the caches that every child inherits."""
+    for name in PRELOAD:
+        import_module(name)
+    if compiles:
+        import_compiler()
+    fingerprint("cpu")
+    gc.collect()
+    gc.freeze()  # else every child's first collection visits all of PyTorch's objects and copies their pages
+
+
+def import_compiler() -> None:
+    """Import Inductor, unless CUDA would be touched.
+
+    The import asks whether there is a GPU. No process forked after CUDA has answered can use CUDA, so NVML has to
+    answer. Without NVML each child imports Inductor itself.
+    """
+    if torch.backends.cuda.is_built() and gpu_states().reason:
+        return
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    # With one thread, Inductor starts no pool of processes on import: its threads would not survive a fork.
+    with torch._inductor.config.patch(compile_threads=1):
+        import_module("torch._inductor.compile_fx")
+    del os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"]
+
+
+def client_of(fd: int, parent_pid: int) -> Connection:
+    """Return the connection to the client: the socket `fd` or, if it listens, the first that connects to it.
+
+    Ends this process if the parent dies before a client connects.
+    """
+    given = socket.socket(fileno=fd)
+    if not given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        return Connection(given.detach())
+    with given:
+        while not wait([given], PARENT_SECONDS):
+            if os.getppid() != parent_pid:  # only Linux ends this process by itself
+                os._exit(1)
+        return Connection(given.accept()[0].detach())
+
+
 def may_share_a_process(trial: Trial) -> bool:
     """Return whether the trial may run in a process that has run another trial.
 
@@ -217,7 +259,9 @@ def _exit_reason(exitcode: int) -> str:
 
 
 if __name__ == "__main__":
-    die_with_parent(os.getppid())
+    parent_pid = int(sys.argv[1])
+    die_with_parent(parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Server(Connection(int(sys.argv[1]))).serve()
+    preload(compiles="compiles" in sys.argv[3:])
+    Server(client_of(int(sys.argv[2]), parent_pid)).serve()
     os._exit(0)  # an orderly interpreter shutdown would take as long as a short trial

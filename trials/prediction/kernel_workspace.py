@@ -21,7 +21,12 @@ def scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
     if func is aten.sum.dim_IntList:
         return _sum(cast(Tensor, args[0]), cast(Tensor, result))
     if str(func) == "torch_attn._varlen_attn_backward.default":  # only newer versions of PyTorch have it
-        return _varlen_backward(cast(tuple[Tensor, ...], result), documents=cast(Tensor, args[6]).numel() - 1)
+        varlen = _varlen_backward(cast(tuple[Tensor, ...], result), documents=cast(Tensor, args[6]).numel() - 1)
+        return varlen + sum(map(_copy, _output_and_its_gradient(args)))
+    if func is aten._scaled_dot_product_flash_attention_backward.default:
+        return _flash_backward(cast(tuple[Tensor, ...], result)) + sum(
+            _copy(one.transpose(1, 2)) for one in _output_and_its_gradient(args)
+        )
     count = _SCRATCH.get(func)
     return count(result) if count else 0
 
@@ -34,6 +39,16 @@ def flex_scratch_bytes(func: object, args: Sequence[object], result: object) -> 
     if func is aten.sum.dim_IntList:
         return _sum(cast(Tensor, args[0]), cast(Tensor, result))
     return _number_per_row(cast(tuple[Tensor, ...], result)) if func in _FUSED else 0
+
+
+def cudnn_scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
+    """As `scratch_bytes`, for cuDNN's attention in place of FlashAttention, which represents it on the meta device.
+
+    It takes tensors in any layout. Its workspace was measured on an H100: that of FlashAttention's backward.
+    """
+    if func is aten._scaled_dot_product_flash_attention_backward.default:
+        return _flash_backward(cast(tuple[Tensor, ...], result))
+    return scratch_bytes(func, args, result)
 
 
 def _sum(summed: Tensor, result: Tensor) -> int:
@@ -76,8 +91,20 @@ def _flash_backward(result: tuple[Tensor, ...]) -> int:
     return 4 * batch * heads * _round_up(context, 128) * (width + 1)
 
 
+def _output_and_its_gradient(args: Sequence[object]) -> tuple[Tensor, Tensor]:
+    """The tensors that FlashAttention's backward copies unless they are contiguous as (batch, context, heads, d_head)
+    (_flash_attention_backward in aten/src/ATen/native/transformers/cuda/attention_backward.cu).
+    """
+    return cast(Tensor, args[4]), cast(Tensor, args[0])
+
+
+def _copy(tensor: Tensor) -> int:
+    """Bytes of a contiguous copy; 0 if there is none to make."""
+    return 0 if tensor.is_contiguous() else tensor.numel() * tensor.element_size()
+
+
 def _varlen_backward(result: tuple[Tensor, ...], *, documents: int) -> int:
-    """As `_flash_backward`, with 128 rows more for each document (mha_varlen_bwd in the same file). Not measured."""
+    """As `_flash_backward`, with 128 rows more for each document (mha_varlen_bwd in the same file)."""
     tokens, heads, d_head = result[0].shape
     width = _round_up(d_head, 32) if d_head <= 192 else 256
     return 4 * (tokens + 128 * documents) * heads * (width + 1)
@@ -106,7 +133,6 @@ _FUSED = (
 )
 _SCRATCH: dict[Any, Callable[[Any], int]] = {
     aten._softmax_backward_data.default: _softmax_backward,
-    aten._scaled_dot_product_flash_attention_backward.default: _flash_backward,
     aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
 }
 

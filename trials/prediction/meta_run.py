@@ -22,7 +22,7 @@ from lmsweep.trials.prediction.aot_graph import in_primes
 from lmsweep.trials.prediction.fake_run import own_trace
 from lmsweep.trials.prediction.graph_memory import graph_memory
 from lmsweep.trials.prediction.graph_replay import as_compiled, install
-from lmsweep.trials.prediction.kernel_workspace import flex_scratch_bytes, scratch_bytes
+from lmsweep.trials.prediction.kernel_workspace import cudnn_scratch_bytes, flex_scratch_bytes, scratch_bytes
 from lmsweep.trials.prediction.meta_device import (
     FUSED_ATTENTION,
     differs_by_device,
@@ -150,7 +150,7 @@ def attention_trace(config: TrialConfig) -> Trace:
 def _recorder(config: TrialConfig) -> Iterator[Recorder]:
     scratch = None
     if config.device_type == "cuda":
-        scratch = flex_scratch_bytes if config.attention == "flex" else scratch_bytes
+        scratch = {"flex": flex_scratch_bytes, "sdpa_cudnn": cudnn_scratch_bytes}.get(config.attention, scratch_bytes)
     with StorageTracker("meta", block=_block(config)) as tracker:
         yield Recorder(tracker, scratch)
 

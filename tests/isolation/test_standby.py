@@ -1,0 +1,201 @@
+"""Trial servers that start before their workers."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lmsweep.orchestrator.cluster.ray_session import start_standby
+from lmsweep.orchestrator.commands.plan_request import PlanRequest
+from lmsweep.trials.bench.fingerprint import fingerprint
+from lmsweep.trials.isolation.client import IsolatedRunner
+from lmsweep.trials.isolation.server_process import MODULE, ServerProcess
+from lmsweep.trials.isolation.standby import Standby, visible_gpus
+from lmsweep.trials.machine.cpu_affinity import Gpu
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.model_sizes import SIZES
+from tests.support.command import PYTHONPATH, write_sweep
+from tests.support.made_up_results import config
+
+TINY = TrialConfig(
+    model="tiny",
+    **asdict(SIZES["tiny"]),
+    vocab_size=100,
+    context_length=16,
+    batch_size=1,
+    warmup_steps=1,
+    measure_steps=3,
+)
+ON_STANDBY = """
+import time
+from lmsweep.trials.isolation.standby import Standby
+standby = Standby.start(gpus=False, cpu=True, compiles=False)
+print(flush=True)
+time.sleep(600)
+"""
+INTERRUPTED = """
+import sys
+import psutil
+from lmsweep.orchestrator.commands.plan_request import PlanRequest
+from lmsweep.trials.isolation.server_process import MODULE
+try:
+    PlanRequest(sweep=sys.argv[1], store=sys.argv[2], will_run=True).make()
+except KeyboardInterrupt:
+    print("interrupted", [one.pid for one in psutil.Process().children() if MODULE in one.cmdline()])
+"""
+
+
+@pytest.fixture
+def standby() -> Iterator[Standby]:
+    one = Standby.start(gpus=False, cpu=True, compiles=False)
+    yield one
+    one.close()
+    assert not servers(os.getpid())
+
+
+def servers(parent: int) -> list[psutil.Process]:
+    return [one for one in psutil.Process(parent).children() if MODULE in one.cmdline()]
+
+
+def wait_until_it_has_imported_torch(server: psutil.Process) -> None:
+    """Such a server sleeps until a client connects."""
+    until = time.monotonic() + 120
+    while "libtorch_python" not in Path(f"/proc/{server.pid}/maps").read_text() or server.cpu_percent(1.0) > 1:
+        assert time.monotonic() < until, "it never finished its imports"
+
+
+def test_gpus_are_named_as_the_environment_names_those_that_may_be_used(monkeypatch):
+    gpus = [Gpu(names=(str(i), f"GPU-{i:04}"), numa_node=None) for i in range(4)]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert visible_gpus(gpus) == ["0", "1", "2", "3"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0003,1")
+    assert visible_gpus(gpus) == ["GPU-0003", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert visible_gpus(gpus) == []
+
+
+def test_a_slot_never_takes_the_server_of_other_gpus():
+    standby = Standby()
+    with ExitStack() as stack:
+        for name in ("11", "0", "0,1", "1,0", "GPU-1", "cpu"):
+            one = stack.enter_context(socket.socket(socket.AF_UNIX))
+            one.bind(str(standby.folder / f"{name}.4194305"))
+            one.listen(1)
+        for slot in ("1", "*", "?", "0,1,2", "GPU-11", "MIG-GPU-1/0/0", ""):
+            assert ServerProcess.take(standby.folder, slot) is None, slot
+    standby.close()
+
+
+def test_none_is_started_for_other_software_or_several_gpus():
+    trials = [config("tiny", device="cpu", software="torch==2.12.0"), config("tiny", device="cuda", world_size=2)]
+    standby = start_standby(trials)
+    assert not servers(os.getpid()) and not list(standby.folder.glob("*.*[0-9]"))
+    standby.close()
+
+
+def test_an_error_while_planning_ends_what_was_started(tmp_path: Path):
+    sweep, store = str(write_sweep(tmp_path, device="cpu")), str(tmp_path / "store")
+    request = PlanRequest(sweep=sweep, store=store, cluster_file="mine.yaml", predict=False, will_run=True)
+    with pytest.raises(RequestError, match="also give the cluster's --address"):
+        request.make()
+    assert not servers(os.getpid())
+
+
+PRELOADED = """
+import multiprocessing
+import sys
+import torch
+from lmsweep.trials.isolation.server import preload
+def child():
+    sys.exit(torch.cuda._is_in_bad_fork())
+preload(compiles=True)
+process = multiprocessing.get_context("fork").Process(target=child)
+process.start()
+process.join()
+sys.exit(process.exitcode)
+"""
+
+
+@pytest.mark.slow
+def test_children_can_use_cuda_after_the_compiler_was_imported():
+    # PyTorch for CPUs cannot show it; PyTorch for CUDA shows it without a GPU.
+    subprocess.run([sys.executable, "-c", PRELOADED], check=True)
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_software_is_installed_ends_them_too(tmp_path: Path):
+    (tmp_path / "bin").mkdir()
+    uv = tmp_path / "bin" / "uv"
+    uv.write_text(f"#!{sys.executable}\nimport os, signal\nos.kill(os.getppid(), signal.SIGINT)\n")
+    uv.chmod(0o755)
+    sweep = write_sweep(tmp_path, device="cpu", software=["installed", "torch==9.9.9"])
+    more = {
+        "PYTHONPATH": PYTHONPATH,
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "PATH": f"{tmp_path}/bin:/usr/bin:/bin",
+    }
+    words = [sys.executable, "-c", INTERRUPTED, sweep, tmp_path / "store"]
+    done = subprocess.run(words, env=os.environ | more, capture_output=True, text=True, timeout=200, check=False)
+    assert done.stdout.strip() == "interrupted []", done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_server_imports_torch_before_a_worker_connects_and_then_runs_its_trials(standby):
+    (process,) = servers(os.getpid())
+    wait_until_it_has_imported_torch(process)
+    server = ServerProcess.take(standby.folder, "cpu")
+    assert server and server.pid == process.pid
+    assert ServerProcess.take(standby.folder, "cpu") is None, "it has one client"
+    trial = Trial(config=TINY, workloads=("timing",), sweep="test")
+    with IsolatedRunner(server=server) as runner:
+        rows = [row for row in runner.run(trial, fallback=fingerprint("cpu")) if isinstance(row, Record)]
+        assert {row.status for row in rows} == {Status.OK}
+        assert len(servers(os.getpid())) == 1, "no other was started"
+        process.kill()
+        process.wait()
+        again = [row for row in runner.run(trial, fallback=fingerprint("cpu")) if isinstance(row, Record)]
+        assert {row.status for row in again} == {Status.OK}, "the runner starts another after it has died"
+
+
+@pytest.mark.slow
+def test_a_server_ends_with_its_client(standby):
+    (process,) = servers(os.getpid())
+    server = ServerProcess.take(standby.folder, "cpu")
+    assert server
+    server.end()
+    process.wait(5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.5, 8.0])
+def test_a_server_that_nobody_has_taken_dies_with_the_command(seconds: float):
+    """Also if the command is killed while the server imports torch."""
+    environment = os.environ | {"PYTHONPATH": PYTHONPATH}
+    with subprocess.Popen([sys.executable, "-c", ON_STANDBY], stdout=subprocess.PIPE, env=environment) as command:
+        assert command.stdout
+        command.stdout.readline()
+        found = servers(command.pid)
+        time.sleep(seconds)
+        command.send_signal(signal.SIGKILL)
+    assert len(found) == 1
+    assert not psutil.wait_procs(found, timeout=30)[1]
+
+
+def test_where_the_path_is_too_long_for_a_socket_none_is_started(monkeypatch, tmp_path):
+    folder = tmp_path / ("long" * 20)
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    standby = Standby.start(gpus=False, cpu=True, compiles=False)
+    assert not servers(os.getpid()) and not list(standby.folder.glob("cpu.*"))
+    standby.close()

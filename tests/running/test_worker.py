@@ -1,0 +1,77 @@
+"""Which trial server a worker uses: one that was started ahead is for the installed software alone."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lmsweep.orchestrator.planning.plan import PlannedTrial
+from lmsweep.orchestrator.running.worker import Worker
+from lmsweep.trials.isolation.standby import Standby
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.config import Trial
+from lmsweep.trials.spec.identity import trial_id
+from tests.support.made_up_results import LAPTOP, config
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    one = Standby()
+    yield one.folder
+    one.close()
+
+
+def planned(software: str | None) -> PlannedTrial:
+    one = config("tiny", software=software)
+    return PlannedTrial(
+        index=0,
+        trial=Trial(config=one, workloads=("timing",), sweep="test"),
+        trial_id=trial_id(one),
+        action="run",
+        reason=None,
+        environment=LAPTOP,
+    )
+
+
+def waiting(folder: Path, slot: str) -> socket.socket:
+    """What a server that was started ahead listens on, without the server."""
+    one = socket.socket(socket.AF_UNIX)
+    one.bind(str(folder / f"{slot}.{2**22 + 1}"))
+    one.listen(1)
+    one.settimeout(0.0)
+    return one
+
+
+def is_taken(server: socket.socket) -> bool:
+    try:
+        server.accept()[0].close()
+    except BlockingIOError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("gpu_ids", "slot"), [([], "cpu"), (["0"], "0"), (["GPU-0a1b"], "GPU-0a1b")])
+def test_a_worker_takes_the_server_that_was_started_ahead_for_its_slot(
+    gpu_ids: list[str], slot: str, folder: Path
+) -> None:
+    with waiting(folder, slot) as server:
+        worker = Worker([planned(None)], gpu_ids=gpu_ids, gpus_on_node=1, standby=folder)
+        assert is_taken(server) and not list(folder.glob(f"{slot}.*"))
+        worker.close()
+
+
+def test_trials_with_other_software_never_use_that_server(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uv = tmp_path / "uv"  # it cannot install that release
+    uv.write_text("#!/bin/sh\nexit 1\n")
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with waiting(folder, "cpu") as server:
+        worker = Worker([planned("torch==9.9.9"), planned(None)], gpu_ids=[], gpus_on_node=0, standby=folder)
+        rows = worker.run(0, is_cancelled=lambda: True)
+        assert [row.status for row in rows] == [Status.UNSUPPORTED] and not is_taken(server)
+        worker.close()

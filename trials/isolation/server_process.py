@@ -1,0 +1,100 @@
+"""The process of a trial server, and the connection to it, as its client sees them."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Self
+
+from lmsweep.trials.machine.interpreter import command, environment
+from lmsweep.trials.machine.processes import pinned
+
+MODULE = "lmsweep.trials.isolation.server"
+
+END_SECONDS = 10.0
+"""How long a server may take to end before it is killed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerProcess:
+    """A trial server that serves this process."""
+
+    connection: Connection
+    pid: int
+    child: "subprocess.Popen[bytes] | None"
+    """The process, if it is a child of this one; None for one that was started ahead by the command."""
+
+    @classmethod
+    def start(cls, cores: tuple[int, ...], *, python: str, compiles: bool) -> Self:
+        """Start a server on these logical cores, without waiting for it. Empty: no pinning.
+
+        python: the interpreter that runs it. compiles: whether it also imports the compiler.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs, pinned(cores):
+            child = subprocess.Popen(
+                server_command(theirs.fileno(), python=python, compiles=compiles),
+                pass_fds=[theirs.fileno()],
+                env=compile_threads(cores) | environment(),
+            )
+        return cls(connection=Connection(ours.detach()), pid=child.pid, child=child)
+
+    @classmethod
+    def take(cls, folder: Path, slot: str) -> Self | None:
+        """Connect to the server that `Standby` started for this slot; None if there is none, or it has been taken."""
+        for path in (one for one in folder.glob("*") if one.stem == slot):
+            ours = socket.socket(socket.AF_UNIX)
+            try:
+                ours.connect(os.fspath(path))
+            except OSError:  # it has died, or another client has it
+                ours.close()
+                continue
+            with suppress(FileNotFoundError):
+                path.unlink()
+            pid = int(path.suffix.removeprefix("."))
+            return cls(connection=Connection(ours.detach()), pid=pid, child=None)
+        return None
+
+    def has_ended(self) -> bool:
+        """Return whether the server is gone. For use between requests, when a server sends nothing."""
+        return self.connection.poll()
+
+    def kill(self) -> None:
+        """Kill the server. Its children die with it."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """End the server and its children, and wait until they have released the device."""
+        with socket.socket(fileno=os.dup(self.connection.fileno())) as end, suppress(OSError):
+            end.shutdown(socket.SHUT_WR)
+        # The server closes its end when it exits, after its children.
+        if not self._is_closed():
+            self.kill()
+            self._is_closed()
+        self.connection.close()
+        if self.child:
+            self.child.wait()
+
+    def _is_closed(self) -> bool:
+        """Wait for the server to close the connection, and return whether it has."""
+        with suppress(ConnectionError, EOFError):
+            while self.connection.poll(END_SECONDS):
+                self.connection.recv_bytes()  # an answer that nobody waits for any more
+            return False
+        return True
+
+
+def server_command(fd: int, *, python: str = sys.executable, compiles: bool) -> list[str]:
+    """Return the command of a server that serves one client through the socket `fd` and dies with this process."""
+    return command(MODULE, str(os.getpid()), str(fd), *(["compiles"] if compiles else []), python=python)
+
+
+def compile_threads(cores: tuple[int, ...]) -> dict[str, str]:
+    """Return environment variables that limit Inductor to one worker process per core; none if `cores` is empty."""
+    return {"TORCHINDUCTOR_COMPILE_THREADS": str(len(cores))} if cores else {}
