@@ -10,7 +10,8 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
@@ -70,9 +71,38 @@ class Output(io.TextIOWrapper):
             raise OutputError(self._reason) from error
 
 
+_COMMAND = re.compile(r"(?<=: )(?:lmsweep|pip) .*$")
+"""A command at the end of a sentence."""
+
+
+def folded(text: str, width: int) -> str:
+    """Return the text with no line of words longer than `width` columns.
+
+    A command at the end of a sentence gets a line of its own if it does not fit, and stays whole, so that it can be
+    copied. Lines that begin with a space are code, or part of a table: they stay as they are.
+    """
+    lines = []
+    for line in text.split("\n"):
+        if len(line) <= width or line.startswith(" "):
+            lines.append(line)
+            continue
+        command = _COMMAND.search(line)
+        words = line[: command.start()] if command else line
+        lines += wrap(words, width, break_long_words=False, break_on_hyphens=False)
+        if command:
+            lines.append(f"  {command[0]}")
+    return "\n".join(lines)
+
+
 def say(text: str, *, error: bool = False) -> None:
-    """Print a line with control characters escaped; an error goes to standard error."""
-    typer.echo(harmless(text), err=error)
+    """Print words with control characters escaped, on a terminal folded to its width; an error to standard error."""
+    stream = sys.stderr if error else sys.stdout
+    typer.echo(folded(harmless(text), terminal_size(stream).columns) if stream.isatty() else harmless(text), err=error)
+
+
+def say_data(text: str) -> None:
+    """Print a text as it is, such as JSON, CSV or a sweep file, but with control characters escaped."""
+    typer.echo(harmless(text))
 
 
 def on_terminal() -> bool:
@@ -80,10 +110,13 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def terminal_size() -> os.terminal_size:
-    """Return columns and lines of the terminal; the variables COLUMNS and LINES come first."""
+def terminal_size(stream: TextIO | None = None) -> os.terminal_size:
+    """Return columns and lines of the terminal behind a stream, by default standard output.
+
+    The variables COLUMNS and LINES come first.
+    """
     try:  # shutil.get_terminal_size asks sys.__stdout__, which Output has replaced
-        asked = os.get_terminal_size(sys.stdout.fileno())
+        asked = os.get_terminal_size((stream or sys.stdout).fileno())
     except OSError:  # not a terminal
         asked = os.terminal_size((80, 24))
     given = [os.environ.get(name, "") for name in ("COLUMNS", "LINES")]

@@ -27,8 +27,7 @@ import pyte
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
     "lmsweep run quick",
-    "lmsweep compare h100-devices h200-devices --across device_name,driver_version"
-    " --where compile=block --where context_length=1024",
+    "lmsweep compare h100-devices h200-devices --across device_name --where compile=block --where context_length=1024",
 )
 COLUMNS, ROWS = 100, 38
 CHARACTER_WIDTH, LINE_HEIGHT, FONT_SIZE, MARGIN = 8.4, 18, 14, 14

@@ -1,4 +1,4 @@
-"""The answer in words and tables."""
+"""The answer of `lmsweep best` in words and tables."""
 
 from collections.abc import Sequence
 from math import nan
@@ -12,7 +12,6 @@ from lmsweep.analysis.best.recipe import pytorch_snippet, trial_command
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import choose_unit, number_text
-from lmsweep.analysis.tables.render import render
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.quantities import gib
 
@@ -24,18 +23,21 @@ CLEAR = 0.95
 """Probability from which on the winner is called better."""
 
 
-def answer_text(found: Answer, *, cells: int, largest_batch: str | None = None) -> str:
-    """Return the answer. cells: how many cells were measured. largest_batch: a sentence about it."""
+def answer_parts(found: Answer, *, cells: int, largest_batch: str | None = None) -> list[str | Listing]:
+    """Return the answer in paragraphs and tables.
+
+    cells: how many cells were measured. largest_batch: a sentence about it.
+    """
     parts = [
         winner_words(found),
         _beaten_table(found),
         _front_table(found),
         _effect_words(found, cells),
         "\n".join(words for words in (largest_batch, _larger_words(found)) if words),
-        f"To measure it again: {trial_command(found.winner.config, _workloads(found))}",
+        f"To measure it again:\n\n{_indented(trial_command(found.winner.config, _workloads(found)))}",
         f"In plain PyTorch:\n\n{_indented(pytorch_snippet(found.winner.config))}",
     ]
-    return "\n\n".join(part for part in parts if part)
+    return [part for part in parts if part]
 
 
 def winner_words(found: Answer) -> str:
@@ -45,7 +47,8 @@ def winner_words(found: Answer) -> str:
     cost = winner.cost(found.aim)
     assert cost is not None, "the winner has a cost"
     shown = [found.aim.goal.shown(one) for one in cost]
-    ends = " to ".join(_number(one, found.aim.goal) for one in sorted(shown[1:]))
+    low, high = (_number(one, found.aim.goal) for one in sorted(shown[1:]))
+    ends = f"{low.removesuffix(high[high.rindex(' ') :])} to {high}"  # a unit that both have is written once
     processes = f"{winner.processes} process{'es' if winner.processes > 1 else ''}"
     words = [f"Best for {found.aim.words}: {cell_words(winner, names)}"]
     where = "" if DEVICE in names else f" on {winner.environment.device_name}"
@@ -62,10 +65,14 @@ def winner_words(found: Answer) -> str:
             f"{_difference(second.cell, found)}, is {_ratio(second.ratio, second.low, second.high)} behind"
         )
     else:
-        words.append(
-            f"better than all {len(found.beaten)} others measured; the next, with "
-            f"{_difference(second.cell, found)}, is {_ratio(second.ratio, second.low, second.high)} behind"
-        )
+        behind = _ratio(second.ratio, second.low, second.high)
+        next_one = f"with {_difference(second.cell, found)}"
+        if found.beaten[1:]:
+            words.append(
+                f"better than all {len(found.beaten)} others measured; the next, {next_one}, is {behind} behind"
+            )
+        else:
+            words.append(f"better than the only other measured: {next_one} it is {behind} behind")
     return "\n".join(words)
 
 
@@ -115,9 +122,9 @@ def cell_words(cell: Cell | TrialConfig, names: Sequence[str]) -> str:
     return ", ".join(f"{name} {label(value_of(cell, name))}" for name in names if value_of(cell, name) is not None)
 
 
-def _beaten_table(found: Answer) -> str:
+def _beaten_table(found: Answer) -> Listing | None:
     if not found.beaten:
-        return ""
+        return None
     rows = []
     for one in found.beaten[:MOST_BEATEN]:
         rows.append(
@@ -130,17 +137,16 @@ def _beaten_table(found: Answer) -> str:
                 "processes": one.cell.processes,
             }
         )
-    listing = Listing(
+    return Listing(
         title=f"What it beats, the best {len(rows)} of {len(found.beaten)}: how many times better it is",
         frame=pd.DataFrame(rows),
         keys=[DIFFERENCE],
         units={"ratio": "1", "sure": "share"},
         notes=["the interval holds the variation between processes; sure: the probability that it is better at all"],
     )
-    return render(listing, "text").rstrip()
 
 
-def _front_table(found: Answer) -> str:
+def _front_table(found: Answer) -> Listing | str:
     rows = [_front_row(cell, found) for cell in found.front]
     frame = pd.DataFrame(rows)
     units = {"speed": "tokens/s", "step": "s", "peak": "B", "cost": "$/Mtoken"}
@@ -152,14 +158,13 @@ def _front_table(found: Answer) -> str:
     if len(frame) < 2:
         return f"The Pareto front is one cell, the best in {which}: {cell_words(found.front[0], found.names)}"
     predicted = [cell for cell in found.front if cell.has_predicted_peak]
-    listing = Listing(
+    return Listing(
         title=f"The Pareto front: no other is as good in {which}, and better in one",
         frame=frame[[DIFFERENCE, *known]],
         keys=[DIFFERENCE],
         units=known,
         notes=["peak: predicted, as the workload memory did not run"] if predicted else [],
     )
-    return render(listing, "text").rstrip()
 
 
 def _front_row(cell: Cell, found: Answer) -> dict[str, object]:

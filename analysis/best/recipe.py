@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterable
+from textwrap import wrap
 
 from lmsweep.trials.spec.config import CONFIG_FIELDS, HIDDEN_LOSSES, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
@@ -35,8 +36,12 @@ OPTIMIZERS = {
 _DIMENSIONS = tuple(ModelSize.__dataclass_fields__)
 
 
+LINE = 74
+"""Columns of the commands and the code, so that they can be indented on a terminal of 80."""
+
+
 def trial_command(config: TrialConfig, workloads: Iterable[str]) -> str:
-    """Return the `lmsweep trial` that measures the configuration in this process."""
+    """Return the `lmsweep trial` that measures the configuration in this process, on as many lines as it needs."""
     size = SIZES.get(config.model or "")
     named = size is not None and all(getattr(size, name) == getattr(config, name) for name in _DIMENSIONS)
     hidden = {*_DIMENSIONS} if named else {"model"}
@@ -46,7 +51,13 @@ def trial_command(config: TrialConfig, workloads: Iterable[str]) -> str:
         if name not in hidden and getattr(config, name) != field.default
     }
     words = [f"{name}={_written(value)}" for name, value in settings.items()]
-    return shlex.join(["lmsweep", "trial", *words, f"workloads={','.join(workloads)}"])
+    lines = ["lmsweep trial"]
+    for word in map(shlex.quote, [*words, f"workloads={','.join(workloads)}"]):
+        if len(f"{lines[-1]} {word} \\") <= LINE:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"    {word}")
+    return " \\\n".join(lines)
 
 
 def pytorch_snippet(config: TrialConfig) -> str:
@@ -56,10 +67,15 @@ def pytorch_snippet(config: TrialConfig) -> str:
     `model.blocks`, and integers (batch, tokens).
     """
     before, around = _preparation(config), _contexts(config)
-    lines = [*_imports(config), "", *_facts(config), "", *before, "", "", "def step(inputs, targets):"]
+    facts = [line for fact in _facts(config) for line in wrap(fact, LINE, subsequent_indent="#   ")]
+    lines = [*_imports(config), "", *facts, "", *before, "", "", "def step(inputs, targets):"]
     body = ["torch.compiler.cudagraph_mark_step_begin()"] if config.records_cuda_graphs else []
     forward = _forward(config)
-    body += [f"with {', '.join(around)}:", *(f"    {line}" for line in forward)] if around else forward
+    if len(around) > 1:
+        body += ["with (", *(f"    {one}," for one in around), "):"]
+    elif around:
+        body.append(f"with {around[0]}:")
+    body += [f"    {line}" for line in forward] if around else forward
     body += _after_forward(config)
     lines += [f"    {line}" for line in [*body, "return loss.detach()"]]
     return "\n".join(lines) + "\n"
@@ -130,8 +146,8 @@ def _preparation(config: TrialConfig) -> list[str]:
     if config.precision == "bf16_pure":
         lines.append("model.to(torch.bfloat16)")
     if config.precision in FLOAT8:
-        recipe = f'Float8LinearConfig.from_recipe_name("{FLOAT8[config.precision]}")'
-        lines.append(f"convert_to_float8_training(model.blocks, config={recipe})")
+        lines.append(f'config = Float8LinearConfig.from_recipe_name("{FLOAT8[config.precision]}")')
+        lines.append("convert_to_float8_training(model.blocks, config=config)")
     mode = f'mode="{config.compile_mode}", dynamic={config.dynamic_shapes}'
     if config.compile == "block":
         lines += ["for block in model.blocks:", f"    block.compile({mode})"]
@@ -151,17 +167,24 @@ def _forward(config: TrialConfig) -> list[str]:
     """Return the lines that compute the loss."""
     if config.loss not in HIDDEN_LOSSES:
         name = "cross_entropy" if config.loss == "compiled" else "functional.cross_entropy"
-        return ["logits = model(inputs)", f"loss = {name}(logits.flatten(0, -2).float(), targets.flatten())"]
+        return ["logits = model(inputs).flatten(0, -2)", f"loss = {name}(logits.float(), targets.flatten())"]
     narrow = AUTOCAST.get(config.precision)
     cast = f".to({narrow})" if narrow else ""
-    hidden, weight = f"hidden.flatten(0, -2){cast}", f"model.head.weight{cast}"
+    operands = [f"hidden = model(inputs).flatten(0, -2){cast}", f"weight = model.head.weight{cast}"]
     loss = {
-        "chunked": f"functional.linear_cross_entropy({hidden}, {weight}, targets.flatten(), options=options)",
-        "liger": f"LigerFusedLinearCrossEntropyLoss()({weight}, {hidden}, targets.flatten())",
-        "cut_cross_entropy": f"linear_cross_entropy({hidden}, {weight}, targets.flatten())",
+        "chunked": [
+            "options = torch.nn.LinearCrossEntropyOptions()",
+            "loss = functional.linear_cross_entropy(",
+            "    hidden, weight, targets.flatten(), options=options",
+            ")",
+        ],
+        "liger": [
+            "loss_function = LigerFusedLinearCrossEntropyLoss()",
+            "loss = loss_function(weight, hidden, targets.flatten())",
+        ],
+        "cut_cross_entropy": ["loss = linear_cross_entropy(hidden, weight, targets.flatten())"],
     }[config.loss]
-    options = ["options = torch.nn.LinearCrossEntropyOptions()"] if config.loss == "chunked" else []
-    return ["hidden = model(inputs)", *options, f"loss = {loss}"]
+    return [*operands, *loss]
 
 
 def _optimizers(config: TrialConfig) -> list[str]:
@@ -170,9 +193,12 @@ def _optimizers(config: TrialConfig) -> list[str]:
         made = OPTIMIZERS.get(config.optimizer, OPTIMIZERS["adamw_fused"])
         return [f"optimizers = [{made}]"]
     return [
-        "matrices = [w for name, w in model.named_parameters() if 'blocks' in name and w.dim() == 2]",
-        "others = [w for name, w in model.named_parameters() if not ('blocks' in name and w.dim() == 2)]",
-        "optimizers = [torch.optim.Muon(matrices, lr=1e-4), torch.optim.AdamW(others, lr=1e-4, fused=True)]",
+        "matrices = [w for w in model.blocks.parameters() if w.dim() == 2]",
+        "others = list({*model.parameters()} - {*matrices})",
+        "optimizers = [",
+        "    torch.optim.Muon(matrices, lr=1e-4),",
+        "    torch.optim.AdamW(others, lr=1e-4, fused=True),",
+        "]",
     ]
 
 
@@ -191,7 +217,9 @@ def _checkpointing(config: TrialConfig) -> list[str]:
         "        self.blocks = torch.nn.Sequential(*blocks)",
         "",
         "    def forward(self, x):",
-        "        return checkpoint(self.blocks, x, use_reentrant=False, preserve_rng_state=False)",
+        "        return checkpoint(",
+        "            self.blocks, x, use_reentrant=False, preserve_rng_state=False",
+        "        )",
         "",
         "",
         "blocks = list(model.blocks)",

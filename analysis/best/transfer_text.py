@@ -11,7 +11,6 @@ from lmsweep.analysis.best.answer_text import cell_words
 from lmsweep.analysis.best.goal import HOUR, MILLION, Aim
 from lmsweep.analysis.best.transfer import Predicted, Transfer
 from lmsweep.analysis.tables.listing import Listing
-from lmsweep.analysis.tables.render import render
 
 
 def how_wrong(transfer: Transfer) -> str:
@@ -29,18 +28,17 @@ def how_wrong(transfer: Transfer) -> str:
     )
 
 
-def job_text(transfers: Sequence[Transfer], aim: Aim) -> str:
+def job_tables(transfers: Sequence[Transfer], aim: Aim) -> list[Listing]:
     """Return the tables of one job: the best of each device, then the cells of each prediction.
 
     transfers: with the cells of this job alone.
     """
     cells = [one.cell for transfer in transfers for one in transfer.cells]
     names = [name for name in axes_of(cells) if name != DEVICE] or ["batch_size", "precision", "compile", "attention"]
-    parts = [_best_of_each(transfers, names, aim), *(_cells_table(one, names) for one in transfers if one.cells)]
-    return "\n\n".join(parts)
+    return [_best_of_each(transfers, names, aim), *(_cells_table(one, names) for one in transfers if one.cells)]
 
 
-def _best_of_each(transfers: Sequence[Transfer], names: Sequence[str], aim: Aim) -> str:
+def _best_of_each(transfers: Sequence[Transfer], names: Sequence[str], aim: Aim) -> Listing:
     rows: dict[str, dict[str, Any]] = {}
     for transfer in (one for one in transfers if one.cells):
         here = min(transfer.cells, key=lambda one: one.here / one.cell.tokens)
@@ -59,14 +57,13 @@ def _best_of_each(transfers: Sequence[Transfer], names: Sequence[str], aim: Aim)
     units = {"step": "s", "speed": "tokens/s", "cost": "$/Mtoken"}
     known = {name: unit for name, unit in units.items() if frame[name].notna().any()}
     ends = ["step_low", "step_high"] if frame["step_low"].notna().any() else []
-    listing = Listing(
+    return Listing(
         title=f"Best for {aim.words} by device time: {best['device']}, {best['best']}, {best['known']}",
         frame=frame[["device", "best", "known", *known, *ends]],
         keys=["device", "best", "known"],
         units=known,
         notes=["tokens/s: if the device never waits for its host"],
     )
-    return render(listing, "text").rstrip()
 
 
 def _row(
@@ -92,7 +89,7 @@ def _row(
     }
 
 
-def _cells_table(transfer: Transfer, names: Sequence[str]) -> str:
+def _cells_table(transfer: Transfer, names: Sequence[str]) -> Listing:
     rows = []
     for one in sorted(transfer.cells, key=lambda one: one.seconds / one.cell.tokens):
         low, high = one.interval or (nan, nan)
@@ -112,7 +109,7 @@ def _cells_table(transfer: Transfer, names: Sequence[str]) -> str:
         frame = frame.drop(columns=["predicted_low", "predicted_high"])
     units = {"source": "s", "predicted": "s", "measured": "s", "error": "share"}
     known = {name: unit for name, unit in units.items() if frame[name].notna().any()}
-    listing = Listing(
+    return Listing(
         title=f"Device time of a step on {transfer.source} (source), and predicted for {transfer.target.name}",
         frame=frame.drop(columns=[name for name in units if name not in known]),
         keys=[*names],
@@ -120,7 +117,6 @@ def _cells_table(transfer: Transfer, names: Sequence[str]) -> str:
         together=tuple(name for name in known if name != "error"),
         notes=["error: of the prediction that does not use the cell's own result"] if "error" in known else [],
     )
-    return render(listing, "text").rstrip()
 
 
 def _cells(count: int) -> str:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lmsweep.analysis.comparison.noise import Floors, of_device_times
+from lmsweep.analysis.comparison.noise import Floors, of_device_times, percent
 from lmsweep.analysis.comparison.pairing import SIDES
 from lmsweep.analysis.comparison.tests import direction, holm, p_values, ratio_of_medians
 from lmsweep.analysis.data.processes import pool_statistics
@@ -73,7 +73,7 @@ def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, floors: Floo
 def _processes_text(baseline: float, contrast: float, of_baseline: float, of_contrast: float) -> str:
     """The number of processes on each side, and the spread of their medians in per cent."""
     sides = ((baseline, of_baseline), (contrast, of_contrast))
-    return ", ".join(f"{k:.0f}" + (f" ({100 * spread:.2g} %)" if k > 1 else "") for k, spread in sides)
+    return ", ".join(f"{k:.0f}" + (f" ({percent(spread)})" if k > 1 else "") for k, spread in sides)
 
 
 def _together(flags: pd.Series) -> tuple[str, ...]:

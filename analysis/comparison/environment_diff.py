@@ -2,12 +2,17 @@
 
 from dataclasses import fields
 
+import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS, Fingerprint
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.quantities import gib
+
+BYTES = ("device_memory", "host_memory", "host_memory_for_a_trial")
+"""Fields that are shown in GiB."""
 
 MOST = 3
 """Values of a field that are named for one store."""
@@ -27,7 +32,7 @@ def environment_diff(one: pd.DataFrame, other: pd.DataFrame, names: tuple[str, s
     lines = []
     told = [field.name for field in fields(Fingerprint) if field.name != "host_load"]  # it differs in every trial
     for field in told:
-        left, right = (set(map(label, frame[field].unique())) for frame in (one, other))
+        left, right = ({_written(field, value) for value in frame[field].unique()} for frame in (one, other))
         if left != right:
             comparable = "no" if field in ENVIRONMENT_FIELDS else "yes"
             lines.append((field, _few(left), _few(right), comparable))
@@ -43,6 +48,10 @@ def environment_diff(one: pd.DataFrame, other: pd.DataFrame, names: tuple[str, s
             "pair such results unless `--across FIELD` accepts the difference."
         ],
     )
+
+
+def _written(field: str, value: object) -> str:
+    return gib(float(value)) if field in BYTES and isinstance(value, (int, float, np.number)) else label(value)
 
 
 def _few(values: set[str]) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order
 from lmsweep.analysis.data.processes import RESULT
 from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.trials.analytic.median_interval import Floats
 from lmsweep.trials.results.outcome import Flag, Status
@@ -60,7 +61,7 @@ def largest_difference(medians: pd.Series) -> float:
 
 def percent(share: float) -> str:
     """Return `3.1 %` or `284 %`."""
-    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
+    return f"{two_digits(100 * share)} %"
 
 
 def noise_cells(frame: pd.DataFrame) -> pd.DataFrame:

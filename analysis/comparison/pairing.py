@@ -13,6 +13,9 @@ from lmsweep.trials.spec.config import RequestError
 
 SIDES = ("baseline", "contrast")
 
+MOST_NAMED = 3
+"""Values that a refusal names."""
+
 MOST = 300
 """Cells of a side that are looked at to find what keeps two sides apart."""
 
@@ -82,9 +85,8 @@ def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> N
     if len(strangers):
         names = _obstacles(strangers, identity)
         raise RequestError(
-            f"the sides differ in more than was asked for: {_by_side(strangers, names)}. Pick one value with --where, "
-            f"compare them with --baseline {names[0]}=... --contrast {names[0]}=..., or allow the difference with "
-            f"--across {','.join(names)}"
+            f"the sides differ in more than was asked for: {_by_side(strangers, names)}. Pick one value with --where"
+            f"{_or_across(cells, identity, names)}"
         )
     if paired:
         return
@@ -96,12 +98,27 @@ def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> N
             "a value that both have"
         )
     if not all(values):
-        raise RequestError(f"the two sides cannot be compared: the {SIDES[values.index(set())]} has none of the values")
+        without, has = values.index(set()), sorted(*filter(None, values))
+        some = f"{', '.join(has[:MOST_NAMED])}{' or another that is shown' if len(has) > MOST_NAMED else ''}"
+        raise RequestError(
+            f"the two sides cannot be compared: the {SIDES[without]} has no {some}; choose with --value a value that "
+            "both have"
+        )
     names = _obstacles(cells, identity)
     raise RequestError(
         f"the two sides cannot be compared: they differ in {_by_side(cells, names)}. Measure one side again with the "
-        f"other's values, or allow the difference with --across {','.join(names)}"
+        f"other's values{_or_across(cells, identity, names)}"
     )
+
+
+def _or_across(cells: pd.DataFrame, identity: list[str], names: list[str]) -> str:
+    """Return the end of a refusal: the option that allows these differences.
+
+    Empty if that would not make pairs, because a side has several results that differ in nothing else.
+    """
+    rest = [name for name in identity if name not in may_differ(cells, tuple(names))]
+    results = cells.groupby([*rest, "side"], dropna=False)[["measurement_id", "environment_id"]].nunique()
+    return f", or allow the difference with --across {','.join(names)}" if results.to_numpy().max() == 1 else ""
 
 
 def _obstacles(cells: pd.DataFrame, identity: list[str]) -> list[str]:

@@ -59,6 +59,11 @@ def number_text(value: float) -> str:
     return _fixed(value, 3 - _exponent(value))
 
 
+def two_digits(value: float) -> str:
+    """Return a number with two significant digits, and from 10 on as an integer: `0.27`, `3.1`, `284`."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
 def p_text(p: float) -> str:
     """Return a p-value as people read them: `0.42`, `0.037`, `0.004`, `<0.001`."""
     if p < 0.001:

@@ -19,6 +19,7 @@ from lmsweep.analysis.data.columns import (
 )
 from lmsweep.analysis.data.flop_rates import how_counted, is_flop_rate
 from lmsweep.analysis.data.selection import cells_of, first_values, select, unit_of, values_in
+from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, RequestError
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
@@ -175,8 +176,8 @@ def _host_notes(chosen: pd.DataFrame, values: list[str]) -> tuple[str, ...]:
         return ()
     factor = (times["time"] / times["device_time"]).dropna()
     return (
-        f"Wall time is {factor.min():.2g} to {factor.max():.2g} times device time (median {factor.median():.2g}): the "
-        "device waits for the host in between. `--value step.time` shows it.",
+        f"Wall time is {two_digits(factor.min())} to {two_digits(factor.max())} times device time (median "
+        f"{two_digits(factor.median())}): the device waits for the host in between. `--value step.time` shows it.",
     )
 
 
@@ -191,7 +192,7 @@ def process_notes(cells: pd.DataFrame) -> tuple[str, ...]:
         return (f"One process per cell: {alone}.",)
     apart = 100 * varied["spread"].max()
     several = f"{', '.join(map(str, counts[:-1]))} or {counts[-1]}" if len(counts) > 1 else str(counts[0])
-    many = f"{several} processes per cell; their medians differ by up to {apart:.2g} %."
+    many = f"{several} processes per cell; their medians differ by up to {two_digits(apart)} %."
     return (many, f"Cells with one process: {alone}.") if counts[0] == 1 else (many,)
 
 

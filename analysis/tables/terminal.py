@@ -95,7 +95,7 @@ def terminal_text(table: Table | Listing, *, width: int, escape: Callable[[str],
             text.append(_filled(line, width), style)
     shared = set(whole.heading)
     for part in _parts(whole, width):
-        text.append("\n")
+        text.append("\n" if text else "")
         if own := [words for words in part.heading if words not in shared]:
             text.append(_filled(", ".join(own), width), "bold")
         for drawn in _draw(part, tones):

@@ -5,6 +5,7 @@ import os
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.results.environment import Fingerprint, absent, environment_id
@@ -61,8 +62,10 @@ class Node:
 def this_machine(meanwhile: Callable[[], object] = lambda: None) -> Node:
     """Describe this machine, by a process that may import torch; `meanwhile` is called while that process runs.
 
-    Raises RequestError if the process fails or does not answer.
+    Raises RequestError if the process fails or does not answer, and ModuleNotFoundError without PyTorch.
     """
+    if find_spec("torch") is None:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
     with subprocess.Popen(
         look_at_machine(), stdout=subprocess.PIPE, env=environment(), text=True, start_new_session=True
     ) as probe:

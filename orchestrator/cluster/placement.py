@@ -38,8 +38,7 @@ def able_nodes(config: TrialConfig, nodes: Sequence[Node]) -> list[Node] | Refus
     device = config.device_type
     able = [node for node in nodes if device in node.environments]
     if not able:
-        has = "this machine has no" if len(nodes) == 1 else f"none of the {len(nodes)} nodes has a"
-        return Refusal(f"{has} {device} device")
+        return Refusal(f"{_nothing_has(nodes)} {device} device")
     wanted = config.accelerator_type
     matching = [node for node in able if wanted is None or wanted in node.names]
     if not matching:
@@ -62,6 +61,14 @@ def able_nodes(config: TrialConfig, nodes: Sequence[Node]) -> list[Node] | Refus
             f"nodes {config.nodes} needs {config.nodes} identical nodes with {ranks} {what} each; available: {most}"
         )
     return min((kind for kind in kinds if _count(kind) >= config.nodes), key=lambda kind: kind[0].gpus > 0)
+
+
+def _nothing_has(nodes: Sequence[Node]) -> str:
+    """Return the words before what none of these nodes has."""
+    if len(nodes) > 1:
+        return f"none of the {len(nodes)} nodes has a"
+    is_here = all(node.started and not node.node_id for node in nodes)
+    return "this machine has no" if is_here else "the only node of the cluster has no"
 
 
 def place(config: TrialConfig, able: Sequence[Node], nodes: Sequence[Node]) -> Placement:

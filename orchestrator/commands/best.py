@@ -2,6 +2,7 @@
 
 import os
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from lmsweep.trials.spec.config import RequestError
 if TYPE_CHECKING:
     from lmsweep.analysis.best.cells import Cell
     from lmsweep.analysis.best.goal import Aim
+    from lmsweep.analysis.tables.listing import Listing
 
 
 What = Annotated[list[str], typer.Argument(help="A sweep to search, or stores whose results are enough.")]
@@ -43,13 +45,11 @@ def best(
 
     \b
     Example:
-      lmsweep best h100-devices h200-devices --goal '$/Mtoken' --price H100=2.5 --price H200=3.5
+      lmsweep best h200-best-2.7b --subject-to 'peak < 100GB'
     """
     began = time.monotonic()
     _keep_arithmetic_to_one_core()
     from lmsweep.analysis.best.goal import parse_aim
-    from lmsweep.orchestrator.commands.best_sweep import best_of_sweep
-    from lmsweep.orchestrator.commands.plan_request import PlanRequest
     from lmsweep.trials.analytic.prices import parse_prices
 
     aim = parse_aim(goal, subject_to, parse_prices(price))
@@ -62,7 +62,8 @@ def best(
         if other and not on:
             raise RequestError("--with calibrates a prediction; --for H200 names the device to predict")
         devices = [name for text in on for name in text.split(",")]
-        _best_of_stores(stores, where, aim, predict=not no_predict, devices=devices, others=other)
+        predict = not no_predict and _can_predict()
+        _best_of_stores(stores, where, aim, predict=predict, devices=devices, others=other)
         return
     (sweep,) = what
     if on or other:
@@ -72,6 +73,9 @@ def best(
         )
     if where:
         raise RequestError("--where selects results of a store; --set changes a sweep")
+    from lmsweep.orchestrator.commands.best_sweep import best_of_sweep
+    from lmsweep.orchestrator.commands.plan_request import PlanRequest
+
     request = PlanRequest(
         sweep=sweep,
         store=store,
@@ -107,6 +111,14 @@ def _keep_arithmetic_to_one_core() -> None:
     del os.environ[name]
 
 
+def _can_predict() -> bool:
+    """Return whether memory can be predicted here, and say so if not: it runs a step on PyTorch's meta tensors."""
+    if find_spec("torch"):
+        return True
+    say("PyTorch is not installed here, so no memory is predicted", error=True)
+    return False
+
+
 def _is_store(what: str) -> bool:
     from lmsweep.analysis.data.open_store import open_store
     from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
@@ -119,13 +131,12 @@ def _best_of_stores(
 ) -> None:
     from lmsweep.analysis import load
     from lmsweep.analysis.best.answer import JOB, NoAnswer, answer, value_of
-    from lmsweep.analysis.best.answer_text import answer_text
+    from lmsweep.analysis.best.answer_text import answer_parts
     from lmsweep.analysis.best.cells import cells_of, with_predicted_peaks
     from lmsweep.analysis.data.load import of_present_devices
     from lmsweep.analysis.data.selection import select
-    from lmsweep.orchestrator.commands.best_sweep import largest_batch_words
     from lmsweep.orchestrator.commands.read import pairs
-    from lmsweep.orchestrator.searching.plan_search import predicted_peaks_of
+    from lmsweep.orchestrator.commands.show_table import show_parts
     from lmsweep.trials.analytic.prices import hourly_dollars
 
     conditions = pairs(where, "--where")
@@ -136,6 +147,9 @@ def _best_of_stores(
             raise RequestError(f"{location} holds no results; measure some with: lmsweep run quick --store {location}")
         cells += cells_of(select(of_present_devices(frame, conditions), conditions))
     if predict:
+        from lmsweep.orchestrator.commands.best_sweep import largest_batch_words
+        from lmsweep.orchestrator.searching.plan_search import predicted_peaks_of
+
         cells = with_predicted_peaks(cells, predicted_peaks_of(cells))
     if devices:
         from lmsweep.orchestrator.commands.best_transfer import say_transfers
@@ -147,23 +161,19 @@ def _best_of_stores(
     jobs: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
         jobs.setdefault(tuple(value_of(cell, name) for name in JOB), []).append(cell)
-    answered = 0
+    parts: list[str | Listing] = []
     for of_job in jobs.values():
         found = answer(of_job, aim)
         if isinstance(found, NoAnswer):
             continue
-        say(f"{'' if not answered else chr(10)}{_job_words(of_job[0])}\n")
-        say(
-            answer_text(
-                found, cells=len(of_job) - found.failed, largest_batch=largest_batch_words(found) if predict else None
-            )
-        )
-        answered += 1
-    if not answered:
+        largest = largest_batch_words(found) if predict else None
+        parts += [_job_words(of_job[0]), *answer_parts(found, cells=len(of_job) - found.failed, largest_batch=largest)]
+    if not parts:
         first = answer(cells, aim)
         raise RequestError(
             f"{', '.join(locations)}: {first.reason if isinstance(first, NoAnswer) else 'no result of a step'}"
         )
+    show_parts(parts)
 
 
 def _job_words(cell: "Cell") -> str:

@@ -7,12 +7,13 @@ from rich.console import Console
 
 from lmsweep.analysis import load
 from lmsweep.analysis.best.answer import JOB, Answer, NoAnswer, answer
-from lmsweep.analysis.best.answer_text import answer_text
+from lmsweep.analysis.best.answer_text import answer_parts
 from lmsweep.analysis.best.cells import Cell, cells_of, key_of, with_predicted_peaks
 from lmsweep.analysis.best.goal import Aim, Goal
 from lmsweep.orchestrator.commands.measure import run_or_exit
 from lmsweep.orchestrator.commands.plan_request import PlanRequest
 from lmsweep.orchestrator.commands.run_summary import where_the_time_went
+from lmsweep.orchestrator.commands.show_table import show_parts
 from lmsweep.orchestrator.planning.largest_fit import find_largest
 from lmsweep.orchestrator.planning.plan import Plan, Planned
 from lmsweep.orchestrator.running.run import prepare
@@ -60,7 +61,8 @@ def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float) 
         raise typer.Exit(1)
     measured = len(cells) - found.failed
     largest = largest_batch_words(found) if request.predict else None
-    say(f"\n{answer_text(found, cells=measured, largest_batch=largest)}")
+    say("")
+    show_parts(answer_parts(found, cells=measured, largest_batch=largest), pages=False)
     say(f"\n{_account(whole, candidates, search, failed=found.failed)}")
     if ready.account.statuses:
         say(where_the_time_went(ready.account))

@@ -7,7 +7,8 @@ from lmsweep.analysis.best.answer import JOB, value_of
 from lmsweep.analysis.best.cells import Cell
 from lmsweep.analysis.best.goal import Aim, Goal
 from lmsweep.analysis.best.transfer import Predicted, Transfer, transfers
-from lmsweep.analysis.best.transfer_text import how_wrong, job_text
+from lmsweep.analysis.best.transfer_text import how_wrong, job_tables
+from lmsweep.orchestrator.commands.show_table import show_parts
 from lmsweep.orchestrator.planning.memory_budget import budget, devices_meant
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.datasheets import Device
@@ -46,7 +47,9 @@ def say_transfers(cells: Sequence[Cell], names: Sequence[str], aim: Aim, *, titl
         of_job = [_without(one, [each for each in one.cells if _job(each.cell) != job]) for one in fitting]
         first = next(each.cell.config for one in of_job for each in one.cells)
         model = first.model or f"d_model {first.d_model}, {first.num_layers} layers"
-        say(f"\n{model}, context_length {first.context_length}, mode {first.mode}\n\n{job_text(of_job, aim)}")
+        heading = f"{model}, context_length {first.context_length}, mode {first.mode}"
+        say("")
+        show_parts([heading, *job_tables(of_job, aim)])
 
 
 def _device(name: str) -> Device:

@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from textwrap import fill
 
 from lmsweep.trials.code.finding import Finding, Question
 from lmsweep.trials.code.source import line_of
@@ -87,8 +88,11 @@ def answers(asked: Sequence[Question], code: Code, seconds: float) -> Iterator[A
         process.stdout.close()
 
 
-def as_text(answer: Answer, code: Code) -> str:
-    """Return one block: the reference and where it is defined, then a line for each finding, errors first."""
+def as_text(answer: Answer, code: Code, columns: int | None = None) -> str:
+    """Return one block: the reference and where it is defined, then each finding, errors first.
+
+    columns: of the terminal, in which findings are wrapped; None for none.
+    """
     question = answer.question
     field = "model" if question.field == "model_code" else question.field
     place = None if question.reference.startswith(HUGGING_FACE) else line_of(question.reference, code)
@@ -99,4 +103,7 @@ def as_text(answer: Answer, code: Code) -> str:
     others = [one for one in answer.findings if one.kind != "wrong"]
     width = max((len(one.what) for one in others), default=0)
     lines = [f"  {one.what:<{width}}  {'' if one.kind == 'fine' else 'no: '}{one.found}" for one in others]
+    if columns:
+        indent = " " * (width + 4)
+        lines = [fill(line, columns, subsequent_indent=indent, break_long_words=False) for line in lines]
     return "\n".join([heading, *wrong, *lines])

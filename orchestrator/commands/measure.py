@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lmsweep.orchestrator.terminal import say
+from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 
@@ -109,15 +109,17 @@ def plan(
     estimate = estimate_plan(planned.plan, Estimates(planned.store), planned.nodes, prices)
     steps = RankEstimates(planned.store)
     if format == "json":
-        say(json.dumps(as_json(planned.plan, estimate, planned.predictions, steps), indent=2))
+        say_data(json.dumps(as_json(planned.plan, estimate, planned.predictions, steps), indent=2))
         return
     say_plan(planned.plan, estimate, planned.predictions, steps, all=all)
     if not on and planned.plan.trials and planned.plan.count("unsupported") == len(planned.plan.trials):
-        say("\nTo see what can run here: lmsweep doctor. To plan for a GPU that this machine lacks: --for H100")
+        doctor = f"lmsweep doctor{f' --address {shlex.quote(address)}' if address else ''}"
+        say(f"\nTo see what can run there: {doctor}" if address else f"\nTo see what can run here: {doctor}")
+        say(f"To plan for a GPU that is not there: lmsweep plan {shlex.quote(sweep)} --for H100")
 
 
 def _print_largest_fit(planned: "Planned", *, max_batch: bool, max_context: bool, as_json: bool) -> None:
-    from lmsweep.orchestrator.commands.plan_text import frontier_as_json, frontier_as_text
+    from lmsweep.orchestrator.commands.plan_text import frontier_as_json, say_frontier
     from lmsweep.orchestrator.planning.largest_fit import find_frontier
     from lmsweep.trials.analytic.memory_prediction import Dimension
 
@@ -129,9 +131,9 @@ def _print_largest_fit(planned: "Planned", *, max_batch: bool, max_context: bool
     say(f"predicting the memory of {len(planned.plan.trials)} trials at many sizes, some seconds each", error=True)
     found = [find_frontier(planned.plan, dimension) for dimension in dimensions]
     if as_json:
-        say(json.dumps({"frontier": [one for each in found for one in frontier_as_json(each)]}, indent=2))
+        say_data(json.dumps({"frontier": [one for each in found for one in frontier_as_json(each)]}, indent=2))
     else:
-        say("\n\n".join(frontier_as_text(each) for each in found))
+        say_frontier(found)
 
 
 def run(
@@ -193,7 +195,8 @@ def run(
         words += ["--budget", budget] if budget else []
         run_at_every_save(request.load, words, sweep_file=sweep, store=store)
     ready = _carry_out(request, began, grace)
-    show_summary(ready.planned.plan, ready.planned.store, ready.account)
+    trial_command = None if address else request.trial_command()
+    show_summary(ready.planned.plan, ready.planned.store, ready.account, trial_command=trial_command)
     if ready.gate.kept_out:
         left = left_out(ready.gate.kept_out, ready.planned.plan)
         limit = _limit(ready.planned.budget, until)
@@ -300,7 +303,7 @@ def trial(
       lmsweep trial quick --id bf76f90b
     """
     from lmsweep.orchestrator.commands.one_trial import LiveLine, check_fit, unmade_rows
-    from lmsweep.orchestrator.commands.run_summary import trial_table
+    from lmsweep.orchestrator.commands.run_summary import show_trial
     from lmsweep.orchestrator.commands.software_environments import continue_with
     from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides, planned_trial, single_trial
     from lmsweep.trials.isolation.virtual_environment import SoftwareError
@@ -340,7 +343,7 @@ def trial(
         nonlocal failed
         line.stop()
         records = kept.keep(rows) if kept else records_of(rows)
-        say(trial_table(records))
+        show_trial(records)
         failed = any(not Status(record.status).is_final for record in records)
 
     if unmade:

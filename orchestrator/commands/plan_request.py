@@ -132,6 +132,12 @@ class PlanRequest:
             ["lmsweep", self.verb, self.sweep, *given, *more, *(flag for flag, wanted in flags.items() if wanted)]
         )
 
+    def trial_command(self) -> str:
+        """Return the command that repeats a trial of the sweep, without the identifier that ends it."""
+        options = {"--code": [self.code], "--trust": self.trusted}
+        given = [word for option, values in options.items() for value in values if value for word in (option, value)]
+        return shlex.join(["lmsweep", "trial", self.sweep, *self.overrides, *given, "--id"])
+
     def load(self) -> Sweep:
         """Return the sweep, checked against the options about its devices and profiler."""
         overrides = [*self.overrides, "profiler=nsys"] if self.nsys else self.overrides

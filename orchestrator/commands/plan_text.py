@@ -10,7 +10,7 @@ from tabulate import tabulate
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.orchestrator.cluster.refusal import Refusal
-from lmsweep.orchestrator.commands.show_table import show_table
+from lmsweep.orchestrator.commands.show_table import show_parts, show_table
 from lmsweep.orchestrator.commands.software_environments import software_words
 from lmsweep.orchestrator.planning.largest_fit import Frontier
 from lmsweep.orchestrator.planning.memory_budget import between
@@ -18,8 +18,8 @@ from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate, RankEstimates
-from lmsweep.orchestrator.running.progress import count_trials, varying_fields
-from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say
+from lmsweep.orchestrator.running.progress import SHORT_ID, count_trials, varying_fields
+from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say, say_data
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.spec.quantities import gib
@@ -139,12 +139,13 @@ def as_listing(
 ) -> Listing:
     """Return the same for a terminal."""
     frame = _trials(plan, estimate, predictions, steps, all=all)
+    frame.insert(len(frame.columns) - 1, "trial", frame.pop("trial").str[:SHORT_ID])
     notes = [_cut(plan, all=all), *_unknown(plan, estimate, predictions).split("\n")]
     notes += [*_steps_from(plan, steps).split("\n"), software_words(plan)]
     return Listing(
         title=summary(plan, estimate),
         frame=frame,
-        keys=[str(name) for name in frame if name not in ("peak memory", "step", "time", "action")],
+        keys=[str(name) for name in frame if name not in ("peak memory", "step", "time", "trial", "action")],
         units={},
         tones=TONES,
         notes=[note for note in notes if note],
@@ -165,14 +166,14 @@ def say_plan(
     elif on_terminal():
         show_table(as_listing(plan, estimate, predictions, steps, all=all))
     else:
-        say(as_text(plan, estimate, predictions, steps, all=all))
+        say_data(as_text(plan, estimate, predictions, steps, all=all))
 
 
 def _trials(
     plan: Plan, estimate: PlanEstimate, predictions: Predictions | None, steps: RankEstimates | None, *, all: bool
 ) -> pd.DataFrame:
     """Return one row of texts per trial."""
-    stepping = ["step"] if steps and any(steps.of(planned) for planned in plan.trials) else []
+    stepping = ["step"] if steps and any(isinstance(steps.of(one), RankEstimate) for one in plan.trials) else []
     names = varying_fields(planned.trial.config for planned in plan.trials)
     repeated = ["process"] if any(planned.trial.config.processes > 1 for planned in plan.trials) else []
     rows = [
@@ -284,14 +285,23 @@ def frontier_as_json(found: list[Frontier]) -> list[dict[str, object]]:
     ]
 
 
-def frontier_as_text(found: list[Frontier]) -> str:
-    """Return a table of the largest value that fits, by everything else that varies."""
+def say_frontier(found: list[list[Frontier]]) -> None:
+    """Print a table of the largest value that fits for each dimension, by everything else that varies."""
+    show_parts([_frontier_listing(each) for each in found])
+
+
+def _frontier_listing(found: list[Frontier]) -> Listing:
     dimension = found[0].dimension
     names = [name for name in varying_fields(one.config for one in found) if name != dimension]
     rows = [[*(getattr(one.config, name) for name in names), one.device_name, _largest_text(one)] for one in found]
-    table = tabulate(rows, headers=[*names, "device", f"largest {dimension}"], disable_numparse=True)
     rooms = dict.fromkeys(one.budget.words for one in found)
-    return "\n\n".join([table, "\n".join(f"fits: predicted peak of at most {room}" for room in rooms)])
+    return Listing(
+        title=f"The largest {dimension} that fits, as predicted",
+        frame=pd.DataFrame(rows, columns=[*names, "device", f"largest {dimension}"], dtype=object),
+        keys=[*names, "device"],
+        units={},
+        notes=[f"fits: predicted peak of at most {room}" for room in rooms],
+    )
 
 
 def _largest_text(one: Frontier) -> str:

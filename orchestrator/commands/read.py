@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lmsweep.orchestrator.commands.measure import CodeFolder, Grids, Sets, Sweep
-from lmsweep.orchestrator.terminal import on_terminal, say
+from lmsweep.orchestrator.terminal import on_terminal, say, say_data
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
 
@@ -30,14 +30,14 @@ def status(store: StoreArgument = "results", format: Format = "text") -> None:
 
     frame = load(store, pooled=False)
     if format == "json":
-        say(json.dumps(as_json(frame), indent=2))
+        say_data(json.dumps(as_json(frame), indent=2))
         return
     if frame.empty:
         say(f"{store} holds no results yet")
     elif on_terminal() or format != "text":
         show_table(counts_listing(frame, store), format)
     else:
-        say(counts(frame).to_markdown(index=False))
+        say_data(counts(frame).to_markdown(index=False))
         if doubts := flag_words(frame):
             say(f"\n{doubts}")
 
@@ -70,12 +70,11 @@ def table(
     from lmsweep.analysis.questions.table import table as table_of
     from lmsweep.analysis.tables.bar_chart import bar_chart
     from lmsweep.analysis.tables.pivot import Table
-    from lmsweep.orchestrator.commands.show_table import show_table
+    from lmsweep.orchestrator.commands.show_table import show_lines, show_table
     from lmsweep.orchestrator.terminal import terminal_size
 
     if list_presets:
-        width = max(map(len, PRESETS))
-        say("\n".join(f"{name:<{width}}  {one.question}" for name, one in PRESETS.items()))
+        show_lines({name: (one.question,) for name, one in PRESETS.items()}, ("table", "question"))
         return
     chosen = table_of(
         store,
@@ -94,7 +93,7 @@ def table(
         raise RequestError(
             "--plot is for tables of rows and columns in text; leave out --format, or choose another table"
         )
-    say(bar_chart(chosen, width=terminal_size().columns))
+    say_data(bar_chart(chosen, width=terminal_size().columns))
 
 
 def compare(
@@ -273,8 +272,8 @@ def share(
     names = "\n".join(f"  {name}" for name in shared.files)
     say(f"{output}: {shared.bytes / 2**20:.1f} MiB\n{names}")
     say(
-        "Host names, user names, folders of absolute paths and artifacts were taken out. To read it anywhere: "
-        f"lmsweep compare {store} FOLDER-OR-URL"
+        "Host names, user names, folders of absolute paths and artifacts were taken out. Others compare it with "
+        "theirs: lmsweep compare results --with FOLDER-OR-URL"
     )
 
 

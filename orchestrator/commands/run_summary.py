@@ -4,18 +4,24 @@ import math
 import shlex
 from collections.abc import Sequence
 
+import pandas as pd
 from tabulate import tabulate
 
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.orchestrator.commands.show_table import show_table
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.running.out_of_memory import in_short
-from lmsweep.orchestrator.running.progress import count_trials, describe, varying_fields
+from lmsweep.orchestrator.running.progress import SHORT_ID, count_trials, describe, varying_fields
 from lmsweep.orchestrator.running.run import Account
-from lmsweep.orchestrator.terminal import format_seconds, say
+from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say, say_data
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.store.store import Store
+
+COLUMNS = ["workload", "phase", "metric", "median", "low", "high", "unit", "status"]
+"""Columns of the table of one trial."""
 
 MOST_ROWS = 40
 """Rows of the longest table that a run prints; `lmsweep table` prints longer ones."""
@@ -24,9 +30,12 @@ MOST_LEFT_OUT = 10
 """Most trials left out that are listed; of more, only the number is given."""
 
 
-def show_summary(plan: Plan, store: Store, account: Account) -> None:
-    """Print the results of this sweep as a table, their flags, the account of the run, and a hint."""
-    parts = _show_results(plan, store)
+def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: str | None) -> None:
+    """Print the results of this sweep as a table, their flags, the account of the run, and a hint.
+
+    trial_command: repeats a trial on this machine if an identifier is appended; None on a cluster.
+    """
+    parts = _show_results(plan, store, trial_command)
     if sum(account.seconds.values()):
         parts.append(where_the_time_went(account))
     if account.statuses:
@@ -34,7 +43,7 @@ def show_summary(plan: Plan, store: Store, account: Account) -> None:
         parts.append(f"workloads by status: {counts}")
     quoted = shlex.quote(store.location)
     parts.append(
-        f"results are in {store.location}; show them with: lmsweep table {quoted}, "
+        f"results are in {store.location}; show them with: lmsweep table {quoted}\n"
         f"or in a browser: lmsweep report {quoted}"
     )
     say("\n\n".join(part for part in parts if part))
@@ -58,20 +67,52 @@ def where_the_time_went(account: Account) -> str:
     return f"took {format_seconds(whole / account.slots)}{slots}: {words}"
 
 
+def show_trial(rows: Sequence[Record]) -> None:
+    """Print the rows of one trial as a table; on a terminal, fitted to its width."""
+    if not on_terminal():
+        say_data(trial_table(rows))
+        return
+    frame = pd.DataFrame(_trial_lines(rows), columns=COLUMNS, dtype=object)
+    show_table(Listing(title="", frame=frame, keys=COLUMNS[:3], units={}, notes=_advice(rows)), pages=False)
+    for trace in _traces(rows):
+        say_data(f"\n{trace}")
+
+
 def trial_table(rows: Sequence[Record]) -> str:
     """Return the rows of one trial as a table."""
+    alignment = ["left"] * 3 + ["right"] * 3 + ["left"] * 2
+    table = tabulate(_trial_lines(rows), headers=COLUMNS, disable_numparse=True, colalign=alignment)
+    return "\n\n".join([table, *_traces(rows), *_advice(rows)])
+
+
+def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
+    """Return the texts of COLUMNS for each row."""
     from lmsweep.analysis.data.sample_stats import describe_samples
 
-    lines: list[list[object]] = []
+    lines = []
     for row in rows:
-        numbers = ["", "", ""] if row.samples is None else map(_number, describe_samples(row.samples))
-        error = in_short(row.error) if row.status == Status.OOM and row.error else row.error
+        numbers = ["", "", ""] if row.samples is None else [_number(one) for one in describe_samples(row.samples)]
+        error = in_short(row.error) if row.status == Status.OOM and row.error else _split(row.error)[0]
         notes = [row.status, *row.flags, error or row.reason]
-        lines.append([row.workload, row.phase, row.metric, *numbers, row.unit, ", ".join(filter(None, notes))])
-    headers = ["workload", "phase", "metric", "median", "low", "high", "unit", "status"]
-    advice = [f"{flag.value}: {flag.advice}" for flag in Flag if any(flag.value in row.flags for row in rows)]
-    alignment = ["left"] * 3 + ["right"] * 3 + ["left"] * 2
-    return "\n\n".join([tabulate(lines, headers=headers, disable_numparse=True, colalign=alignment), *advice])
+        names = [row.workload, row.phase or "", row.metric or ""]
+        lines.append([*names, *numbers, row.unit or "", ", ".join(filter(None, notes))])
+    return lines
+
+
+def _traces(rows: Sequence[Record]) -> list[str]:
+    """Return the tracebacks of the rows' errors, which are too long for a table."""
+    traces = (_split(row.error)[1] for row in rows if row.status != Status.OOM)
+    return list(dict.fromkeys(trace for trace in traces if trace))
+
+
+def _split(error: str | None) -> tuple[str, str]:
+    """Return the first line of an error, and what follows it."""
+    first, _, rest = (error or "").partition("\n")
+    return first, rest.strip("\n")
+
+
+def _advice(rows: Sequence[Record]) -> list[str]:
+    return [f"{flag.value}: {flag.advice}" for flag in Flag if any(flag.value in row.flags for row in rows)]
 
 
 def _number(value: float) -> str:
@@ -81,13 +122,12 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if value.is_integer() else f"{value:.6g}"
 
 
-def _show_results(plan: Plan, store: Store) -> list[str]:
+def _show_results(plan: Plan, store: Store, trial_command: str | None) -> list[str]:
     """Print the table, if it is not too long, and return what to say of the results below it."""
     from lmsweep.analysis import load
     from lmsweep.analysis.metrics.status import flag_words
     from lmsweep.analysis.tables.pivot import default_layout, pivot
     from lmsweep.analysis.tables.render import render
-    from lmsweep.orchestrator.commands.show_table import show_table
 
     if not store.exists():  # no trial ran
         return []
@@ -108,4 +148,9 @@ def _show_results(plan: Plan, store: Store) -> list[str]:
         show_table(table, pages=False)
         told = render(table, "text")
         say("")
-    return [flag_words(frame, told=told)]
+    parts = [flag_words(frame, told=told)]
+    failed = frame.loc[frame["status"] == Status.ERROR.value, "trial_id"]
+    if trial_command and len(failed):
+        which = "the failed trial" if failed.nunique() == 1 else "the first failed trial"
+        parts.append(f"repeat {which} here, with its traceback: {trial_command} {failed.iloc[0][:SHORT_ID]}")
+    return parts

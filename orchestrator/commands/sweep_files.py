@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from lmsweep.orchestrator.commands.measure import CodeFolder, Sweep, Trust
-from lmsweep.orchestrator.terminal import say
+from lmsweep.orchestrator.terminal import on_terminal, say, say_data, terminal_size
 from lmsweep.trials.spec.config import GPU_DEVICES, RequestError
 
 
@@ -17,12 +17,14 @@ def sweeps() -> None:
     Example:
       lmsweep sweeps
     """
+    from lmsweep.orchestrator.commands.show_table import show_lines
     from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
 
     found = [load_sweep(name) for name in packaged_sweeps()]
-    width = max(len(sweep.name) for sweep in found)
-    for sweep in found:
-        say(f"{sweep.name:<{width}}  {len(sweep.trials):>3} trials  {sweep.description}")
+    show_lines(
+        {sweep.name: (f"{len(sweep.trials):>3} trials", sweep.description) for sweep in found},
+        ("sweep", "trials", "measures"),
+    )
 
 
 def show(sweep: Sweep) -> None:
@@ -38,7 +40,7 @@ def show(sweep: Sweep) -> None:
     packaged = packaged_sweeps()
     if sweep not in packaged:
         raise RequestError(f"{sweep} is not a packaged sweep{choices(sweep, packaged)}")
-    say(packaged[sweep].rstrip("\n"))
+    say_data(packaged[sweep].rstrip("\n"))
 
 
 def check(
@@ -66,7 +68,7 @@ def check(
     found_in = next(trial.code for trial in trials if trial.code)
     wrong = 0
     for answer in answers(asked, found_in, seconds):
-        say(f"{as_text(answer, found_in)}\n")
+        say(f"{as_text(answer, found_in, terminal_size().columns if on_terminal() else None)}\n")
         wrong += answer.is_wrong
     count = f"{len(asked)} reference{'s' * (len(asked) > 1)}"
     say(f"{count}, {wrong} with errors" if wrong else f"{count}, no errors")

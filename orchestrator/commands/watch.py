@@ -119,9 +119,10 @@ def _compare(sweep: Sweep, store: str, *, before: set[str], now: set[str]) -> se
 
     before: digests of that state; empty in the first round, which compares with what the store has.
     """
-    from lmsweep.analysis import load, render
+    from lmsweep.analysis import load
     from lmsweep.analysis.comparison.compare import compare, select_sides
     from lmsweep.analysis.comparison.noise import machines
+    from lmsweep.orchestrator.commands.show_table import show_table
     from lmsweep.trials.results.outcome import Status
 
     if not Store(store).exists():
@@ -143,5 +144,5 @@ def _compare(sweep: Sweep, store: str, *, before: set[str], now: set[str]) -> se
         if before:  # in the first round there may be nothing to compare with
             say(f"not compared with the state before: {error}", error=True)
     else:
-        say(render(found.listing(), "text"))
+        show_table(found.listing(), pages=False)
     return now if now & succeeded else before

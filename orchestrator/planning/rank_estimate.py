@@ -15,6 +15,7 @@ from lmsweep.orchestrator.planning.time_model import datasheet_of, step_parts
 from lmsweep.trials.analytic.collective_time import CollectiveTimes, Point, from_datasheet, in_order
 from lmsweep.trials.analytic.datasheets import Device, device_named, find_device
 from lmsweep.trials.analytic.links import LINKS, NETWORKS
+from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, Collective, TrialConfig
 from lmsweep.trials.store.store import Store
@@ -80,8 +81,8 @@ class RankEstimates:
                 self._learn(store)
 
     def of(self, planned: PlannedTrial) -> RankEstimate | NotEstimated | None:
-        """Return the estimate, or why there is none; None if the trial has no step of several ranks."""
-        if "ddp" not in planned.trial.workloads:
+        """Return the estimate, or why there is none; None if the trial has no step of several ranks, or no device."""
+        if "ddp" not in planned.trial.workloads or is_absent(planned.environment.device_name):
             return None
         return self.estimate(planned.trial.config, planned.environment.device_name, datasheet_of(planned.environment))
 

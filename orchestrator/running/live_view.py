@@ -16,6 +16,9 @@ from lmsweep.trials.machine.live_phase import read_phase
 MOST_RUNNING = 8
 """Running trials of a device that are listed."""
 
+LEAST_LEFT = 1.0
+"""Seconds left that are shown at least, until the last trial has ended."""
+
 WORDS = {
     "setup": "setting up",
     "compile": "compiling",
@@ -60,7 +63,9 @@ class LiveView:
         line = Table.grid(padding=(0, 2, 0, 0), expand=False)
         for most in (26, 16, 11, 10, None):
             line.add_column(no_wrap=True, overflow="ellipsis", max_width=most)
-        left = f"about {format_seconds(device.seconds_left(now))} left" if ended and self._tells_time_left else ""
+        left = ""
+        if 0 < ended < total and self._tells_time_left:
+            left = f"about {format_seconds(max(device.seconds_left(now), LEAST_LEFT))} left"
         if not (ended or device.running):
             left = "starting Ray"
         failed = Text(f"{device.failed} failed", "red") if device.failed else Text()

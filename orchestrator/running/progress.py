@@ -13,10 +13,13 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.eta import Eta
 from lmsweep.orchestrator.running.live_view import LiveView
 from lmsweep.orchestrator.running.out_of_memory import in_short
-from lmsweep.orchestrator.terminal import OutputError, format_seconds, harmless, say
+from lmsweep.orchestrator.terminal import OutputError, folded, format_seconds, harmless, say
 from lmsweep.trials.results.outcome import Flag, Status, error_line
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
+
+SHORT_ID = 8
+"""Digits of a trial's identifier that a person is shown; `lmsweep trial --id` takes as few."""
 
 MOST_LINES = 200
 """Lines for trials: a longer run prints one for every few of them, with counts."""
@@ -110,7 +113,8 @@ class RunProgress:
     def say(self, line: str) -> None:
         """Print a line above the live view."""
         try:
-            self._console.print(harmless(line), highlight=False, markup=False, soft_wrap=True)
+            shown = folded(harmless(line), self._console.width) if self._console.is_terminal else harmless(line)
+            self._console.print(shown, highlight=False, markup=False, soft_wrap=True)
         except (OutputError, BrokenPipeError) as error:  # a run must not fail because nobody can read its progress
             self._console.quiet = True
             say(f"lmsweep: cannot write to standard output: {error}; the run continues", error=True)

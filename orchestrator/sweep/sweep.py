@@ -120,7 +120,7 @@ def planned_trial(sweep: Sweep, text: str) -> Trial:
     found = [trial for trial in sweep.trials if text and trial_id(trial.config).startswith(text.lower())]
     if not found:
         raise RequestError(
-            f"--id {text}: no trial of {sweep.name} has this identifier; `lmsweep plan {sweep.name} --all` shows them"
+            f"--id {text}: no trial of {sweep.name} has this identifier; `lmsweep plan --all` shows them"
         )
     if len(found) > 1:
         ids = dict.fromkeys(trial_id(trial.config) for trial in found)

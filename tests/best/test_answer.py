@@ -205,7 +205,7 @@ def test_the_stores_of_two_devices_are_one_question(attempts: Attempts, tmp_path
     stores, prices = [attempts.store.location, other.store.location], ["--price", "H100=1", "--price", "H200=4"]
     text = lmsweep_here("best", *stores, "--goal", "$/Mtoken", *prices, "--no-predict")
     assert "Best for $/Mtoken: device NVIDIA H100 80GB HBM3\n" in text
-    assert "the next, with device NVIDIA H200, is 2.67x" in text
+    assert "better than the only other measured: with device NVIDIA H200 it is 2.67x" in text
     done = answer_here("best", attempts.store.location, "no-such-sweep")
     assert done.returncode == 2
     assert "no-such-sweep is no store" in done.stderr

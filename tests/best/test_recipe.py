@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from lmsweep.analysis.best.recipe import pytorch_snippet, trial_command
+from lmsweep.analysis.best.recipe import LINE, pytorch_snippet, trial_command
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -104,7 +104,9 @@ def test_the_snippet_says_what_a_gpu_would_be_told(fields, line):
     ],
 )
 def test_the_command_is_the_trial(asked):
-    words = shlex.split(trial_command(asked, ["timing", "memory"]))
+    command = trial_command(asked, ["timing", "memory"])
+    assert max(map(len, command.splitlines())) <= LINE
+    words = shlex.split(command.replace("\\\n", ""))
     assert words[:2] == ["lmsweep", "trial"]
     trial = single_trial(words[2:])
     assert (trial_id(trial.config), trial.workloads) == (trial_id(asked), ("timing", "memory"))

@@ -244,3 +244,16 @@ def test_nodes_that_died_hold_nothing_and_others_only_what_may_go_there(plan_of)
     assert not can_hold(replace(free, nodes=2), {"another": resources})
     assert not can_hold(free, {})
     assert can_hold(only(plan_of([*H200S, STARTABLE], "cuda")), {}), "an autoscaler could start another"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        ([replace(cpu_node(""), node_id=None)], "this machine has no cuda device"),
+        ([cpu_node("cpu-1")], "the only node of the cluster has no cuda device"),
+        ([cpu_node("cpu-1"), cpu_node("cpu-2")], "none of the 2 nodes has a cuda device"),
+    ],
+)
+def test_a_device_that_is_nowhere_is_missed_on_this_machine_or_in_the_cluster(plan_of, nodes, words):
+    (one,) = plan_of(nodes, "cuda").trials
+    assert (one.action, one.reason) == ("unsupported", words)

@@ -29,6 +29,7 @@ def test_every_verb_has_an_example_of_itself_that_help_prints_on_one_line(verb: 
     said = lmsweep(verb, "--help", COLUMNS="80").stdout
     for words in examples(verb):
         assert words.startswith(verb) and f"    lmsweep {words}\n" in said
+        assert len(f"    lmsweep {words}") <= 80
 
 
 def test_the_list_of_verbs_has_the_whole_first_sentence_of_each() -> None:

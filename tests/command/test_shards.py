@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from datetime import datetime
 from pathlib import Path
 
@@ -86,3 +87,17 @@ def test_the_earlier_of_budget_and_end_time_limits_a_run(tmp_path: Path) -> None
 def test_a_run_whose_end_time_has_passed_is_refused(tmp_path: Path) -> None:
     done = lmsweep("run", write_sweep(tmp_path), "--store", tmp_path / "store", "--until", "2020-01-01T00:00")
     assert done.returncode == 2 and "this time has passed" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_run_with_an_error_names_the_command_that_repeats_the_trial_with_its_traceback(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def attend(q, k, v):\n    raise ValueError('not yet')\n")
+    sweep = tmp_path / "sweep.yaml"
+    shape = "d_model: 16, num_heads: 1, context_length: 8, causal: false, device: cpu"
+    grid = f"{{workloads: [attention], axes: {{batch_size: [1]}}, fixed: {{{shape}, attention: 'mine:attend'}}}}"
+    sweep.write_text(f"name: s\ncode: .\ngrids: [{grid}]\n")
+    done = lmsweep("run", sweep, "--store", tmp_path / "store", "--no-predict")
+    found = re.search(r"^repeat the failed trial here, with its traceback: lmsweep (trial .*)$", done.stdout, re.M)
+    assert done.returncode == 1 and found, done.stdout + done.stderr
+    again = lmsweep(*shlex.split(found[1]), "--no-predict")
+    assert again.returncode == 1 and "in attend\n" in again.stdout and "ValueError: not yet" in again.stdout

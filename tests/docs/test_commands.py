@@ -1,13 +1,16 @@
 """The commands of the pages, run: those of the tutorial in order, and those that read shipped stores."""
 
+import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.docs.test_docs import PAGES, ROOT, Snippet, blocks, commands
-from tests.support.command import lmsweep, lmsweep_here
+from tests.support.command import COMMAND, PYTHONPATH, lmsweep, lmsweep_here
 
 NEEDS_A_GPU = ("lmsweep run devices --store h200",)
 """Commands of the tutorial that need hardware."""
@@ -44,3 +47,56 @@ def test_the_commands_of_the_tutorial_run_in_its_order(tmp_path: Path, monkeypat
             assert done.returncode == 0, f"{snippet.text}\n{done.stdout}{done.stderr}"
             ran += 1
     assert ran >= 9 and (tmp_path / "report.html").exists() and (tmp_path / "devices.html").exists()
+
+
+MODEL = """
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self, vocab_size: int, d_model: int, num_layers: int):
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, d_model)
+        self.layers = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(num_layers))
+        self.head = nn.Linear(d_model, vocab_size)
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = x + layer(x)
+        return self.head(x)
+"""
+SPEED = """
+name: speed
+grids:
+  - workloads: [timing]
+    axes: {context_length: [64]}
+    fixed: {model: {name: mine, call: "mine:Model", size: tiny}, vocab_size: 500, device: cpu, mode: forward,
+            measure_steps: 20, max_seconds: 2}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_gate_of_a_pull_request_measures_both_states_and_writes_the_table(tmp_path: Path) -> None:
+    """The steps of the workflow as a runner's shell runs them, with one process of each side, without the comment."""
+    for side, model in (("before", MODEL), ("after", MODEL.replace("x + layer(x)", "x + layer(layer(layer(x)))"))):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "mine.py").write_text(model)
+        (tmp_path / side / "speed.yaml").write_text(SPEED)
+    (text,) = (block.text for block in blocks("yaml") if "gh pr comment" in block.text)
+    measure, compare = (step["run"] for step in yaml.safe_load(text)["jobs"]["compare"]["steps"][2:4])
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "lmsweep").write_text(f'#!/bin/bash\nexec {shlex.join(COMMAND)} "$@"\n')
+    (programs / "lmsweep").chmod(0o755)
+    environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": PYTHONPATH}
+
+    def shell(script: str) -> int:
+        return subprocess.run(["bash", "-e", "-c", script], cwd=tmp_path, env=environment, check=False).returncode
+
+    assert shell(measure.replace("1 2 3", "1")) == 0
+    failed = shell(compare)
+    table = (tmp_path / "table.md").read_text("utf-8")
+    assert table.startswith("**results-after against results-before") and "| mine " in table
+    assert failed == ("slower" in table.rpartition("| mine ")[2].partition("\n")[0])

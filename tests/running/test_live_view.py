@@ -90,3 +90,12 @@ def test_without_somebody_who_watches_no_phase_is_told(tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     tell_phase("trial", "warmup")
     assert not list(tmp_path.iterdir())
+
+
+def test_no_time_is_left_when_all_trials_of_a_device_have_ended() -> None:
+    trials = [replace(one, environment=H200) for one in planned(2)]
+    progress = run_of(trials, Console(width=80, file=io.StringIO()))
+    for one, left in zip(trials, (True, False), strict=True):
+        progress.started(one)
+        progress.ended(one, [Attempt.begin(one.trial).failure("noop", Status.UNSUPPORTED, "no", H200)])
+        assert (" left" in drawn(progress)) == left

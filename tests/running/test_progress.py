@@ -77,6 +77,14 @@ def test_a_trial_out_of_memory_says_in_one_line_what_it_asked_for_and_held_and_i
     assert row.error == said
 
 
+def test_the_table_of_a_trial_has_the_first_line_of_an_error_and_its_traceback_is_below() -> None:
+    attempt = Attempt.begin(Trial(config=TrialConfig(d_model=2), workloads=("noop",), sweep="test"))
+    trace = 'Traceback (most recent call last):\n  File "mine.py", line 3\nIndexError: out of range'
+    row = attempt.failure("noop", Status.ERROR, f"mine.py:3: IndexError: out of range\n{trace}", LAPTOP)
+    table, _, below = trial_table([row]).partition("\n\n")
+    assert table.endswith("error, mine.py:3: IndexError: out of range") and below == trace
+
+
 def test_fields_that_follow_from_the_name_of_a_model_are_no_columns() -> None:
     def config(model: str, arguments: str, precision: Precision) -> TrialConfig:
         return TrialConfig(model=model, model_code=f"{model}.py:M", model_args=arguments, precision=precision)

@@ -3,6 +3,9 @@
 import difflib
 from collections.abc import Iterable
 
+LONG = 20
+"""Words that are too many to read if the right one is known."""
+
 # Names that other software uses, where the spelling alone would suggest a wrong word or none. The suggestion is the
 # first of the words that is allowed in that place.
 _KNOWN_ELSEWHERE: dict[str, tuple[str, ...]] = {
@@ -86,7 +89,11 @@ def nearest(word: object, words: Iterable[str]) -> str | None:
 
 
 def choices(word: object, words: Iterable[str]) -> str:
-    """Return the end of an error message: `; did you mean bf16? (one of: fp32, bf16)`."""
+    """Return the end of an error message: `; did you mean bf16? (one of: fp32, bf16)`.
+
+    A list of more than LONG words is left out if one of them is near.
+    """
     legal = list(words)
     near = nearest(word, legal) if isinstance(word, (str, int, float)) else None
-    return (f"; did you mean {near}?" if near else "") + f" (one of: {', '.join(legal)})"
+    listed = "" if near and len(legal) > LONG else f" (one of: {', '.join(legal)})"
+    return (f"; did you mean {near}?" if near else "") + listed
