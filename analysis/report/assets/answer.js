@@ -1,4 +1,4 @@
-// The first answer: one device against another as a headline, a heat map of ratios, prices and environments.
+// The first answer: one side against another as a headline, a heat map of ratios, prices, environments, and choices.
 
 // The sign and the CSS class of each verdict; colour alone would not reach every reader.
 const VERDICTS = {
@@ -6,26 +6,50 @@ const VERDICTS = {
   "host-limited": ["h", "unsure"], ambiguous: ["?", "unsure"], failed: ["✕", "worse"], fixed: ["✓", "better"],
   "no result": ["", "unsure"],
 };
+const DEVICE = "device_name";
 const ROWS_OF_HEAT_MAP = 24;
 const DEEPEST = Math.log(1.6);
 
-class Devices {
+class Answer {
   constructor(data, openCell) {
     this.data = data;
     this.openCell = openCell;
+    this.decoded = new Map();
     this.prices = data.sides.map((side, i) => Number.parseFloat(state.get(`price${i}`)) || side.price);
-    const asked = (name) => data.sides.findIndex((side) => side.name === state.get(name));
-    const fits = (one, other) => data.pairs.find((pair) => pair.baseline === one && pair.contrast === other);
-    this.pair = fits(asked("baseline"), asked("contrast")) ?? data.pairs.find((pair) => pair.cells) ?? data.pairs[0];
-    this.fits = fits;
+    const asked = (name) => data.sides.findIndex((side) => side.name === state.get(name) && side.key === state.get("by"));
+    const found = this.between(asked("baseline"), asked("contrast"));
+    this.pair = found.find((pair) => pair.measure === state.get("measure")) ?? found[0] ?? data.pairs[data.first];
     this.show();
   }
 
   side = (index) => this.data.sides[index].name;
 
-  choose(baseline, contrast) {
-    const { pairs } = this.data;
-    this.pair = this.fits(baseline, contrast) ?? pairs.find((pair) => pair.baseline === baseline) ?? this.pair;
+  key = (pair) => this.data.sides[pair.baseline].key;
+
+  between = (one, other) => this.data.pairs.filter((pair) => pair.baseline === one && pair.contrast === other);
+
+  // The cells of a pair, their columns as arrays of numbers.
+  cellsOf(pair) {
+    if (!pair.cells) return null;
+    if (!this.decoded.has(pair)) {
+      const { cells } = pair;
+      const numbers = (name) => (cells[name] ? decoded(cells[name], Float32Array) : null);
+      const keys = Object.fromEntries(Object.entries(cells.keys).map(
+        ([name, { labels, codes }]) => [name, { labels, codes: decoded(codes, Int32Array) }]));
+      this.decoded.set(pair, {
+        ...cells, keys, verdict: decoded(cells.verdict, Int32Array), flag: decoded(cells.flag, Int32Array),
+        results: cells.results.map((codes) => decoded(codes, Int32Array)),
+        ...Object.fromEntries(["ratio", "ratio_low", "ratio_high", "wall_ratio", "baseline", "contrast"].map((name) => [name, numbers(name)])),
+      });
+    }
+    return this.decoded.get(pair);
+  }
+
+  // Shows the first of these pairs, by the present measure if there is one.
+  choose(pairs) {
+    this.pair = pairs.find((pair) => pair.measure === this.pair.measure) ?? pairs[0] ?? this.pair;
+    remember("by", this.key(this.pair));
+    remember("measure", this.pair.measure);
     remember("baseline", this.side(this.pair.baseline));
     remember("contrast", this.side(this.pair.contrast));
     this.show();
@@ -34,46 +58,102 @@ class Devices {
   show() {
     const { pair } = this;
     const focused = document.activeElement?.id;
+    const ofDevices = this.key(pair) === DEVICE;
     document.getElementById("answer").textContent = pair.headline;
     document.getElementById("answer-details").replaceChildren(...pair.details.map((text) => element("span", {}, ...withCode(text), " ")));
     document.getElementById("pick").replaceChildren(...this.pickers());
-    document.getElementById("heat").replaceChildren(...(pair.cells ? this.heatMaps() : []));
-    document.getElementById("prices").replaceChildren(...this.priceTable());
-    document.getElementById("differences").replaceChildren(...this.environment());
+    document.getElementById("heat").replaceChildren(...(pair.cells ? this.heatMaps() : this.apart()));
+    document.getElementById("prices").replaceChildren(...(ofDevices ? this.priceTable() : []));
+    document.getElementById("differences").replaceChildren(...(ofDevices ? this.environment() : []));
+    document.getElementById("choices").replaceChildren(...this.choices());
     if (focused) document.getElementById(focused)?.focus();
   }
 
   pickers() {
     const { sides, pairs } = this.data;
-    const { baseline, contrast } = this.pair;
-    const select = (id, text, indices, chosen, choose) => element(
+    const { baseline, contrast, measure } = this.pair;
+    const key = this.key(this.pair);
+    const select = (id, text, options, chosen, choose) => (options.length < 2 && id !== "pick-contrast" && id !== "pick-baseline" ? null : element(
       "label", {}, `${text} `,
-      element("select", { id, onchange: (event) => choose(Number(event.target.value)) },
-        ...indices.map((i) => element("option", { value: i, selected: i === chosen }, sides[i].name))));
-    const baselines = [...new Set(pairs.map((pair) => pair.baseline))];
-    const contrasts = pairs.filter((pair) => pair.baseline === baseline).map((pair) => pair.contrast);
+      element("select", { id, onchange: (event) => choose(event.target.value) },
+        ...options.map(([value, words]) => element("option", { value, selected: value === chosen }, words)))));
+    const named = (indices) => indices.map((i) => [i, sides[i].name]);
+    const ofKey = pairs.filter((pair) => this.key(pair) === key);
+    const baselines = [...new Set(ofKey.map((pair) => pair.baseline))];
+    const contrasts = [...new Set(ofKey.filter((pair) => pair.baseline === baseline).map((pair) => pair.contrast))];
+    const from = (one) => ofKey.filter((pair) => pair.baseline === one);
+    const chosenBaseline = (one) => choose(this.between(one, contrast).length ? this.between(one, contrast)
+      : this.between(one, baseline).length ? this.between(one, baseline) : from(one));
+    const choose = (found) => this.choose(found);
+    const keys = [...new Set(pairs.map((pair) => this.key(pair)))].map((name) => [name, name === DEVICE ? "device" : name]);
+    const measures = this.between(baseline, contrast).map((pair) => [pair.measure, pair.measure]);
     return [
-      select("pick-contrast", "device", contrasts, contrast, (chosen) => this.choose(baseline, chosen)),
-      select("pick-baseline", "baseline", baselines, baseline, (chosen) => this.choose(chosen, chosen === contrast ? baseline : contrast)),
+      select("pick-key", "compare", keys, key, (name) => choose(pairs.filter((pair) => this.key(pair) === name))),
+      select("pick-contrast", keys.length > 1 ? "" : "device", named(contrasts), contrast, (other) => choose(this.between(baseline, Number(other)))),
+      select("pick-baseline", keys.length > 1 ? "against" : "baseline", named(baselines), baseline, (one) => chosenBaseline(Number(one))),
+      select("pick-measure", "by", measures, measure, (name) => choose(this.between(baseline, contrast).filter((pair) => pair.measure === name))),
+    ].filter(Boolean);
+  }
+
+  // For each measure, a line for each value of each choice against the first value.
+  choices() {
+    const { sides, pairs } = this.data;
+    const isFirst = (index) => sides.findIndex((side) => side.key === sides[index].key) === index;
+    const shown = pairs.filter((pair) => this.key(pair) !== DEVICE && pair.ratio && isFirst(pair.baseline));
+    const tables = [...new Set(shown.map((pair) => pair.measure))].map((measure) => {
+      const ofMeasure = shown.filter((pair) => pair.measure === measure);
+      const isTime = ofMeasure[0].cells.unit === "s";
+      const effect = (pair) => Math.abs(Math.log(pair.ratio.mean));
+      const largest = (key) => Math.max(...ofMeasure.filter((pair) => this.key(pair) === key).map(effect));
+      const ordered = ofMeasure.toSorted((a, b) => largest(this.key(b)) - largest(this.key(a)) || effect(b) - effect(a));
+      return forestOf(measure, ordered.map((pair) => ({
+        field: this.key(pair), contrast: this.side(pair.contrast), baseline: this.side(pair.baseline),
+        ratio: pair.ratio, better: (pair.ratio.mean > 1) === isTime, counts: pair.counts, chosen: pair === this.pair,
+        open: () => this.choose([pair]),
+      })), isTime);
+    });
+    if (!tables.length) return [];
+    return [
+      element("h3", {}, "What each choice changes"),
+      ...tables,
+      element("p", { class: "note" }, "The geometric mean over the cells that differ in nothing else, and its 95 % interval. Select a number for its cells."),
     ];
+  }
+
+  // The fields that keep two sides apart.
+  apart() {
+    const { apart, baseline, contrast } = this.pair;
+    return apart.length ? [element("h3", {}, "What keeps them apart"), this.fields("what keeps them apart", apart, baseline, contrast)] : [];
+  }
+
+  // Lines of a field and its values on both sides.
+  fields(name, lines, baseline, contrast) {
+    const table = element(
+      "table", { class: "words differences" },
+      element("thead", {}, element("tr", {}, ...["field", this.side(baseline), this.side(contrast)].map((text) => element("th", { scope: "col" }, text)))),
+      element("tbody", {}, ...lines.map(([field, ...texts]) => element(
+        "tr", {}, element("th", { scope: "row" }, field), ...texts.slice(0, 2).map((text) => element("td", {}, shortened(field, text)))))));
+    nameCells(table);
+    return element("div", { class: "scroll", role: "region", "aria-label": name }, table);
   }
 
   // One table for each value, with the key of most numbers as columns.
   heatMaps() {
-    const { cells } = this.pair;
+    const cells = this.cellsOf(this.pair);
     const { value, ...keys } = cells.keys;
     const names = Object.keys(keys);
     const column = columnKey(keys);
     const rows = names.filter((name) => name !== column);
     const maps = value.labels.map((label, code) => {
-      const at = cells.verdict.map((_, i) => i).filter((i) => value.codes[i] === code);
+      const at = [...cells.verdict.keys()].filter((i) => value.codes[i] === code);
       return at.length ? this.heatMap(label, at, rows, column) : null;
     });
     const said = Object.entries(this.pair.counts).map(([word, n]) => element(
       "span", { class: `key ${VERDICTS[word][1]}` }, `${VERDICTS[word][0]} ${n} ${word}`));
+    const [contrast, baseline] = [this.side(this.pair.contrast), this.side(this.pair.baseline)];
     const shows = cells.unit === "s"
-      ? `How many times as fast ${this.side(this.pair.contrast)} is as ${this.side(this.pair.baseline)}: the inverse of the ratio of times. Select a cell for its samples.`
-      : "Ratio to the baseline. Select a cell for its samples.";
+      ? `How many times as fast ${contrast} is as ${baseline}. Select a cell for its samples.`
+      : `How many times as much ${contrast} needs as ${baseline}. Select a cell for its samples.`;
     return [
       element("p", { class: "counts" }, ...said),
       element("p", { class: "muted" }, shows, cells.conditions.length ? element("span", { class: "same-in-all" }, ` ${cells.conditions.join(", ")}`) : null),
@@ -82,7 +162,7 @@ class Devices {
   }
 
   heatMap(label, at, rows, column) {
-    const { cells } = this.pair;
+    const cells = this.cellsOf(this.pair);
     const code = (name, i) => cells.keys[name].codes[i];
     const text = (name, i) => cells.keys[name].labels[code(name, i)];
     const columns = column ? [...new Set(at.map((i) => code(column, i)))].sort((a, b) => a - b) : [null];
@@ -122,20 +202,20 @@ class Devices {
 
   heatCell(i, label) {
     if (i == null) return element("td", { class: "nothing" }, NO_VALUE);
-    const { cells } = this.pair;
+    const cells = this.cellsOf(this.pair);
     const word = this.data.verdicts[cells.verdict[i]];
     const [sign, kind] = VERDICTS[word];
     const ratio = cells.ratio[i];
-    if (ratio == null) return element("td", { class: `ratio ${kind}` }, `${sign} ${word}`);
+    if (Number.isNaN(ratio)) return element("td", { class: `ratio ${kind}` }, `${sign} ${word}`);
     const times = (value) => (cells.unit === "s" ? 1 / value : value);
     const depth = Math.min(1, Math.abs(Math.log(ratio)) / DEEPEST);
-    const ends = [cells.ratio_low[i], cells.ratio_high[i]].filter((end) => end != null).map(times).sort((a, b) => a - b);
+    const ends = [cells.ratio_low[i], cells.ratio_high[i]].filter((end) => !Number.isNaN(end)).map(times).sort((a, b) => a - b);
     const interval = ends.length ? ` [${ends.map(threeDigits).join(", ")}]` : "";
     const flags = cells.flags[cells.flag[i]];
     const cell = element(
       "td", { class: `ratio ${kind}`, style: `--depth: ${Math.round(15 + 40 * depth)}%`, title: `${word}${interval}${flags.length ? `; ${flags.join(", ")}` : ""}` },
       element("span", { class: "sign" }, sign), ` ${threeDigits(times(ratio))}×`);
-    opens(cell, () => this.openCell(this.pair, i, label));
+    opens(cell, () => this.openCell(this.pair, cells, i, label));
     return cell;
   }
 
@@ -143,8 +223,9 @@ class Devices {
   priceTable() {
     const { sides, pairs } = this.data;
     const { baseline } = this.pair;
-    const speed = (i) => (i === baseline ? { mean: 1 } : pairs.find((pair) => pair.baseline === baseline && pair.contrast === i)?.speed);
-    const priced = sides.map((_, i) => i).filter((i) => speed(i));
+    const timed = (pair) => pair.baseline === baseline && pair.cells?.unit === "s";
+    const speed = (i) => (i === baseline ? { mean: 1 } : pairs.find((pair) => timed(pair) && pair.contrast === i)?.ratio);
+    const priced = [...sides.keys()].filter((i) => sides[i].key === DEVICE && speed(i));
     if (priced.length < 2) return [];
     const base = this.prices[baseline];
     const lines = priced.map((i) => {
@@ -182,19 +263,16 @@ class Devices {
   environment() {
     const { environment, baseline, contrast } = this.pair;
     if (!environment.length) return [element("h3", {}, "Environment"), element("p", { class: "note" }, "No recorded field of the environment differs.")];
-    const shown = (field, text) => (field === "device_memory" ? text.replace(/\d{6,}/g, (bytes) => `${threeDigits(bytes / 2 ** 30)} GiB`) : text);
-    const table = element(
-      "table", { class: "words differences" },
-      element("thead", {}, element("tr", {}, ...["field", this.side(baseline), this.side(contrast)].map((name) => element("th", { scope: "col" }, name)))),
-      element("tbody", {}, ...environment.map(([field, one, other]) => element(
-        "tr", {}, element("th", { scope: "row" }, field), element("td", {}, shown(field, one)), element("td", {}, shown(field, other))))));
-    nameCells(table);
     return [
       element("h3", {}, "What differs in the environment"),
-      element("div", { class: "scroll", role: "region", "aria-label": "differences of the environment" }, table),
+      this.fields("differences of the environment", environment, baseline, contrast),
     ];
   }
 }
+
+// Bytes as GiB, and commits by their first digits.
+const shortened = (field, text) => (/memory/.test(field) ? text.replace(/\d{6,}/g, (bytes) => `${threeDigits(bytes / 2 ** 30)} GiB`)
+  : text.replace(/\b[0-9a-f]{40}\b/g, (commit) => commit.slice(0, 10)));
 
 // What stands between backticks is code.
 const withCode = (text) => text.split("`").map((part, i) => (i % 2 ? element("code", {}, part) : part));
