@@ -14,21 +14,39 @@ const drawn = new Map();
 // Plotly interprets tags in texts; names from a store must stay plain text.
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
+// The width of a text in pixels, roughly: labels are set in a proportional font of this size.
+const widthOf = (text, size = 12) => text.length * size * 0.56;
+
+// A text on as many lines as its width asks for, broken after commas and, if need be, after spaces; at most `most` lines.
+function wrapped(text, width, { size = 12, most = 2 } = {}) {
+  const lines = [""];
+  for (const part of text.split(/(?<=, | )/)) {
+    if (lines.at(-1) && widthOf(lines.at(-1) + part.trimEnd(), size) > width) lines.push("");
+    lines[lines.length - 1] += part;
+  }
+  const kept = lines.slice(0, most).map((line) => line.trimEnd());
+  const room = Math.max(4, Math.floor(width / (size * 0.56)) - 1);
+  const cut = (line) => (line.length > room + 1 ? `${line.slice(0, room)}…` : line);
+  return kept.map((line, i) => plain(i === most - 1 && lines.length > most ? `${cut(line).replace(/[,…]$/, "")}…` : cut(line))).join("<br>");
+}
+
 // Draws what `make` returns, and again with it whenever colours or widths change.
 function draw(target, make) {
   drawn.set(target, make);
   const { traces, layout } = make(target.clientWidth);
   const { clientWidth } = target;
   const narrow = clientWidth < 560;
-  const below = narrow || document.documentElement.classList.contains("printing");
-  const entries = layout.showlegend === false ? 0 : traces.filter((trace) => trace.name && trace.showlegend !== false).length;
+  const named = layout.showlegend === false ? [] : traces.filter((trace) => trace.name && trace.showlegend !== false);
+  const widest = Math.max(0, ...named.map((trace) => widthOf(trace.name, 13) + 50));
+  const below = narrow || widest > 0.3 * clientWidth || document.documentElement.classList.contains("printing");
+  const entries = named.length;
   const plot = layout.height ?? (narrow ? 380 : 460);
-  const rows = below && entries > 0 ? 19 * (entries + 1) + 14 : 0; // the legend below has at most one entry to a line
+  const rows = below && entries > 0 ? 19 * (entries + 1) + 24 : 0; // the legend below has at most one entry to a line
   const height = below ? plot + rows : Math.max(plot, 120 + 30 * entries);
   const margin = { l: 56, r: 12, t: 44, b: 48, ...layout.margin };
   margin.b += rows;
   const legend = rows
-    ? { orientation: "h", y: -64 / Math.max(height - margin.t - margin.b, 100), yanchor: "top", x: 0 }
+    ? { orientation: "h", y: -74 / Math.max(height - margin.t - margin.b, 100), yanchor: "top", x: 0 }
     : { x: 1.02, y: 1, yanchor: "top" };
   const style = getComputedStyle(document.body);
   const ink = style.getPropertyValue("color");
@@ -78,7 +96,7 @@ function redrawAll() {
 // Draws a figure made by charts.py: a trace's `colour` is an index into the colours, `lines` its points' tooltips.
 // top: the end of the axis that it shares with another figure; 0 if it shares none.
 function drawFigure(target, { title, traces, layout }, heading, top = 0) {
-  draw(target, () => {
+  draw(target, (width) => {
     const palette = colours();
     const made = traces.map(({ colour, lines, ...trace }) => {
       const own = palette[colour % COLOUR_COUNT];
@@ -98,8 +116,8 @@ function drawFigure(target, { title, traces, layout }, heading, top = 0) {
     return {
       traces: made,
       layout: {
-        ...layout, ...(top && { [shared]: { ...layout[shared], range: [0, top] } }), title: { text: plain([heading, title].filter(Boolean).join(": ")) }, ...(shapes && { shapes }),
-        ...(annotations && { annotations, margin: { l: 56, r: 12, t: 62, b: 48 } }),
+        ...layout, ...(top && { [shared]: { ...layout[shared], range: [0, top] } }), title: { text: wrapped([heading, title].filter(Boolean).join(": "), width - 24, { size: width < 560 ? 12 : 14 }) }, ...(shapes && { shapes }),
+        ...(annotations && { annotations }), margin: { l: 56, r: 12, t: annotations ? 76 : 62, b: 48 },
       },
     };
   });
