@@ -9,7 +9,7 @@ from lmsweep.analysis.data.columns import in_order
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.scaling import frontier
 from lmsweep.analysis.presets import PRESETS
-from lmsweep.analysis.report import charts, pareto
+from lmsweep.analysis.report import charts, icicle, pareto, pieces
 from lmsweep.analysis.report.answer import Answer
 from lmsweep.analysis.report.charts import Figure
 from lmsweep.analysis.tables.listing import Listing
@@ -111,6 +111,12 @@ def sections_of(results: Results, answer: Answer | None) -> list[Section]:
             figures=_figures(charts.timelines, results.store),
         ),
         Section(
+            id="pieces",
+            title="Largest pieces",
+            words="What holds the most memory at the peak, by the line of code that asked for it.",
+            figures=_figures(pieces.largest_pieces, results),
+        ),
+        Section(
             id="roofline",
             title="Roofline",
             words="Steps under the limits of their device, as measured or else from its datasheet. Only eager steps "
@@ -122,6 +128,13 @@ def sections_of(results: Results, answer: Answer | None) -> list[Section]:
             title="Kernels",
             words="Kernel time of a step by part of the model. Hover over a bar to see its longest kernels.",
             figures=_figures(charts.kernels, results),
+        ),
+        Section(
+            id="icicle",
+            title="Step by part",
+            words="A profiled step from top to bottom: its phases, the parts of the model, their kernels. The wider, "
+            "the longer. Drag to zoom in.",
+            figures=_figures(icicle.icicles, results),
         ),
         Section(
             id="tables",

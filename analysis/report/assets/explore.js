@@ -104,7 +104,8 @@ class Explorer {
       this.points = [...lines.points, ...limits.points];
       const traces = [...lines.traces, ...limits.traces];
       const across = chosen.panels.length === 1 ? 1 : Math.min(chosen.panels.length, width < 560 ? 1 : width < 900 ? 2 : chosen.panels.length === 4 ? 2 : 3);
-      const room = (width - 120) / across;
+      const legend = chosen.inside.length && !legendIsBelow(traces, width) ? legendWidth(traces) : 0;
+      const room = (width - 100 - legend) / across;
       const yAxis = yAxisOf(traces.flatMap(extentOf), this.logY);
       const xAxis = numeric
         ? { type: logX ? "log" : "linear", ...ticksAt(results, x, used.map((code) => numbers[code]), logX, room) }
