@@ -15,8 +15,11 @@ const answer = compared && new Answer(compared, (pair, cells, i, value) => {
     const choice = chooseUnit(results.data.units, cells.unit, [number]);
     return `${threeDigits(number / choice.size)} ${choice.name}`;
   };
-  const ratio = Number.isNaN(cells.ratio[i]) ? "" : `, ratio ${threeDigits(cells.ratio[i])}`
-    + (Number.isNaN(cells.ratio_low[i]) ? "" : ` [${threeDigits(cells.ratio_low[i])}, ${threeDigits(cells.ratio_high[i])}]`);
+  const isTime = cells.unit === "s";
+  const times = (ratio) => (isTime ? 1 / ratio : ratio);
+  const ends = [cells.ratio_low[i], cells.ratio_high[i]].map(times).sort((a, b) => a - b).map(threeDigits);
+  const ratio = Number.isNaN(cells.ratio[i]) ? "" : `, ${threeDigits(times(cells.ratio[i]))}×`
+    + (Number.isNaN(cells.ratio_low[i]) ? "" : ` [${ends.join(", ")}]`) + (isTime ? " as fast" : " as much");
   const words = `${sides[1].name} ${written(cells.contrast[i])} against ${sides[0].name} ${written(cells.baseline[i])}: `
     + `${compared.verdicts[cells.verdict[i]]}${ratio}`;
   if (places.length) drill.open(value, places, [element("p", {}, words)]);
