@@ -1,5 +1,7 @@
 """Pairs the results of two selections, and refuses pairs that differ in more than was asked for."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
 
@@ -32,10 +34,18 @@ _FOLLOWS: dict[str, tuple[str, ...]] = {
 }
 
 
-class ApartError(RequestError):
-    """The sides have no cell in common; `apart` holds the fields that keep them apart, each with both sides' values."""
+class Obstacle(NamedTuple):
+    """A field that keeps two sides apart, and its values on both."""
 
-    def __init__(self, message: str, apart: list[tuple[str, str, str]]) -> None:
+    field: str
+    baseline: str
+    contrast: str
+
+
+class ApartError(RequestError):
+    """The sides have no cell in common; `apart` holds the fields that keep them apart."""
+
+    def __init__(self, message: str, apart: list[Obstacle]) -> None:
         super().__init__(message)
         self.apart = apart
 
@@ -157,7 +167,7 @@ def _by_side(cells: pd.DataFrame, names: list[str]) -> str:
     return ", ".join(f"{name} ({one} against {other})" for name, one, other in _apart(cells, names))
 
 
-def _apart(cells: pd.DataFrame, names: list[str]) -> list[tuple[str, str, str]]:
+def _apart(cells: pd.DataFrame, names: list[str]) -> list[Obstacle]:
     """Return each field with the first values of both sides."""
 
     def readings(side: int, name: str) -> str:
@@ -165,4 +175,4 @@ def _apart(cells: pd.DataFrame, names: list[str]) -> list[tuple[str, str, str]]:
         values = in_order(rows, [name])[name].map(label).to_list()
         return ", ".join(values[:_NAMED]) + (", ..." if len(values) > _NAMED else "")
 
-    return [(name, readings(0, name), readings(1, name)) for name in names]
+    return [Obstacle(name, readings(0, name), readings(1, name)) for name in names]

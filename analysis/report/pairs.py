@@ -11,7 +11,7 @@ from scipy import stats
 
 from lmsweep.analysis.comparison.compare import VERDICTS, Comparison, ResultKey, compare
 from lmsweep.analysis.comparison.device_first import HOST_LIMITED
-from lmsweep.analysis.comparison.pairing import ApartError
+from lmsweep.analysis.comparison.pairing import ApartError, Obstacle
 from lmsweep.analysis.data.columns import label, natural_ranks
 from lmsweep.analysis.report.data import JsonObject, encoded_codes, encoded_numbers
 from lmsweep.analysis.tables.listing import Listing
@@ -90,8 +90,8 @@ class Pair:
     """Verdict -> number of cells."""
     cells: JsonObject | None
     """The cells for the heat map; None if the sides cannot be compared."""
-    apart: list[tuple[str, str, str]]
-    """If the sides have no cell in common, the fields that keep them apart: field, baseline, contrast."""
+    apart: list[Obstacle]
+    """If the sides have no cell in common, the fields that keep them apart."""
     environment: list[list[str]]
     """Lines of field, baseline, contrast, for devices."""
     listing: Listing | None

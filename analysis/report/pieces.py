@@ -53,6 +53,7 @@ def _figure(title: str, rows: pd.DataFrame, unit: Unit, peak: float | None) -> F
                 "lines": [counts.get(str(name), []) for name in totals.index],
             }
         )  # fmt: skip
+    words = f"held at the peak ({unit.name}){', and its share' if peak else ''}"
     top = 1.45 * float(totals.max()) / unit.size
     layout: JsonObject = {
         "barmode": "stack", "height": 130 + 24 * len(totals),
@@ -60,7 +61,7 @@ def _figure(title: str, rows: pd.DataFrame, unit: Unit, peak: float | None) -> F
             {"x": held / unit.size, "y": name, "xanchor": "left", "text": _share(held, unit, peak)}
             for name, held in zip(totals.index.astype(str), totals.to_numpy(float), strict=True)
         ],
-        "xaxis": {"title": {"text": f"held at the peak ({unit.name}){', and its share' if peak else ''}"}, "range": [0, top]},
+        "xaxis": {"title": {"text": words}, "range": [0, top]},
     }  # fmt: skip
     return Figure(title=title, traces=traces, layout=layout, top=top)
 

@@ -75,7 +75,7 @@ class Answer {
     const key = this.key(this.pair);
     const select = (id, text, options, chosen, choose) => (options.length < 2 && id !== "pick-contrast" && id !== "pick-baseline" ? null : element(
       "label", {}, `${text} `,
-      element("select", { id, onchange: (event) => choose(event.target.value) },
+      element("select", { id, "aria-label": text ? null : "value", onchange: (event) => choose(event.target.value) },
         ...options.map(([value, words]) => element("option", { value, selected: value === chosen }, words)))));
     const named = (indices) => indices.map((i) => [i, sides[i].name]);
     const ofKey = pairs.filter((pair) => this.key(pair) === key);
