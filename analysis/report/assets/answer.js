@@ -113,8 +113,9 @@ class Answer {
       })), isTime);
     });
     if (!tables.length) return [];
+    const beside = sides.some(({ store }) => store > 0); // whose choices are not compared
     return [
-      element("h3", {}, "What each choice changes"),
+      element("h3", {}, `What each choice changes${beside ? ` in ${document.querySelector("h1").textContent}` : ""}`),
       ...tables,
       element("p", { class: "note" }, "The geometric mean over the cells that differ in nothing else, and its 95 % interval. Select a number for its cells."),
     ];
