@@ -81,12 +81,21 @@ def first_answer(
 
 
 def _first(sides: Sequence[Side], pairs: Sequence[Pair]) -> Pair:
-    """The pair of devices that can be compared, else the choice that changes most, by the first measure there is."""
+    """The pair of devices that can be compared, else the choice that surely changes most, by the first measure."""
     of_devices = [pair for pair in pairs if sides[pair.baseline].key == DEVICE]
     if of_devices:
         return next((pair for pair in of_devices if pair.cells), of_devices[0])
     of_measure = [pair for pair in pairs if pair.measure == pairs[0].measure]
-    return max(of_measure, key=lambda pair: abs(log(pair.ratio.mean)) if pair.ratio else 0.0)
+    return max(of_measure, key=_change)
+
+
+def _change(pair: Pair) -> tuple[float, float]:
+    """How far the nearer end of the interval of the ratio is from 1, 0 if it contains 1; then how far the mean is."""
+    if pair.ratio is None:
+        return 0.0, 0.0
+    ends = [log(end) for end in (pair.ratio.low, pair.ratio.high) if end is not None]
+    sure = min(map(abs, ends)) if len(ends) == 2 and ends[0] * ends[1] > 0 else 0.0
+    return sure, abs(log(pair.ratio.mean))
 
 
 def _pairs_of_devices(

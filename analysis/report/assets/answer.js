@@ -89,7 +89,7 @@ class Answer {
     const measures = this.between(baseline, contrast).map((pair) => [pair.measure, pair.measure]);
     return [
       select("pick-key", "compare", keys, key, (name) => choose(pairs.filter((pair) => this.key(pair) === name))),
-      select("pick-contrast", keys.length > 1 ? "" : "device", named(contrasts), contrast, (other) => choose(this.between(baseline, Number(other)))),
+      select("pick-contrast", keys.length > 1 ? "" : keys[0][1], named(contrasts), contrast, (other) => choose(this.between(baseline, Number(other)))),
       select("pick-baseline", keys.length > 1 ? "against" : "baseline", named(baselines), baseline, (one) => chosenBaseline(Number(one))),
       select("pick-measure", "by", measures, measure, (name) => choose(this.between(baseline, contrast).filter((pair) => pair.measure === name))),
     ].filter(Boolean);
