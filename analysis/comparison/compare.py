@@ -47,6 +47,14 @@ TONES: dict[str, Tone] = {
 """Verdict -> how it is to be taken. All compared values are better if smaller."""
 
 
+class ResultKey(NamedTuple):
+    """What identifies a result in a store."""
+
+    measurement_id: str
+    environment_id: str
+    workload: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """The result of `compare`."""
@@ -76,6 +84,8 @@ class Comparison:
     """Sentences about those that were measured: which, and from what."""
     warnings: tuple[str, ...]
     """Sentences about what limits the comparison, such as too few processes or samples."""
+    results: tuple[list[ResultKey | None], list[ResultKey | None]]
+    """The result of each cell in the baseline and in the contrast; None if a side has none."""
 
     def listing(self) -> Listing:
         """Return the comparison as a table for `lmsweep.analysis.render`."""
@@ -188,7 +198,16 @@ def compare(
         least=tuple(sorted(set(counted["least"]))),
         floors=(*_floor_words(counted), *_unknown_noise(cells, known)),
         warnings=_warnings(cells),
+        results=(_results(cells, 0, cell_order), _results(cells, 1, cell_order)),
     )
+
+
+def _results(cells: pd.DataFrame, side: int, order: NDArray[np.int64]) -> list[ResultKey | None]:
+    """Return the result of each cell on one side; order: the values of `cell`."""
+    of_side = cells[cells["side"] == side].drop_duplicates("cell")
+    names = of_side[list(ResultKey._fields)].itertuples(index=False, name=None)
+    known = {cell: ResultKey(*key) for cell, key in zip(of_side["cell"], names, strict=True)}
+    return [known.get(cell) for cell in order]
 
 
 class Sides(NamedTuple):

@@ -122,7 +122,8 @@ def floors(cells: pd.DataFrame, order: NDArray[np.int64], usual: Floats, known: 
     """
     measured = cells[cells["median"].gt(0)]
     history = measured.groupby(["cell", "side"])["median"].agg(largest_difference).groupby("cell").max().reindex(order)
-    devices = cells.groupby("cell")["device_name"].unique().reindex(order)
+    names_of = dict(iter(cells.groupby("cell")["device_name"].unique().items()))
+    devices = [names_of.get(cell, ()) for cell in order]  # no process of a cell may have a number
     timed = cells["unit"].eq("s").any()
     clocks = np.where(of_device_times(cells, order), DEVICE, WALL)
     noise, source = np.zeros(len(order)), np.full(len(order), "", dtype=object)

@@ -1,10 +1,12 @@
 """Pairs the results of two selections, and refuses pairs that differ in more than was asked for."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.code_states import REFERENCES
-from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, label
+from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order, label
 from lmsweep.analysis.data.load import DERIVED_FROM
 from lmsweep.analysis.data.processes import rows_that_count
 from lmsweep.analysis.data.selection import cells_of, usual_values
@@ -30,6 +32,22 @@ _FOLLOWS: dict[str, tuple[str, ...]] = {
     "torch_version": ("cuda_version", "triton_version"),
     "software": ("torch_version", "cuda_version", "triton_version"),
 }
+
+
+class Obstacle(NamedTuple):
+    """A field that keeps two sides apart, and its values on both."""
+
+    field: str
+    baseline: str
+    contrast: str
+
+
+class ApartError(RequestError):
+    """The sides have no cell in common; `apart` holds the fields that keep them apart."""
+
+    def __init__(self, message: str, apart: list[Obstacle]) -> None:
+        super().__init__(message)
+        self.apart = apart
 
 
 def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFrame:
@@ -72,7 +90,7 @@ def check_one_result(cells: pd.DataFrame) -> None:
 
 
 def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> None:
-    """Raise RequestError if a configuration is on both sides, but never in the same environment, or if no cell is.
+    """Raise ApartError if a configuration is on both sides, but never in the same environment, or if no cell is.
 
     identity: the columns that must be equal within a pair; paired: the cells that both sides have. The error names the
     option that would allow the difference.
@@ -84,9 +102,10 @@ def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> N
     strangers = cells[configuration.isin(both.index[both > 1]) & ~configuration.isin(matched)]
     if len(strangers):
         names = _obstacles(strangers, identity)
-        raise RequestError(
+        raise ApartError(
             f"the sides differ in more than was asked for: {_by_side(strangers, names)}. Pick one value with --where"
-            f"{_or_across(cells, identity, names)}"
+            f"{_or_across(cells, identity, names)}",
+            _apart(strangers, names),
         )
     if paired:
         return
@@ -105,9 +124,10 @@ def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> N
             "both have"
         )
     names = _obstacles(cells, identity)
-    raise RequestError(
+    raise ApartError(
         f"the two sides cannot be compared: they differ in {_by_side(cells, names)}. Measure one side again with the "
-        f"other's values{_or_across(cells, identity, names)}"
+        f"other's values{_or_across(cells, identity, names)}",
+        _apart(cells, names),
     )
 
 
@@ -158,8 +178,15 @@ def _readings(cells: pd.DataFrame, names: list[str]) -> str:
 
 
 def _by_side(cells: pd.DataFrame, names: list[str]) -> str:
-    words = []
-    for name in names:
-        sides = [", ".join(map(label, cells.loc[cells["side"] == side, name].unique()[:3])) for side in (0, 1)]
-        words.append(f"{name} ({sides[0]} against {sides[1]})")
-    return ", ".join(words)
+    return ", ".join(f"{name} ({one} against {other})" for name, one, other in _apart(cells, names))
+
+
+def _apart(cells: pd.DataFrame, names: list[str]) -> list[Obstacle]:
+    """Return each field with the first values of both sides."""
+
+    def readings(side: int, name: str) -> str:
+        rows = cells[cells["side"] == side].drop_duplicates(name)
+        values = in_order(rows, [name])[name].map(label).to_list()
+        return ", ".join(values[:MOST_NAMED]) + (", ..." if len(values) > MOST_NAMED else "")
+
+    return [Obstacle(name, readings(0, name), readings(1, name)) for name in names]

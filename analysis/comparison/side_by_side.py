@@ -57,6 +57,10 @@ _LEFT_OUT = ("repeated", "derived")
 """Rows with these caveats are left out."""
 
 
+class NoCounterpartError(RequestError):
+    """No result has a counterpart in the other source."""
+
+
 def reference_names() -> list[str]:
     """Return the names that `beside` accepts: `published`, and the stores of `lmsweep.analysis.reference`."""
     return [PUBLISHED, *stores()]
@@ -77,7 +81,7 @@ def beside(frame: pd.DataFrame, name: str) -> Listing:
     - `source` and `hardware` of the other result; `differs`, every other condition that differs or that it does not
       state; `note`, both in one sentence. There is no ratio if the batch sizes differ.
 
-    Raises RequestError if there is no such store, and if no result has a counterpart.
+    Raises RequestError if there is no such store, and NoCounterpartError if no result has a counterpart.
     """
     mine = _times(frame)
     is_published = name == PUBLISHED
@@ -86,7 +90,7 @@ def beside(frame: pd.DataFrame, name: str) -> Listing:
     pairs = mine.merge(theirs, on=["workload", "part", "place"], suffixes=("", "_there"))
     pairs = pairs[_compatible(pairs)]
     if pairs.empty:
-        raise RequestError(
+        raise NoCounterpartError(
             f"{name} has no time with the model, context length, precision, compilation and attention of a time in the "
             f"store, which has {', '.join(sorted(mine['place'].str.replace('/', ' at ').unique()))}"
         )

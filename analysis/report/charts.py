@@ -53,7 +53,7 @@ def timelines(store: Store) -> Iterator[Figure]:
 
     Raises RequestError if the store has no timelines.
     """
-    trials = [(title, rows, memory_timeline(rows)) for title, rows in _each_trial(load_timelines(store))]
+    trials = [(title, rows, memory_timeline(rows)) for title, rows in each_trial(load_timelines(store))]
     sums = [points.groupby("position")["bytes"].sum() for _, _, points in trials]
     unit = choose_unit("B", [float(totals.max()) for totals in sums])
     for (title, rows, points), totals in zip(trials, sums, strict=True):
@@ -112,7 +112,7 @@ def kernels(results: Results) -> Iterator[Figure]:
 
     Raises RequestError if the store has no profiles.
     """
-    trials = [(title, classified(rows)) for title, rows in _each_trial(results.details("kernels", "profile"))]
+    trials = [(title, classified(rows)) for title, rows in each_trial(results.details("kernels", "profile"))]
     unit = choose_unit("s", [float(found.groupby("range")["time"].sum().max()) for _, found in trials])
     for title, found in trials:
         by_range = found.groupby("range").agg(phase=("phase", "first"), time=("time", "sum"))
@@ -215,8 +215,8 @@ def _longest(kernels: pd.DataFrame, size: float, unit: str) -> list[str]:
     return [f"{number_text(time / size)} {unit}  {name}" for name, time in times.items()]
 
 
-def _each_trial(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The keys that distinguish each trial, as a text, and its rows."""
+def each_trial(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the keys that distinguish each trial, as a text, and its rows, for the first MOST_FIGURES trials."""
     first = rows.drop_duplicates(_PROFILE)
     names = varying_keys(first, ["model", "context_length"], [])
     first = in_order(first, names).head(MOST_FIGURES)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lmsweep.analysis.comparison.compare import ResultKey
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, KEY_COLUMNS, is_null, label, natural_ranks
 from lmsweep.analysis.data.flop_rates import ADVICE, FLOP_RATES, how_counted
 from lmsweep.analysis.data.load import DERIVED_FROM, SPEED_UNITS
@@ -191,6 +192,13 @@ def _samples(frame: pd.DataFrame, cells: pd.DataFrame, stride: int) -> dict[str,
     return found
 
 
+def result_numbers(frame: pd.DataFrame) -> dict[ResultKey, int]:
+    """Return the number that each result has in `page_data`."""
+    results, _ = _results(frame)
+    keys = results[list(ResultKey._fields)].itertuples(index=False, name=None)
+    return {ResultKey(*key): number for number, key in enumerate(keys)}
+
+
 class _Words(dict[str | tuple[str, ...], int]):
     """Distinct words, or tuples of words, numbered in order of first appearance."""
 
@@ -247,6 +255,16 @@ def _value(
         if codes.any():
             value[column] = _codes(codes)
     return value
+
+
+def encoded_codes(numbers: Sequence[int]) -> str:
+    """Return integers as base64 of 32 bits each."""
+    return _codes(np.asarray(numbers, dtype=np.int64))
+
+
+def encoded_numbers(numbers: pd.Series) -> str:
+    """Return numbers as base64 of 32 bits each, seven digits; NaN if unknown."""
+    return b64encode(numbers.to_numpy(dtype="<f4", na_value=np.nan).tobytes()).decode()
 
 
 def _codes(numbers: NDArray[np.int64]) -> str:

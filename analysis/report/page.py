@@ -14,8 +14,8 @@ from markupsafe import Markup
 
 from lmsweep import trials
 from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.report.answer import first_answer, priced_here, stores_beside
 from lmsweep.analysis.report.data import Json, page_data
-from lmsweep.analysis.report.devices import compare_devices, priced_here
 from lmsweep.analysis.report.sections import beside_section, sections_of
 from lmsweep.analysis.report.summary import summarize
 from lmsweep.trials.analytic.prices import Price
@@ -23,32 +23,43 @@ from lmsweep.trials.spec.config import RequestError
 
 _SCRIPTS = (
     *("numbers", "results", "csv", "tables", "state", "matrix", "charts", "series", "controls", "explore"),
-    *("drill", "devices", "report"),
+    *("drill", "forest", "answer", "report"),
 )
 _HERE = files("lmsweep.analysis.report")
 
 
-def write_report(location: str, output: str | Path, others: Sequence[str] = (), prices: Sequence[Price] = ()) -> int:
+def write_report(
+    location: str,
+    output: str | Path,
+    others: Sequence[str] = (),
+    prices: Sequence[Price] = (),
+    across: Sequence[str] = (),
+) -> int:
     """Write the page of a store to a file and return its size in bytes.
 
-    location, others, prices and errors: as for `page_of`. Also raises RequestError if the file cannot be written.
+    location, others, prices, across and errors: as for `page_of`. Also raises RequestError if the file cannot be
+    written.
     """
-    return _write(page_of(location, others, prices), Path(output))
+    return _write(page_of(location, others, prices, across), Path(output))
 
 
-def page_of(location: str, others: Sequence[str] = (), prices: Sequence[Price] = ()) -> Iterator[str]:
+def page_of(
+    location: str, others: Sequence[str] = (), prices: Sequence[Price] = (), across: Sequence[str] = ()
+) -> Iterator[str]:
     """Return the page of the store at this location, in pieces.
 
     others: names for `lmsweep.analysis.comparison.side_by_side`, whose times are shown next to the store's. prices: of
-    devices; the reader can change them on the page. Raises RequestError if there is no store, if it holds no results,
-    if no result has a counterpart in one of `others`, and for a price that fits no device.
+    devices; the reader can change them on the page. across: keys in which compared devices may differ, besides those
+    of their software. Raises RequestError if there is no store, if it holds no results, and for a price that fits no
+    device.
     """
     results = Results(location, {})
     frame = results.measurements
     if frame.empty:
         raise RequestError(f"{location} holds no results; add some with: lmsweep run quick --store {location}")
     beside = beside_section(results, others)
-    answer = compare_devices(results, others, prices)
+    stores = {location: results} | stores_beside(others)
+    answer = first_answer(stores, prices, across)
     results.prices = priced_here(prices, frame)
     sections = sections_of(results, answer)
     everything = [*beside, *sections]
@@ -63,12 +74,13 @@ def page_of(location: str, others: Sequence[str] = (), prices: Sequence[Price] =
         policy=_policy(scripts),
         css=Markup(_text("report.css")),
         summary=summarize(frame),
+        others=[(name, summarize(one.measurements).lead) for name, one in stores.items() if name != location],
         answer=answer,
-        devices=_json(answer.data() if answer else None),
+        compared=_json(answer.data() if answer else None),
         contents=[(section.id, section.title) for section in sections],
         beside=beside,
         sections=sections,
-        data=_json({**page_data(frame), "store": location}),
+        data=_json([{**page_data(one.measurements), "store": name} for name, one in stores.items()]),
         figures=_json(figures),
         tables=_json(tables),
         scripts=[Markup(script) for script in scripts],

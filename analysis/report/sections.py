@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from lmsweep.analysis.comparison.side_by_side import beside
+from lmsweep.analysis.comparison.side_by_side import NoCounterpartError, beside
 from lmsweep.analysis.data.columns import in_order
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.scaling import frontier
 from lmsweep.analysis.presets import PRESETS
-from lmsweep.analysis.report import charts, pareto
+from lmsweep.analysis.report import charts, icicle, pareto, pieces
+from lmsweep.analysis.report.answer import Answer
 from lmsweep.analysis.report.charts import Figure
-from lmsweep.analysis.report.devices import Answer
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import number_text
 from lmsweep.analysis.tables.pivot import Table, common_conditions, varying_keys
@@ -68,31 +68,25 @@ class Section:
 def beside_section(results: Results, others: Sequence[str]) -> list[Section]:
     """Return the section that shows the store's times next to those of `others`, all open; none without others.
 
-    others: names for `lmsweep.analysis.comparison.side_by_side`. Raises RequestError for an unknown name, and for one
-    without a counterpart.
+    others: names for `lmsweep.analysis.comparison.side_by_side`. Raises RequestError for an unknown name.
     """
     if not others:
         return []
-    return [
-        Section(
-            id="beside",
-            title="Side by side",
-            words="Times of the same part of the same model, or of the same attention, at the same context length. "
-            "Device time comes first if both sides have it. Footnotes name every other condition that differs or is "
-            "not stated, and the caveats of published numbers.",
-            tables=[
-                replace(
-                    _named(
-                        beside(results.measurements, name),
-                        f"with {name}",
-                        f"As printed by lmsweep compare --with {name}.",
-                    ),
-                    open=True,
-                )
-                for name in others
-            ],
-        )
+    words = [
+        "Times of the same part of the same model, or of the same attention, at the same context length. Device time "
+        "comes first if both sides have it. Footnotes name every other condition that differs or is not stated, and "
+        "the caveats of published numbers."
     ]
+    tables = []
+    for name in others:
+        try:
+            listing = beside(results.measurements, name)
+        except NoCounterpartError as error:
+            words.append(f"{error}.")
+            continue
+        question = f"As printed by lmsweep compare --with {name}."
+        tables.append(replace(_named(listing, f"with {name}", question), open=True))
+    return [Section(id="beside", title="Side by side", words=" ".join(words if tables else words[1:]), tables=tables)]
 
 
 def sections_of(results: Results, answer: Answer | None) -> list[Section]:
@@ -117,6 +111,12 @@ def sections_of(results: Results, answer: Answer | None) -> list[Section]:
             figures=_figures(charts.timelines, results.store),
         ),
         Section(
+            id="pieces",
+            title="Largest pieces",
+            words="What holds the most memory at the peak, by the line of code that asked for it.",
+            figures=_figures(pieces.largest_pieces, results),
+        ),
+        Section(
             id="roofline",
             title="Roofline",
             words="Steps under the limits of their device, as measured or else from its datasheet. Only eager steps "
@@ -128,6 +128,13 @@ def sections_of(results: Results, answer: Answer | None) -> list[Section]:
             title="Kernels",
             words="Kernel time of a step by part of the model. Hover over a bar to see its longest kernels.",
             figures=_figures(charts.kernels, results),
+        ),
+        Section(
+            id="icicle",
+            title="Step by part",
+            words="A profiled step from top to bottom: its phases, the parts of the model, their kernels. The wider, "
+            "the longer. Drag to zoom in.",
+            figures=_figures(icicle.icicles, results),
         ),
         Section(
             id="tables",
@@ -146,7 +153,7 @@ def _across_devices(answer: Answer | None) -> Section:
     tables = []
     for pair in answer.pairs:
         if pair.baseline == 0 and pair.listing is not None and len(pair.listing.frame) <= MOST_LINES:
-            against = f"{answer.sides[pair.contrast].name} against {answer.sides[0].name}"
+            against = f"{pair.measure}: {answer.sides[pair.contrast].name} against {answer.sides[0].name}"
             question = "Ratio and verdict of each cell, as printed by lmsweep compare."
             tables.append(_named(_narrowed(pair.listing), against, question))
     return Section(

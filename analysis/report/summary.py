@@ -139,6 +139,7 @@ def _fact(name: str, number: float, stored: str, row: pd.Series, rows: pd.DataFr
     """A number, and the keys that tell its result from the others."""
     unit = choose_unit(stored, [number])
     keys = [key for key in varying_keys(rows, ["model", "context_length"], []) if label(row[key]) != NO_VALUE]
+    keys = [key for key in keys if rows[key].nunique(dropna=False) > 1] or keys[:2]
     detail = ", ".join(label(row[key]) if key in _SELF_EVIDENT else f"{key} {label(row[key])}" for key in keys)
     scaled = number / unit.size
     text, interval = f"{scaled:,.0f}", None

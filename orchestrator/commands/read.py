@@ -194,6 +194,9 @@ def report(
         typer.Option("--with", help="Show `published`, a reference store, or another store beside it; repeatable."),
     ] = [],  # noqa: B006
     price: Annotated[list[str], typer.Option(help="Dollars per hour of a device, such as H100=2.5; repeatable.")] = [],  # noqa: B006
+    across: Annotated[
+        list[str], typer.Option(help="Fields that may differ between devices: measure_steps,warmup_steps")
+    ] = [],  # noqa: B006
 ) -> None:
     """Write an HTML page of charts and tables. It needs neither a server nor a network.
 
@@ -208,7 +211,7 @@ def report(
 
     if output == "-":
         sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-        sys.stdout.writelines(page_of(store, others, prices))
+        sys.stdout.writelines(page_of(store, others, prices, _names(across) or ()))
         return
     path = Path(output).expanduser()
     if path.suffix.lower() not in ("", ".html", ".htm"):
@@ -216,7 +219,7 @@ def report(
             f"-o {output}: the report is an HTML file; give a name that ends in .html, or - for standard output. "
             "For PDF, print it from a browser; for other formats, use `lmsweep table --format`"
         )
-    size = write_report(store, path, others, prices)
+    size = write_report(store, path, others, prices, _names(across) or ())
     say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")
 
 

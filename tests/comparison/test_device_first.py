@@ -68,6 +68,14 @@ def test_two_traced_steps_are_enough_where_devices_differ(attempts: Attempts) ->
     assert list(of(attempts, "device_name", H100.device_name, H200.device_name).frame["verdict"]) == ["faster"]
 
 
+def test_a_cell_that_failed_on_both_sides_has_no_result_beside_cells_with_device_times(attempts: Attempts) -> None:
+    for precision in ("fp32", "bf16"):
+        attempts.ok(gpu(precision=precision), times(1.0, 1.0))
+        attempts.failed(gpu(precision=precision, context_length=1024), "error")
+    found = of(attempts, "precision", "fp32", "bf16")
+    assert found.frame["verdict"].to_list() == ["same", "no result"]
+
+
 def test_device_times_that_are_asked_for_are_judged_as_by_default(attempts: Attempts) -> None:
     for context_length, count in ((64, 2), (128, 2), (256, 5)):
         attempts.ok(gpu(context_length=context_length), times(0.0138, 0.046, count), fingerprint=H100)

@@ -16,9 +16,17 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.identity import measurement_id
 from tests.support.browser import BROWSERS, launch, open_in_scheme, open_page, print_view, saved, wait_until
 from tests.support.command import answer_here
-from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
+from tests.support.made_up_results import H200 as NAMELESS
+from tests.support.made_up_results import LAPTOP, Attempts, config, samples
 
-H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=80_000_000_000, driver_version="580.1")
+H200 = replace(NAMELESS, accelerator_type="H200")
+H100 = replace(
+    H200,
+    device_name="NVIDIA H100 80GB HBM3",
+    device_memory=80_000_000_000,
+    driver_version="580.1",
+    accelerator_type="H100",
+)
 
 
 @pytest.fixture(scope="module", params=BROWSERS)
@@ -78,10 +86,8 @@ def glance(browser: Browser, report: Path) -> Iterator[Page]:
 
 
 def test_the_first_screen_tells_which_device_is_faster_by_how_much_and_how_sure(glance: Page) -> None:
-    assert glance.inner_text("#answer") == (
-        "NVIDIA H200 against NVIDIA H100 80GB HBM3, 12 cells: 2.00x [2.00, 2.00] as fast by device time"
-    )
-    assert "device time 0.5x" in glance.inner_text("#answer-details")
+    assert glance.inner_text("#answer") == "H200 against H100, 12 cells: device 2.00x [2.00, 2.00] as fast"
+    assert "By wall time 1.00x as fast: the host accounts for 0.500x." in glance.inner_text("#answer-details")
     box = glance.locator("#heat table").bounding_box()
     assert box and box["y"] < 600
     assert glance.inner_text("#heat .counts") == "▲ 12 faster"
@@ -91,11 +97,11 @@ def test_the_first_screen_tells_which_device_is_faster_by_how_much_and_how_sure(
 
 
 def test_the_reader_picks_the_baseline(page: Page) -> None:
-    page.select_option("#pick-baseline", label="NVIDIA H200")
-    assert page.inner_text("#answer").startswith("NVIDIA H100 80GB HBM3 against NVIDIA H200, 12 cells: 0.500x")
+    page.select_option("#pick-baseline", label="H200")
+    assert page.inner_text("#answer").startswith("H100 against H200, 12 cells: device 0.500x")
     assert page.inner_text("#heat .counts") == "▼ 12 slower"
     page.reload()
-    assert page.inner_text("#answer").startswith("NVIDIA H100 80GB HBM3 against NVIDIA H200")
+    assert page.inner_text("#answer").startswith("H100 against H200")
 
 
 def test_prices_are_edited_on_the_page(page: Page) -> None:
@@ -114,7 +120,7 @@ def test_a_cell_opens_its_samples_flags_environment_and_the_command_that_repeats
     page.locator("#heat td.opens").first.click()
     text = page.inner_text("#drill")
     assert "step.device_time: small, context_length 256, fp32" in text
-    assert "2.56 ms" in text and "5.12 ms" in text and "faster, ratio 0.500" in text
+    assert "2.56 ms" in text and "5.12 ms" in text and "faster, 2.00× [" in text
     assert page.locator("#drill-chart .scatterlayer .trace").count() == 4  # samples and warm-up of both devices
     assert "10 samples after 2 warm-up iterations" in text
     commands = page.locator("#drill code").all_inner_texts()
@@ -131,7 +137,7 @@ def test_a_cell_opens_its_samples_flags_environment_and_the_command_that_repeats
 
 
 def test_every_result_has_a_command_that_describes_it(glance: Page) -> None:
-    commands = glance.evaluate("[...Array(results.count).keys()].map((i) => drill.command(i))")
+    commands = glance.evaluate("[...Array(results.count).keys()].map((i) => drill.command({ result: i }))")
     trials = [single_trial(shlex.split(command)[2:]) for command in commands]
     asked = {measurement_id(trial.config, name) for trial in trials for name in trial.workloads}
     stored = {
@@ -298,13 +304,40 @@ def test_a_store_beside_is_compared_on_the_first_screen_and_never_collapsed(brow
     prices = parse_prices(["Laptop=0.5", "Desk=2"])
     write_report(str(tmp_path / "mine"), tmp_path / "report.html", [str(tmp_path / "theirs")], prices)
     page = open_page(browser, tmp_path / "report.html")
-    assert page.inner_text("#answer").startswith(
-        "Desk CPU (theirs) against Laptop CPU (8 cores), 2 cells: 1.00x as fast"
-    )
+    assert page.inner_text("#answer").startswith("Desk CPU against Laptop CPU (8 cores), 2 cells: wall 1.00x [")
     assert "They also differ in torch_version." in page.inner_text("#answer-details")
+    assert "theirs: sweep made-up on Desk CPU, torch 2.12.0" in page.inner_text(".lead")
     assert page.input_value("#price-1") == "2"
     assert "theirs" in page.inner_text("section[aria-labelledby=beside]")
     assert page.locator("section[aria-labelledby=beside] details:not([open])").count() == 0
+    page.locator("#heat td.opens").first.click()
+    assert page.locator("#drill h3").all_inner_texts() == ["Laptop CPU (8 cores)", "Desk CPU"]
+    assert page.locator("#drill-chart .scatterlayer .trace").count() == 2
+    page.reload()
+    assert page.locator("#drill h3").count() == 2
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+def test_stores_without_a_common_cell_have_a_page_that_names_the_fields_between_them(
+    browser: Browser, tmp_path: Path
+) -> None:
+    desk = replace(LAPTOP, device_name="Desk CPU")
+    for name, fingerprint, warmup_steps in (("mine", LAPTOP, 5), ("theirs", desk, 50)):
+        attempts = Attempts(tmp_path / name)
+        trial = config(warmup_steps=warmup_steps)
+        attempts.ok(trial, {"step.time": samples(0.2, 1e-3)}, fingerprint=fingerprint, sweep=f"of {name}")
+    arguments = ("report", tmp_path / "mine", "--with", tmp_path / "theirs", "-o", tmp_path / "report.html")
+    assert answer_here(*arguments).returncode == 0
+    page = open_page(browser, tmp_path / "report.html")
+    assert page.inner_text("#answer") == "Desk CPU against Laptop CPU (8 cores): no cell in common"
+    details = page.inner_text("#answer-details")
+    assert "Laptop CPU (8 cores) ran of mine; Desk CPU ran of theirs. Run one of them on both." in details
+    assert "allow the difference with --across warmup_steps" in details
+    assert page.inner_text("#heat tbody").split() == ["warmup_steps", "5", "50"]
+    assert answer_here(*arguments, "--across", "warmup_steps").returncode == 0
+    page.reload()
+    assert page.inner_text("#answer").startswith("Desk CPU against Laptop CPU (8 cores), 1 cell: wall 1.00x")
     assert page.complaints == []  # type: ignore[attr-defined]
     page.context.close()
 
@@ -312,36 +345,85 @@ def test_a_store_beside_is_compared_on_the_first_screen_and_never_collapsed(brow
 def test_devices_without_a_common_cell_say_why_they_cannot_be_compared(browser: Browser, tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "apart")
     attempts.ok(config(context_length=128), {"step.time": samples(0.2, 1e-3)}, fingerprint=LAPTOP)
-    attempts.ok(config(context_length=256, device="cuda"), {"step.time": samples(0.2, 1e-3)})
+    for context_length in (256, 512):
+        attempts.ok(config(context_length=context_length, device="cuda"), {"step.time": samples(0.2, 1e-3)})
     write_report(attempts.store.location, tmp_path / "report.html")
     page = open_page(browser, tmp_path / "report.html")
-    assert "no cell can be compared" in page.inner_text("#answer")
-    assert "context_length (128 against 256)" in page.inner_text("#answer-details")
+    assert "no cell in common" in page.inner_text("#answer")
+    assert page.inner_text("#heat tbody").split("\n")[0].split("\t") == ["context_length", "128", "256, 512"]
+    assert "--across" not in page.inner_text("#answer-details")  # one result would have two counterparts
     assert page.complaints == []  # type: ignore[attr-defined]
     page.context.close()
 
 
-def test_one_device_begins_with_its_key_numbers(browser: Browser, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One device: bf16 takes half the time of fp32 and three quarters of the memory; compilation changes nothing."""
+    attempts = Attempts(tmp_path_factory.mktemp("one") / "results")
+    for context_length in (128, 256, 512):
+        for precision, time, memory in (("fp32", 2.0, 4.0), ("bf16", 1.0, 3.0)):
+            for compile_ in ("none", "block"):
+                trial = config(device="cuda", context_length=context_length, precision=precision, compile=compile_)
+                seconds = time * context_length / 1e4
+                attempts.ok(trial, {"step.time": samples(seconds, seconds / 1000)})
+                peak = {"step.peak_allocated": (memory * context_length * 2**24,) * 10}
+                attempts.ok(trial, peak, workload="memory", units={"step.peak_allocated": "B"})
+    attempts.failed(config("2.7b", device="cuda"), "oom")
+    write_report(attempts.store.location, path := attempts_folder(attempts) / "report.html")
+    return path
+
+
+def attempts_folder(attempts: Attempts) -> Path:
+    return Path(attempts.store.location).parent
+
+
+def test_one_device_begins_with_the_choice_that_changes_most_and_its_key_numbers(browser: Browser, grid: Path) -> None:
+    page = open_page(browser, grid, viewport={"width": 1280, "height": 900})
+    assert page.inner_text("#answer") == "bf16 against fp32 (precision), 6 cells: wall 2.00x [2.00, 2.00] as fast"
+    lines = page.locator(".lines > div").all_inner_texts()
+    names = ["Fastest step", "Most tokens per second", "Largest memory", "Failed"]
+    assert [line.split("\n")[0] for line in lines] == names
+    assert "12.800 ± 0.013 ms" in lines[0] and "context_length 128, bf16" in lines[0] and "small" not in lines[0]
+    assert "23 % of the device" in lines[2] and "1 oom" in lines[3] and "2.7b" in lines[3]
+    tables = page.locator("#choices table")
+    assert tables.locator("caption").all_inner_texts() == ["training step", "peak memory"]
+    rows = [" ".join(text.split()) for text in tables.nth(0).locator("tbody tr").all_inner_texts()]
+    assert rows[0] == "precision bf16 against fp32 2.00× [2.00, 2.00] 6 faster"
+    assert rows[1].startswith("compile block against none 1.00× [") and rows[1].endswith("6 same")
+    box = page.locator("#choices table").first.bounding_box()
+    assert box and box["y"] + box["height"] < 900
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+def test_a_choice_is_selected_and_its_cells_open_both_of_its_results(browser: Browser, grid: Path) -> None:
+    page = open_page(browser, grid, viewport={"width": 1280, "height": 900})
+    page.locator("#choices table").nth(1).locator("td.opens").first.click()
+    assert page.inner_text("#answer").startswith("bf16 against fp32 (precision), 6 cells: peak memory 0.750x")
+    assert page.inner_text("#heat .counts") == "▼ 6 less"
+    page.reload()
+    assert page.inner_text("#answer").startswith("bf16 against fp32 (precision), 6 cells: peak memory 0.750x")
+    page.select_option("#pick-measure", label="training step")
+    page.select_option("#pick-key", label="compile")
+    assert page.inner_text("#answer").startswith("block against none (compile), 6 cells: wall 1.00x")
+    page.locator("#heat td.opens").nth(4).click()
+    assert page.locator("#drill h3").all_inner_texts() == ["none", "block"]
+    assert "context_length 256, bf16" in page.inner_text("#drill-title")
+    commands = [shlex.split(text)[2:] for text in page.locator("#drill code").all_inner_texts()]
+    assert [single_trial(command).config.compile for command in commands] == ["none", "block"]
+    assert {single_trial(command).config.context_length for command in commands} == {256}
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+def test_a_store_in_which_nothing_can_be_compared_begins_with_its_key_numbers(browser: Browser, tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "one")
     for context_length in (128, 256):
-        attempts.ok(
-            config(context_length=context_length, device="cuda"),
-            {"step.time": samples(context_length / 1e4, 1e-5), "step.peak_allocated": (30e9,)},
-            units={"step.peak_allocated": "B"},
-        )
-    attempts.failed(config("2.7b", device="cuda"), "oom")
+        attempts.ok(config(context_length=context_length, device="cuda"), {"step.time": samples(0.2, 1e-3)})
     write_report(attempts.store.location, tmp_path / "report.html")
     page = open_page(browser, tmp_path / "report.html")
-    assert page.inner_text("#answer") == "3 results on NVIDIA H200: 1 failed, 0 flagged"
-    lines = page.locator(".lines > div").all_inner_texts()
-    assert [line.split("\n")[0] for line in lines] == [
-        "Fastest step",
-        "Most tokens per second",
-        "Largest memory",
-        "Failed",
-    ]
-    assert "12.800 ± 0.010 ms" in lines[0] and "small, context_length 128" in lines[0]
-    assert "20 % of the device" in lines[2] and "1 oom" in lines[3] and "2.7b" in lines[3]
+    assert page.inner_text("#answer") == "2 results on NVIDIA H200: 0 failed, 0 flagged"
+    assert page.locator("#choices, #heat").count() == 0
     assert page.complaints == []  # type: ignore[attr-defined]
     page.context.close()
 

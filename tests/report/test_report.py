@@ -353,7 +353,7 @@ def test_memory_over_an_iteration_and_kernels_by_range_are_drawn(browser: Browse
     charts = ("document.querySelector('[data-figures=memory]')", "document.querySelector('#second-memory')")
     ends = [page.evaluate(f"{chart}._fullLayout.yaxis.range[1]") for chart in charts]
     assert ends[0] == ends[1] >= 6
-    assert "backward of attention" in page.inner_text("[data-figures=kernels]")
+    assert "backward of" in page.inner_text("[data-figures=kernels]")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert page.complaints == []  # type: ignore[attr-defined]
     page.context.close()

@@ -14,21 +14,45 @@ const drawn = new Map();
 // Plotly interprets tags in texts; names from a store must stay plain text.
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
+// The width of a text in pixels, roughly: labels are set in a proportional font of this size.
+const widthOf = (text, size = 12) => text.length * size * 0.56;
+
+// A text on as many lines as its width asks for, broken after commas and, if need be, after spaces; at most `most` lines.
+function wrapped(text, width, { size = 12, most = 2 } = {}) {
+  const lines = [""];
+  for (const part of text.split(/(?<=, | )/)) {
+    if (lines.at(-1) && widthOf(lines.at(-1) + part.trimEnd(), size) > width) lines.push("");
+    lines[lines.length - 1] += part;
+  }
+  const kept = lines.slice(0, most).map((line) => line.trimEnd());
+  const room = Math.max(4, Math.floor(width / (size * 0.56)) - 1);
+  const cut = (line) => (line.length > room + 1 ? `${line.slice(0, room)}…` : line);
+  return kept.map((line, i) => plain(i === most - 1 && lines.length > most ? `${cut(line).replace(/[,…]$/, "")}…` : cut(line))).join("<br>");
+}
+
+const inLegend = (traces) => traces.filter((trace) => trace.name && trace.showlegend !== false);
+
+// The width of the legend in pixels.
+const legendWidth = (traces) => Math.max(0, ...inLegend(traces).map((trace) => widthOf(trace.name, 13) + 50));
+
+// Whether the legend stands below the chart: where it would take too much of the width.
+const legendIsBelow = (traces, width) => width < 560 || legendWidth(traces) > 0.3 * width || document.documentElement.classList.contains("printing");
+
 // Draws what `make` returns, and again with it whenever colours or widths change.
 function draw(target, make) {
   drawn.set(target, make);
   const { traces, layout } = make(target.clientWidth);
   const { clientWidth } = target;
   const narrow = clientWidth < 560;
-  const below = narrow || document.documentElement.classList.contains("printing");
-  const entries = layout.showlegend === false ? 0 : traces.filter((trace) => trace.name && trace.showlegend !== false).length;
+  const entries = layout.showlegend === false ? 0 : inLegend(traces).length;
+  const below = legendIsBelow(traces, clientWidth);
   const plot = layout.height ?? (narrow ? 380 : 460);
-  const rows = below && entries > 0 ? 19 * (entries + 1) + 14 : 0; // the legend below has at most one entry to a line
+  const rows = below && entries > 0 ? 19 * (entries + 1) + 24 : 0; // the legend below has at most one entry to a line
   const height = below ? plot + rows : Math.max(plot, 120 + 30 * entries);
   const margin = { l: 56, r: 12, t: 44, b: 48, ...layout.margin };
   margin.b += rows;
   const legend = rows
-    ? { orientation: "h", y: -64 / Math.max(height - margin.t - margin.b, 100), yanchor: "top", x: 0 }
+    ? { orientation: "h", y: -74 / Math.max(height - margin.t - margin.b, 100), yanchor: "top", x: 0 }
     : { x: 1.02, y: 1, yanchor: "top" };
   const style = getComputedStyle(document.body);
   const ink = style.getPropertyValue("color");
@@ -78,18 +102,25 @@ function redrawAll() {
 // Draws a figure made by charts.py: a trace's `colour` is an index into the colours, `lines` its points' tooltips.
 // top: the end of the axis that it shares with another figure; 0 if it shares none.
 function drawFigure(target, { title, traces, layout }, heading, top = 0) {
-  draw(target, () => {
+  draw(target, (width) => {
     const palette = colours();
+    const ink = getComputedStyle(document.body).color;
     const made = traces.map(({ colour, lines, ...trace }) => {
       const own = palette[colour % COLOUR_COUNT];
       const marker = { color: own, line: { width: 0 }, ...trace.marker };
       const styled = { ...trace, line: { color: own, ...trace.line }, marker };
       if (!lines) return styled;
       const texts = lines.map((text) => text.map(plain).join("<br>"));
-      const bar = trace.type === "bar" ? { y: trace.y.map(plain) } : {};
-      return { ...styled, ...bar, customdata: texts, hovertemplate: `${bar.y ? "<b>%{y}</b><br>" : ""}%{customdata}<extra>%{fullData.name}</extra>` };
+      const bar = trace.type !== "bar" ? {} : layout.icicle
+        ? { text: trace.text.map(plain), textposition: "inside", insidetextanchor: "start", textangle: 0, insidetextfont: { color: ink }, marker: { ...marker, opacity: 0.35, line: { color: resolved("--paper"), width: 1 } } }
+        : { y: trace.y.map(plain) };
+      return { ...styled, ...bar, customdata: texts, hovertemplate: `${bar.y && !layout.icicle ? "<b>%{y}</b><br>" : ""}%{customdata}<extra>%{fullData.name}</extra>` };
     });
     const line = resolved("--muted");
+    const names = layout.barmode && !layout.icicle ? [...new Set(made.flatMap((trace) => trace.y))] : [];
+    const tall = names.length && width < 560; // the names of bars take two lines
+    const bars = names.length ? { yaxis: { ...layout.yaxis, ...(tall && { tickvals: names, ticktext: names.map((name) => wrapped(name, 112)) }) }, ...(tall && { height: 1.3 * layout.height }) } : {};
+    const wider = tall ? 1.35 : 1; // room for the numbers at the ends of bars
     const shapes = layout.shapes?.map((shape) => ({ line: { color: line, width: 1, dash: "dot" }, ...shape }));
     const annotations = layout.annotations?.map((one) => ({
       showarrow: false, font: { size: 12, color: line }, ...one, ...(typeof one.y === "string" && { y: plain(one.y) }),
@@ -98,8 +129,8 @@ function drawFigure(target, { title, traces, layout }, heading, top = 0) {
     return {
       traces: made,
       layout: {
-        ...layout, ...(top && { [shared]: { ...layout[shared], range: [0, top] } }), title: { text: plain([heading, title].filter(Boolean).join(": ")) }, ...(shapes && { shapes }),
-        ...(annotations && { annotations, margin: { l: 56, r: 12, t: 62, b: 48 } }),
+        ...layout, ...bars, ...(layout.icicle && { uniformtext: { mode: "hide", minsize: 10 } }), ...((top || tall) && { [shared]: { ...layout[shared], range: [0, wider * (top || layout[shared].range[1])] } }), title: { text: wrapped([heading, title].filter(Boolean).join(": "), width - 24, { size: width < 560 ? 12 : 14 }) }, ...(shapes && { shapes }),
+        ...(annotations && { annotations }), margin: { l: 56, r: 12, t: annotations ? 76 : 62, b: 48 },
       },
     };
   });

@@ -6,8 +6,9 @@ const ENVIRONMENT = [
 ];
 
 class Drill {
-  constructor(results) {
-    this.results = results;
+  // stores: the Results of the page's store and of those beside it.
+  constructor(stores) {
+    this.stores = stores;
     this.dialog = document.getElementById("drill");
     this.dialog.addEventListener("close", () => {
       const chart = document.getElementById("drill-chart");
@@ -19,47 +20,57 @@ class Drill {
 
   // The result that the address names, after a reload.
   recall() {
-    const [name, ...indices] = (state.get("result") ?? "").split("~");
-    const shown = indices.map(Number).filter((index) => index >= 0 && index < this.results.count);
-    if (this.results.data.values[name] && shown.length) this.open(name, shown);
+    const [name, ...texts] = (state.get("result") ?? "").split("~");
+    const places = texts.map((text) => text.split("@").map(Number)).map(([result, store = 0]) => ({ store, result }))
+      .filter(({ store, result }) => result >= 0 && result < this.stores[store]?.count && this.stores[store].data.values[this.stored(name)]);
+    if (places.length) this.open(name, places);
   }
 
   // The value whose samples are shown: of a derived one, such as step.mfu, the stored one.
   stored(name) {
     const [phase, metric] = [name.slice(0, name.lastIndexOf(".")), name.slice(name.lastIndexOf(".") + 1)];
-    const source = this.results.data.derived[metric];
+    const source = this.stores[0].data.derived[metric];
     return source ? `${phase}.${source}` : name;
   }
 
-  open(name, indices, lead = []) {
-    const { results } = this;
+  // places: of each result its store, its number in it, and, of a compared cell, the side that it is of.
+  open(name, places, lead = []) {
     const value = this.stored(name);
-    remember("result", [name, ...indices].join("~"));
-    const shown = indices.map((result, i) => this.measured(value, result, i)).filter(Boolean);
-    const title = this.title(indices[0], indices.length > 1);
+    remember("result", [name, ...places.map(({ store, result }) => (store ? `${result}@${store}` : result))].join("~"));
+    const several = places.length > 1;
+    const shown = places.map((place, i) => this.measured(value, place, i)).filter(Boolean);
     const chart = shown.some((one) => one.samples?.length > 1)
       ? element("div", { class: "chart", id: "drill-chart", role: "group", "aria-label": `samples of ${value}` }) : null;
     this.dialog.replaceChildren(
       element("form", { method: "dialog" }, element("button", { class: "close", "aria-label": "close" }, "Close ✕")),
-      element("h2", { id: "drill-title" }, `${value}: ${title}`), ...lead,
+      element("h2", { id: "drill-title" }, `${value}: ${this.title(places)}`), ...lead,
       ...(chart ? [chart, element("p", { class: "note" }, this.aboutSamples(shown))] : []),
-      ...indices.flatMap((result, i) => this.about(value, result, shown.length > 1 || indices.length > 1 ? i : null)));
+      ...places.flatMap((place, i) => this.about(value, place, several ? i : null)));
     if (!this.dialog.open) this.dialog.showModal();
     this.dialog.scrollTop = 0;
     if (chart) this.drawSamples(chart, value, shown);
   }
 
-  // The keys that tell this result from others.
-  title(result, withoutDevice) {
-    const { results } = this;
-    const skipped = ["sweep", "workload", "device_memory", ...(withoutDevice ? ["device_name", "device", ...ENVIRONMENT] : [])];
-    const names = results.data.conditions.filter((name) => results.codes(name) && !skipped.includes(name));
-    const known = names.map((name) => [name, results.label(name, results.code(name, result))]).filter(([, text]) => text !== NO_VALUE);
-    return known.map(([name, text]) => (/^[\d.]+$|^(true|false|none)$/.test(text) ? `${name} ${text}` : text)).join(", ") || "the only result";
+  // The keys that tell this result from others of its store; of several results, those in which they agree.
+  title(places) {
+    const text = ({ store, result }, name) => this.stores[store].label(name, this.stores[store].code(name, result));
+    const [first] = places;
+    const skipped = ["sweep", "workload", "device_memory", ...(places.length > 1 ? ["device_name", "device", ...ENVIRONMENT] : [])];
+    const { data } = this.stores[first.store];
+    const names = data.conditions.filter((name) => data.keys[name]?.codes && !skipped.includes(name)
+      && places.every((place) => text(place, name) === text(first, name)));
+    const known = names.map((name) => [name, text(first, name)]).filter(([, words]) => words !== NO_VALUE);
+    return known.map(([name, words]) => (/^[\d.]+$|^(true|false|none)$/.test(words) ? `${name} ${words}` : words)).join(", ")
+      || (places.length > 1 ? "all else equal" : "the only result");
   }
 
-  measured(name, result, index) {
-    const value = this.results.value(name);
+  // What a side is called: by the value of the choice, or by its device.
+  sideOf = ({ store, result, side }) => side ?? this.stores[store].label("device_name", this.stores[store].code("device_name", result));
+
+  measured(name, place, index) {
+    const { result } = place;
+    const results = this.stores[place.store];
+    const value = results.value(name);
     const at = value?.result.indexOf(result) ?? -1;
     if (at < 0) return null;
     const slice = (numbers, lengths) => {
@@ -69,24 +80,23 @@ class Drill {
       return [...numbers.slice(start, start + lengths[at])];
     };
     return {
-      index, result, median: value.median[at], low: value.low?.[at] ?? NaN, high: value.high?.[at] ?? NaN,
+      index, result, side: this.sideOf(place), stride: results.data.stride, median: value.median[at], low: value.low?.[at] ?? NaN, high: value.high?.[at] ?? NaN,
       processes: value.processes?.[at] ?? 1, spread: value.spread?.[at] ?? NaN, unit: value.unit,
-      flags: this.results.data.flags[value.flags?.[at] ?? 0], reason: this.results.data.reasons[value.reason?.[at] ?? 0],
+      flags: results.data.flags[value.flags?.[at] ?? 0], reason: results.data.reasons[value.reason?.[at] ?? 0],
       samples: slice(value.samples, value.samplesLengths), warmup: slice(value.warmup, value.warmupLengths),
       processLengths: value.processLengths?.[at],
     };
   }
 
   aboutSamples(shown) {
-    const { stride } = this.results.data;
+    const stride = Math.max(...shown.map((one) => one.stride));
     const words = shown.map((one) => `${one.samples.length} samples${one.warmup.length ? ` after ${one.warmup.length} warm-up iterations (hollow)` : ""}`
       + (one.processes > 1 ? ` from ${one.processes} processes, whose medians differ by ${Number((100 * one.spread).toPrecision(2))} %` : ""));
     return [...new Set(words)].join("; ") + (stride > 1 ? `. Of each result, every ${stride}th sample is in this page` : "") + ". The line is the median, the band its 95 % interval.";
   }
 
   drawSamples(target, name, shown) {
-    const unit = chooseUnit(this.results.data.units, shown[0].unit, shown.map((one) => one.median));
-    const device = (one) => this.results.label("device_name", this.results.code("device_name", one.result));
+    const unit = chooseUnit(this.stores[0].data.units, shown[0].unit, shown.map((one) => one.median));
     draw(target, () => {
       const traces = [];
       const shapes = [];
@@ -94,7 +104,7 @@ class Drill {
         const colour = colours()[one.index];
         const scaled = (values) => values.map((value) => value / unit.size);
         const trace = (values, start, extra) => ({
-          type: "scatter", mode: "markers", x: values.map((_, i) => start + i), y: scaled(values), name: plain(device(one)),
+          type: "scatter", mode: "markers", x: values.map((_, i) => start + i), y: scaled(values), name: plain(one.side),
           hovertemplate: `%{y:.4~r} ${unit.name}<extra>%{fullData.name}</extra>`, ...extra,
         });
         if (one.warmup.length) {
@@ -118,13 +128,13 @@ class Drill {
   }
 
   // The number, its flags, the other values, the environment and the command of one result.
-  about(name, result, index) {
-    const { results } = this;
-    const one = this.measured(name, result, index ?? 0);
-    const device = results.label("device_name", results.code("device_name", result));
+  about(name, place, index) {
+    const { result } = place;
+    const results = this.stores[place.store];
+    const one = this.measured(name, place, index ?? 0);
     const status = results.statusWord(result);
     const parts = [];
-    if (index != null) parts.push(element("h3", {}, device));
+    if (index != null) parts.push(element("h3", {}, this.sideOf(place)));
     if (one && !Number.isNaN(one.median)) {
       const unit = chooseUnit(results.data.units, one.unit, [one.median]);
       const [number, interval] = intervalTexts(...[one.median, one.low, one.high].map((value) => value / unit.size));
@@ -135,19 +145,19 @@ class Drill {
     for (const flag of one?.flags ?? []) {
       parts.push(element("p", { class: "note" }, element("b", {}, flag), `: ${results.data.advice[flag] ?? ""}`));
     }
-    const command = this.command(result);
+    const command = this.command(place);
     parts.push(
       element("p", { class: "command" }, element("code", {}, command), " ", element(
-        "button", { type: "button", "aria-label": `copy the command for ${device}`, onclick: (event) => copyText(command, event.currentTarget) }, "Copy")),
+        "button", { type: "button", "aria-label": `copy the command for ${this.sideOf(place)}`, onclick: (event) => copyText(command, event.currentTarget) }, "Copy")),
       disclosure("Environment", definitions(ENVIRONMENT.map((key) => [key, results.label(key, results.code(key, result))]))),
-      disclosure("All values", definitions(this.allValues(result))));
+      disclosure("All values", definitions(this.allValues(place))));
     return parts;
   }
 
-  allValues(result) {
-    const { results } = this;
+  allValues(place) {
+    const results = this.stores[place.store];
     return Object.keys(results.data.values).map((name) => {
-      const one = this.measured(name, result, 0);
+      const one = this.measured(name, place, 0);
       if (!one || Number.isNaN(one.median)) return null;
       const unit = chooseUnit(results.data.units, one.unit, [one.median]);
       const [number, interval] = intervalTexts(...[one.median, one.low, one.high].map((value) => value / unit.size));
@@ -156,8 +166,8 @@ class Drill {
   }
 
   // The command that repeats the result on the machine where it is given.
-  command(result) {
-    const { results } = this;
+  command({ store = 0, result }) {
+    const results = this.stores[store];
     const { defaults, named } = results.data.trial;
     const text = (name) => {
       const key = results.data.keys[name];
@@ -172,18 +182,6 @@ class Drill {
       return label !== NO_VALUE && label !== defaults[name];
     }).map((name) => `${name}=${text(name)}`);
     return ["lmsweep", "trial", ...words, `workloads=${text("workload")}`].map(shellQuoted).join(" ");
-  }
-
-  // The results that a compared cell stands for, those of the page's own store.
-  ofCell(pair, i, value, sides) {
-    const { results } = this;
-    const { value: _, ...keys } = pair.cells.keys;
-    const base = this.results.data.values[value] && results.value(value);
-    const find = (side) => (side.own && base ? [...base.result].find((result) =>
-      results.label("device_name", results.code("device_name", result)) === side.device
-      && Object.entries(keys).every(([name, { labels, codes }]) =>
-        !results.data.keys[name] || results.label(name, results.code(name, result)) === labels[codes[i]])) : undefined);
-    return [sides[pair.baseline], sides[pair.contrast]].map(find).filter((result) => result !== undefined);
   }
 }
 

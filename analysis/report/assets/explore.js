@@ -104,17 +104,22 @@ class Explorer {
       this.points = [...lines.points, ...limits.points];
       const traces = [...lines.traces, ...limits.traces];
       const across = chosen.panels.length === 1 ? 1 : Math.min(chosen.panels.length, width < 560 ? 1 : width < 900 ? 2 : chosen.panels.length === 4 ? 2 : 3);
-      const yAxis = yAxisOf(traces.flatMap((trace) => trace.y), this.logY);
+      const legend = chosen.inside.length && !legendIsBelow(traces, width) ? legendWidth(traces) : 0;
+      const room = (width - 100 - legend) / across;
+      const yAxis = yAxisOf(traces.flatMap(extentOf), this.logY);
       const xAxis = numeric
-        ? { type: logX ? "log" : "linear", ...ticksAt(results, x, used.map((code) => numbers[code])) }
-        : { type: "category", categoryarray: used.map((code) => plain(labels[code])), range: [-0.3, used.length - 0.7] };
+        ? { type: logX ? "log" : "linear", ...ticksAt(results, x, used.map((code) => numbers[code]), logX, room) }
+        : {
+          type: "linear", range: [-0.5, used.length - 0.5], showgrid: false, zeroline: false, tickvals: [...used.keys()],
+          ticktext: used.map((code) => wrapped(labels[code], room / used.length - 4, { size: 12, most: 1 })),
+        };
       return {
         traces,
         layout: {
           title: { text: titleOf(value, table.conditions, width) },
-          margin: { l: 56, r: 12, t: 84, b: 48 },
+          margin: { l: 56, r: 12, t: 94, b: 48 },
           showlegend: chosen.inside.length > 0, legend: { title: { text: plain(chosen.inside.join(", ")) } }, shapes: limits.shapes,
-          ...panelAxes(chosen.panels, across, { xAxis, yAxis, xTitle: x, yTitle: `${value} (${chosen.unit.name})` }),
+          ...panelAxes(chosen.panels, across, { xAxis, yAxis, room, xTitle: x, yTitle: `${value} (${chosen.unit.name})` }),
         },
       };
     });
@@ -175,12 +180,27 @@ class Explorer {
   }
 }
 
-const ticksAt = (results, key, numbers) => {
+// What the y axis must show of a trace: its points and their intervals.
+const extentOf = ({ y, error_y: ends }) => y.flatMap((value, i) => [value, ...(ends ? [value - ends.arrayminus[i], value + ends.array[i]] : [])]);
+
+const ticksAt = (results, key, numbers, isLog, room) => {
   const text = (number) => {
     const unit = key.endsWith("_bytes") ? chooseUnit(results.data.units, "B", [number]) : { size: 1 };
     return [number / unit.size, unit.name].filter(Boolean).join(" ");
   };
-  return numbers.length <= 12 ? { tickvals: numbers, ticktext: numbers.map(text) } : {};
+  if (numbers.length > 12) return {};
+  const at = (number) => (isLog ? Math.log(number) : number);
+  const [first, last] = [at(numbers[0]), at(numbers.at(-1))];
+  const pixels = (number) => (room * 0.86 * (at(number) - first)) / (last - first || 1);
+  let free = -Infinity;
+  const ticktext = numbers.map((number) => {
+    const words = text(number);
+    const half = widthOf(words) / 2 + 3;
+    if (pixels(number) - half < free) return "";
+    free = pixels(number) + half;
+    return words;
+  });
+  return { tickvals: numbers, ticktext };
 };
 
 // The value, and below it what all results have in common, as far as two lines hold it.
@@ -195,7 +215,7 @@ function titleOf(value, conditions, width) {
 }
 
 // The axes of each panel, all of the same scale, and the panels' names.
-function panelAxes(panels, across, { xAxis, yAxis, xTitle, yTitle }) {
+function panelAxes(panels, across, { xAxis, yAxis, room, xTitle, yTitle }) {
   if (panels.length === 1) {
     return { xaxis: { ...xAxis, title: { text: plain(xTitle) } }, yaxis: { ...yAxis, title: { text: plain(yTitle) } } };
   }
@@ -217,7 +237,7 @@ function panelAxes(panels, across, { xAxis, yAxis, xTitle, yTitle }) {
       title: { text: column === 0 ? plain(yTitle) : "", font: { size: 12 } }, showticklabels: column === 0,
     };
     layout.annotations.push({
-      text: plain(name), x: left, xref: "paper", xanchor: "left", y: top, yref: "paper", yanchor: "bottom", showarrow: false, font: { size: 12 },
+      text: wrapped(name, room - 8), align: "left", x: left, xref: "paper", xanchor: "left", y: top, yref: "paper", yanchor: "bottom", showarrow: false, font: { size: 12 },
     });
   });
   return layout;

@@ -118,10 +118,24 @@ function defaultColour(results, keys, cells) {
 
 const axisNumber = (letter, panel) => (panel ? `${letter}${panel + 1}` : letter);
 
+// Where the points of each line stand: at the number of their key, or, of words, side by side around the place of theirs.
+function placesOf(results, chosen, x, numeric) {
+  const { numbers } = results.data.keys[x];
+  if (numeric) return () => (code) => numbers[code];
+  const used = [...new Set(chosen.series.flatMap((one) => one.cells.map((cell) => results.code(x, cell.result))))].sort((a, b) => a - b);
+  const place = new Map(used.map((code, i) => [code, i]));
+  const names = [...new Set(chosen.series.map((one) => one.name))];
+  const step = isOrdered(x, numeric) ? 0 : Math.min(0.09, 0.6 / names.length);
+  return (one) => (code) => place.get(code) + step * (names.indexOf(one.name) - (names.length - 1) / 2);
+}
+
+// Whether lines may join the points along this key.
+const isOrdered = (x, numeric) => numeric || x === "model";
+
 // Plotly's traces and `points`, the cell of each of their points.
 function tracesOf(results, table, chosen, x, numeric) {
-  const { numbers, labels } = results.data.keys[x];
-  const ordered = numeric || x === "model";
+  const ordered = isOrdered(x, numeric);
+  const placeOf = placesOf(results, chosen, x, numeric);
   const palette = colours();
   const inLegend = new Set();
   const points = [];
@@ -138,7 +152,7 @@ function tracesOf(results, table, chosen, x, numeric) {
     return {
       type: "scatter", mode: ordered && oneEach ? "lines+markers" : "markers", name: plain(one.name),
       xaxis: axisNumber("x", one.panel), yaxis: axisNumber("y", one.panel), legendgroup: one.name, showlegend: first,
-      x: codes.map((code) => (numeric ? numbers[code] : plain(labels[code]))),
+      x: codes.map(placeOf(one)),
       y: cells.map((cell) => scaled(cell.median)),
       error_y: {
         type: "data", symmetric: false, thickness: 1.2, width: 3, color: colour,
@@ -156,7 +170,7 @@ function tracesOf(results, table, chosen, x, numeric) {
 
 // Of memory: the memory of each panel's devices as a line, and results that did not fit as crosses upon it.
 function limitsOf(results, table, chosen, x, numeric) {
-  const { numbers, labels } = results.data.keys[x];
+  const placeOf = placesOf(results, chosen, x, numeric);
   const memory = results.data.keys.device_memory.numbers;
   const capacity = (cell) => memory?.[results.code("device_memory", cell.result)];
   const traces = [];
@@ -175,7 +189,7 @@ function limitsOf(results, table, chosen, x, numeric) {
     traces.push({
       type: "scatter", mode: "markers", name: "oom: the device's memory", legendgroup: "oom", showlegend: points.length === 1,
       xaxis: axisNumber("x", one.panel), yaxis: axisNumber("y", one.panel),
-      x: failed.map((cell) => (numeric ? numbers[results.code(x, cell.result)] : plain(labels[results.code(x, cell.result)]))),
+      x: failed.map((cell) => placeOf(one)(results.code(x, cell.result))),
       y: failed.map((cell) => capacity(cell) / chosen.unit.size),
       marker: { color: palette[one.colour], size: 10, symbol: "x-thin", line: { color: palette[one.colour], width: 2 } },
       customdata: failed.map(() => `<b>oom</b><br>${plain(one.name)}`), hovertemplate: "%{customdata}<extra></extra>",

@@ -1,0 +1,265 @@
+"""One comparison of the page's first answer: a side against another, cell by cell, and over all cells."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from lmsweep.analysis.comparison.compare import VERDICTS, Comparison, ResultKey, compare
+from lmsweep.analysis.comparison.device_first import HOST_LIMITED
+from lmsweep.analysis.comparison.pairing import ApartError, Obstacle
+from lmsweep.analysis.data.columns import label, natural_ranks
+from lmsweep.analysis.report.data import JsonObject, encoded_codes, encoded_numbers
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.trials.analytic.median_interval import Floats
+from lmsweep.trials.spec.config import RequestError
+
+DEVICE = "device_name"
+"""The key of sides that are devices."""
+
+FEWEST = 3
+"""Cells from which on the interval of their mean is that of their spread; of fewer, it is that of the samples."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """What is compared: a device, or the value of a choice, such as bf16."""
+
+    key: str
+    """DEVICE, or the field whose value this side is."""
+    name: str
+    """Short, and unique among the sides of the same key."""
+    rows: pd.DataFrame
+    """Its rows of `lmsweep.load(..., pooled=False)`."""
+    store: int = 0
+    """0 for the page's store, n for the n-th store beside it."""
+    price: float | None = None
+    """Dollars per hour of a device, if given."""
+
+
+class Measure(NamedTuple):
+    """What a comparison is about."""
+
+    name: str
+    """One word for the page: time, memory or energy."""
+    workloads: tuple[str, ...]
+    """Workloads whose results are compared; none: all of them."""
+    values: list[str] | None
+    """The values that are compared; None: those usually shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanRatio:
+    """The geometric mean over cells of how many times as fast, or as much, one side is, and its 95 % interval."""
+
+    mean: float
+    low: float | None
+    """None if no interval is known."""
+    high: float | None
+
+    def data(self) -> JsonObject:
+        """Return what the page's script needs."""
+        return {"mean": self.mean, "low": self.low, "high": self.high}
+
+    def text(self) -> str:
+        """Return `1.38x [1.31, 1.46]`."""
+        interval = "" if self.low is None or self.high is None else f" [{_three(self.low)}, {_three(self.high)}]"
+        return f"{_three(self.mean)}x{interval}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """One side against another."""
+
+    baseline: int
+    """Its index among the sides."""
+    contrast: int
+    measure: str
+    """The name of its Measure."""
+    headline: str
+    """The answer in one line."""
+    details: list[str]
+    """What limits the answer, a sentence each."""
+    ratio: MeanRatio | None
+    """None if no number of both is known."""
+    counts: dict[str, int]
+    """Verdict -> number of cells."""
+    cells: JsonObject | None
+    """The cells for the heat map; None if the sides cannot be compared."""
+    apart: list[Obstacle]
+    """If the sides have no cell in common, the fields that keep them apart."""
+    environment: list[list[str]]
+    """Lines of field, baseline, contrast, for devices."""
+    listing: Listing | None
+    """The table that `lmsweep compare` prints; None if the sides cannot be compared."""
+
+    def data(self) -> JsonObject:
+        """Return what the page's script needs."""
+        return {
+            "baseline": self.baseline, "contrast": self.contrast, "measure": self.measure, "headline": self.headline,
+            "details": self.details, "counts": self.counts, "cells": self.cells, "environment": self.environment,
+            "apart": self.apart, "ratio": self.ratio.data() if self.ratio else None,
+        }  # fmt: skip
+
+
+def pair_of(
+    sides: Sequence[Side],
+    baseline: int,
+    contrast: int,
+    measure: Measure,
+    *,
+    across: Sequence[str] = (),
+    environment: Sequence[Sequence[str]] = (),
+    numbers: Sequence[Mapping[ResultKey, int]] = (),
+) -> Pair:
+    """Compare two sides of the same key. If that is impossible, the pair has no cells, and `details` says why.
+
+    across: further keys that may differ. environment: lines of field, baseline, contrast. numbers: for each store, the
+    number that its results have in the page.
+    """
+    one, other = sides[baseline], sides[contrast]
+    of_key = "" if one.key == DEVICE else f" ({one.key})"
+    against = f"{other.name} against {one.name}{of_key}"
+    lines = [list(line) for line in environment]
+    rows = [_of_measure(side.rows, measure) for side in (one, other)]
+    between = {one.key: (one.name, other.name)}
+    try:
+        found = compare(rows[0], rows[1], between=between, across=tuple(across), values=measure.values)
+    except RequestError as error:
+        apart = error.apart if isinstance(error, ApartError) else []
+        why = f"{str(error)[:1].upper()}{str(error)[1:]}."
+        if apart:
+            why = "Measure one of them again with the values of the other"
+            fields = [name for name, *_ in apart]
+            try:
+                compare(rows[0], rows[1], between=between, across=(*across, *fields), values=measure.values)
+                why += f", or allow the difference with `--across {','.join(fields)}`."
+            except RequestError:  # no cell would have a single counterpart
+                why += "."
+        return Pair(
+            baseline=baseline, contrast=contrast, measure=measure.name, headline=f"{against}: no cell in common",
+            details=[why], ratio=None, counts={}, cells=None, apart=apart, environment=lines, listing=None,
+        )  # fmt: skip
+    ratio = _mean(found)
+    details = _details(found, ratio, (one.name, other.name))
+    differing = [name for name, *_ in lines if name in across and name != "driver_version"]
+    if differing:
+        details.append(f"They also differ in {', '.join(differing)}.")
+    return Pair(
+        baseline=baseline,
+        contrast=contrast,
+        measure=measure.name,
+        headline=_headline(against, found, ratio, measure.name),
+        details=[*details, *found.floors, *found.warnings],
+        ratio=ratio,
+        counts={word: n for word in VERDICTS if (n := Counter(found.frame["verdict"])[word])},
+        cells=_cells(found, pd.concat(rows), [numbers[side.store] for side in (one, other)] if numbers else []),
+        apart=[],
+        environment=lines,
+        listing=found.listing(),
+    )
+
+
+def _of_measure(rows: pd.DataFrame, measure: Measure) -> pd.DataFrame:
+    return rows[rows["workload"].isin(measure.workloads)] if measure.workloads else rows
+
+
+def _headline(against: str, found: Comparison, ratio: MeanRatio | None, measure: str) -> str:
+    count = int(found.frame["ratio"].notna().sum()) if ratio else len(found.frame)
+    cells = f"{count} cell{'s' if count != 1 else ''}"
+    if ratio is None:
+        return f"{against}, {cells}"
+    limited = int((found.frame["verdict"] == HOST_LIMITED).sum())
+    said = f"; {limited} host-limited" if limited else ""
+    if found.unit != "s":
+        return f"{against}, {cells}: {measure} {ratio.text()}{said}"
+    by_device = found.frame["value"][found.frame["ratio"].notna()].str.endswith(".device_time")
+    clock = "device" if by_device.all() else "device or wall" if by_device.any() else "wall"
+    return f"{against}, {cells}: {clock} {ratio.text()} as fast{said}"
+
+
+def _details(found: Comparison, ratio: MeanRatio | None, names: tuple[str, str]) -> list[str]:
+    """What the headline leaves out: wall time, cells without a number, and cells that only one side has."""
+    said = []
+    if ratio is not None and "wall_ratio" in found.frame:
+        known = found.frame["value"].str.endswith(".device_time") & found.frame["wall_ratio"].gt(0)
+        wall, device = (-np.log(found.frame.loc[known, name]).mean() for name in ("wall_ratio", "ratio"))
+        if known.any():
+            host = _three(float(np.exp(wall - device)))
+            said.append(f"By wall time {_three(float(np.exp(wall)))}x as fast: the host accounts for {host}x.")
+    if any(found.unpaired):
+        apart = [f"{n} of {name}" for n, name in zip(found.unpaired, names, strict=True) if n]
+        said.append(f"Cells without a counterpart: {' and '.join(apart)}.")
+    return said
+
+
+def _mean(found: Comparison) -> MeanRatio | None:
+    """The geometric mean: of inverted ratios of times, so that more is faster, and of ratios of other values.
+
+    Its interval is Student's t of the logarithms of FEWEST ratios or more; of fewer, the intervals of the cells, added
+    in quadrature.
+    """
+    frame = found.frame[found.frame["ratio"].gt(0)]
+    sign = -1.0 if found.unit == "s" else 1.0
+    logs = sign * np.log(frame["ratio"].to_numpy(float))
+    if not len(logs):
+        return None
+    mean, reach = float(logs.mean()), _reach(logs, frame)
+    if reach is None:
+        return MeanRatio(mean=float(np.exp(mean)), low=None, high=None)
+    below, above = reach if sign > 0 else reach[::-1]
+    return MeanRatio(mean=float(np.exp(mean)), low=float(np.exp(mean - below)), high=float(np.exp(mean + above)))
+
+
+def _reach(logs: Floats, frame: pd.DataFrame) -> tuple[float, float] | None:
+    """How far the interval of the mean logarithm of the ratios reaches below and above it; None if unknown."""
+    count = len(logs)
+    if count >= FEWEST:
+        reach = float(stats.t.ppf(0.975, count - 1) * logs.std(ddof=1) / np.sqrt(count))
+        return reach, reach
+    ends = np.log(frame[["ratio_low", "ratio", "ratio_high"]].to_numpy(float))
+    if not np.isfinite(ends).all():
+        return None
+    below, above = (np.sqrt((gaps**2).sum()) / count for gaps in (ends[:, 1] - ends[:, 0], ends[:, 2] - ends[:, 1]))
+    return float(below), float(above)
+
+
+def _cells(found: Comparison, rows: pd.DataFrame, numbers: Sequence[Mapping[ResultKey, int]]) -> JsonObject:
+    """The columns of `Comparison.frame`, its keys, verdicts and flags as codes of their labels."""
+    frame = found.frame
+    keys: dict[str, JsonObject] = {}
+    for name in found.keys:
+        if name == "value":
+            order = list(dict.fromkeys(frame[name]))
+        else:
+            ranks = natural_ranks(rows, name)
+            order = list(rows[name].iloc[np.unique(ranks, return_index=True)[1]])
+        labels = list(dict.fromkeys(map(label, order)))
+        keys[name] = {"labels": labels, "codes": encoded_codes([labels.index(label(value)) for value in frame[name]])}
+    flags: dict[str, int] = {"": 0}
+    codes = [flags.setdefault(" ".join(words), len(flags)) for words in frame["flags"]]
+    shown = ("ratio", "ratio_low", "ratio_high", "wall_ratio", "baseline", "contrast")
+    results = [
+        encoded_codes([-1 if key is None else known.get(key, -1) for key in of_side])
+        for of_side, known in zip(found.results, numbers, strict=False)
+    ]
+    return {
+        "count": len(frame),
+        "keys": keys,
+        "unit": found.unit,
+        "conditions": [f"{name} {text}" for name, text in found.conditions.items()],
+        "verdict": encoded_codes([VERDICTS.index(word) for word in frame["verdict"]]),
+        "flags": [words.split() for words in flags],
+        "flag": encoded_codes(codes),
+        "results": results,
+        **{name: encoded_numbers(frame[name]) for name in shown if name in frame},
+    }
+
+
+def _three(value: float) -> str:
+    """Three digits, trailing zeros included."""
+    return f"{value:#.3g}".removesuffix(".")

@@ -1,0 +1,85 @@
+"""Charts of the largest pieces of memory at the peak of an iteration, by the line of code that asked for them."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.metrics.timeline import CATEGORIES
+from lmsweep.analysis.report.charts import Figure, each_trial
+from lmsweep.analysis.report.data import JsonObject
+from lmsweep.analysis.tables.number_format import Unit, choose_unit, number_text
+
+MOST = 12
+"""Pieces of a chart."""
+
+_PEAKS = ("peak_allocated", "peak_tensors")
+
+
+def largest_pieces(results: Results) -> Iterator[Figure]:
+    """Yield the largest pieces of each trial. Raises RequestError if the store has no allocations."""
+    found = results.details("allocations", "memory")
+    at_peak = found[found["at_peak"] > 0]
+    trials = [(title, rows.assign(held=rows["bytes"] * rows["at_peak"])) for title, rows in each_trial(at_peak)]
+    if not trials:
+        return
+    unit = choose_unit("B", [float(rows["held"].max()) for _, rows in trials])
+    frame = results.measurements
+    for title, rows in trials:
+        same = (frame["measurement_id"] == rows["measurement_id"].iloc[0]) & (
+            frame["environment_id"] == rows["environment_id"].iloc[0]
+        )
+        known = [frame.loc[same & (frame["phase"] == "step") & (frame["metric"] == name), "median"] for name in _PEAKS]
+        peaks = [float(values.iloc[0]) for values in known if values.notna().any()]
+        yield _figure(title, rows, unit, peaks[0] if peaks else None)
+
+
+def _figure(title: str, rows: pd.DataFrame, unit: Unit, peak: float | None) -> Figure:
+    named = rows[["function", "operator", "line", "category", "phase"]].itertuples(index=False, name=None)
+    rows = rows.assign(piece=[_name(*texts) for texts in named])
+    totals = rows.groupby("piece")["held"].sum().nlargest(MOST).sort_values()
+    shown = rows[rows["piece"].isin(totals.index)]
+    traces: list[JsonObject] = []
+    for colour, category in enumerate(CATEGORIES):
+        of_category = shown[shown["category"] == category]
+        if of_category.empty:
+            continue
+        held = of_category.groupby("piece")["held"].sum().reindex(totals.index, fill_value=0)
+        counts = {str(name): _counts(one, unit) for name, one in of_category.groupby("piece")}
+        traces.append(
+            {
+                "type": "bar", "orientation": "h", "name": category, "colour": colour,
+                "y": list(totals.index), "x": list(held / unit.size),
+                "lines": [counts.get(str(name), []) for name in totals.index],
+            }
+        )  # fmt: skip
+    words = f"held at the peak ({unit.name}){', and its share' if peak else ''}"
+    top = 1.45 * float(totals.max()) / unit.size
+    layout: JsonObject = {
+        "barmode": "stack", "height": 130 + 24 * len(totals),
+        "annotations": [
+            {"x": held / unit.size, "y": name, "xanchor": "left", "text": _share(held, unit, peak)}
+            for name, held in zip(totals.index.astype(str), totals.to_numpy(float), strict=True)
+        ],
+        "xaxis": {"title": {"text": words}, "range": [0, top]},
+    }  # fmt: skip
+    return Figure(title=title, traces=traces, layout=layout, top=top)
+
+
+def _name(function: object, operator: object, line: object, category: str, phase: str) -> str:
+    """The function and the line that asked for a piece; its category if they are unknown."""
+    known = [name for name in (function, operator) if isinstance(name, str)]
+    where = [line.rpartition("/")[2]] if isinstance(line, str) else []
+    return " ".join([*known[:1], *where]) or f"{category} in {phase}"
+
+
+def _counts(rows: pd.DataFrame, unit: Unit) -> list[str]:
+    """The kinds of a piece, the largest first: how many of which size, and the phase that asked for them."""
+    top = rows.nlargest(4, "held")
+    columns = zip(top["at_peak"].astype(int), top["bytes"].astype(float), top["phase"], strict=True)
+    return [f"{count} of {number_text(size / unit.size)} {unit.name}, from {phase}" for count, size, phase in columns]
+
+
+def _share(held: float, unit: Unit, peak: float | None) -> str:
+    share = f", {100 * held / peak:.0f} %" if peak else ""
+    return f"{held / unit.size:.3g} {unit.name}{share}"
