@@ -73,10 +73,11 @@ def read_code(field: str, value: object) -> object:
             return Fields(values=_fields(field, canonical(value)))
     words = [*(SIZES if field == "model" else WORDS.get(field, ())), *registered(field)]
     article = "an" if field[0] in "aeiou" else "a"
-    either = ", or a mapping of its dimensions" if field == "model" else ""
-    raise ValueError(
-        f"{shown(value)} is not {article} {field}{choices(value, words)}{either}, or your own as package.module:name"
-    )
+    either = "or a mapping of its dimensions, " if field == "model" else ""
+    others = f"{either}or your own as package.module:name"
+    offered_here = choices(value, words)
+    end = f" ({others})" if offered_here.endswith("?") else f", {others}"
+    raise ValueError(f"{shown(value)} is not {article} {field}{offered_here}{end}")
 
 
 def registered(field: str) -> dict[str, str]:
