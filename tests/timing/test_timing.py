@@ -153,7 +153,8 @@ def test_auto_takes_whole_windows_to_warm_up_and_at_least_100_to_measure():
 
 
 def test_a_warm_up_that_never_settles_is_flagged_unsteady():
-    step = SleepingStep({"forward": 0.0005}, slow=lambda iteration: 1.3 ** (iteration // 5))
+    # Five short iterations, five long ones, and so on, which no scatter of a busy machine makes alike.
+    step = SleepingStep({"forward": 0.002}, slow=lambda iteration: 3 if iteration // 5 % 2 else 1)
     row = rows_of(step, warmup_steps="auto", measure_steps=2)["step.time"]
     assert len(row.warmup_samples) == 50 and Flag.UNSTEADY in row.flags
 
