@@ -96,6 +96,7 @@ class DataParallelStep(WatchedRank):
         with self.memory_watch or nullcontext():
             self._build()
         if self.memory_watch:
+            self.align()  # gloo's threads hold what they have sent until the next collective
             self.after_init = self.memory_watch.held(self.training)
         if is_own(self.config):
             self._build_alone()
