@@ -51,7 +51,7 @@ class Standby:
                 standby._start([gpu], compiles=compiles)
             if cpu:
                 standby._start([], compiles=compiles)
-        except BaseException:
+        except BaseException:  # whatever ended the start, Ctrl-C too: no server may stay
             standby.close()
             raise
         return standby

@@ -86,8 +86,8 @@ def compare_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: boo
     attend = attention_for(config, device=config.device_type, dtype=dtype)
     try:
         found = _errors(_run(attend, inputs, gradients), exact)
-    except Exception as error:
-        raise placed(error, load(config.attention)) from error  # backward fails outside of the user's lines
+    except Exception as error:  # whatever the user's code raises; backward fails outside of their lines
+        raise placed(error, load(config.attention)) from error
     usual = [_errors(_run(partial(one, causal=config.causal), inputs, gradients), exact) for one in (naive, sdpa)]
     names: tuple[Literal["output", "gradient"], ...] = ("output", "gradient")
     for i, of in enumerate(names[: len(found)]):
