@@ -1,6 +1,6 @@
 """The trace of a training step's allocations and frees, in order, as recorded from a storage tracker."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lmsweep.trials.memory.storage_tracker import Storage, StorageTracker, storage_key
 from lmsweep.trials.prediction.caching_allocator import Block, CachingAllocator, OutOfMemoryError
+from lmsweep.trials.prediction.kernel_workspace import Scratch
 
 aten = torch.ops.aten
 
@@ -116,9 +117,7 @@ def runs_within(trace: Trace, limit: int, workspace: int) -> bool:
 class Recorder:
     """Records the trace of what a storage tracker sees."""
 
-    def __init__(
-        self, tracker: StorageTracker, scratch: Callable[[object, Sequence[object], object], int] | None = None
-    ) -> None:
+    def __init__(self, tracker: StorageTracker, scratch: Scratch | None = None) -> None:
         """`scratch` returns the extra bytes that an operator uses while it runs. It is called with PyTorch's operator,
         the arguments and the result.
         """

@@ -21,7 +21,7 @@ from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.allocation_trace import Recorder, Trace
 from lmsweep.trials.prediction.cuda_operators import OUTPUTS, cuda_operators
 from lmsweep.trials.prediction.fakes import Fakes
-from lmsweep.trials.prediction.kernel_workspace import scratch_bytes
+from lmsweep.trials.prediction.kernel_workspace import scratch_of
 from lmsweep.trials.prediction.meta_device import eager_on, make_state
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.spec.config import TrialConfig
@@ -41,7 +41,7 @@ def own_trace(config: TrialConfig, iterations: int) -> Trace:
     fake = fakes(config)
     block = CUDA_BLOCK if on_cuda else 1
     with StorageTracker("cpu", block=block) as tracker, fake_kernels(config), unpacked_batches(config):
-        recorder = Recorder(tracker, scratch_bytes if on_cuda else None)
+        recorder = Recorder(tracker, scratch_of(config))
         recorder.begin("init")
         try:
             with fake, uninitialized_weights():

@@ -6,11 +6,22 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from lmsweep.trials.spec.config import TrialConfig
+
 aten = torch.ops.aten
 
+Scratch = Callable[[object, Sequence[object], object], int]
+"""Bytes that an operator allocates until it returns: of PyTorch's operator, its arguments and what it returns."""
 
 MULTIPROCESSORS = 132
 """Streaming multiprocessors of an H100 or H200, which decide how a long sum is divided into blocks."""
+
+
+def scratch_of(config: TrialConfig) -> Scratch | None:
+    """Return the function that counts the scratch memory of this trial's operators; None if its device needs none."""
+    if config.device_type != "cuda":
+        return None
+    return {"flex": flex_scratch_bytes, "sdpa_cudnn": cudnn_scratch_bytes}.get(config.attention, scratch_bytes)
 
 
 def scratch_bytes(func: object, args: Sequence[object], result: object) -> int:

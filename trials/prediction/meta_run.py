@@ -22,7 +22,7 @@ from lmsweep.trials.prediction.aot_graph import in_primes
 from lmsweep.trials.prediction.fake_run import own_trace
 from lmsweep.trials.prediction.graph_memory import graph_memory
 from lmsweep.trials.prediction.graph_replay import as_compiled, install
-from lmsweep.trials.prediction.kernel_workspace import cudnn_scratch_bytes, flex_scratch_bytes, scratch_bytes
+from lmsweep.trials.prediction.kernel_workspace import scratch_of
 from lmsweep.trials.prediction.meta_device import (
     FUSED_ATTENTION,
     differs_by_device,
@@ -148,11 +148,8 @@ def attention_trace(config: TrialConfig) -> Trace:
 
 @contextmanager
 def _recorder(config: TrialConfig) -> Iterator[Recorder]:
-    scratch = None
-    if config.device_type == "cuda":
-        scratch = {"flex": flex_scratch_bytes, "sdpa_cudnn": cudnn_scratch_bytes}.get(config.attention, scratch_bytes)
     with StorageTracker("meta", block=_block(config)) as tracker:
-        yield Recorder(tracker, scratch)
+        yield Recorder(tracker, scratch_of(config))
 
 
 def _block_mask(config: TrialConfig) -> BlockMask | None:

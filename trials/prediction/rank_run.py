@@ -23,7 +23,7 @@ from lmsweep.trials.prediction.allocation_trace import Recorder, Trace
 from lmsweep.trials.prediction.fake_ranks import fake_rank, resizes_noted
 from lmsweep.trials.prediction.fake_run import fake_kernels, fake_math_mode, fakes, unpacked_batches
 from lmsweep.trials.prediction.fakes import Fakes
-from lmsweep.trials.prediction.kernel_workspace import scratch_bytes
+from lmsweep.trials.prediction.kernel_workspace import scratch_of
 from lmsweep.trials.prediction.meta_device import eager_on
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.spec.config import TrialConfig
@@ -51,7 +51,7 @@ def rank_trace(config: TrialConfig, rank: int | None = None) -> RankTrace:
     if rank is None:
         rank = _largest_rank(config) if config.ddp == "zero1" else 0
     with _memberless(config, rank) as (member, tracker, fake):
-        recorder = Recorder(tracker, scratch_bytes if config.device_type == "cuda" else None)
+        recorder = Recorder(tracker, scratch_of(config))
         recorder.begin("init")
         _begin_again_at_broadcast(tracker, recorder)
         with fake:
