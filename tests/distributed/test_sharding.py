@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import resource
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -23,8 +24,10 @@ from lmsweep.trials.distributed.step_report import StepReport, report_step
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
-from lmsweep.trials.workloads.ddp import WEIGHTS_TOLERANCE
+from lmsweep.trials.timing.clock import Iteration, Phase
+from lmsweep.trials.workloads.ddp import WEIGHTS_TOLERANCE, lead
 
 SMALL = TrialConfig(
     d_model=32,
@@ -349,3 +352,70 @@ def test_one_file_has_the_steps_of_all_ranks_on_one_clock():
     for mine, theirs in zip(*(sorted(intervals) for intervals in gathers.values()), strict=True):
         assert mine[0] < theirs[1] and theirs[0] < mine[1], "a collective runs on both ranks at the same time"
     assert any("FSDP::all_gather" in str(event.get("name")) for event in events)
+
+
+# Models that fit only divided
+
+
+def peak_of_check(bench: Workbench, config: TrialConfig) -> tuple[float, int, bool]:
+    member = DataParallelStep(config, bench.math_mode)
+    member.build()
+    watch = MemoryWatch("cpu")
+    with watch, watch.peak_noted():
+        member.gradient_error()
+    whole = sum(one.numel() * one.element_size() for one in member.training.model.parameters())
+    return watch.peak().total / whole, whole, member.alone is None
+
+
+def test_a_check_holds_one_whole_model_with_its_gradients_beside_the_shards():
+    deep = replace(SMALL, d_model=128, d_ff=256, num_layers=12, batch_size=16)
+    peak, whole, is_gone = in_ranks(peak_of_check, deep)
+    assert whole > 5e6 and is_gone
+    assert 2.5 <= peak < 3.2, "half a model in shards, a whole one and its gradients, activations of one sequence"
+
+
+class Cramped(DataParallelStep):
+    """A rank whose process may not allocate large tensors in backward of a step without synchronization."""
+
+    is_local = False
+
+    def step(self, synchronized: bool) -> Iteration:
+        self.is_local = not synchronized
+        return super().step(synchronized)
+
+    def phases(self) -> list[Phase]:
+        forward, backward, *rest = super().phases()
+        return [forward, replace(backward, run=partial(self.limited, backward.run)), *rest]
+
+    def limited(self, run: Callable[[], object]) -> None:
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        if self.is_local:
+            resource.setrlimit(resource.RLIMIT_AS, (2**20, before[1]))
+        try:
+            run()
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def rows_of_cramped(bench: Workbench, config: TrialConfig) -> list[Measurement]:
+    assert bench.rank
+    kind = Cramped if bench.rank.index == 1 else DataParallelStep
+    team = Team(kind(config, bench.math_mode))
+    if bench.rank.index:
+        team.follow()
+        return []
+    rows = [one for one in lead(bench, team) if isinstance(one, Measurement)]
+    team.dismiss()
+    return rows
+
+
+@pytest.mark.parametrize("ddp", ["fsdp", pytest.param("torch", marks=pytest.mark.slow)])
+def test_where_only_the_step_without_synchronization_does_not_fit_the_others_are_measured(ddp: str):
+    large = replace(SMALL, vocab_size=200_000, context_length=64, ddp=ddp)  # logits of 100 MB
+    rows = {(one.phase, one.metric): one for one in in_ranks(rows_of_cramped, large)}
+    for name in [("local_step", "time"), ("communication", "exposed_time"), ("rank0", "local_step_time")]:
+        assert rows[name].samples is None
+        assert "did not fit: " in rows[name].reason and "can't allocate memory" in rows[name].reason
+    assert len(rows["step", "time"].samples) == large.measure_steps
+    assert rows["gradients", "relative_error"].samples[0] < 1e-4
+    assert rows["communication", "collectives"].samples[0] > 0

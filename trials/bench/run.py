@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 
-import torch
-
 from lmsweep.trials.bench.fingerprint import fingerprint, present_devices
 from lmsweep.trials.bench.own_workload import measure_own
 from lmsweep.trials.bench.watchdog import Show, Watchdog
@@ -18,6 +16,7 @@ from lmsweep.trials.code.traceback_text import CodeError, running_line, user_lin
 from lmsweep.trials.distributed.process_group import leave
 from lmsweep.trials.distributed.ranks import Emit, Part, Rank, RankDiedError, Start, has_failed, parts_of, run_ranks
 from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.machine.out_of_memory import ran_out_of_memory
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement, Yielded
@@ -190,16 +189,7 @@ def status_of(error: BaseException) -> Status:
         return Status.UNSUPPORTED
     if isinstance(error, RankDiedError):
         return Status.LOST
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return Status.OOM
-    # Allocators other than CUDA's caching allocator have no exception type of their own.
-    out_of_memory = (
-        "can't allocate memory",
-        "out of memory",
-        "CUBLAS_STATUS_ALLOC_FAILED",
-        "CUDNN_STATUS_ALLOC_FAILED",
-    )
-    if isinstance(error, RuntimeError) and any(text in str(error) for text in out_of_memory):
+    if ran_out_of_memory(error):
         return Status.OOM
     return Status.ERROR
 

@@ -14,7 +14,9 @@
     gradient_buckets.py     gradients of several parameters in one contiguous tensor
     sharded_optimizer.py    AdamW with its state sharded over the ranks (ZeRO stage 1)
     users_optimizer.py      the user's own optimizer with sharded state
+    local_step.py           a step without synchronization, if it fits in memory
     step_pairs.py           a step with synchronization and one without, alternating
+    pair_rows.py            the rows of these pairs
     collective_step.py      one rank's part in a collective that is timed by itself
     step_report.py          what one step communicates and holds in memory
     comm_count.py           how many collectives there are, and the bytes of their messages

@@ -1,6 +1,7 @@
 """One rank's share of data-parallel training: its slice of the batch, and a step with or without synchronization."""
 
-from collections.abc import Callable, Iterator
+import gc
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +25,7 @@ from lmsweep.trials.distributed.sharded_optimizer import own_optimizer, sharded_
 from lmsweep.trials.distributed.tensor_parallel import divide_layers, divided_optimizer
 from lmsweep.trials.distributed.users_optimizer import shards_state, users_sharded_optimizer, whole_optimizer
 from lmsweep.trials.distributed.watched_rank import WatchedRank
-from lmsweep.trials.machine.accelerator import device_module, peak_allocated, reset_peak, synchronize
+from lmsweep.trials.machine.accelerator import counts_memory, device_module, peak_allocated, reset_peak, synchronize
 from lmsweep.trials.model.optimizer import make_optimizer
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -101,6 +102,15 @@ class DataParallelStep(WatchedRank):
         if is_own(self.config):
             self._build_alone()
 
+    def rebuild(self) -> None:
+        """Build everything again after a failure has left it in an unknown state; without `alone`."""
+        del self.training, self.synchronizer
+        self.alone = None
+        gc.collect()
+        if counts_memory(self.config.device_type):
+            device_module(self.config.device_type).empty_cache()
+        self._build()
+
     def _build(self) -> None:
         config, rank = self.config, dist.get_rank()
         mesh = mesh_of(config) if config.fully_shards or config.tp > 1 else None
@@ -168,8 +178,8 @@ class DataParallelStep(WatchedRank):
     def gradient_error(self) -> float | None:
         """Largest relative error, over parameters, of synchronized gradients; None if a rank has only shards of them.
 
-        The reference is `gradients_alone`: one process that goes through the whole batch. Relative error: norm of the
-        difference / norm of the reference.
+        The reference is `gradients_alone`: one process that goes through every slice. Relative error: norm of the
+        difference / norm of the reference. At most one whole model, its gradients and this rank's shards are held.
         """
         self._vector = None
         if isinstance(self.synchronizer, OwnWrapper) and self.synchronizer.is_sharded:
@@ -178,13 +188,23 @@ class DataParallelStep(WatchedRank):
             self.alone = TrainingStep(self.config, self.math_mode)
             for mine, theirs in zip(self.alone.model.parameters(), self.parameters(), strict=True):
                 mine.data = gathered(theirs.detach())
-        expected = self.gradients_alone()
-        self._synchronized_backward()
-        found = [gathered(gradient_of(parameter)) for parameter in self.parameters()]
-        self.forget_gradients()
+        expected = self.gradients_alone(self._checked_sequences())
         if not is_own(self.config):
             self.alone = None  # it has no optimizer, and takes no step
-        return largest_error(found, expected)
+        self._synchronized_backward(self._checked_sequences())
+        error = largest_error((gathered(gradient_of(parameter)) for parameter in self.parameters()), expected)
+        self.forget_gradients()
+        return error
+
+    def _checked_sequences(self) -> int | None:
+        """How many sequences of each slice gradients are compared on; None: all.
+
+        A model that only fits divided leaves no room for the activations of a whole slice beside a whole model. Whether
+        its gradients are synchronized shows on one sequence. Compiled code would be compiled again for it.
+        """
+        config = self.config
+        needs_all = config.compiles or config.accumulate > 1 or config.model_code or config.document_length
+        return 1 if config.fully_shards and not needs_all else None
 
     def weights_error(self) -> float:
         """Largest relative error, over parameters, of what CHECKED_STEPS steps of the user's code add to the weights.
@@ -212,14 +232,15 @@ class DataParallelStep(WatchedRank):
             return self.synchronizer.whole_weights()
         return [parameter.detach() for parameter in self.parameters()]
 
-    def gradients_alone(self) -> list[Tensor]:
+    def gradients_alone(self, sequences: int | None = None) -> list[Tensor]:
         """Each parameter's gradient, averaged over the whole batch by this process without communication.
 
-        It takes one slice after the other, because the whole batch at once may not fit in memory.
+        It takes one slice after the other, because the whole batch at once may not fit in memory. sequences: how many
+        of each slice, if not all.
         """
         with self._local():
             for one in range(self.slices):
-                self._take_slice(one)
+                self._take_slice(one, sequences)
                 self._unscaled_backward(one)
             self._take_slice(self.slice)
             gradients = [gradient_of(parameter).div_(self.slices) for parameter in self.parameters()]
@@ -293,12 +314,14 @@ class DataParallelStep(WatchedRank):
             self.training, self.synchronizer = training, synchronizer
             self.training.optimizer = optimizer
 
-    def _take_slice(self, index: int) -> None:
-        self.training.inputs, self.training.targets = (whole[index] for whole in self.batches)
+    def _take_slice(self, index: int, sequences: int | None = None) -> None:
+        self.training.inputs, self.training.targets = (whole[index][:sequences] for whole in self.batches)
 
-    def _synchronized_backward(self) -> None:
+    def _synchronized_backward(self, sequences: int | None = None) -> None:
         self.forget_gradients()
+        self._take_slice(self.slice, sequences)
         self._unscaled_backward(self.slice)
+        self._take_slice(self.slice)
         self.synchronizer.finish()
 
     def _update(self) -> None:
@@ -337,7 +360,7 @@ def is_own(config: TrialConfig) -> bool:
     return is_reference(config.ddp) or is_reference(config.optimizer)
 
 
-def largest_error(found: list[Tensor], expected: list[Tensor]) -> float:
+def largest_error(found: Iterable[Tensor], expected: Iterable[Tensor]) -> float:
     """The largest `relative_error` of these tensors; inf if one is not a number."""
     errors = [relative_error(one, wanted) for one, wanted in zip(found, expected, strict=True)]
     return torch.stack(errors).nan_to_num(nan=torch.inf).max().item()

@@ -81,6 +81,9 @@ class FullyShard:
         self._sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
         self.shards: list[nn.Parameter] = list(model.parameters())
         """This rank's part of each weight."""
+        kind = torch.bfloat16 if config.gather == "bf16" else None
+        self.gathered_bytes = sum(one.numel() * (kind or one.dtype).itemsize for one in self.shards)
+        """Bytes of all weights when they are gathered."""
         self._is_local = False
 
     @contextmanager

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from lmsweep.trials.distributed.comm_trace import Communication
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep, RankMemory, WeightsDigest
+from lmsweep.trials.distributed.local_step import local_step
 from lmsweep.trials.distributed.step_report import StepReport, report_step
 from lmsweep.trials.distributed.watched_rank import WatchedRank
 from lmsweep.trials.results.outcome import Flag
@@ -47,11 +48,24 @@ class CheckWeights:
 class TimeStep:
     """Time one training step; answer: its phases in seconds."""
 
-    synchronized: bool
-    """Whether gradients are synchronized; if not, each rank trains on its own."""
-
     def carry_out(self, member: DataParallelStep) -> Iteration:
-        return member.step(self.synchronized)
+        return member.step(synchronized=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeLocalStep:
+    """Time a step in which each rank trains on its own; answer: its phases in seconds, or why it does not fit."""
+
+    def carry_out(self, member: DataParallelStep) -> Iteration | str:
+        return local_step(member)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rebuild:
+    """Build everything again, after a step has not fit in memory."""
+
+    def carry_out(self, member: DataParallelStep) -> None:
+        member.rebuild()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,11 +1,11 @@
 """Pairs of steps with and without synchronization: their difference is the exposed communication time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lmsweep.trials.distributed.coordinator import Team
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.orders import TimeStep
+from lmsweep.trials.distributed.orders import Rebuild, TimeLocalStep, TimeStep
 from lmsweep.trials.timing.clock import Iteration
 
 
@@ -15,28 +15,40 @@ class Pair:
 
     synchronized: Iteration
     """Seconds of the step with synchronization; of each phase, the slowest rank's."""
-    local: Iteration
-    """The same without synchronization."""
     local_by_rank: tuple[float, ...]
-    """Seconds of the step without synchronization, by rank."""
+    """Seconds of the step without synchronization, by rank; none from the first on that has not fit in memory."""
 
 
-def in_pairs(team: Team[DataParallelStep]) -> Callable[[], Pair]:
-    """A function that runs one pair of steps. The order alternates, so that neither is always the second."""
-    count = 0
+class StepPairs:
+    """Runs pairs of steps, and steps with synchronization alone once one without has not fit in memory."""
 
-    def run() -> Pair:
-        nonlocal count
-        order = (True, False) if count % 2 == 0 else (False, True)
-        count += 1
-        taken = {synchronized: team.all(TimeStep(synchronized=synchronized)) for synchronized in order}
-        return Pair(
-            synchronized=slowest(taken[True]),
-            local=slowest(taken[False]),
-            local_by_rank=tuple(iteration.step for iteration in taken[False]),
-        )
+    def __init__(self, team: Team[DataParallelStep]) -> None:
+        self._team = team
+        self._count = 0
+        self.misfit: str | None = None
+        """Why a step without synchronization has not fit in memory; None if all have."""
 
-    return run
+    def run(self) -> Pair:
+        """Run one pair. The order alternates, so that neither is always the second."""
+        local_first = self._count % 2 == 1
+        self._count += 1
+        local = self._local() if local_first else []
+        synchronized = slowest(self._team.all(TimeStep()))
+        local = local if local_first else self._local()
+        return Pair(synchronized=synchronized, local_by_rank=tuple(one.step for one in local))
+
+    def _local(self) -> list[Iteration]:
+        """The step of each rank; none if one does not fit."""
+        if self.misfit:
+            return []
+        answers = self._team.all(TimeLocalStep())
+        taken = [answer for answer in answers if isinstance(answer, Iteration)]
+        if len(taken) == len(answers):
+            return taken
+        self.misfit = next(answer for answer in answers if isinstance(answer, str))
+        self._team.all(Rebuild())
+        self._team.all(TimeStep())  # creates the optimizer's state again
+        return []
 
 
 def slowest(ranks: Sequence[Iteration]) -> Iteration:

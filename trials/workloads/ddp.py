@@ -2,22 +2,14 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
-from operator import attrgetter
-
-import numpy as np
+from collections.abc import Iterator, Sequence
 
 from lmsweep.trials.analytic.collective_time import bus_factor
-from lmsweep.trials.analytic.datasheets import find_device
-from lmsweep.trials.analytic.median_interval import count_outliers, median_interval
-from lmsweep.trials.bench.iterations import Series, take_series
+from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.comm_trace import Communication
 from lmsweep.trials.distributed.coordinator import Team
 from lmsweep.trials.distributed.data_parallel_step import (
-    SYNCHRONIZATION,
     DataParallelStep,
     RankMemory,
     is_own,
@@ -37,9 +29,10 @@ from lmsweep.trials.distributed.orders import (
     TimeStep,
     TraceStep,
 )
+from lmsweep.trials.distributed.pair_rows import pair_rows
 from lmsweep.trials.distributed.rank_traces import FILE_NAME, KeepTrace, merge_traces
 from lmsweep.trials.distributed.report_rows import report_rows
-from lmsweep.trials.distributed.step_pairs import Pair, in_pairs
+from lmsweep.trials.distributed.step_pairs import StepPairs
 from lmsweep.trials.distributed.tensor_parallel import check_tensor_parallel
 from lmsweep.trials.distributed.wait_rows import wait_rows
 from lmsweep.trials.model.attention_support import check_attention
@@ -50,8 +43,6 @@ from lmsweep.trials.profiling.torch_trace import trace_file
 from lmsweep.trials.results.measurement import Measurement, Yielded
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, HIDDEN_LOSSES, Precision, TrialConfig, UnsupportedError
-from lmsweep.trials.timing.clock import Iteration
-from lmsweep.trials.timing.validity_flags import flags_of_times
 
 ALL_REDUCE_WARMUP = 3
 ALL_REDUCES = 10
@@ -141,13 +132,14 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
     if config.compiles:
         check_compiled()
     team.all(StartWatch())
-    series = take_series(bench, in_pairs(team), lambda pair: pair.synchronized.step)
+    pairs = StepPairs(team)
+    series = take_series(bench, pairs.run, lambda pair: pair.synchronized.step)
     now = time.monotonic()
     doubtful = team.all(EndWatch(since_ago=now - series.since, until_ago=now - series.until))
     with bench.account("measured"):
         # Not during the pairs: a step without synchronization holds both gradients and their buckets in memory.
         team.all(ResetPeakMemory())
-        team.all(TimeStep(synchronized=True))
+        team.all(TimeStep())
         memory = team.all(ReadMemory())
         reports = team.all(ReportStep())
         traces = team.all(TraceStep())
@@ -161,7 +153,7 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
         limit = [Flag.HOST_BOUND] * is_host_bound(worked, [pair.synchronized.step for pair in series.measured])
         gpu_flags = (*limit, *gpu_flags)
         yield device_row("step", "device_time", worked)
-    yield from _times(bench, series, own_flags + gpu_flags)
+    yield from pair_rows(bench, series, own_flags + gpu_flags, pairs.misfit)
     yield from _communication(traces)
     yield from _waits(traces, config)
     yield from report_rows(reports)
@@ -196,7 +188,7 @@ def _checks(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measu
             f"gradients are off by {error:.2g} of their norm from those of a single process on the whole batch; "
             f"{allowed:g} is allowed"
         )
-    team.all(TimeStep(synchronized=True))
+    team.all(TimeStep())
     if len(set(team.all(DigestWeights()))) > 1:
         raise RanksDisagreeError("the ranks have different weights after one synchronized step")
     yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=(error,))
@@ -217,52 +209,6 @@ def _checks_of_own(team: Team[DataParallelStep], config: TrialConfig) -> Iterato
         yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=None, reason=why)
     if config.mode == "train_step":
         yield row("error", "weights", max(team.all(CheckWeights())), WEIGHTS_TOLERANCE[_rounds_as(config)])
-
-
-def exposed_flags(differences: Sequence[float]) -> tuple[Flag, ...]:
-    """`not_resolved` if the confidence interval of the median includes 0 or lies below it; `outliers`."""
-    low, _ = median_interval(differences)
-    found = {Flag.NOT_RESOLVED: low <= 0, Flag.OUTLIERS: count_outliers(np.array([differences]))[0] > 0}
-    return tuple(flag for flag, holds in found.items() if holds)
-
-
-def _times(bench: Workbench, series: Series[Pair], gpu_flags: tuple[Flag, ...]) -> Iterator[Measurement]:
-    """Times of the slowest rank in each step; exposed communication and skew of each pair."""
-    config = bench.config
-    met = bench.fingerprint("ddp")
-    device = find_device(met.device_name, met.device_memory)
-    doubtful = series.flags + gpu_flags
-
-    def row(phase: str, metric: str, value: Callable[[Pair], float]) -> Measurement:
-        samples, warmup = (tuple(value(pair) for pair in taken) for taken in (series.measured, series.warmup))
-        return Measurement(phase=phase, metric=metric, unit="s", samples=samples, warmup_samples=warmup)
-
-    def timed(phase: str, side: str, value: Callable[[Iteration], float]) -> Measurement:
-        found = row(phase, "time", lambda pair: value(getattr(pair, side)))
-        assert found.samples, "there is at least one pair"
-        work = "step" if phase == "local_step" else phase
-        return replace(found, flags=doubtful + flags_of_times(config, work, found.samples, device))
-
-    phases = ["forward", "backward", SYNCHRONIZATION] + (["optimizer"] if config.mode == "train_step" else [])
-    for i, phase in enumerate(phases):
-        yield timed(phase, "synchronized", partial(_phase_seconds, i))
-    yield timed("step", "synchronized", attrgetter("step"))
-    yield timed("local_step", "local", attrgetter("step"))
-    if config.device_type == "cuda":
-        yield row("step", "enqueue_time", lambda pair: pair.synchronized.enqueue or 0.0)
-    exposed = row("communication", "exposed_time", lambda pair: pair.synchronized.step - pair.local.step)
-    yield replace(exposed, flags=doubtful + exposed_flags(exposed.samples or ()))
-    yield row("local_step", "skew", lambda pair: max(pair.local_by_rank) - min(pair.local_by_rank))
-    for rank in range(config.world_size):
-        yield row(f"rank{rank}", "local_step_time", partial(_rank_seconds, rank))
-
-
-def _phase_seconds(index: int, iteration: Iteration) -> float:
-    return iteration.phases[index]
-
-
-def _rank_seconds(rank: int, pair: Pair) -> float:
-    return pair.local_by_rank[rank]
 
 
 def _communication(traces: Sequence[Communication]) -> Iterator[Measurement]:

@@ -1,0 +1,43 @@
+"""A step without synchronization, if it fits: each rank holds whole weights and gradients, which training may not."""
+
+import torch
+import torch.distributed as dist
+
+from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
+from lmsweep.trials.distributed.fully_sharded import FullyShard
+from lmsweep.trials.machine.out_of_memory import ran_out_of_memory
+from lmsweep.trials.timing.clock import Iteration
+
+
+def local_step(member: DataParallelStep) -> Iteration | str:
+    """Time one step without synchronization, or return why it does not fit in this rank's memory.
+
+    After the latter the rank has to be built again. All ranks must call it at the same time.
+    """
+    if member.config.tp > 1:  # its layers communicate: ranks would wait for one that has given up
+        return member.step(synchronized=False)
+    if is_short_of_memory(member):
+        return "the gathered weights do not fit in memory"
+    try:
+        return member.step(synchronized=False)
+    except Exception as error:  # what runs out of memory within fully_shard's hooks may end as any exception
+        cause: BaseException | None = error
+        while cause and not ran_out_of_memory(cause):
+            cause = cause.__cause__ or cause.__context__
+        if cause is None:
+            raise
+        return str(cause).strip().splitlines()[0]
+
+
+def is_short_of_memory(member: DataParallelStep) -> bool:
+    """Whether a rank cannot hold the gathered weights. Known on CUDA only; all ranks must call it at the same time.
+
+    A rank that found out while it gathers would leave the others waiting.
+    """
+    if member.config.device_type != "cuda" or not isinstance(member.synchronizer, FullyShard):
+        return False
+    free, _ = torch.cuda.mem_get_info()
+    free += torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    lacking = torch.tensor(member.synchronizer.gathered_bytes - free, device="cuda")
+    dist.all_reduce(lacking, dist.ReduceOp.MAX)
+    return bool(lacking > 0)

@@ -1,0 +1,13 @@
+"""How running out of memory is told from other failures."""
+
+import torch
+
+MESSAGES = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+"""Of the RuntimeErrors of allocators other than CUDA's caching allocator, which have no exception type of their own."""
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Return whether an allocator raised this."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in MESSAGES)
