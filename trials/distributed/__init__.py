@@ -14,6 +14,8 @@
     gradient_buckets.py     gradients of several parameters in one contiguous tensor
     sharded_optimizer.py    AdamW with its state sharded over the ranks (ZeRO stage 1)
     users_optimizer.py      the user's own optimizer with sharded state
+    gradient_check.py       synchronized gradients against those of one process
+    relative_error.py       how far tensors are from what they should be
     local_step.py           a step without synchronization, if it fits in memory
     step_pairs.py           a step with synchronization and one without, alternating
     pair_rows.py            the rows of these pairs

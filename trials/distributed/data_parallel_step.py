@@ -1,7 +1,7 @@
 """One rank's share of data-parallel training: its slice of the batch, and a step with or without synchronization."""
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +21,7 @@ from lmsweep.trials.distributed.memory_stages import Held, MemoryWatch
 from lmsweep.trials.distributed.mesh import mesh_of
 from lmsweep.trials.distributed.own_wrapper import OwnWrapper
 from lmsweep.trials.distributed.process_group import Mean
+from lmsweep.trials.distributed.relative_error import largest_error
 from lmsweep.trials.distributed.sharded_optimizer import own_optimizer, sharded_optimizer, state_bytes
 from lmsweep.trials.distributed.tensor_parallel import divide_layers, divided_optimizer
 from lmsweep.trials.distributed.users_optimizer import shards_state, users_sharded_optimizer, whole_optimizer
@@ -175,36 +176,9 @@ class DataParallelStep(WatchedRank):
         model = (self.alone or self.training).model
         return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
-    def gradient_error(self) -> float | None:
-        """Largest relative error, over parameters, of synchronized gradients; None if a rank has only shards of them.
-
-        The reference is `gradients_alone`: one process that goes through every slice. Relative error: norm of the
-        difference / norm of the reference. At most one whole model, its gradients and this rank's shards are held.
-        """
+    def forget_vector(self) -> None:
+        """Free the vector of `time_all_reduce`."""
         self._vector = None
-        if isinstance(self.synchronizer, OwnWrapper) and self.synchronizer.is_sharded:
-            return None
-        if self.config.fully_shards or self.config.tp > 1:
-            self.alone = TrainingStep(self.config, self.math_mode)
-            for mine, theirs in zip(self.alone.model.parameters(), self.parameters(), strict=True):
-                mine.data = gathered(theirs.detach())
-        expected = self.gradients_alone(self._checked_sequences())
-        if not is_own(self.config):
-            self.alone = None  # it has no optimizer, and takes no step
-        self._synchronized_backward(self._checked_sequences())
-        error = largest_error((gathered(gradient_of(parameter)) for parameter in self.parameters()), expected)
-        self.forget_gradients()
-        return error
-
-    def _checked_sequences(self) -> int | None:
-        """How many sequences of each slice gradients are compared on; None: all.
-
-        A model that only fits divided leaves no room for the activations of a whole slice beside a whole model. Whether
-        its gradients are synchronized shows on one sequence. Compiled code would be compiled again for it.
-        """
-        config = self.config
-        needs_all = config.compiles or config.accumulate > 1 or config.model_code or config.document_length
-        return 1 if config.fully_shards and not needs_all else None
 
     def weights_error(self) -> float:
         """Largest relative error, over parameters, of what CHECKED_STEPS steps of the user's code add to the weights.
@@ -215,12 +189,12 @@ class DataParallelStep(WatchedRank):
         before = [weight.clone() for weight in self._weights()]
         for _ in range(CHECKED_STEPS):
             gradients = self.gradients_alone()
-            with self._local():
+            with self.local():
                 for parameter, gradient in zip(self.parameters(), gradients, strict=True):
                     parameter.grad = gradient
                 self._update()
                 expected = self._weights()
-            self._synchronized_backward()
+            self.synchronized_backward()
             self._update()
         found = self._weights()
         changes = ([new - old for new, old in zip(weights, before, strict=True)] for weights in (found, expected))
@@ -232,24 +206,36 @@ class DataParallelStep(WatchedRank):
             return self.synchronizer.whole_weights()
         return [parameter.detach() for parameter in self.parameters()]
 
-    def gradients_alone(self, sequences: int | None = None) -> list[Tensor]:
-        """Each parameter's gradient, averaged over the whole batch by this process without communication.
-
-        It takes one slice after the other, because the whole batch at once may not fit in memory. sequences: how many
-        of each slice, if not all.
-        """
-        with self._local():
-            for one in range(self.slices):
-                self._take_slice(one, sequences)
-                self._unscaled_backward(one)
-            self._take_slice(self.slice)
+    def gradients_alone(self) -> list[Tensor]:
+        """Each parameter's gradient, averaged over the whole batch by this process without communication."""
+        with self.local():
+            self.backward_alone()
             gradients = [gradient_of(parameter).div_(self.slices) for parameter in self.parameters()]
             self.forget_gradients()
         return gradients
 
+    def backward_alone(self, sequences: int | None = None) -> None:
+        """Add up the gradients of all slices in this process; within `local`.
+
+        It takes one slice after the other, because the whole batch at once may not fit in memory. sequences: how many
+        of each slice, if not all.
+        """
+        for one in range(self.slices):
+            self._take_slice(one, sequences)
+            self._unscaled_backward(one)
+        self._take_slice(self.slice)
+
+    def synchronized_backward(self, sequences: int | None = None) -> None:
+        """Compute the synchronized gradients of this rank's slice, or of so many sequences of it."""
+        self.forget_gradients()
+        self._take_slice(self.slice, sequences)
+        self._unscaled_backward(self.slice)
+        self._take_slice(self.slice)
+        self.synchronizer.finish()
+
     def step(self, synchronized: bool) -> Iteration:
         """Time one step that all ranks start together: forward, backward, synchronization, optimizer."""
-        with nullcontext() if synchronized else self._local():
+        with nullcontext() if synchronized else self.local():
             self.align()
             iteration = time_iteration(self.phases(), self.clock)
             self.forget_gradients()
@@ -300,7 +286,7 @@ class DataParallelStep(WatchedRank):
         )
 
     @contextmanager
-    def _local(self) -> Iterator[None]:
+    def local(self) -> Iterator[None]:
         """A context in which this rank neither sends anything nor waits for another rank."""
         training, synchronizer, optimizer = self.training, self.synchronizer, self.training.optimizer
         if self.alone:
@@ -316,13 +302,6 @@ class DataParallelStep(WatchedRank):
 
     def _take_slice(self, index: int, sequences: int | None = None) -> None:
         self.training.inputs, self.training.targets = (whole[index][:sequences] for whole in self.batches)
-
-    def _synchronized_backward(self, sequences: int | None = None) -> None:
-        self.forget_gradients()
-        self._take_slice(self.slice, sequences)
-        self._unscaled_backward(self.slice)
-        self._take_slice(self.slice)
-        self.synchronizer.finish()
 
     def _update(self) -> None:
         """Update the weights by the gradients, and forget these."""
@@ -358,19 +337,6 @@ class DataParallelStep(WatchedRank):
 def is_own(config: TrialConfig) -> bool:
     """Whether the wrapper or the optimizer is the user's, so that what it computes is compared before it is timed."""
     return is_reference(config.ddp) or is_reference(config.optimizer)
-
-
-def largest_error(found: Iterable[Tensor], expected: Iterable[Tensor]) -> float:
-    """The largest `relative_error` of these tensors; inf if one is not a number."""
-    errors = [relative_error(one, wanted) for one, wanted in zip(found, expected, strict=True)]
-    return torch.stack(errors).nan_to_num(nan=torch.inf).max().item()
-
-
-def relative_error(tensor: Tensor, expected: Tensor) -> Tensor:
-    """||tensor - expected|| / ||expected|| in float32, a scalar; 0 if both are zero, inf if only `expected` is."""
-    difference = torch.linalg.vector_norm(tensor - expected, dtype=torch.float32)
-    norm = torch.linalg.vector_norm(expected, dtype=torch.float32)
-    return torch.where(difference == 0, 0.0, difference / norm)
 
 
 def _bytes_of(tensor: Tensor) -> NDArray[np.uint8]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from lmsweep.trials.distributed.comm_trace import Communication
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep, RankMemory, WeightsDigest
+from lmsweep.trials.distributed.gradient_check import gradient_error
 from lmsweep.trials.distributed.local_step import local_step
 from lmsweep.trials.distributed.step_report import StepReport, report_step
 from lmsweep.trials.distributed.watched_rank import WatchedRank
@@ -33,7 +34,7 @@ class CheckGradients:
     """Compare synchronized gradients with those of a single process; answer: largest relative error, if known."""
 
     def carry_out(self, member: DataParallelStep) -> float | None:
-        return member.gradient_error()
+        return gradient_error(member)
 
 
 @dataclass(frozen=True, kw_only=True)

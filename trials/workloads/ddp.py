@@ -141,9 +141,9 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
         team.all(ResetPeakMemory())
         team.all(TimeStep())
         memory = team.all(ReadMemory())
-        reports = team.all(ReportStep())
         traces = team.all(TraceStep())
         merged = merge_traces(team.all(KeepTrace()), one_host=config.nodes == 1)
+        reports = team.all(ReportStep())  # last: compiled code runs eagerly from here on, since operators are watched
 
     yield from checks
     own_flags = (Flag.DISAGREES,) if any(Flag.DISAGREES in check.flags for check in checks) else ()
