@@ -3,6 +3,7 @@
 import gzip
 import json
 import resource
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,6 +17,7 @@ from lmsweep.trials.distributed.coordinator import Team
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.fully_sharded import check_sharding, gathered
 from lmsweep.trials.distributed.gradient_check import gradient_error
+from lmsweep.trials.distributed.local_step import local_step
 from lmsweep.trials.distributed.memory_stages import STAGES, MemoryWatch
 from lmsweep.trials.distributed.orders import ReportStep
 from lmsweep.trials.distributed.process_group import leave
@@ -392,6 +394,26 @@ def test_a_check_holds_one_whole_model_beside_the_shards_and_no_whole_gradients(
     peak, whole, is_gone = in_ranks(peak_of_check, deep)
     assert whole > 5e6 and is_gone
     assert 2 <= peak < 2.6, "a whole model, the shards and half of its gradients, activations of one sequence"
+
+
+def rebuilt(bench: Workbench, config: TrialConfig) -> list[Any]:
+    def refuse(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.")
+
+    with bench.quiet():
+        member = DataParallelStep(config, bench.math_mode)
+        member.build()
+        before = [weakref.ref(weight) for weight in member.parameters()]
+        member.training.blocks[1].register_full_backward_pre_hook(refuse)
+        reason = local_step(member)
+        member.rebuild()
+        alive = sum(weight() is not None for weight in before)
+        member.step(synchronized=True)
+    return [reason, alive, gradient_error(member)]
+
+
+def test_ranks_that_are_built_again_have_let_go_of_everything_before():
+    assert in_ranks(rebuilt, SMALL) == ["CUDA out of memory. Tried to allocate 1 GiB.", 0, 0.0]
 
 
 class Cramped(DataParallelStep):

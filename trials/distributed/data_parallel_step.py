@@ -107,7 +107,8 @@ class DataParallelStep(WatchedRank):
         """Build everything again after a failure has left it in an unknown state; without `alone`."""
         del self.training, self.synchronizer
         self.alone = None
-        gc.collect()
+        while gc.collect():  # the first pass frees what only PyTorch's own objects refer to, such as hooks
+            pass
         if counts_memory(self.config.device_type):
             device_module(self.config.device_type).empty_cache()
         self._build()
