@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from lmsweep.trials.machine.interpreter import ROOT
+from lmsweep.trials.machine.processes import await_end
 from lmsweep.trials.spec.config import RequestError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def kill_at_shutdown() -> None:
         for process in processes:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(processes, timeout=KILL_SECONDS)
+        await_end(processes, KILL_SECONDS)
 
     node.kill_all_processes = kill_all
 

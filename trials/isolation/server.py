@@ -30,7 +30,7 @@ from lmsweep.trials.isolation.precompile import compile_side_by_side
 from lmsweep.trials.machine.gpu_inventory import gpu_states
 from lmsweep.trials.machine.host_memory import why_to_end
 from lmsweep.trials.machine.huge_pages import use_huge_pages
-from lmsweep.trials.machine.processes import die_with_parent, kill_group
+from lmsweep.trials.machine.processes import await_end, die_with_parent, kill_group, members_of_group
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, Trial
@@ -46,6 +46,8 @@ LAST_WORDS_SECONDS = 0.5
 """Seconds that a hung child gets to write its stack."""
 PARENT_SECONDS = 1.0
 """Seconds between two checks whether the parent lives, until a client connects."""
+END_SECONDS = 10.0
+"""How long to wait until what a killed child has started has ended."""
 WATCH_SECONDS = 0.25
 """Seconds between two checks of the memory that a child holds."""
 
@@ -75,9 +77,10 @@ class Child:
         kill_group(self.process.pid)
 
     def end(self) -> None:
-        """Kill the process and wait until the device's memory is free again."""
+        """Kill the process and wait until the memory of the devices, which its ranks hold too, is free again."""
         self.kill()
         self.process.join()
+        await_end(members_of_group(self.process.pid or 0), END_SECONDS)
         self.connection.close()
         self.output.close()
 

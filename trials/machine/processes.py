@@ -7,11 +7,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+import psutil
 
 PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that this process gets when its parent dies."""
+
+POLL_SECONDS = 0.005
+"""Seconds between two checks whether a killed process has ended."""
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -42,6 +48,35 @@ def kill_group(pid: int) -> None:
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
+
+
+def members_of_group(pid: int) -> list[psutil.Process]:
+    """Return the processes of the group that this process leads or has led."""
+    found = []
+    for one in psutil.pids():
+        with contextlib.suppress(ProcessLookupError, PermissionError, psutil.NoSuchProcess):
+            if os.getpgid(one) == pid:
+                found.append(psutil.Process(one))
+    return found
+
+
+def await_end(processes: Iterable[psutil.Process], seconds: float) -> None:
+    """Wait until these processes have ended, but no longer than this.
+
+    A process that its parent has not waited for yet has ended: its memory and its devices are free. Where the first
+    process of a container does not wait for orphans, or once a second only, they would count as alive.
+    """
+    deadline = time.monotonic() + seconds
+    waiting = list(processes)
+    while (waiting := [process for process in waiting if not _has_ended(process)]) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def lead_own_group(parent_pid: int, inherited_fd: int) -> None:

@@ -1,0 +1,55 @@
+"""Processes are killed as a group, and have ended before the next trial begins."""
+
+import multiprocessing
+import os
+import signal
+import time
+
+import psutil
+
+from lmsweep.trials.machine.processes import await_end, kill_group, members_of_group
+
+
+def lead_a_group(connection) -> None:
+    os.setsid()
+    pid = os.fork()
+    if pid == 0:
+        held = bytearray(os.urandom(2**20) * 400)  # takes a while to free
+        connection.send(os.getpid())
+        signal.pause()
+        del held
+    signal.pause()
+
+
+def test_a_group_has_ended_once_it_was_waited_for_though_its_leader_died_first():
+    ours, theirs = multiprocessing.Pipe()
+    leader = multiprocessing.get_context("fork").Process(target=lead_a_group, args=(theirs,))
+    leader.start()
+    member = ours.recv()
+    assert leader.pid
+    assert {one.pid for one in members_of_group(leader.pid)} == {leader.pid, member}
+    os.kill(leader.pid, signal.SIGKILL)
+    leader.join()
+    (left,) = members_of_group(leader.pid)
+    assert left.pid == member
+    kill_group(leader.pid)
+    await_end([left], 10.0)
+    assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
+
+
+def test_an_orphan_that_nobody_waits_for_counts_as_ended_at_once():
+    process = multiprocessing.get_context("fork").Process(target=signal.pause)
+    process.start()
+    assert process.pid
+    known = psutil.Process(process.pid)
+    known.kill()
+    began = time.monotonic()
+    await_end([known], 10.0)
+    assert time.monotonic() - began < 1 and known.status() == psutil.STATUS_ZOMBIE
+    process.join()
+
+
+def test_waiting_for_a_process_that_lives_on_ends_in_time():
+    began = time.monotonic()
+    await_end([psutil.Process()], 0.2)
+    assert 0.2 <= time.monotonic() - began < 1
