@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
+from benchmarks.predicted_peak import config_of
+from benchmarks.predicted_rank import peak_of
+from lmsweep.analysis import load
 from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
@@ -139,3 +142,13 @@ def test_the_peak_of_a_rank_is_below_that_of_one_process_with_its_own_state():
     fsdp, torch_ddp = (predict(replace(config, ddp=ddp)).peak for ddp in ("fsdp", "torch"))
     alone = predict(replace(config, ddp="none", world_size=1)).peak
     assert fsdp < alone < torch_ddp
+
+
+@pytest.mark.slow  # it predicts eleven large models
+def test_the_peaks_of_sharded_models_on_two_h200_are_predicted_within_a_hundredth():
+    rows = load("h200-x2-sharded")
+    trials = [trial for _, trial in rows[rows["workload"] == "ddp"].groupby("measurement_id")]
+    for trial in trials:
+        predicted = predict(config_of(trial.iloc[0])).on(str(trial.iloc[0]["device_name"])).peak
+        assert predicted == pytest.approx(peak_of(trial), rel=0.01)
+    assert len(trials) == 11
