@@ -101,8 +101,9 @@ def scaling_limits_table(results: Results) -> Listing:
             "which is bound before backward is; mesh: FSDP x TP, whose gathers and reductions overlap; "
             "serial_mesh: they take turns on the links. Of a feed-forward layer, with ring collectives that overlap "
             "with computation (the formulas are in lmsweep.trials.analytic.scaling_limits)",
-            "elements: of 16 bits with a precision of 16 bits, as of activations. Under autocast DDP and FSDP send float32, "
-            "so that data_parallel is half as far above 1, or two thirds with gather bf16, whose gradients stay float32",
+            "elements: of 16 bits with a precision of 16 bits, as of activations. Under autocast DDP and FSDP send "
+            "float32, so that data_parallel is half as far above 1, or two thirds with gather bf16, whose gradients "
+            "stay float32",
             "flops: rate of a large matrix product if `lmsweep run ceiling` has measured it here, else of the "
             "datasheet; bandwidth: highest bus bandwidth of an all-reduce in the store, else of the datasheet's NVLink",
         ],

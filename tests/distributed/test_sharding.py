@@ -396,9 +396,9 @@ def test_a_check_holds_one_whole_model_beside_the_shards_and_no_whole_gradients(
     assert 2 <= peak < 2.6, "a whole model, the shards and half of its gradients, activations of one sequence"
 
 
-def rebuilt(bench: Workbench, config: TrialConfig) -> list[Any]:
+def rebuilt(bench: Workbench, config: TrialConfig, failure: Callable[[], Exception]) -> list[Any]:
     def refuse(*_: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.")
+        raise failure()
 
     with bench.quiet():
         member = DataParallelStep(config, bench.math_mode)
@@ -412,8 +412,15 @@ def rebuilt(bench: Workbench, config: TrialConfig) -> list[Any]:
     return [reason, alive, gradient_error(member)]
 
 
-def test_ranks_that_are_built_again_have_let_go_of_everything_before():
-    assert in_ranks(rebuilt, SMALL) == ["CUDA out of memory. Tried to allocate 1 GiB.", 0, 0.0]
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (partial(torch.OutOfMemoryError, "CUDA out of memory.\nThe rest."), "CUDA out of memory."),
+        (MemoryError, "MemoryError"),
+    ],
+)
+def test_ranks_that_are_built_again_have_let_go_of_everything_before(failure: Callable[[], Exception], reason: str):
+    assert in_ranks(partial(rebuilt, failure=failure), SMALL) == [reason, 0, 0.0]
 
 
 class Cramped(DataParallelStep):
@@ -451,9 +458,8 @@ def rows_of_cramped(bench: Workbench, config: TrialConfig) -> list[Measurement]:
     return rows
 
 
-@pytest.mark.parametrize("ddp", ["fsdp", pytest.param("torch", marks=pytest.mark.slow)])
-def test_where_only_the_step_without_synchronization_does_not_fit_the_others_are_measured(ddp: str):
-    large = replace(SMALL, vocab_size=200_000, context_length=64, ddp=ddp)  # logits of 100 MB
+def test_where_only_the_step_without_synchronization_does_not_fit_the_others_are_measured():
+    large = replace(SMALL, vocab_size=200_000, context_length=64)  # logits of 100 MB
     rows = {(one.phase, one.metric): one for one in in_ranks(rows_of_cramped, large)}
     for name in [("local_step", "time"), ("communication", "exposed_time"), ("rank0", "local_step_time")]:
         assert rows[name].samples is None

@@ -104,14 +104,14 @@ class DataParallelStep(WatchedRank):
             self._build_alone()
 
     def rebuild(self) -> None:
-        """Build everything again after a failure has left it in an unknown state; without `alone`."""
+        """Build everything again after a failure has left sharded weights in an unknown state."""
         del self.training, self.synchronizer
-        self.alone = None
         while gc.collect():  # the first pass frees what only PyTorch's own objects refer to, such as hooks
             pass
         if counts_memory(self.config.device_type):
             device_module(self.config.device_type).empty_cache()
-        self._build()
+        with self.memory_watch or nullcontext():
+            self._build()
 
     def _build(self) -> None:
         config, rank = self.config, dist.get_rank()

@@ -81,10 +81,17 @@ class FullyShard:
         self._sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
         self.shards: list[nn.Parameter] = list(model.parameters())
         """This rank's part of each weight."""
-        kind = torch.bfloat16 if config.gather == "bf16" else None
-        self.gathered_bytes = sum(one.numel() * (kind or one.dtype).itemsize for one in self.shards)
-        """Bytes of all weights when they are gathered."""
+        self.local_bytes = self._local_bytes(blocks, config)
+        """Bytes that `local` and the zeros for the optimizer take at most."""
         self._is_local = False
+
+    def _local_bytes(self, blocks: Sequence[nn.Module], config: TrialConfig) -> int:
+        """All weights, what the largest group of them is gathered into and split from, and zeros for the shards."""
+        groups = [sum(weight.numel() for weight in block.parameters()) for block in blocks]
+        whole = sum(shard.numel() for shard in self.shards)
+        largest = max([whole - sum(groups), *groups])
+        size = 2 if config.gather == "bf16" else self.shards[0].element_size()
+        return (whole + 2 * largest) * size + sum(part_of(shard).nbytes for shard in self.shards)
 
     @contextmanager
     def local(self) -> Iterator[None]:

@@ -41,25 +41,33 @@ def _error_of_shards(member: DataParallelStep) -> float:
 
     Besides the shards of training a rank holds a whole model, and of the expected gradients its shards.
     """
+    sequences = _checked_sequences(member.config)
+    expected = _expected_shards(member, sequences)
+    member.synchronized_backward(sequences)
+    pairs = zip(member.parameters(), expected, strict=True)
+    squares = torch.stack([squared_norms(part_of(gradient_of(shard)), total) for shard, total in pairs])
+    dist.all_reduce(squares, group=_sharing(member.parameters()[0]))
+    member.forget_gradients()
+    return largest_of(squares)
+
+
+def _expected_shards(member: DataParallelStep, sequences: int | None) -> list[Tensor]:
+    """This rank's part of each gradient, averaged over the slices by a whole copy that is gone afterwards."""
     shards = member.parameters()
     expected = [torch.zeros_like(part_of(shard.detach())) for shard in shards]
-    sequences = _checked_sequences(member.config)
     member.alone = _whole_copy(member)
     for whole, shard, total in zip(member.alone.model.parameters(), shards, expected, strict=True):
         whole.register_post_accumulate_grad_hook(_Adding(shard, total))
     with member.local():
         member.backward_alone(sequences)
     member.alone = None
-    member.synchronized_backward(sequences)
-    squares = torch.stack(
-        [
-            squared_norms(part_of(gradient_of(shard)), total.div_(member.slices))
-            for shard, total in zip(shards, expected, strict=True)
-        ]
-    )
-    dist.all_reduce(squares)
-    member.forget_gradients()
-    return largest_of(squares)
+    return [total.div_(member.slices) for total in expected]
+
+
+def _sharing(shard: Tensor) -> dist.ProcessGroup:
+    """The ranks that together have the whole weight: with hsdp one group of several."""
+    assert isinstance(shard, DTensor), "fully_shard divides every weight"
+    return shard.device_mesh.get_group(next(i for i, place in enumerate(shard.placements) if place.is_shard()))
 
 
 class _Adding:

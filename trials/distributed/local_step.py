@@ -14,9 +14,11 @@ def local_step(member: DataParallelStep) -> Iteration | str:
 
     After the latter the rank has to be built again. All ranks must call it at the same time.
     """
-    if member.config.tp > 1:  # its layers communicate: ranks would wait for one that has given up
+    # With whole weights it takes no more memory than a step with synchronization. With tp its layers communicate: ranks
+    # would wait for one that has given up.
+    if not isinstance(member.synchronizer, FullyShard) or member.config.tp > 1:
         return member.step(synchronized=False)
-    if is_short_of_memory(member):
+    if is_short_of_memory(member.synchronizer):
         return "the gathered weights do not fit in memory"
     try:
         return member.step(synchronized=False)
@@ -26,18 +28,18 @@ def local_step(member: DataParallelStep) -> Iteration | str:
             cause = cause.__cause__ or cause.__context__
         if cause is None:
             raise
-        return str(cause).strip().splitlines()[0]
+        return (str(cause).strip() or type(cause).__name__).splitlines()[0]
 
 
-def is_short_of_memory(member: DataParallelStep) -> bool:
+def is_short_of_memory(sharded: FullyShard) -> bool:
     """Whether a rank cannot hold the gathered weights. Known on CUDA only; all ranks must call it at the same time.
 
     A rank that found out while it gathers would leave the others waiting.
     """
-    if member.config.device_type != "cuda" or not isinstance(member.synchronizer, FullyShard):
+    if sharded.shards[0].device.type != "cuda":
         return False
     free, _ = torch.cuda.mem_get_info()
     free += torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    lacking = torch.tensor(member.synchronizer.gathered_bytes - free, device="cuda")
+    lacking = torch.tensor(sharded.local_bytes - free, device="cuda")
     dist.all_reduce(lacking, dist.ReduceOp.MAX)
     return bool(lacking > 0)

@@ -24,4 +24,4 @@ def largest_of(squares: Tensor) -> float:
     It is 0 of a tensor without a difference, inf of one that should be zero, and inf if one is not a number.
     """
     difference, norm = squares.sqrt().unbind(-1)
-    return torch.where(difference == 0, 0.0, difference / norm).nan_to_num(nan=torch.inf).max().item()
+    return torch.where(difference == 0, 0.0, difference / norm).nan_to_num(nan=torch.inf, posinf=torch.inf).max().item()

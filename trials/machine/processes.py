@@ -63,18 +63,21 @@ def members_of_group(pid: int) -> list[psutil.Process]:
 def await_end(processes: Iterable[psutil.Process], seconds: float) -> None:
     """Wait until these processes have ended, but no longer than this.
 
-    A process that its parent has not waited for yet has ended: its memory and its devices are free. Where the first
-    process of a container does not wait for orphans, or once a second only, they would count as alive.
+    A process has ended once its last thread has, which frees its memory and its devices, even if its parent has not
+    waited for it yet: the first process of a container may do so for orphans once a second only, or never.
     """
     deadline = time.monotonic() + seconds
     waiting = list(processes)
-    while (waiting := [process for process in waiting if not _has_ended(process)]) and time.monotonic() < deadline:
+    while (waiting := [process for process in waiting if not has_ended(process)]) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
 
 
-def _has_ended(process: psutil.Process) -> bool:
+def has_ended(process: psutil.Process) -> bool:
+    """Return whether the last thread of the process has ended. Linux calls it a zombie as soon as the first one has."""
     try:
-        return not process.is_running() or process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        if not process.is_running():
+            return True
+        return process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) and process.num_threads() <= 1
     except psutil.NoSuchProcess:
         return True
 
