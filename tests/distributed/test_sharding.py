@@ -17,7 +17,7 @@ from lmsweep.trials.distributed.coordinator import Team
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.fully_sharded import check_sharding, gathered
 from lmsweep.trials.distributed.gradient_check import gradient_error
-from lmsweep.trials.distributed.local_step import local_step
+from lmsweep.trials.distributed.local_step import Misfit, local_step
 from lmsweep.trials.distributed.memory_stages import STAGES, MemoryWatch
 from lmsweep.trials.distributed.orders import ReportStep
 from lmsweep.trials.distributed.process_group import leave
@@ -420,7 +420,7 @@ def rebuilt(bench: Workbench, config: TrialConfig, failure: Callable[[], Excepti
     ],
 )
 def test_ranks_that_are_built_again_have_let_go_of_everything_before(failure: Callable[[], Exception], reason: str):
-    assert in_ranks(partial(rebuilt, failure=failure), SMALL) == [reason, 0, 0.0]
+    assert in_ranks(partial(rebuilt, failure=failure), SMALL) == [Misfit(reason), 0, 0.0]
 
 
 class Cramped(DataParallelStep):

@@ -1,5 +1,7 @@
 """A step without synchronization, if it fits: each rank holds whole weights and gradients, which training may not."""
 
+from dataclasses import dataclass
+
 import torch
 import torch.distributed as dist
 
@@ -9,8 +11,16 @@ from lmsweep.trials.machine.out_of_memory import ran_out_of_memory
 from lmsweep.trials.timing.clock import Iteration
 
 
-def local_step(member: DataParallelStep) -> Iteration | str:
-    """Time one step without synchronization, or return why it does not fit in this rank's memory.
+@dataclass(frozen=True)
+class Misfit:
+    """A step that does not fit in a rank's memory."""
+
+    reason: str
+    """What the allocator says, or what is known before it is asked."""
+
+
+def local_step(member: DataParallelStep) -> Iteration | Misfit:
+    """Time one step without synchronization, unless it does not fit in this rank's memory.
 
     After the latter the rank has to be built again. All ranks must call it at the same time.
     """
@@ -19,7 +29,7 @@ def local_step(member: DataParallelStep) -> Iteration | str:
     if not isinstance(member.synchronizer, FullyShard) or member.config.tp > 1:
         return member.step(synchronized=False)
     if is_short_of_memory(member.synchronizer):
-        return "the gathered weights do not fit in memory"
+        return Misfit("the gathered weights do not fit in memory")
     try:
         return member.step(synchronized=False)
     except Exception as error:  # what runs out of memory within fully_shard's hooks may end as any exception
@@ -28,7 +38,7 @@ def local_step(member: DataParallelStep) -> Iteration | str:
             cause = cause.__cause__ or cause.__context__
         if cause is None:
             raise
-        return (str(cause).strip() or type(cause).__name__).splitlines()[0]
+        return Misfit((str(cause).strip() or type(cause).__name__).splitlines()[0])
 
 
 def is_short_of_memory(sharded: FullyShard) -> bool:

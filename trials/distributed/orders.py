@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from lmsweep.trials.distributed.comm_trace import Communication
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep, RankMemory, WeightsDigest
 from lmsweep.trials.distributed.gradient_check import gradient_error
-from lmsweep.trials.distributed.local_step import local_step
+from lmsweep.trials.distributed.local_step import Misfit, local_step
 from lmsweep.trials.distributed.step_report import StepReport, report_step
 from lmsweep.trials.distributed.watched_rank import WatchedRank
 from lmsweep.trials.results.outcome import Flag
@@ -55,9 +55,9 @@ class TimeStep:
 
 @dataclass(frozen=True, kw_only=True)
 class TimeLocalStep:
-    """Time a step in which each rank trains on its own; answer: its phases in seconds, or why it does not fit."""
+    """Time a step in which each rank trains on its own; answer: its phases in seconds, or that it does not fit."""
 
-    def carry_out(self, member: DataParallelStep) -> Iteration | str:
+    def carry_out(self, member: DataParallelStep) -> Iteration | Misfit:
         return local_step(member)
 
 

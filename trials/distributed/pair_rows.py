@@ -6,32 +6,35 @@ from functools import partial
 
 import numpy as np
 
-from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.median_interval import count_outliers, median_interval
-from lmsweep.trials.bench.iterations import Series
-from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.data_parallel_step import SYNCHRONIZATION
+from lmsweep.trials.distributed.local_step import Misfit
 from lmsweep.trials.distributed.step_pairs import Pair
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.timing.validity_flags import flags_of_times
 
 
 def pair_rows(
-    bench: Workbench, series: Series[Pair], gpu_flags: tuple[Flag, ...], misfit: str | None
+    config: TrialConfig,
+    device: Device | None,
+    warmup: Sequence[Pair],
+    measured: Sequence[Pair],
+    *,
+    doubtful: tuple[Flag, ...],
+    misfit: Misfit | None,
 ) -> Iterator[Measurement]:
     """Times of the slowest rank in each step; exposed communication and skew of each pair; seconds.
 
-    gpu_flags: those of all times. misfit: why a step without synchronization has not fit in memory, if it has not.
+    device: its datasheet, if there is one. doubtful: flags of all times. misfit: set if a step without synchronization
+    has not fit in memory.
     """
-    config = bench.config
-    met = bench.fingerprint("ddp")
-    device = find_device(met.device_name, met.device_memory)
-    doubtful = series.flags + gpu_flags
 
     def row(phase: str, metric: str, value: Callable[[Pair], float]) -> Measurement:
-        samples, warmup = (tuple(value(pair) for pair in taken) for taken in (series.measured, series.warmup))
-        return Measurement(phase=phase, metric=metric, unit="s", samples=samples, warmup_samples=warmup)
+        samples, before = (tuple(value(pair) for pair in taken) for taken in (measured, warmup))
+        return Measurement(phase=phase, metric=metric, unit="s", samples=samples, warmup_samples=before)
 
     def timed(phase: str, work: str, value: Callable[[Pair], float]) -> Measurement:
         found = row(phase, "time", value)
@@ -46,7 +49,7 @@ def pair_rows(
         yield row("step", "enqueue_time", lambda pair: pair.synchronized.enqueue or 0.0)
     ranks = range(config.world_size)
     if misfit:
-        reason = f"a step without synchronization holds whole weights and gradients, which did not fit: {misfit}"
+        reason = f"a step without synchronization holds whole weights and gradients, which did not fit: {misfit.reason}"
         names = [("local_step", "time"), ("communication", "exposed_time"), ("local_step", "skew")]
         for phase, metric in [*names, *((f"rank{rank}", "local_step_time") for rank in ranks)]:
             yield Measurement(phase=phase, metric=metric, unit="s", samples=None, reason=reason)

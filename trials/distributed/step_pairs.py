@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from lmsweep.trials.distributed.coordinator import Team
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
+from lmsweep.trials.distributed.local_step import Misfit
 from lmsweep.trials.distributed.orders import Rebuild, TimeLocalStep, TimeStep
 from lmsweep.trials.timing.clock import Iteration
 
@@ -25,8 +26,8 @@ class StepPairs:
     def __init__(self, team: Team[DataParallelStep]) -> None:
         self._team = team
         self._count = 0
-        self.misfit: str | None = None
-        """Why a step without synchronization has not fit in memory; None if all have."""
+        self.misfit: Misfit | None = None
+        """Set once a step without synchronization has not fit in memory."""
 
     def run(self) -> Pair:
         """Run one pair. The order alternates, so that neither is always the second."""
@@ -45,7 +46,7 @@ class StepPairs:
         taken = [answer for answer in answers if isinstance(answer, Iteration)]
         if len(taken) == len(answers):
             return taken
-        self.misfit = next(answer for answer in answers if isinstance(answer, str))
+        self.misfit = next(answer for answer in answers if isinstance(answer, Misfit))
         self._team.all(Rebuild())
         self._team.all(TimeStep())  # creates the optimizer's state again
         return []

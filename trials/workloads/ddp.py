@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from lmsweep.trials.analytic.collective_time import bus_factor
+from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.comm_trace import Communication
@@ -153,7 +154,16 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
         limit = [Flag.HOST_BOUND] * is_host_bound(worked, [pair.synchronized.step for pair in series.measured])
         gpu_flags = (*limit, *gpu_flags)
         yield device_row("step", "device_time", worked)
-    yield from pair_rows(bench, series, own_flags + gpu_flags, pairs.misfit)
+    met = bench.fingerprint("ddp")
+    device = find_device(met.device_name, met.device_memory)
+    yield from pair_rows(
+        config,
+        device,
+        series.warmup,
+        series.measured,
+        doubtful=series.flags + own_flags + gpu_flags,
+        misfit=pairs.misfit,
+    )
     yield from _communication(traces)
     yield from _waits(traces, config)
     yield from report_rows(reports)
