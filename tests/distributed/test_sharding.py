@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import resource
 import weakref
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from lmsweep.trials.distributed.orders import ReportStep
 from lmsweep.trials.distributed.process_group import leave
 from lmsweep.trials.distributed.rank_traces import KeepTrace, merge_traces
 from lmsweep.trials.distributed.ranks import Emit, Rank, parts_of, run_ranks
-from lmsweep.trials.distributed.relative_error import largest_error
+from lmsweep.trials.distributed.relative_error import largest_error, largest_of
 from lmsweep.trials.distributed.step_report import StepReport, report_step
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.model.precision import set_math_mode
@@ -467,3 +468,8 @@ def test_where_only_the_step_without_synchronization_does_not_fit_the_others_are
     assert len(rows["step", "time"].samples) == large.measure_steps
     assert rows["gradients", "relative_error"].samples[0] < 1e-4
     assert rows["communication", "collectives"].samples[0] > 0
+
+
+def test_an_error_is_infinite_where_nothing_is_expected_or_nothing_is_a_number():
+    for difference, norm, error in [(0.0, 0.0, 0.0), (4.0, 16.0, 0.5), (1.0, 0.0, math.inf), (math.nan, 1.0, math.inf)]:
+        assert largest_of(torch.tensor([[0.0, 1.0], [difference, norm]])) == error
