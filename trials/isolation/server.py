@@ -80,7 +80,8 @@ class Child:
         """Kill the process and wait until the memory of the devices, which its ranks hold too, is free again."""
         self.kill()
         self.process.join()
-        await_end(members_of_group(self.process.pid or 0), END_SECONDS)
+        assert self.process.pid is not None, "the process was started"
+        await_end(members_of_group(self.process.pid), END_SECONDS)
         self.connection.close()
         self.output.close()
 
