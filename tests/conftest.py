@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from lmsweep.trials.code.importing import _CodeFinder
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import pinned
 
@@ -46,3 +47,12 @@ def one_core() -> Iterator[None]:
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     with pinned((cores[worker % len(cores)],)):
         yield
+
+
+@pytest.fixture
+def forget_code() -> Iterator[None]:
+    """Afterwards this process may import code from another folder. A process of a trial has one folder of code."""
+    yield
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _CodeFinder)]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mine"]:
+        del sys.modules[name]

@@ -1,7 +1,5 @@
 """A workload of the user's own, named by reference."""
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -9,11 +7,12 @@ import pytest
 
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.bench.run import run_here
-from lmsweep.trials.code.importing import _CodeFinder
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.identity import measurement_id
 from tests.support.command import lmsweep
+
+pytestmark = pytest.mark.usefixtures("forget_code")
 
 BENCH = """
 from lmsweep.trials.bench.phases import time_phases
@@ -40,14 +39,6 @@ grids:
   - workloads: [noop, "mine/bench.py:measure"]
     fixed: {d_model: 16, device: cpu, warmup_steps: 1, measure_steps: 3}
 """
-
-
-@pytest.fixture(autouse=True)
-def _code() -> Iterator[None]:
-    yield
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _CodeFinder)]
-    for name in [name for name in sys.modules if name.partition(".")[0] == "mine"]:
-        del sys.modules[name]
 
 
 @pytest.fixture

@@ -454,7 +454,7 @@ def test_work_that_the_host_launches_too_late_is_queued_behind_a_longer_sleep() 
     warmup = [timer() for _ in range(2)]
     timer.begin_measuring()
     taken = warmup + [timer() for _ in range(5)]
-    assert all(one.step < 0.001 and (one.enqueue or 0) > 0.006 for one in taken) and not timer.waited_for_host
+    assert all(one.step < 0.001 and (one.enqueue or 0) > 0.006 for one in taken) and not timer.fell_behind
 
 
 def test_on_a_cpu_phases_are_intervals_of_their_own_and_make_up_the_step() -> None:

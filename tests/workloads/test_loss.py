@@ -1,6 +1,7 @@
 """The workload `loss`: what the output head and the loss take by themselves, by each implementation."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,18 +12,44 @@ from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.bench.run import run_here
 from lmsweep.trials.model.loss_step import LossStep
 from lmsweep.trials.model.precision import MATH_MODES
-from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.workloads import BUILT_IN
 
-FIELDS = ("d_model=8", "vocab_size=500", "context_length=32", "batch_size=2", "warmup_steps=1", "measure_steps=3")
+SMALL = {"d_model": 8, "vocab_size": 500, "context_length": 32, "batch_size": 2, "warmup_steps": 1, "measure_steps": 3}
+LARGE = {"device": "cuda", "d_model": 4096, "vocab_size": 32000, "context_length": 4096, "precision": "bf16"}
 LOGITS = 2 * 32 * 500 * 4
 """Bytes of the logits in float32."""
+LOSSES = """
+import time
+import torch
+from torch.nn.functional import cross_entropy
+
+def _mean(logits, targets):
+    return cross_entropy(logits.float().flatten(0, -2), targets.flatten())
+
+_compiled = torch.compile(_mean, backend="eager")
+
+def compiles_itself(logits, targets):
+    return _compiled(logits, targets)
+
+def waits_for_the_gpu(logits, targets):
+    assert bool(logits.isfinite().all())
+    return _mean(logits, targets)
+
+def launches_late(logits, targets):
+    assert bool(logits.isfinite().all())
+    time.sleep(0.03)
+    return _mean(logits, targets)
+"""
+"""Losses of a user's."""
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-def measured(*fields: str) -> dict[tuple[str | None, str | None], Record]:
-    rows = run_here(single_trial(["workloads=loss", *FIELDS, *fields]))
+def measured(**fields: object) -> dict[tuple[str | None, str | None], Record]:
+    chosen = {"workloads": "loss"} | SMALL | fields
+    rows = run_here(single_trial([f"{name}={value}" for name, value in chosen.items()]))
     return {(row.phase, row.metric): row for row in rows if isinstance(row, Record)}
 
 
@@ -30,7 +57,7 @@ def measured(*fields: str) -> dict[tuple[str | None, str | None], Record]:
 def test_the_peak_of_a_chunked_loss_holds_no_logits_of_all_tokens() -> None:
     peaks, times = {}, {}
     for loss in ("eager", "cross_entropy", "chunked"):
-        rows = measured(f"loss={loss}")
+        rows = measured(loss=loss)
         assert {row.status for row in rows.values()} == {Status.OK}
         (peaks[loss], *_) = rows["step", "peak_tensors"].samples or ()
         times[loss] = rows["step", "time"].samples or ()
@@ -63,8 +90,31 @@ def test_the_plan_expects_time_that_grows_with_the_vocabulary() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "reason"), [("compile=block", "no block to compile"), ("loss=liger", "device: cuda")]
+    ("field", "value", "reason"), [("compile", "block", "no block to compile"), ("loss", "liger", "device: cuda")]
 )
-def test_what_would_have_no_effect_or_is_missing_is_unsupported(field: str, reason: str) -> None:
-    (row,) = measured(field).values()
+def test_what_would_have_no_effect_or_is_missing_is_unsupported(field: str, value: str, reason: str) -> None:
+    (row,) = measured(**{field: value}).values()
     assert row.status == Status.UNSUPPORTED and reason in str(row.error)
+
+
+@pytest.mark.usefixtures("forget_code")
+def test_a_loss_that_compiles_itself_has_done_so_before_the_warm_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(LOSSES)
+    rows = measured(loss="./mine.py:compiles_itself")
+    assert Flag.RECOMPILED not in rows["step", "time"].flags
+
+
+@needs_cuda
+@pytest.mark.usefixtures("forget_code")
+@pytest.mark.parametrize(("loss", "host_bound"), [("waits_for_the_gpu", False), ("launches_late", True)])
+def test_a_loss_is_host_bound_if_the_gpu_waits_for_the_host_not_if_the_host_waits_for_the_gpu(
+    loss: str, host_bound: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(LOSSES)
+    rows = measured(loss=f"./mine.py:{loss}", **LARGE)
+    assert rows["step", "time"].status == Status.OK
+    assert (Flag.HOST_BOUND in rows["step", "time"].flags) == host_bound

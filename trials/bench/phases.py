@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 
+from lmsweep.trials.bench.host_bound import host_bound_flags
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.telemetry import Watch, doubts
 from lmsweep.trials.results.measurement import Measurement
-from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.timing.clock import Phase
 from lmsweep.trials.timing.queued_timer import QueuedTimer
 
@@ -28,8 +28,8 @@ def time_phases(bench: Workbench, **phases: Callable[[], object]) -> Iterator[Me
     with Watch(config.device_type) as watch, bench.quiet():
         watch.wait()
         series = take_series(bench, timer, attrgetter("step"), before_measuring=timer.begin_measuring)
-    limit = (Flag.HOST_BOUND,) if timer.waited_for_host else ()
-    flags = (*limit, *series.flags, *doubts(watch, since=series.since, until=series.until))
+        host_bound = host_bound_flags(bench, timer, series.measured)
+    flags = (*host_bound, *series.flags, *doubts(watch, since=series.since, until=series.until))
     for i, name in enumerate(phases):
         warmup, samples = (tuple(one.phases[i] for one in taken) for taken in (series.warmup, series.measured))
         yield Measurement(phase=name, metric="time", unit="s", samples=samples, warmup_samples=warmup, flags=flags)

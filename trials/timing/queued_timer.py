@@ -57,8 +57,9 @@ class QueuedTimer:
         self._group_size = 1
         self._sleep = FIRST_SLEEP
         self._queued: deque[Iteration] = deque()
-        self.waited_for_host = False
-        """Whether the GPU reached an iteration before the host had launched it, even behind the longest sleep."""
+        self.fell_behind = False
+        """Whether the GPU reached an iteration before the host had launched it, even behind the longest sleep. The host
+        may be slow, or the iteration may wait for the GPU."""
 
     def __call__(self) -> Iteration:
         """Return the times of the next iteration. The device has finished it."""
@@ -72,11 +73,16 @@ class QueuedTimer:
             self._left -= 1
         return self._queued.popleft()
 
+    @property
+    def number_of_phases(self) -> int:
+        """Number of phases of an iteration."""
+        return len(self._phases)
+
     def begin_measuring(self) -> None:
         """Discard what was queued together with the last warm-up iteration. Call this when the warm-up has ended."""
         self._queued.clear()
         self._left = self._measured
-        self.waited_for_host = False
+        self.fell_behind = False
 
     def from_idle(self, clock: Clock | None = None) -> Iteration:
         """Run one iteration whose phases each begin on an idle device, so their times include the launch.
@@ -106,7 +112,7 @@ class QueuedTimer:
             stayed_ahead = all(one.is_ahead for one in marked)
             self._device.synchronize()
             if stayed_ahead or self._sleep >= LONGEST_SLEEP:
-                self.waited_for_host |= not stayed_ahead
+                self.fell_behind |= not stayed_ahead
                 return [one.iteration() for one in marked]
             self._sleep *= 2
 

@@ -13,6 +13,7 @@ from lmsweep.trials.analytic.datasheets import Device, find_device, peak_flops
 from lmsweep.trials.analytic.formulas import attention_flops
 from lmsweep.trials.analytic.median_interval import count_outliers
 from lmsweep.trials.bench.fingerprint import fingerprint
+from lmsweep.trials.bench.host_bound import host_bound_flags
 from lmsweep.trials.bench.iterations import Series, take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.accelerator import counts_memory, device_module, has_events, l2_cache_bytes
@@ -62,6 +63,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
             yield from _compile(bench, step, timer)
         watch.wait()
         series = take_series(bench, timer, attrgetter("step"), before_measuring=timer.begin_measuring)
+        host_bound = host_bound_flags(bench, timer, series.measured)
         latencies: list[Iteration] = []
         traced: list[DeviceTime] = []
         if has_events(config.device_type):
@@ -70,7 +72,6 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
                 traced = trace_device(
                     timer.from_idle, device_type=config.device_type, trial_seconds=bench.seconds_so_far
                 )
-    host_bound = (Flag.HOST_BOUND,) if timer.waited_for_host else ()
     del timer
     step.gradient = None
     common = (*disagrees(errors), *host_bound, *series.flags, *doubts(watch, since=series.since, until=series.until))
