@@ -189,7 +189,11 @@ def diff(
     from lmsweep.orchestrator.commands.show_table import show_table
 
     frames = [load(location, pooled=False) for location in (store, other)]
-    show_table(environment_diff(frames[0], frames[1], (store, other)), format)
+    found = environment_diff(frames[0], frames[1], (store, other))
+    if found.frame.empty and format == "text":
+        say(found.notes[0])
+        return
+    show_table(found, format)
 
 
 def report(

@@ -276,6 +276,23 @@ def test_a_run_whose_words_are_not_taken_any_more_keeps_what_had_ended_without_a
     assert pd.read_parquet(tmp_path / "store" / "measurements")["trial_id"].nunique() >= 1
 
 
+def test_a_command_that_is_terminated_while_nobody_reads_its_messages_ends_by_the_signal(tmp_path):
+    script = (
+        "import os, signal, sys\n"
+        "import lmsweep.orchestrator.commands.app as commands, lmsweep.orchestrator.cli as cli\n"
+        "def waits():\n"
+        "    reader, writer = os.pipe()\n"
+        "    os.close(reader)\n"
+        "    os.dup2(writer, 2)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "commands.app = waits\n"
+        "cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=False, env=os.environ | {"TMPDIR": str(tmp_path)})
+    assert done.returncode == 128 + signal.SIGTERM
+    assert not list(tmp_path.iterdir()), "no file about an error in lmsweep"
+
+
 @pytest.mark.parametrize("folder", ["not writable", "a path that is " + "very " * 20 + "long"])
 def test_ray_is_given_a_folder_whose_path_is_short_and_that_can_be_written_to(tmp_path, monkeypatch, folder):
     there = tmp_path / folder

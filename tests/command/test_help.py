@@ -50,6 +50,12 @@ def test_an_option_takes_a_value_by_its_own_name_or_a_word_of_its_own() -> None:
     )
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_reference_of_the_commands_has_every_verb(verb: str) -> None:
+    tables = (ROOT / "docs/tutorial.md").read_text("utf-8").partition("## All commands")[2]
+    assert re.search(rf"^\|[^|]*`lmsweep {verb}\b", tables, flags=re.MULTILINE)
+
+
 def test_the_list_of_verbs_has_the_whole_first_sentence_of_each() -> None:
     said = lmsweep("--help", COLUMNS="80").stdout
     listed = " ".join(said[said.index("Commands:") :].split())
