@@ -311,11 +311,12 @@ def test_what_each_of_four_ranks_holds_adds_up_on_every_mesh():
         ({"ddp": "zero2", "reshard": "false"}, "fsdp with reshard: false"),
         ({"ddp": "hsdp", "shards": 2, "reshard": "2"}, "smaller number"),
         ({"ddp": "hsdp", "nodes": 2, "tp": 4}, "tp 4 does not divide the 2 ranks"),
+        ({"world_size": 8, "tp": 2, "reshard": "2"}, "does not reshard layers that tp divides"),
     ],
 )
 def test_groups_that_cannot_be_are_unsupported_for_a_reason(fields: dict[str, Any], why: str):
     with pytest.raises(UnsupportedError, match=why):
-        check_sharding(replace(SMALL, world_size=4, **fields))
+        check_sharding(replace(SMALL, **({"world_size": 4} | fields)))
 
 
 def test_hsdp_shards_over_the_ranks_of_a_node():

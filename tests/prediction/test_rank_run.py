@@ -115,10 +115,21 @@ def test_each_stage_of_each_rank_is_that_of_ranks_that_communicate(ranks, varian
                 assert different(predicted.memory[stage], real) == {}, (name, rank, stage)
 
 
+DEEP: dict[str, dict[str, Any]] = {name: VARIANTS[name] for name in ("fsdp", "kept", "naive", "overlap")}
+DEEP |= {
+    "fsdp x tp": {"world_size": 4, "tp": 2},
+    "accumulated fsdp x tp": {"world_size": 4, "tp": 2, "accumulate": 2},
+    "fsdp x tp, foreach": {"world_size": 4, "tp": 2, "optimizer": "adamw_foreach"},
+    "hsdp x tp": {"world_size": 8, "tp": 2, "ddp": "hsdp", "shards": 2},
+    "naive x tp": {"world_size": 4, "tp": 2, "ddp": "naive"},
+    "tp": {"tp": 2, "ddp": "naive"},
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["fsdp", "kept", "naive", "overlap"])
-def test_a_deep_rank_is_assembled_from_two_shallow_ones_to_the_byte(name):
-    deep = replace(SMALL, num_layers=6, device="cuda", precision="bf16", attention="sdpa", **VARIANTS[name])
+@pytest.mark.parametrize("fields", DEEP.values(), ids=DEEP)
+def test_a_deep_rank_is_assembled_from_two_shallow_ones_to_the_byte(fields):
+    deep = replace(SMALL, num_layers=6, device="cuda", precision="bf16", attention="sdpa", **fields)
     small, larger = (rank_trace(replace(deep, num_layers=layers)).trace for layers in (2, 3))
     assembled = deepen(small, larger, 4)
     assert assembled is not None

@@ -39,6 +39,8 @@ def check_sharding(config: TrialConfig) -> None:
             f"reshard {config.reshard}: weights that {shards} ranks share can be resharded over a smaller number of "
             "ranks that divides theirs"
         )
+    if config.reshard.isdecimal() and config.tp > 1:
+        raise UnsupportedError(f"PyTorch does not reshard layers that tp divides over {config.reshard} ranks")
     _check_gather(config)
 
 
