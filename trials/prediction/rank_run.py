@@ -23,7 +23,7 @@ from lmsweep.trials.distributed.fully_sharded import check_sharding
 from lmsweep.trials.distributed.step_report import StepReport, report_step
 from lmsweep.trials.distributed.tensor_parallel import check_tensor_parallel, divide_layers
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
-from lmsweep.trials.prediction.allocation_trace import Recorder, Trace
+from lmsweep.trials.prediction.allocation_trace import Recorder, Trace, leaves_nothing, repeated
 from lmsweep.trials.prediction.fake_ranks import fake_rank, resizes_noted
 from lmsweep.trials.prediction.fake_run import fake_kernels, fake_math_mode, fakes, unpacked_batches
 from lmsweep.trials.prediction.fakes import Fakes
@@ -34,7 +34,7 @@ from lmsweep.trials.spec.config import TrialConfig
 
 ITERATIONS = 3
 """The first creates the optimizer's state, and DistributedDataParallel's second makes its buckets. So the third is like
-all that follow."""
+all that follow. It is run only if the second leaves something behind."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +61,13 @@ def rank_trace(config: TrialConfig, rank: int | None = None) -> RankTrace:
         with fake, _divided_before_sharding(recorder):
             member.memory_watch = None
             member.build()
-        for _ in range(ITERATIONS):
-            _step(member, fake, recorder)
+        begun = 0
+        for index in range(ITERATIONS):
+            last, begun = recorder.trace[begun:], len(recorder.trace)
+            if index > 1 and leaves_nothing(last):
+                recorder.trace += repeated(last, recorder.pieces)
+            else:
+                _step(member, fake, recorder)
         recorder.end()
     return RankTrace(trace=recorder.trace, rank=rank)
 
