@@ -37,6 +37,7 @@ from lmsweep.trials.spec.config import (
     word_or_number,
 )
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
+from lmsweep.trials.spec.quantities import bytes_of
 from lmsweep.trials.spec.reference import canonical, is_reference
 from lmsweep.trials.spec.suggestions import choices, known_elsewhere, nearest
 from lmsweep.trials.spec.workloads import RETIRED, workloads
@@ -54,6 +55,9 @@ grids:
     axes: {model: [small, medium], context_length: [256, 512], precision: [fp32, bf16]}
     fixed: {device: cuda, batch_size: 4}"""
 """The example in error messages."""
+
+SIZE_FIELDS = ("memory_budget",)
+"""Amounts of memory, for which a unit may be written."""
 
 _DEVICE = re.compile(r"cpu|mps|xpu|cuda(:(\*|[A-Za-z0-9-]+))?")
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -89,6 +93,16 @@ def _workload(value: object) -> object:
 
 def _auto_or_number(value: object, number: ValidatorFunctionWrapHandler) -> object:
     return value if value == "auto" else number(value)
+
+
+def _size(value: object, number: ValidatorFunctionWrapHandler) -> object:
+    """Bytes, which a text such as `40GB` also says."""
+    if not isinstance(value, str):
+        return number(value)
+    size = bytes_of(value)
+    if size is None:
+        raise ValueError(f"{shown(value)} is not a size; write one such as 40GB or 24GiB, or a whole number of bytes")
+    return number(size)
 
 
 def _word_or_number(name: str, value: object) -> str:
@@ -164,6 +178,8 @@ def _type_of(name: str) -> Any:
         return Annotated[str, AfterValidator(_device)]
     if name in AUTO_FIELDS:
         return Annotated[int, _within_limits(name), WrapValidator(_auto_or_number)]
+    if name in SIZE_FIELDS:
+        return Annotated[_HINTS[name], _within_limits(name), WrapValidator(_size)]
     return Annotated[_HINTS[name], _within_limits(name)]
 
 

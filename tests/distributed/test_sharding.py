@@ -3,7 +3,6 @@
 import gzip
 import json
 import math
-import resource
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,9 +28,8 @@ from lmsweep.trials.distributed.step_report import StepReport, report_step
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.results.measurement import Artifact, Measurement
+from lmsweep.trials.results.measurement import Artifact
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
-from lmsweep.trials.timing.clock import Iteration, Phase
 from lmsweep.trials.workloads.ddp import WEIGHTS_TOLERANCE, lead
 
 SMALL = TrialConfig(
@@ -311,11 +309,12 @@ def test_what_each_of_four_ranks_holds_adds_up_on_every_mesh():
         ({"ddp": "zero2", "reshard": "false"}, "fsdp with reshard: false"),
         ({"ddp": "hsdp", "shards": 2, "reshard": "2"}, "smaller number"),
         ({"ddp": "hsdp", "nodes": 2, "tp": 4}, "tp 4 does not divide the 2 ranks"),
+        ({"world_size": 8, "tp": 2, "reshard": "2"}, "does not reshard layers that tp divides"),
     ],
 )
 def test_groups_that_cannot_be_are_unsupported_for_a_reason(fields: dict[str, Any], why: str):
     with pytest.raises(UnsupportedError, match=why):
-        check_sharding(replace(SMALL, world_size=4, **fields))
+        check_sharding(replace(SMALL, **({"world_size": 4} | fields)))
 
 
 def test_hsdp_shards_over_the_ranks_of_a_node():
@@ -380,23 +379,6 @@ def test_the_step_that_is_traced_is_compiled_as_those_that_are_timed():
 # Models that fit only divided
 
 
-def peak_of_check(bench: Workbench, config: TrialConfig) -> tuple[float, int, bool]:
-    member = DataParallelStep(config, bench.math_mode)
-    member.build()
-    watch = MemoryWatch("cpu")
-    with watch, watch.peak_noted():
-        gradient_error(member)
-    whole = sum(one.numel() * one.element_size() for one in member.training.model.parameters())
-    return watch.peak().total / whole, whole, member.alone is None
-
-
-def test_a_check_holds_one_whole_model_beside_the_shards_and_no_whole_gradients():
-    deep = replace(SMALL, d_model=128, d_ff=256, num_layers=12, batch_size=16)
-    peak, whole, is_gone = in_ranks(peak_of_check, deep)
-    assert whole > 5e6 and is_gone
-    assert 2 <= peak < 2.6, "a whole model, the shards and half of its gradients, activations of one sequence"
-
-
 def rebuilt(bench: Workbench, config: TrialConfig, failure: Callable[[], Exception]) -> list[Any]:
     def refuse(*_: object) -> None:
         raise failure()
@@ -422,52 +404,6 @@ def rebuilt(bench: Workbench, config: TrialConfig, failure: Callable[[], Excepti
 )
 def test_ranks_that_are_built_again_have_let_go_of_everything_before(failure: Callable[[], Exception], reason: str):
     assert in_ranks(partial(rebuilt, failure=failure), SMALL) == [Misfit(reason), 0, 0.0]
-
-
-class Cramped(DataParallelStep):
-    """A rank whose process may not allocate large tensors in backward of a step without synchronization."""
-
-    is_local = False
-
-    def step(self, synchronized: bool) -> Iteration:
-        self.is_local = not synchronized
-        return super().step(synchronized)
-
-    def phases(self) -> list[Phase]:
-        forward, backward, *rest = super().phases()
-        return [forward, replace(backward, run=partial(self.limited, backward.run)), *rest]
-
-    def limited(self, run: Callable[[], object]) -> None:
-        before = resource.getrlimit(resource.RLIMIT_AS)
-        if self.is_local:
-            resource.setrlimit(resource.RLIMIT_AS, (2**20, before[1]))
-        try:
-            run()
-        finally:
-            resource.setrlimit(resource.RLIMIT_AS, before)
-
-
-def rows_of_cramped(bench: Workbench, config: TrialConfig) -> list[Measurement]:
-    assert bench.rank
-    kind = Cramped if bench.rank.index == 1 else DataParallelStep
-    team = Team(kind(config, bench.math_mode))
-    if bench.rank.index:
-        team.follow()
-        return []
-    rows = [one for one in lead(bench, team) if isinstance(one, Measurement)]
-    team.dismiss()
-    return rows
-
-
-def test_where_only_the_step_without_synchronization_does_not_fit_the_others_are_measured():
-    large = replace(SMALL, vocab_size=100_000, context_length=64)  # logits of 50 MB
-    rows = {(one.phase, one.metric): one for one in in_ranks(rows_of_cramped, large)}
-    for name in [("local_step", "time"), ("communication", "exposed_time"), ("rank0", "local_step_time")]:
-        assert rows[name].samples is None
-        assert "did not fit: " in rows[name].reason and "can't allocate memory" in rows[name].reason
-    assert len(rows["step", "time"].samples) == large.measure_steps
-    assert rows["gradients", "relative_error"].samples[0] < 1e-4
-    assert rows["communication", "collectives"].samples[0] > 0
 
 
 def test_an_error_is_infinite_where_nothing_is_expected_or_nothing_is_a_number():

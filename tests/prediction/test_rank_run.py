@@ -19,11 +19,12 @@ from lmsweep.trials.distributed.ranks import Emit, Rank, parts_of, run_ranks
 from lmsweep.trials.distributed.step_report import StepReport, report_step
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.model.precision import set_math_mode
-from lmsweep.trials.prediction.allocation_trace import held
+from lmsweep.trials.prediction.allocation_trace import Recorder, Trace, held, leaves_nothing, repeated
 from lmsweep.trials.prediction.caching_allocator import CachingAllocator
+from lmsweep.trials.prediction.kernel_workspace import scratch_of
 from lmsweep.trials.prediction.layer_extrapolation import deepen
 from lmsweep.trials.prediction.peak_memory import predict
-from lmsweep.trials.prediction.rank_run import rank_report, rank_trace
+from lmsweep.trials.prediction.rank_run import ITERATIONS, _memberless, _step, rank_report, rank_trace
 from lmsweep.trials.spec.config import TrialConfig
 
 SMALL = TrialConfig(
@@ -115,14 +116,59 @@ def test_each_stage_of_each_rank_is_that_of_ranks_that_communicate(ranks, varian
                 assert different(predicted.memory[stage], real) == {}, (name, rank, stage)
 
 
+DEEP: dict[str, dict[str, Any]] = {name: VARIANTS[name] for name in ("fsdp", "kept", "naive", "overlap")}
+DEEP |= {
+    "fsdp x tp": {"world_size": 4, "tp": 2},
+    "accumulated fsdp x tp": {"world_size": 4, "tp": 2, "accumulate": 2},
+    "fsdp x tp, foreach": {"world_size": 4, "tp": 2, "optimizer": "adamw_foreach"},
+    "hsdp x tp": {"world_size": 8, "tp": 2, "ddp": "hsdp", "shards": 2},
+    "naive x tp": {"world_size": 4, "tp": 2, "ddp": "naive"},
+    "tp": {"tp": 2, "ddp": "naive"},
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["fsdp", "kept", "naive", "overlap"])
-def test_a_deep_rank_is_assembled_from_two_shallow_ones_to_the_byte(name):
-    deep = replace(SMALL, num_layers=6, device="cuda", precision="bf16", attention="sdpa", **VARIANTS[name])
+@pytest.mark.parametrize("fields", DEEP.values(), ids=DEEP)
+def test_a_deep_rank_is_assembled_from_two_shallow_ones_to_the_byte(fields):
+    deep = replace(SMALL, num_layers=6, device="cuda", precision="bf16", attention="sdpa", **fields)
     small, larger = (rank_trace(replace(deep, num_layers=layers)).trace for layers in (2, 3))
     assembled = deepen(small, larger, 4)
     assert assembled is not None
     assert held(assembled, CachingAllocator()) == held(rank_trace(deep).trace, CachingAllocator())
+
+
+def every_iteration(config: TrialConfig) -> Trace:
+    """The trace of a rank all of whose iterations are run."""
+    with _memberless(config, 0) as (member, tracker, fake):
+        recorder = Recorder(tracker, scratch_of(config))
+        recorder.begin("init")
+        with fake:
+            member.memory_watch = None
+            member.build()
+        for _ in range(ITERATIONS):
+            _step(member, fake, recorder)
+        recorder.end()
+    return recorder.trace
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fields", "is_run"),
+    [
+        ({}, False),
+        ({"ddp": "naive", "tp": 2}, False),
+        ({"world_size": 4, "tp": 2, "accumulate": 2}, False),
+        ({"ddp": "torch"}, True),
+    ],
+    ids=str,
+)
+def test_the_third_iteration_repeats_the_second_unless_that_one_leaves_something(fields, is_run):
+    config = replace(SMALL, device="cuda", precision="bf16", attention="sdpa", **fields)
+    run = every_iteration(config)
+    first, second, third = (i for i, stretch in enumerate(run) if stretch.phase == "dropped")
+    assert leaves_nothing(run[first + 1 : second + 1]) != is_run
+    assert (repeated(run[first + 1 : second + 1], 0) == repeated(run[second + 1 : third + 1], 0)) != is_run
+    assert held(rank_trace(config).trace, CachingAllocator()) == held(run, CachingAllocator())
 
 
 def test_fsdp_divides_weights_gradients_and_state_and_sends_as_the_formulas_say():

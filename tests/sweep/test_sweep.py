@@ -132,6 +132,24 @@ def test_numbers_and_truths_need_no_quotes_where_words_are_possible_too(grid_of)
     assert [one for _, one in values(sweep, "checkpointing", "reshard")[:3]] == ["true", "false", "4"]
 
 
+def test_a_memory_budget_has_a_unit_or_is_a_number_of_bytes(grid_of):
+    sweep = grid_of("axes: {memory_budget: [null, 40GB, 24 GiB, 800mb, 8000]}\nfixed: {model: tiny}")
+    assert values(sweep, "memory_budget") == [(None,), (40 * 10**9,), (24 * 2**30,), (800 * 10**6,), (8000,)]
+    (by_unit,), (by_number,) = (
+        grid_of(f"fixed: {{model: tiny, memory_budget: {one}}}").trials for one in ("1GB", 10**9)
+    )
+    assert by_unit.config == by_number.config
+    for text in ("40XB", "0.5", "GB"):
+        with pytest.raises(RequestError) as found:
+            grid_of(f"fixed: {{model: tiny, memory_budget: '{text}'}}")
+        advice = "write one such as 40GB or 24GiB, or a whole number of bytes"
+        assert f"memory_budget: '{text}' is not a size; {advice}" in str(found.value)
+    with pytest.raises(RequestError, match="memory_budget is 0; it must be at least 1"):
+        grid_of("fixed: {model: tiny, memory_budget: 0GB}")
+    (trial,) = load_sweep("quick", {"memory_budget": ["2GB"], "model": ["tiny"], "compile": ["block"]}).trials[:1]
+    assert trial.config.memory_budget == 2 * 10**9, "also with --set"
+
+
 def test_steps_may_be_auto_and_nothing_else_may(grid_of):
     sweep = grid_of("axes: {warmup_steps: [0, auto], measure_steps: [auto, 7]}\nfixed: {model: tiny}")
     assert values(sweep, "warmup_steps", "measure_steps") == [(0, "auto"), (0, 7), ("auto", "auto"), ("auto", 7)]

@@ -39,6 +39,8 @@ def check_sharding(config: TrialConfig) -> None:
             f"reshard {config.reshard}: weights that {shards} ranks share can be resharded over a smaller number of "
             "ranks that divides theirs"
         )
+    if config.reshard.isdecimal() and config.tp > 1:
+        raise UnsupportedError(f"PyTorch does not reshard layers that tp divides over {config.reshard} ranks")
     _check_gather(config)
 
 
@@ -71,6 +73,8 @@ class FullyShard:
     def __init__(self, model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig, mesh: DeviceMesh) -> None:
         """`mesh` is the data-parallel mesh: of ranks, or with hsdp of (replicas, shards)."""
         self.model = model
+        groups = [sum(map(_elements, block.parameters())) for block in blocks]
+        whole = sum(map(_elements, model.parameters()))
         group_size = int(config.reshard) if config.reshard.isdecimal() else None
         reshards = config.reshard == "true" and config.ddp != "zero2"
         options: dict[str, Any] = {"mesh": mesh, "mp_policy": _policy(config)}
@@ -81,17 +85,12 @@ class FullyShard:
         self._sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
         self.shards: list[nn.Parameter] = list(model.parameters())
         """This rank's part of each weight."""
-        self.local_bytes = self._local_bytes(blocks, config)
-        """Bytes that `local` and the zeros for the optimizer take at most."""
-        self._is_local = False
-
-    def _local_bytes(self, blocks: Sequence[nn.Module], config: TrialConfig) -> int:
-        """All weights, what the largest group of them is gathered into and split from, and zeros for the shards."""
-        groups = [sum(weight.numel() for weight in block.parameters()) for block in blocks]
-        whole = sum(shard.numel() for shard in self.shards)
         largest = max([whole - sum(groups), *groups])
         size = 2 if config.gather == "bf16" else self.shards[0].element_size()
-        return (whole + 2 * largest) * size + sum(part_of(shard).nbytes for shard in self.shards)
+        self.local_bytes = (whole + 2 * largest) * size + sum(part_of(shard).nbytes for shard in self.shards)
+        """Bytes that `local` takes at most: all weights (with tp this rank's parts of layers), what the largest group
+        of them is gathered into and split from, and zeros for the optimizer."""
+        self._is_local = False
 
     @contextmanager
     def local(self) -> Iterator[None]:
@@ -150,6 +149,11 @@ def gathered(tensor: Tensor) -> Tensor:
 def part_of(tensor: Tensor) -> Tensor:
     """This rank's part of a tensor of which each rank has a part. Any other tensor as it is."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _elements(weight: Tensor) -> int:
+    """The elements of a weight that this rank has before it is sharded: with tp, of its part of a layer."""
+    return part_of(weight).numel()
 
 
 def _policy(config: TrialConfig) -> MixedPrecisionPolicy:

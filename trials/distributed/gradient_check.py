@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep, is_own
 from lmsweep.trials.distributed.fully_sharded import gathered, part_of
@@ -23,67 +23,90 @@ def gradient_error(member: DataParallelStep) -> float | None:
     member.forget_vector()
     if isinstance(member.synchronizer, OwnWrapper) and member.synchronizer.is_sharded:
         return None
-    if config.fully_shards and config.tp == 1:
-        return _error_of_shards(member)
     if config.fully_shards or config.tp > 1:
-        member.alone = _whole_copy(member)
+        return _error_of_parts(member)
     expected = member.gradients_alone()
     if not is_own(config):
         member.alone = None  # it has no optimizer, and takes no step
     member.synchronized_backward()
-    error = largest_error((gathered(gradient_of(parameter)) for parameter in member.parameters()), expected)
+    error = largest_error(map(gradient_of, member.parameters()), expected)
     member.forget_gradients()
     return error
 
 
-def _error_of_shards(member: DataParallelStep) -> float:
-    """The same for sharded weights, which a rank need not be able to hold with whole gradients.
+def _error_of_parts(member: DataParallelStep) -> float:
+    """The same for weights of which a rank has only parts, and which it need not be able to hold with whole gradients.
 
-    Besides the shards of training a rank holds a whole model, and of the expected gradients its shards.
+    Besides what it trains a rank holds a whole model, and of the expected gradients its parts. With hsdp the result is
+    that of this rank's replica.
     """
     sequences = _checked_sequences(member.config)
-    expected = _expected_shards(member, sequences)
+    expected = _expected_parts(member, sequences)
     member.synchronized_backward(sequences)
-    pairs = zip(member.parameters(), expected, strict=True)
-    squares = torch.stack([squared_norms(part_of(gradient_of(shard)), total) for shard, total in pairs])
-    dist.all_reduce(squares, group=_sharing(member.parameters()[0]))
+    weights = member.parameters()
+    pairs = zip(weights, expected, strict=True)
+    squares = torch.stack([squared_norms(part_of(gradient_of(weight)), total) for weight, total in pairs])
+    _add_parts(squares, weights)
     member.forget_gradients()
     return largest_of(squares)
 
 
-def _expected_shards(member: DataParallelStep, sequences: int | None) -> list[Tensor]:
+def _expected_parts(member: DataParallelStep, sequences: int | None) -> list[Tensor]:
     """This rank's part of each gradient, averaged over the slices by a whole copy that is gone afterwards."""
-    shards = member.parameters()
-    expected = [torch.zeros_like(part_of(shard.detach())) for shard in shards]
+    weights = member.parameters()
+    expected = [torch.zeros_like(part_of(weight.detach())) for weight in weights]
     member.alone = _whole_copy(member)
-    for whole, shard, total in zip(member.alone.model.parameters(), shards, expected, strict=True):
-        whole.register_post_accumulate_grad_hook(_Adding(shard, total))
+    for whole, weight, total in zip(member.alone.model.parameters(), weights, expected, strict=True):
+        whole.register_post_accumulate_grad_hook(_Adding(weight, total))
     with member.local():
         member.backward_alone(sequences)
     member.alone = None
     return [total.div_(member.slices) for total in expected]
 
 
-def _sharing(shard: Tensor) -> dist.ProcessGroup:
-    """The ranks that together have the whole weight: with hsdp one group of several."""
-    assert isinstance(shard, DTensor), "fully_shard divides every weight"
-    return shard.device_mesh.get_group(next(i for i, place in enumerate(shard.placements) if place.is_shard()))
+def _add_parts(squares: Tensor, weights: list[Tensor]) -> None:
+    """Add up in place what the ranks that together have a whole weight found of their parts: (weights, 2).
+
+    These are the shards, with hsdp those of one replica, and the ranks that share a layer.
+    """
+    sharing: dict[dist.ProcessGroup, list[int]] = {}
+    for number, weight in enumerate(weights):
+        for dimension, _ in _divided(weight):
+            sharing.setdefault(weight.device_mesh.get_group(dimension), []).append(number)  # type: ignore[attr-defined]
+    for group, numbers in sharing.items():
+        theirs = squares[numbers]
+        dist.all_reduce(theirs, group=group)
+        squares[numbers] = theirs
+
+
+def _divided(weight: Tensor) -> list[tuple[int, int]]:
+    """Each dimension of the mesh over which a weight is divided, and the weight's own dimension that is."""
+    places = weight.placements if isinstance(weight, DTensor) else ()
+    found = [(number, getattr(place, "dim", None)) for number, place in enumerate(places)]  # None: whole in each rank
+    return [(number, dimension) for number, dimension in found if dimension is not None]
 
 
 class _Adding:
     """Adds this rank's part of a gradient to a total as soon as it is computed, and drops the gradient."""
 
-    def __init__(self, shard: Tensor, total: Tensor) -> None:
-        assert isinstance(shard, DTensor), "fully_shard divides every weight"
-        self._mesh, self._placements = shard.device_mesh, shard.placements
+    def __init__(self, weight: Tensor, total: Tensor) -> None:
+        self._weight = weight
         self._total = total
 
     def __call__(self, whole: Tensor) -> None:
         assert whole.grad is not None, "it has just been computed"
-        # Every rank has computed it: each takes its part, and nothing is sent.
-        part = distribute_tensor(whole.grad, self._mesh, self._placements, src_data_rank=None)
-        self._total += part.to_local()
+        self._total += part_like(self._weight, whole.grad)
         whole.grad = None
+
+
+def part_like(weight: Tensor, whole: Tensor) -> Tensor:
+    """This rank's part of a whole tensor, divided as the weight is. Every rank has the tensor, and nothing is sent."""
+    for number, dimension in reversed(_divided(weight)):  # fully_shard divides what tp has divided before
+        mesh = weight.device_mesh  # type: ignore[attr-defined]  # what is divided is a DTensor
+        parts = whole.chunk(mesh.size(number), dimension)
+        index = mesh.get_local_rank(number)
+        whole = parts[index] if index < len(parts) else whole.narrow(dimension, 0, 0)
+    return whole
 
 
 def _whole_copy(member: DataParallelStep) -> TrainingStep:
@@ -95,7 +118,7 @@ def _whole_copy(member: DataParallelStep) -> TrainingStep:
 
 
 def _checked_sequences(config: TrialConfig) -> int | None:
-    """How many sequences of each slice the gradients of sharded weights are compared on; None: all.
+    """How many sequences of each slice the gradients of divided weights are compared on; None: all.
 
     A model that only fits divided leaves no room for the activations of a whole slice beside a whole model. Whether its
     gradients are synchronized shows on one sequence. Compiled code would be compiled again for it.

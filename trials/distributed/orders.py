@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from lmsweep.trials.distributed.comm_trace import Communication
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep, RankMemory, WeightsDigest
 from lmsweep.trials.distributed.gradient_check import gradient_error
-from lmsweep.trials.distributed.local_step import Misfit, local_step
+from lmsweep.trials.distributed.local_step import Misfit, local_step, rehearse_local_step
 from lmsweep.trials.distributed.step_report import StepReport, report_step
 from lmsweep.trials.distributed.watched_rank import WatchedRank
 from lmsweep.trials.results.outcome import Flag
@@ -51,6 +51,14 @@ class TimeStep:
 
     def carry_out(self, member: DataParallelStep) -> Iteration:
         return member.step(synchronized=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RehearseLocalStep:
+    """Try a step in which each rank trains on its own, if it must not fail; answer: why it does not fit."""
+
+    def carry_out(self, member: DataParallelStep) -> Misfit | None:
+        return rehearse_local_step(member)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from lmsweep.trials.distributed.coordinator import Team
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.local_step import Misfit
-from lmsweep.trials.distributed.orders import Rebuild, TimeLocalStep, TimeStep
+from lmsweep.trials.distributed.orders import Rebuild, RehearseLocalStep, TimeLocalStep, TimeStep
 from lmsweep.trials.timing.clock import Iteration
 
 
@@ -26,6 +26,7 @@ class StepPairs:
     def __init__(self, team: Team[DataParallelStep]) -> None:
         self._team = team
         self._count = 0
+        self._is_rehearsed = False
         self.misfit: Misfit | None = None
         """Set once a step without synchronization has not fit in memory."""
 
@@ -42,7 +43,12 @@ class StepPairs:
         """The step of each rank; none if one does not fit."""
         if self.misfit:
             return []
-        answers = self._team.all(TimeLocalStep())
+        answers: Sequence[Iteration | Misfit | None] = []
+        if not self._is_rehearsed:
+            self._is_rehearsed = True
+            answers = self._team.all(RehearseLocalStep())
+        if not any(answers):
+            answers = self._team.all(TimeLocalStep())
         taken = [answer for answer in answers if isinstance(answer, Iteration)]
         if len(taken) == len(answers):
             return taken

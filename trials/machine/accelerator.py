@@ -4,8 +4,10 @@
 what its module offers, and gives a reason for what is missing. Only NVIDIA's GPUs have a compute capability and NVML.
 """
 
+import sys
 from types import ModuleType
 
+import psutil
 import torch
 from torch.profiler import ProfilerActivity
 
@@ -72,6 +74,22 @@ def reset_peak(device_type: str) -> None:
     """Start a new interval for `peak_allocated`, if the allocator counts it."""
     if counts_memory(device_type):
         device_module(device_type).reset_peak_memory_stats()
+
+
+def free_bytes(device_type: str) -> int | None:
+    """Return the bytes that this process can still allocate: on CUDA of the device, on a CPU of its address space.
+
+    None if nothing limits the address space (`ulimit -v`), and on other devices.
+    """
+    if device_type == "cuda":
+        free, _ = torch.cuda.mem_get_info()
+        return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
+    if device_type != "cpu" or sys.platform == "win32":
+        return None
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else int(limit - psutil.Process().memory_info().vms)
 
 
 def l2_cache_bytes(device_type: str) -> int | None:

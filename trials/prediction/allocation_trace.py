@@ -51,6 +51,21 @@ def everything_freed(stretches: Trace) -> Stretch:
     return Stretch(phase="dropped", events=[(piece, -size) for piece, size in alive.items()])
 
 
+def leaves_nothing(iteration: Trace) -> bool:
+    """Whether the iteration frees what it allocates and nothing else, so that the next one has the same events."""
+    events = [event for stretch in iteration for event in stretch.events]
+    return {piece for piece, change in events if change > 0} == {piece for piece, change in events if change < 0}
+
+
+def repeated(iteration: Trace, first: int) -> Trace:
+    """Return an iteration that leaves nothing once more, with pieces of its own: `first`, `first + 1`, ..."""
+    numbers: dict[int, int] = {}
+    for stretch in iteration:
+        for piece, _ in stretch.events:
+            numbers.setdefault(piece, first + len(numbers))
+    return [replace(one, events=[(numbers[piece], change) for piece, change in one.events]) for one in iteration]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Held:
     """Bytes held in one phase of the last iteration, or in `init`."""
@@ -130,6 +145,11 @@ class Recorder:
         self._given: Iterator[int] | None = None
         self._tracker = tracker
         tracker.on_allocation, tracker.on_free, tracker.on_operation = self._allocated, self._freed, self._operated
+
+    @property
+    def pieces(self) -> int:
+        """Number of pieces so far."""
+        return len(self._bytes)
 
     def begin(self, phase: str) -> Stretch:
         """Start a stretch for this phase; following events belong to it."""

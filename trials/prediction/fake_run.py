@@ -18,7 +18,7 @@ from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
 from lmsweep.trials.model.attention import kernel_chosen
 from lmsweep.trials.model.precision import MATH_MODES, MathMode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.prediction.allocation_trace import Recorder, Trace
+from lmsweep.trials.prediction.allocation_trace import Recorder, Trace, leaves_nothing
 from lmsweep.trials.prediction.cuda_operators import OUTPUTS, cuda_operators
 from lmsweep.trials.prediction.fakes import Fakes
 from lmsweep.trials.prediction.kernel_workspace import scratch_of
@@ -48,7 +48,7 @@ def own_trace(config: TrialConfig, iterations: int) -> Trace:
                 step = TrainingStep(eager_on(config, "cpu"), math_mode)
             for index in range(iterations):
                 last = recorder.trace[-len(step.phases()) - 1 :]
-                if index > 1 and _leaves_nothing(last):
+                if index > 1 and leaves_nothing(last):
                     recorder.trace += last
                     continue
                 for phase in step.phases():
@@ -67,12 +67,6 @@ def own_trace(config: TrialConfig, iterations: int) -> Trace:
             raise UnpredictableError(f"the step depends on values, not only on shapes: {error.func}") from error
         recorder.end()
     return recorder.trace
-
-
-def _leaves_nothing(iteration: Trace) -> bool:
-    """Whether the iteration frees what it allocates and nothing else, so that the next one has the same events."""
-    events = [event for stretch in iteration for event in stretch.events]
-    return {piece for piece, change in events if change > 0} == {piece for piece, change in events if change < 0}
 
 
 @contextmanager

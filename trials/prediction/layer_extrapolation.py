@@ -102,7 +102,7 @@ def _parts(small: Trace, larger: Trace) -> Iterator[Part]:
 
 
 def _divided(parts: list[Part], names: dict[int, Name], larger_names: dict[int, Name]) -> Iterator[Part]:
-    """The parts, with those that only free, in irrelevant order, divided by the origin of their pieces."""
+    """The parts; those that only free, in irrelevant order, are divided by the origin of their pieces and sorted."""
     for part in parts:
         if _allocations(part.larger):
             yield part
@@ -113,8 +113,9 @@ def _divided(parts: list[Part], names: dict[int, Name], larger_names: dict[int, 
 
 
 def _by_origin(events: list[Event], names: dict[int, Name]) -> dict[int, list[Event]]:
+    """Part -> the events that free its pieces, in the order in which it allocated them."""
     groups = defaultdict(list)
-    for event in events:
+    for event in sorted(events, key=lambda event: names[event[0]]):
         groups[names[event[0]][0]].append(event)
     return groups
 

@@ -10,16 +10,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+from unittest.mock import patch
 
+from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
+from lmsweep.trials.distributed import data_parallel_step
 from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.fully_sharded import check_sharding
 from lmsweep.trials.distributed.step_report import StepReport, report_step
-from lmsweep.trials.distributed.tensor_parallel import check_tensor_parallel
+from lmsweep.trials.distributed.tensor_parallel import check_tensor_parallel, divide_layers
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
-from lmsweep.trials.prediction.allocation_trace import Recorder, Trace
+from lmsweep.trials.prediction.allocation_trace import Recorder, Trace, leaves_nothing, repeated
 from lmsweep.trials.prediction.fake_ranks import fake_rank, resizes_noted
 from lmsweep.trials.prediction.fake_run import fake_kernels, fake_math_mode, fakes, unpacked_batches
 from lmsweep.trials.prediction.fakes import Fakes
@@ -30,7 +34,7 @@ from lmsweep.trials.spec.config import TrialConfig
 
 ITERATIONS = 3
 """The first creates the optimizer's state, and DistributedDataParallel's second makes its buckets. So the third is like
-all that follow."""
+all that follow. It is run only if the second leaves something behind."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +57,17 @@ def rank_trace(config: TrialConfig, rank: int | None = None) -> RankTrace:
     with _memberless(config, rank) as (member, tracker, fake):
         recorder = Recorder(tracker, scratch_of(config))
         recorder.begin("init")
-        _begin_again_at_broadcast(tracker, recorder)
-        with fake:
+        _divide_stretches(tracker, recorder)
+        with fake, _divided_before_sharding(recorder):
             member.memory_watch = None
             member.build()
-        for _ in range(ITERATIONS):
-            _step(member, fake, recorder)
+        begun = 0
+        for index in range(ITERATIONS):
+            last, begun = recorder.trace[begun:], len(recorder.trace)
+            if index > 1 and leaves_nothing(last):
+                recorder.trace += repeated(last, recorder.pieces)
+            else:
+                _step(member, fake, recorder)
         recorder.end()
     return RankTrace(trace=recorder.trace, rank=rank)
 
@@ -107,8 +116,12 @@ def _step(member: DataParallelStep, fake: Fakes, recorder: Recorder) -> None:
         member.forget_gradients()
 
 
-def _begin_again_at_broadcast(tracker: StorageTracker, recorder: Recorder) -> None:
-    """Begin a second stretch `init` when rank 0 sends its weights, so that each stretch visits the layers once."""
+def _divide_stretches(tracker: StorageTracker, recorder: Recorder) -> None:
+    """Begin another stretch of the same phase wherever the layers are visited again, so that each visits them once.
+
+    Rank 0 sends its weights after it has built the layers. The fused optimizer visits first the layers' weights that
+    are whole in each rank, then those that ranks share.
+    """
     seen = tracker.on_operation
     assert seen, "the recorder is attached"
 
@@ -116,8 +129,22 @@ def _begin_again_at_broadcast(tracker: StorageTracker, recorder: Recorder) -> No
         seen(func, args, result)
         if len(recorder.trace) == 1 and "broadcast" in str(func):
             recorder.begin("init")
+        elif "_fused_adamw_" in str(func):
+            recorder.begin("optimizer")
 
     tracker.on_operation = operated
+
+
+@contextmanager
+def _divided_before_sharding(recorder: Recorder) -> Iterator[None]:
+    """A context in which another stretch `init` begins once layers are divided: `fully_shard` visits them again."""
+
+    def divided(blocks: list[nn.Module], mesh: DeviceMesh) -> None:
+        divide_layers(blocks, mesh)
+        recorder.begin("init")
+
+    with patch.object(data_parallel_step, "divide_layers", divided):
+        yield
 
 
 def _largest_rank(config: TrialConfig) -> int:

@@ -191,17 +191,29 @@ def _allowed_error(config: TrialConfig) -> float:
 
 def _checks(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measurement]:
     """Compare gradients with those of one process, and weights between ranks. Raises RanksDisagreeError."""
-    error = max(found for found in team.all(CheckGradients()) if found is not None)
-    allowed = _allowed_error(config)
-    if not error <= allowed:
+    errors = [found for found in team.all(CheckGradients()) if found is not None]
+    error, allowed = max(errors), _allowed_error(config)
+    wrong = [rank for rank, found in enumerate(errors) if not found <= allowed]
+    if wrong:
         raise RanksDisagreeError(
-            f"gradients are off by {error:.2g} of their norm from those of a single process on the whole batch; "
-            f"{allowed:g} is allowed"
+            f"gradients{_of_ranks(wrong, config)} are off by {error:.2g} of their norm from those of a single process "
+            f"on the whole batch; {allowed:g} is allowed"
         )
     team.all(TimeStep())
     if len(set(team.all(DigestWeights()))) > 1:
         raise RanksDisagreeError("the ranks have different weights after one synchronized step")
     yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=(error,))
+
+
+def _of_ranks(wrong: Sequence[int], config: TrialConfig) -> str:
+    """Return ` of ranks 2, 3 (replica 1)`, or nothing if all ranks are meant. Only hsdp has replicas."""
+    if len(wrong) == config.world_size:
+        return ""
+    ranks = f" of rank{'s' * (len(wrong) > 1)} {', '.join(map(str, wrong))}"
+    replicas = sorted({rank // (config.shard_ranks * config.tp) for rank in wrong})
+    if config.ddp != "hsdp":
+        return ranks
+    return f"{ranks} (replica{'s' * (len(replicas) > 1)} {', '.join(map(str, replicas))})"
 
 
 def _checks_of_own(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measurement]:
