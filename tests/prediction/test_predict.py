@@ -85,7 +85,7 @@ def counted(config: TrialConfig) -> dict[str, int | None]:
         {"document_length": 6, "attention": "sdpa", "precision": "bf16"},
         {"checkpointing": "block", "precision": "bf16"},
         {"checkpointing": "sqrt", "num_layers": 4},
-        {"checkpointing": "2", "num_layers": 5},
+        pytest.param({"checkpointing": "2", "num_layers": 5}, marks=pytest.mark.slow),  # as sqrt does
         {"checkpointing": "nested", "num_layers": 4},
         {"checkpointing": "selective", "num_layers": 4},
         {"zero_grad": "before_backward"},
@@ -181,8 +181,10 @@ def test_the_gradient_of_gather_takes_the_room_of_its_result_and_no_copy() -> No
     [
         {},
         {"precision": "bf16", "attention": "sdpa"},
-        {"precision": "fp16", "checkpointing": "block", "optimizer": "adamw_foreach"},
-        {"zero_grad": "before_backward", "mode": "forward_backward"},
+        pytest.param(
+            {"precision": "fp16", "checkpointing": "block", "optimizer": "adamw_foreach"}, marks=pytest.mark.slow
+        ),
+        pytest.param({"zero_grad": "before_backward", "mode": "forward_backward"}, marks=pytest.mark.slow),
         {"mode": "forward", "attention": "naive_softmax"},
         {"compile": "block", "precision": "bf16"},
         pytest.param({"compile": "model"}, marks=pytest.mark.slow),
@@ -209,7 +211,11 @@ def test_two_small_models_stand_for_a_deep_one(fields: dict[str, Any], monkeypat
     ("fields", "tried"),
     [
         ({"compile": "block", "precision": "bf16", "num_layers": 1}, True),
-        ({"compile": "model", "attention": "sdpa", "precision": "fp16", "num_layers": 1}, True),
+        pytest.param(
+            {"compile": "model", "attention": "sdpa", "precision": "fp16", "num_layers": 1},
+            True,
+            marks=pytest.mark.slow,
+        ),
         ({"compile": "model", "mode": "forward", "num_layers": 1}, True),
         ({"compile": "model", "d_model": 64, "d_ff": None, "num_layers": None, "num_heads": None}, True),
         ({"compile": "block", "num_layers": 1, "batch_size": 1}, False),
