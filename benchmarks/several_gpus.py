@@ -46,7 +46,7 @@ ONE_DATA_PARALLEL = ["--set", "model=large", "--set", "ddp=bucketed", "--set", "
 CELL = ["model", "context_length", "precision", "compile"]
 """Columns that distinguish the trials of the sweep."""
 
-PURPOSES = ["precompile", "setup", "compile", "warmup", "measured"]
+PURPOSES = ["precompile", "setup", "compile", "warmup", "measured", "profiled"]
 """What a trial spends time on, in this order."""
 
 CLOCKS_DIFFER = 0.05
@@ -236,6 +236,7 @@ def worker_account(runs: Sequence[Run]) -> str:
                     compiled["compile"].iloc[0] if len(compiled) else 0.0,
                     busy["compile"] - (compiled["compile"].iloc[0] if len(compiled) else 0.0),
                     busy["warmup"] + busy["measured"],
+                    busy["profiled"],
                     between,
                     last - trials["ended"].iloc[-1],
                     one.began + one.seconds - last,
@@ -253,6 +254,7 @@ def worker_account(runs: Sequence[Run]) -> str:
         "first compile",
         "other compiles",
         "warm-up and steps",
+        "traced steps",
         "between trials",
         "idle at the end",
         "end of the command",

@@ -1,5 +1,6 @@
 """The entry point of the command: signals, error messages and exit codes."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -68,7 +69,8 @@ def main() -> None:
         if isinstance(end, SystemExit) and end.code != 128 + signal.SIGINT:
             raise
         if is_terminated():  # typer treats it as Ctrl-C
-            say(f"lmsweep: {cause()}", error=True)
+            with contextlib.suppress(BrokenPipeError):  # nobody reads it, as after `2>&1 | head`
+                say(f"lmsweep: {cause()}", error=True)
         sys.exit(exit_code())
     finally:
         # Only Ray and the interpreter still shut down: Ctrl-C now ends the process without an exception.

@@ -87,7 +87,7 @@ def _account_words(winner: Cell, aim: Aim) -> str:
         if busy is not None:
             words.append(f"the device busy for {number_text(busy.median / unit.size)} {unit.name} of it")
     if winner.peak is not None and aim.goal is not Goal.MEMORY:
-        words.append(f"peak {_peak_words(winner.peak)}{_if_predicted(winner)}")
+        words.append(_peak_words(winner, winner.peak))
     if dollars is not None and aim.goal is not Goal.MONEY:
         words.append(f"{number_text(dollars)} dollars per million tokens")
     return ", ".join(words)
@@ -99,7 +99,7 @@ def _larger_words(found: Answer) -> str:
     if larger is None:
         return ""
     cell = larger.cell
-    peak = "" if cell.peak is None else f" (peak {_peak_words(cell.peak)}{_if_predicted(cell)})"
+    peak = "" if cell.peak is None else f" ({_peak_words(cell, cell.peak)})"
     of = f", the best of {larger.others + 1} that do not fit," if larger.others else ""
     which = f"{_difference(cell, found)}{peak}{of} {'is' if larger.is_measured else 'is expected to be'}"
     if larger.ratio >= 1:
@@ -108,13 +108,10 @@ def _larger_words(found: Answer) -> str:
     return f"More memory would not help: {which} {worse} worse"
 
 
-def _if_predicted(cell: Cell) -> str:
-    return ", predicted" if cell.has_predicted_peak else ""
-
-
-def _peak_words(peak: float) -> str:
+def _peak_words(cell: Cell, peak: float) -> str:
+    """Return the cell's peak, in bytes, as `predicted peak 58.96 GiB`."""
     unit = choose_unit("B", [peak])
-    return f"{number_text(peak / unit.size)} {unit.name}"
+    return f"{'predicted ' if cell.has_predicted_peak else ''}peak {number_text(peak / unit.size)} {unit.name}"
 
 
 def cell_words(cell: Cell | TrialConfig, names: Sequence[str]) -> str:

@@ -44,8 +44,10 @@ def environment_diff(one: pd.DataFrame, other: pd.DataFrame, names: tuple[str, s
         keys=["field"],
         units={},
         notes=[
-            f"{len(lines)} fields differ, {same} are the same. comparable: no means that `lmsweep compare` refuses to "
-            "pair such results unless `--across FIELD` accepts the difference."
+            f"{len(lines)} {'field differs' if len(lines) == 1 else 'fields differ'}, {same} are the same. comparable: "
+            "no means that `lmsweep compare` refuses to pair such results unless `--across FIELD` accepts it."
+            if lines
+            else f"All {same} fields are the same."
         ],
     )
 

@@ -1,9 +1,9 @@
 """The `lmsweep` command: its verbs. Each verb imports what it needs when it runs, so that --help is quick."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from lmsweep.orchestrator.commands import measure, read, sweep_files
 from lmsweep.orchestrator.commands.best import best
@@ -23,6 +23,18 @@ class Verbs(TyperGroup):
     def format_commands(self, ctx: "Context", formatter: "HelpFormatter") -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, verb.get_short_help_str(limit=300)) for name, verb in self.commands.items()])
+
+
+class Verb(TyperCommand):
+    """Names the values of its options after them, as in `--store STORE`, where typer names their Python types."""
+
+    def __init__(self, *words: Any, **settings: Any) -> None:
+        super().__init__(*words, **settings)
+        for one in self.params:
+            if one.param_type_name == "argument":
+                vars(one)["display_type_rich"] = lambda ctx: ""
+            elif one.metavar is None and not getattr(one, "is_flag", False):
+                one.metavar = max(one.opts, key=len).lstrip("-").upper()
 
 
 app = typer.Typer(
@@ -85,4 +97,4 @@ for verb in (
     notebooks,
     measure.doctor,
 ):
-    app.command()(verb)
+    app.command(cls=Verb)(verb)

@@ -24,15 +24,19 @@ What = Annotated[list[str], typer.Argument(help="A sweep to search, or stores wh
 def best(
     what: What = ["results"],  # noqa: B006
     goal: Annotated[str, typer.Option(help="tokens/s, $/Mtoken, J/Mtoken or memory.")] = "tokens/s",
-    subject_to: Annotated[list[str], typer.Option("--subject-to", help="A limit: 'peak < 70GB'.")] = [],  # noqa: B006
+    subject_to: Annotated[
+        list[str], typer.Option("--subject-to", metavar="LIMIT", help="A limit: 'peak < 70GB'.")
+    ] = [],  # noqa: B006
     price: Prices = [],  # noqa: B006
     budget: Annotated[str | None, typer.Option(help="Search for no longer than this: 20m, 2h, ...")] = None,
     where: Annotated[list[str], typer.Option(help="FIELD=VALUE: only these results of a store; repeatable.")] = [],  # noqa: B006
     on: Annotated[
-        list[str], typer.Option("--for", help="H200: what this GPU would do, predicted from a store; repeatable.")
+        list[str],
+        typer.Option("--for", metavar="GPU", help="H200: what this GPU would do, predicted from a store; repeatable."),
     ] = [],  # noqa: B006
     other: Annotated[
-        list[str], typer.Option("--with", help="A store with a few cells measured on that GPU; repeatable.")
+        list[str],
+        typer.Option("--with", metavar="STORE", help="A store with a few cells measured on that GPU; repeatable."),
     ] = [],  # noqa: B006
     store: StoreOption = "results",
     set: Sets = [],  # noqa: B006

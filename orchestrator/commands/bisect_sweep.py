@@ -21,9 +21,11 @@ from lmsweep.orchestrator.commands.measure import run_or_exit
 from lmsweep.orchestrator.commands.plan_request import PlanRequest
 from lmsweep.orchestrator.commands.program import make_ready
 from lmsweep.orchestrator.commands.show_table import show_table
+from lmsweep.orchestrator.planning.plan import Plan
 from lmsweep.orchestrator.searching.bisection import Bisection
 from lmsweep.orchestrator.sweep.software import canonical_software
 from lmsweep.orchestrator.terminal import say
+from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with
 from lmsweep.trials.machine.interpreter import environment
 from lmsweep.trials.results.environment import environment_id
 from lmsweep.trials.spec.config import RequestError
@@ -96,7 +98,7 @@ def known_releases(package: str, good: str, bad: str) -> list[str]:
 def bisect_sweep(question: Question) -> None:
     """Measure the two ends and then halve, until the release is found, and print what changed.
 
-    Raises RequestError if the request is wrong, and Exit if a run is interrupted.
+    Raises RequestError if the request is wrong or an end cannot be installed, and Exit if a run is interrupted.
     """
     for position in range(len(question.releases)):
         question.software(position)  # reports what is no version before anything runs
@@ -128,6 +130,8 @@ def _compared(question: Question, first: int, second: int) -> Comparison:
     more = (f"software={','.join(names)}", f"processes={question.processes}")
     request = replace(question.request, overrides=(*question.request.overrides, *more))
     ready = make_ready(request, Console(), began=time.monotonic())
+    if (first, second) == (0, len(question.releases) - 1):
+        _install(ready.planned.plan)
     run_or_exit(ready, None, 0.0, f"To resume: {question.resume}")
     measured = {
         (measurement_id(trial.config, name), environment_id(planned.environment, planned.trial.config.software))
@@ -147,6 +151,17 @@ def _compared(question: Question, first: int, second: int) -> Comparison:
         values=list(question.values) or None,
         machines=machines(every),
     )
+
+
+def _install(plan: Plan) -> None:
+    """Make the environments of the trials that will run. Raises RequestError if one of them cannot be made."""
+    for software in dict.fromkeys(filter(None, (planned.trial.config.software for planned in plan.to_run))):
+        try:
+            interpreter_with(software, lambda words: say(words, error=True))
+        except SoftwareError as error:
+            raise RequestError(
+                f"{software} is an end of the search: {error}; name another release by --good, --bad or --releases"
+            ) from error
 
 
 def _row(found: Comparison, cell: dict[str, object]) -> pd.Series | None:

@@ -12,6 +12,7 @@ import typer
 from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.suggestions import choices
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,7 +32,10 @@ Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster. Def
 ClusterFile = Annotated[
     str | None, typer.Option("--cluster", help="The cluster file, if `ray up` did not start the head node.")
 ]
-Retry = Annotated[list[Status], typer.Option(help="Re-run trials that ended with this status; repeatable.")]
+Retry = Annotated[
+    list[str],
+    typer.Option(metavar="STATUS", help=f"Re-run trials that ended with this status: {', '.join(Status)}; repeatable."),
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Measure everything again, even if the store has it.")]
 Prices = Annotated[list[str], typer.Option("--price", help="H100=2.5: price in dollars per hour; repeatable.")]
 NoPredict = Annotated[bool, typer.Option("--no-predict", help="Run trials without predicting whether they fit.")]
@@ -46,6 +50,15 @@ ShardOption = Annotated[
 ]
 
 
+def _statuses(names: list[str]) -> frozenset[Status]:
+    """Return the statuses of these names. Raises RequestError if one is no status."""
+    legal = list(Status)
+    for name in names:
+        if name not in legal:
+            raise RequestError(f"--retry {name}: no such status{choices(name, legal)}")
+    return frozenset(map(Status, names))
+
+
 def plan(
     sweep: Sweep,
     store: StoreOption = "results",
@@ -57,7 +70,8 @@ def plan(
     fresh: Fresh = False,
     no_predict: NoPredict = False,
     on: Annotated[
-        str | None, typer.Option("--for", help="Plan for GPUs this machine lacks: H100, 24GB, 8xH100, ...")
+        str | None,
+        typer.Option("--for", metavar="GPU", help="Plan for GPUs this machine lacks: H100, 24GB, 8xH100, ..."),
     ] = None,
     max_batch: Annotated[bool, typer.Option("--max-batch", help="Show the largest batch size that fits.")] = False,
     max_context: Annotated[bool, typer.Option("--max-context", help="Show the longest context that fits.")] = False,
@@ -87,7 +101,7 @@ def plan(
         grids=tuple(grid),
         address=address,
         cluster_file=cluster,
-        retry=frozenset(retry),
+        retry=_statuses(retry),
         fresh=fresh,
         predict=not (no_predict or max_batch or max_context),
         device=on,
@@ -175,7 +189,7 @@ def run(
         grids=tuple(grid),
         address=address,
         cluster_file=cluster,
-        retry=frozenset(retry),
+        retry=_statuses(retry),
         fresh=fresh,
         predict=not no_predict,
         will_run=True,

@@ -55,7 +55,10 @@ def table(
     ] = [],  # noqa: B006
     flops: Annotated[
         FlopConvention | None,
-        typer.Option(help="How attention's FLOPs are counted: model (in full), or hardware (causal as half)."),
+        typer.Option(
+            metavar="model|hardware",
+            help="How attention's FLOPs are counted: model (in full), or hardware (causal as half).",
+        ),
     ] = None,
     list_presets: Annotated[bool, typer.Option("--list-presets", help="List the predefined tables.")] = False,
     plot: Annotated[bool, typer.Option("--plot", help="Draw a bar for each number instead.")] = False,
@@ -108,11 +111,16 @@ def compare(
         list[str], typer.Option(help="Other fields that may differ between the sides: driver_version,torch_version")
     ] = [],  # noqa: B006
     value: Annotated[list[str], typer.Option(help="PHASE.METRIC: step.time; repeatable.")] = [],  # noqa: B006
-    min_effect: Annotated[str | None, typer.Option(help="Smallest difference that counts: 2%, or 0.02.")] = None,
-    beside: Annotated[
-        str | None, typer.Option("--with", help="Show beside `published`, a reference store, or another store.")
+    min_effect: Annotated[
+        str | None, typer.Option(metavar="SHARE", help="Smallest difference that counts: 2%, or 0.02.")
     ] = None,
-    fail_on: Annotated[list[str], typer.Option(help="Exit with 1 if a verdict is slower, more, ...; repeatable.")] = [],  # noqa: B006
+    beside: Annotated[
+        str | None,
+        typer.Option("--with", metavar="STORE", help="Show beside `published`, a reference store, or another store."),
+    ] = None,
+    fail_on: Annotated[
+        list[str], typer.Option(metavar="VERDICT", help="Exit with 1 if a verdict is slower, more, ...; repeatable.")
+    ] = [],  # noqa: B006
     format: Format = "text",
 ) -> None:
     """Compare two selections of results, or two stores, cell by cell: a ratio of medians and a verdict.
@@ -181,7 +189,11 @@ def diff(
     from lmsweep.orchestrator.commands.show_table import show_table
 
     frames = [load(location, pooled=False) for location in (store, other)]
-    show_table(environment_diff(frames[0], frames[1], (store, other)), format)
+    found = environment_diff(frames[0], frames[1], (store, other))
+    if found.frame.empty and format == "text":
+        say(found.notes[0])
+        return
+    show_table(found, format)
 
 
 def report(
@@ -191,7 +203,11 @@ def report(
     ),
     others: Annotated[
         list[str],
-        typer.Option("--with", help="Show `published`, a reference store, or another store beside it; repeatable."),
+        typer.Option(
+            "--with",
+            metavar="STORE",
+            help="Show `published`, a reference store, or another store beside it; repeatable.",
+        ),
     ] = [],  # noqa: B006
     price: Annotated[list[str], typer.Option(help="Dollars per hour of a device, such as H100=2.5; repeatable.")] = [],  # noqa: B006
     across: Annotated[

@@ -105,7 +105,8 @@ class Answers:
     def _progress(self) -> str:
         done = len(self._found)
         words = f"predicted the memory of {done} of {self.count} configurations"
-        if not 0 < done < self.count:
-            return words
-        left = (time.monotonic() - self._began) * (self.count - done) / done
+        passed = time.monotonic() - self._began
+        if not done:
+            return f"predicting the memory of {self.count} configurations: none is ready after {format_seconds(passed)}"
+        left = passed * (self.count - done) / done
         return f"{words}, about {format_seconds(left)} left"

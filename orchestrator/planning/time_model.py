@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from lmsweep.trials.analytic.datasheets import DEVICES, Device, device_named, find_device
-from lmsweep.trials.analytic.device_time import WRITTEN_OUT, busy_time, rate_seconds
-from lmsweep.trials.analytic.formulas import PASSES, attention_flops
+from lmsweep.trials.analytic.device_time import attention_parts, busy_time, loss_parts, seconds_of
+from lmsweep.trials.analytic.formulas import PASSES
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.workloads import Workload
@@ -91,15 +91,8 @@ def step_parts(config: TrialConfig, device: Device) -> StepParts | None:
 
 
 def _loss_seconds(config: TrialConfig, device: Device) -> float:
-    """Three products of hidden states and the head, and some passes over float32 logits."""
-    logits = config.batch_size * config.context_length * config.vocab_size
-    seconds = rate_seconds(6 * logits * config.d_model, 30 * logits, config, device)
-    return max(seconds, 3 * LAUNCH_SECONDS[config.compiles])
+    return max(seconds_of(loss_parts(config, device)), 3 * LAUNCH_SECONDS[config.compiles])
 
 
 def _attention_seconds(config: TrialConfig, device: Device) -> float:
-    shape = {"context_length": config.context_length, "batch_size": config.batch_size}
-    flops = 3 * attention_flops(phase="forward", d_model=config.head_width * (config.num_heads or 1), **shape)
-    scores = config.batch_size * (config.num_heads or 1) * config.context_length**2
-    moved = 30 * scores * (config.attention in WRITTEN_OUT)
-    return max(rate_seconds(flops, moved, config, device), 3 * LAUNCH_SECONDS[config.compiles])
+    return max(seconds_of(attention_parts(config, device, runs=3)), 3 * LAUNCH_SECONDS[config.compiles])

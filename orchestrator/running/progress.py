@@ -115,9 +115,10 @@ class RunProgress:
         try:
             shown = folded(harmless(line), self._console.width) if self._console.is_terminal else harmless(line)
             self._console.print(shown, highlight=False, markup=False, soft_wrap=True)
-        except (OutputError, BrokenPipeError) as error:  # a run must not fail because nobody can read its progress
-            self._console.quiet = True
-            say(f"lmsweep: cannot write to standard output: {error}; the run continues", error=True)
+        except (OutputError, BrokenPipeError, SystemExit) as error:  # SystemExit: how rich answers a broken pipe
+            self._console.quiet = True  # a run must not fail because nobody can read its progress
+            why = "its reader has gone" if isinstance(error, (BrokenPipeError, SystemExit)) else str(error)
+            say(f"lmsweep: cannot write to standard output: {why}; the run continues", error=True)
 
 
 def iterated_seconds(rows: Iterable[Record]) -> float:

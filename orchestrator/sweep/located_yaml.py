@@ -117,6 +117,10 @@ def parse(text: str, source: str) -> Document:
         said = ", ".join(part for part in (error.context, error.problem) if part)
         if "character '\\t' that cannot start any token" in said:
             said = "a tab; indent lines with spaces"
+        elif "<block end>" in said:
+            said = "the indentation does not match that of the lines above"
+        elif said == "mapping values are not allowed here":
+            said += "; is the indentation right?"
         problem = Problem(line=_line(error), message=f"not valid YAML: {said}")
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1

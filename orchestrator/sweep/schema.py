@@ -38,7 +38,7 @@ from lmsweep.trials.spec.config import (
 )
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
 from lmsweep.trials.spec.reference import canonical, is_reference
-from lmsweep.trials.spec.suggestions import choices, known_elsewhere
+from lmsweep.trials.spec.suggestions import choices, known_elsewhere, nearest
 from lmsweep.trials.spec.workloads import RETIRED, workloads
 
 VARYING = ("axes", "zip")
@@ -273,6 +273,20 @@ def _is_of_a_grid(key: object) -> bool:
     return key in GridFile.model_fields or key in CONFIG_FIELDS or bool(known_elsewhere(key, CONFIG_FIELDS))
 
 
+def _field_of(key: object) -> str | None:
+    """Return the field that a key names or probably means; None if it rather means a key of a grid."""
+    if key in _FIELDS:
+        return str(key)
+    return None if nearest(key, GridFile.model_fields) else nearest(key, _FIELDS)
+
+
+def _beside_the_workloads(field: str, written: object, value: object) -> str:
+    named = "" if written == field else f", {field} here"
+    if isinstance(value, list):
+        return f"is an axis{named}; move it below axes"
+    return f"is a field{named}; move it below fixed, or with several values below axes"
+
+
 def _message(error: Any, path: KeyPath) -> str:
     kind, value = error["type"], error["input"]
     name = next(step for step in reversed(path) if isinstance(step, str)) if path else ""
@@ -280,6 +294,8 @@ def _message(error: Any, path: KeyPath) -> str:
         noun, words = _legal_keys(path[:-1])
         if len(path) == 1 and _is_of_a_grid(path[-1]):
             return "belongs in a grid"
+        if len(path) == 3 and path[0] == "grids" and (field := _field_of(path[-1])):
+            return _beside_the_workloads(field, path[-1], value)
         ours = known_elsewhere(path[-1], words)
         return f"unknown {noun}; it is called {ours} here" if ours else f"unknown {noun}{choices(path[-1], words)}"
     if kind == "missing":
@@ -296,6 +312,8 @@ def _message(error: Any, path: KeyPath) -> str:
         return "is a mapping; write just the list of values, in brackets"
     if kind == "list_type" and name in CONFIG_FIELDS:
         return f"{shown(value)} is a single value; write a list in brackets, or move it to fixed"
+    if kind == "list_type" and name == "workloads" and isinstance(value, str):
+        return f"{shown(value)} is not a list; write [{value}]"
     expected = {
         "list_type": "a list",
         "model_type": "a mapping of keys to values",

@@ -291,11 +291,7 @@ def _text(name_or_path: str) -> tuple[str, str]:
         with Path(name_or_path).open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        near = nearest(Path(name_or_path).stem, packaged)
-        raise RequestError(
-            f"{name_or_path} is neither a file nor the name of a packaged sweep"
-            f"{f'; did you mean {near}?' if near else ''} (packaged: {', '.join(packaged)})"
-        ) from None
+        raise RequestError(_not_found(Path(name_or_path), packaged)) from None
     except OSError as error:
         raise RequestError(f"cannot read the sweep file {name_or_path}: {error.strerror}") from error
     if len(content) > MAX_BYTES:
@@ -370,3 +366,17 @@ def _blocks(grid: GridFile, written: dict[str, Any], path: KeyPath, document: Do
         line = document.line(place)
         blocks.append(Block(path=place, line=line, workloads=grid.workloads, name=grid.name, values=values))
     return blocks
+
+
+def _not_found(path: Path, packaged: Iterable[str]) -> str:
+    """Return the message for a sweep that is not there: written as a path, it is a file, and else a packaged sweep."""
+    names = list(packaged)
+    if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
+        beside = [str(path.with_name(one.name)) for one in path.parent.glob("*.y*ml")]
+        near = path.stem if path.stem in names else nearest(str(path), beside)
+        return f"there is no sweep file {path}{f'; did you mean {near}?' if near else ''}"
+    near = nearest(str(path), names)
+    return (
+        f"{path} is neither a file nor the name of a packaged sweep"
+        f"{f'; did you mean {near}?' if near else ''} (packaged: {', '.join(names)})"
+    )

@@ -267,14 +267,33 @@ def test_an_output_that_takes_nothing_is_one_sentence(words, unbuffered):
 
 
 @pytest.mark.slow
-def test_a_run_whose_words_are_not_taken_any_more_keeps_what_had_ended_without_a_traceback(tmp_path):
+def test_a_run_whose_words_are_not_taken_any_more_continues_without_a_traceback(tmp_path):
     sweep = write_sweep(tmp_path)
     words = f"{shlex.join([*COMMAND, 'run', str(sweep), '--store', str(tmp_path / 'store')])} | head -1"
     done = subprocess.run(
         ["bash", "-c", words], capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": PYTHONPATH}
     )
     assert "Traceback" not in done.stderr, done.stderr
-    assert pd.read_parquet(tmp_path / "store" / "measurements")["trial_id"].nunique() >= 1
+    assert "cannot write to standard output: its reader has gone; the run continues" in done.stderr
+    planned = json.loads(lmsweep("plan", sweep, "--store", tmp_path / "store", "--format", "json").stdout)
+    assert planned["counts"] == {"stored": len(planned["trials"])}
+
+
+def test_a_command_that_is_terminated_while_nobody_reads_its_messages_ends_by_the_signal(tmp_path):
+    script = (
+        "import os, signal, sys\n"
+        "import lmsweep.orchestrator.commands.app as commands, lmsweep.orchestrator.cli as cli\n"
+        "def waits():\n"
+        "    reader, writer = os.pipe()\n"
+        "    os.close(reader)\n"
+        "    os.dup2(writer, 2)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "commands.app = waits\n"
+        "cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=False, env=os.environ | {"TMPDIR": str(tmp_path)})
+    assert done.returncode == 128 + signal.SIGTERM
+    assert not list(tmp_path.iterdir()), "no file about an error in lmsweep"
 
 
 @pytest.mark.parametrize("folder", ["not writable", "a path that is " + "very " * 20 + "long"])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from typer.testing import CliRunner
 
 from lmsweep.orchestrator.commands.app import app
 from tests.support.command import ROOT, answer_here, lmsweep
@@ -30,6 +31,29 @@ def test_every_verb_has_an_example_of_itself_that_help_prints_on_one_line(verb: 
     for words in examples(verb):
         assert words.startswith(verb) and f"    lmsweep {words}\n" in said
         assert len(f"    lmsweep {words}") <= 80
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_names_values_by_words_and_not_by_types_of_python(verb: str) -> None:
+    said = CliRunner().invoke(app, [verb, "--help"]).stdout
+    assert not re.search(r"<\w|list\[", said), said
+
+
+def test_an_option_takes_a_value_by_its_own_name_or_a_word_of_its_own() -> None:
+    said = lmsweep("run", "--help", COLUMNS="80").stdout
+    assert all(words in said for words in ("--store STORE ", "--retry STATUS ", "predicted_oom, timeout"))
+    wrong = answer_here("run", "quick", "--retry", "eror")
+    assert (wrong.returncode, wrong.stderr) == (
+        2,
+        "lmsweep: --retry eror: no such status; did you mean error? "
+        "(one of: ok, oom, predicted_oom, timeout, unsupported, error, lost)\n",
+    )
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_reference_of_the_commands_has_every_verb(verb: str) -> None:
+    tables = (ROOT / "docs/tutorial.md").read_text("utf-8").partition("## All commands")[2]
+    assert re.search(rf"^\|[^|]*`lmsweep {verb}\b", tables, flags=re.MULTILINE)
 
 
 def test_the_list_of_verbs_has_the_whole_first_sentence_of_each() -> None:

@@ -1,5 +1,6 @@
 """Verdicts about hardware: device time decides, and wall time says how much of a difference is the host's."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,8 @@ def test_diff_shows_what_differs_between_two_machines_and_what_is_refused(tmp_pa
     assert lines["torch_version"][1:] == [H100.torch_version, "2.12.0", "no"]
     assert lines["host_cpu"][-1] == "yes" and "host_load" not in lines and "driver_version" not in lines
     assert "2 fields differ" in shown
+    same = lmsweep_here("diff", tmp_path / "one", tmp_path / "one")
+    assert re.fullmatch(r"All \d+ fields are the same\.\n", same)
 
 
 def test_beside_another_store_device_time_comes_first_with_both_intervals_and_the_flags_of_each_number(

@@ -19,7 +19,7 @@ import yaml
 
 from lmsweep.trials.isolation.virtual_environment import SoftwareError, folder_of, interpreter_with, is_made
 from lmsweep.trials.results.outcome import Status
-from tests.support.command import PYTHONPATH, lmsweep
+from tests.support.command import PYTHONPATH, answer_here, lmsweep
 from tests.support.wheels import write_torch, write_wheel
 
 MAKE = """
@@ -193,6 +193,20 @@ def measure(bench):
 
     yield Measurement(phase="step", metric="size", unit="B", samples=(float(speedy.SIZE),) * 10)
 """
+
+
+@pytest.mark.slow
+def test_bisect_measures_nothing_if_an_end_cannot_be_installed(wheels: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MEASURE)
+    grid = {"workloads": ["mine:measure"], "fixed": {"device": "cpu"}}
+    (tmp_path / "size.yaml").write_text(yaml.safe_dump({"name": "size", "grids": [grid]}))
+    words = ["bisect", tmp_path / "size.yaml", "--package", "speedy", "--trust", "speedy", "--code", tmp_path]
+    done = answer_here(*words, "--store", tmp_path / "store", "--good", "9.9", "--bad", "1.0")
+    assert done.returncode == 2 and "[1/" not in done.stdout
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith("lmsweep: speedy==9.9 is an end of the search: the environment speedy==9.9 cannot be made: ")
+    assert said.endswith("; name another release by --good, --bad or --releases")
+    assert not list((tmp_path / "store").rglob("*.parquet"))
 
 
 @pytest.mark.slow

@@ -144,11 +144,12 @@ def test_the_peak_of_a_rank_is_below_that_of_one_process_with_its_own_state():
     assert fsdp < alone < torch_ddp
 
 
-@pytest.mark.slow  # it predicts eleven large models
+@pytest.mark.slow  # it predicts sixteen large models
 def test_the_peaks_of_sharded_models_on_two_h200_are_predicted_within_a_hundredth():
     rows = load("h200-x2-sharded")
-    trials = [trial for _, trial in rows[rows["workload"] == "ddp"].groupby("measurement_id")]
+    eager = rows[(rows["workload"] == "ddp") & (rows["compile"] == "none")]  # compiled ranks are not predicted
+    trials = [trial for _, trial in eager.groupby("measurement_id")]
     for trial in trials:
         predicted = predict(config_of(trial.iloc[0])).on(str(trial.iloc[0]["device_name"])).peak
         assert predicted == pytest.approx(peak_of(trial), rel=0.01)
-    assert len(trials) == 11
+    assert len(trials) == 16

@@ -546,6 +546,14 @@ GRID_ERRORS = {
         "s.yaml:4: grids[0].axis: unknown key; did you mean axes? (one of: name, workloads, axes, zip, fixed,"
         " exclude, include)",
     ),
+    "an axis and a fixed field beside the workloads": (
+        "precision: [fp32, bf16]\nseq_len: 16\nmodel: tiny\ncontxt_length: [8]",
+        "s.yaml:4: grids[0].precision: is an axis; move it below axes\n"
+        "s.yaml:5: grids[0].seq_len: is a field, context_length here; move it below fixed, or with several values "
+        "below axes\n"
+        "s.yaml:6: grids[0].model: is a field; move it below fixed, or with several values below axes\n"
+        "s.yaml:7: grids[0].contxt_length: is an axis, context_length here; move it below axes",
+    ),
     "unknown axis": (
         "axes: {modle: [tiny]}",
         "s.yaml:4: grids[0].axes.modle: unknown axis; did you mean model?",
@@ -841,7 +849,10 @@ FILE_ERRORS = {
         VALID.replace("[timing]", "[]"),
         "s.yaml:3: grids[0].workloads: is empty; give at least one",
     ),
-    "one workload": (VALID.replace("[timing]", "timing"), "s.yaml:3: grids[0].workloads: 'timing' is not a list"),
+    "one workload": (
+        VALID.replace("[timing]", "timing"),
+        "s.yaml:3: grids[0].workloads: 'timing' is not a list; write [timing]",
+    ),
     "unknown workloads": (
         VALID.replace("[timing]", "[timng, 1]"),
         f"s.yaml:3: grids[0].workloads: 'timng' is not a workload; did you mean timing? {WORKLOADS}\n"
@@ -866,6 +877,14 @@ FILE_ERRORS = {
     "a syntax error": (
         "name: s\ngrids: [1,\n",
         "s.yaml:3: not valid YAML: while parsing a flow node, expected the node content, but found '<stream end>'",
+    ),
+    "a line that is indented less than its neighbour": (
+        "name: s\ngrids:\n  - name: g\n   workloads: [timing]",
+        "s.yaml:4: not valid YAML: the indentation does not match that of the lines above",
+    ),
+    "a key that is indented more than its neighbour": (
+        "name: s\ngrids:\n  - name: g\n      workloads: [timing]",
+        "s.yaml:4: not valid YAML: mapping values are not allowed here; is the indentation right?",
     ),
     "a tab": (
         "name:\n\tx",
@@ -933,9 +952,11 @@ def test_a_sweep_that_is_not_there_is_answered_with_the_packaged_ones(tmp_path, 
     assert error_of(load_sweep, "qiuck") == (
         f"qiuck is neither a file nor the name of a packaged sweep; did you mean quick? {packaged}"
     )
-    assert error_of(load_sweep, "mine/zzz.yaml") == (
-        f"mine/zzz.yaml is neither a file nor the name of a packaged sweep {packaged}"
-    )
+    assert error_of(load_sweep, "mine/zzz.yaml") == "there is no sweep file mine/zzz.yaml"
+    Path("does-it-pay.yaml").touch()
+    said = error_of(load_sweep, "doesitpay.yaml")
+    assert said == "there is no sweep file doesitpay.yaml; did you mean does-it-pay.yaml?"
+    assert error_of(load_sweep, "quick.yaml") == "there is no sweep file quick.yaml; did you mean quick?"
     assert error_of(load_sweep, ".") == "cannot read the sweep file .: Is a directory"
 
 

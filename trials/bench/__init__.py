@@ -4,6 +4,7 @@ run.py           runs the workloads of a trial in turn and turns each into rows
 workbench.py     what the workloads of a trial share: the device, the step, the accounted time
 own_workload.py  the user's own workload
 phases.py        times pieces of work that are no training step
+host_bound.py    whether the GPU waited for the host in iterations that were queued ahead
 iterations.py    warm-up and measured iterations, a fixed number or `auto`
 fingerprint.py   the hardware and software of a trial
 watchdog.py      ends a trial that runs in the calling process when its time or its memory is used up
