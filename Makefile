@@ -4,7 +4,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: quick test test-all docs wheel lint types clean
+.PHONY: quick test test-all ready docs wheel lint types clean
 
 quick: .venv/bytecode
 	$(BIN)/lmsweep run quick
@@ -12,13 +12,16 @@ quick: .venv/bytecode
 # The tests of a file share fixtures, so they stay in one process. If a process dies, the run ends.
 PYTEST := $(BIN)/pytest --numprocesses=2 --dist=loadfile --max-worker-restart=0
 
-test: lint types
-	$(OURS)
+test: ready
 	$(PYTEST) -m "not slow" --durations=20
 
-test-all: lint types .venv/hf
-	$(OURS)
+test-all: ready .venv/hf
 	$(PYTEST)
+
+# The type checker runs on one core: the bytecode is compiled beside it.
+ready: .venv/test
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint types .venv/bytecode
+	$(OURS)
 
 docs: .venv/docs
 	$(BIN)/pytest -q -m "not slow" tests/docs tests/notebooks
@@ -48,15 +51,15 @@ types: .venv/test
 	touch $@
 
 # Bytecode is compiled ahead, on all cores, where pip would use one: else each of the many processes of a run would compile
-# what it imports, wherever PYTHONDONTWRITEBYTECODE is set. Some packages contain files that are not valid Python 3.
-COMPILE := $(BIN)/python -m compileall -qq -j 0 .venv/lib lmsweep orchestrator trials analysis
+# what it imports, wherever PYTHONDONTWRITEBYTECODE is set. What no process imports, or few do, is left out. Some packages
+# contain files that are not valid Python 3.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/(tests|rllib|moto)/' .venv/lib lmsweep orchestrator trials analysis
 OURS = $(BIN)/python -m compileall -qq -j 0 lmsweep orchestrator trials analysis
 
 .venv/test: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test]'
-	$(COMPILE) || true
-	touch .venv/run .venv/bytecode $@
+	touch .venv/run $@
 
 .venv/bytecode: .venv/run
 	$(COMPILE) || true

@@ -30,13 +30,15 @@ def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
     """
     timed = frame[(frame["workload"] == "timing") & ((frame["metric"] == "time") | (frame["status"] != Status.OK))]
     timed = pd.concat([timed, _backward_and_optimizer(timed)], ignore_index=True)
-    taken = []
+    # The frame has many columns, so its rows are taken once, for all parts.
+    found: list[tuple[str, int, int]] = []
     for part, sources in _SOURCES.items():
         for rank, (mode, phase) in enumerate(sources):
-            rows = timed[(timed["mode"] == mode) & (timed["phase"].isna() | (timed["phase"] == phase))]
-            taken.append(rows.assign(phase=part, metric="time", rank=rank))
-    rows = pd.concat(taken, ignore_index=True)
-    rows["failed"] = rows["status"] != Status.OK
+            measures = (timed["mode"] == mode) & (timed["phase"].isna() | (timed["phase"] == phase))
+            found += [(part, rank, int(position)) for position in np.flatnonzero(measures)]
+    parts = pd.DataFrame(found, columns=["part", "rank", "position"]).astype({"part": "str"})
+    rows = timed.take(parts["position"].to_numpy(dtype=np.intp)).reset_index(drop=True)
+    rows = rows.assign(phase=parts["part"], metric="time", rank=parts["rank"], failed=rows["status"] != Status.OK)
     best = rows.sort_values(["failed", "rank"], kind="stable").drop_duplicates([*_SAME_BUT_FOR_MODE, "phase"])
     return best.assign(mode=None).drop(columns=["rank", "failed"]).reset_index(drop=True)
 

@@ -125,7 +125,10 @@ def test_parameters_are_as_many_as_published_and_as_the_model_has(name: str, cou
     assert count in (in_model, None)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+# One layer is like the next: the sizes of more than 24 are slow.
+@pytest.mark.parametrize(
+    "name", [name if name in ("small", "medium") else pytest.param(name, marks=pytest.mark.slow) for name in PUBLISHED]
+)
 def test_forward_flops_are_what_pytorch_counts(name: str) -> None:
     model, (tokens, _) = make_model(SIZES[name], dimensions(SIZES[name], context_length=1024), device="meta")
     for context_length in (128, 256, 512, 1024):

@@ -273,12 +273,21 @@ def student(runner: IsolatedRunner, folder: Path, environment: Fingerprint) -> S
     return Student(runner, folder, environment)
 
 
+@pytest.fixture(scope="module")
+def whole(runner: IsolatedRunner, folder: Path, environment: Fingerprint) -> dict[str, Record]:
+    """Of ranks that each hold all of the weights and of the optimizer's state."""
+    return Student(runner, folder, environment).measured(ddp="naive")
+
+
 def value(row: Record) -> float:
     assert row.samples, row.reason
     return median(row.samples)
 
 
-@pytest.mark.parametrize("wrapper", ["DDPIndividualParameters", "DDPBucketed", "function"])
+# Buckets are timed below too.
+@pytest.mark.parametrize(
+    "wrapper", ["DDPIndividualParameters", pytest.param("DDPBucketed", marks=pytest.mark.slow), "function"]
+)
 def test_a_wrapper_is_compared_with_one_process_and_timed(student: Student, wrapper: str) -> None:
     rows = student.measured(ddp=f"mine:{wrapper}")
     assert value(rows["gradients.relative_error"]) < 1e-6
@@ -325,12 +334,15 @@ def test_a_failure_begins_with_the_users_file_and_line(student: Student) -> None
     assert "a wrapper is a torch.nn.Module" in (student.failed(ddp="mine:number").error or "")
 
 
-@pytest.mark.parametrize("optimizer", ["ShardedOptimizer", "get_sharded_optimizer"])
-def test_a_sharded_optimizer_is_given_the_class_that_it_shards(student: Student, optimizer: str) -> None:
+@pytest.mark.parametrize(
+    "optimizer", ["ShardedOptimizer", pytest.param("get_sharded_optimizer", marks=pytest.mark.slow)]
+)
+def test_a_sharded_optimizer_is_given_the_class_that_it_shards(
+    student: Student, whole: dict[str, Record], optimizer: str
+) -> None:
     rows = student.measured(optimizer=f"mine:{optimizer}", optimizer_args='{"weight_decay":0.1}', ddp="flat")
     assert value(rows["error.weights"]) < 1e-6
     shares = [value(rows[f"rank{rank}.optimizer_state"]) for rank in range(2)]
-    whole = student.measured(ddp="flat")
     assert sum(shares) == pytest.approx(value(whole["rank0.optimizer_state"]), rel=0.05)
     assert max(shares) < 0.8 * value(whole["rank0.optimizer_state"])
     refused = student.failed("timing", optimizer=f"mine:{optimizer}", ddp="none", world_size=1)
@@ -352,11 +364,12 @@ def test_any_optimizer_and_model_of_ones_own_work_in_ranks(student: Student) -> 
     assert value(student.measured(**own, ddp="bucketed")["gradients.relative_error"]) < 1e-6
 
 
-def test_a_wrapper_that_shards_the_weights_is_compared_by_the_whole_weights_that_it_gathers(student: Student) -> None:
+def test_a_wrapper_that_shards_the_weights_is_compared_by_the_whole_weights_that_it_gathers(
+    student: Student, whole: dict[str, Record]
+) -> None:
     rows = student.measured(ddp="mine:FSDP")
     assert value(rows["error.weights"]) < 1e-6
     assert rows["gradients.relative_error"].samples is None
-    whole = student.measured(ddp="naive")
     for name in ("gradients.size", "rank0.optimizer_state"):
         part = 2 if name.endswith("state") else 1
         assert value(rows[name]) == pytest.approx(value(whole[name]) / part, rel=0.05)

@@ -1,6 +1,7 @@
 """An ordinary research folder: its files have names that the standard library, other libraries and our packages use."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -89,7 +90,9 @@ def test_a_script_and_a_notebook_in_the_folder_load_results(folder: Path, name: 
 def test_all_that_a_trial_needs_starts_in_a_folder_of_such_files(folder: Path, path: str):
     put(folder, *NAMES)
     settings = ("model=tiny", "vocab_size=100", "context_length=16", "mode=forward", "measure_steps=3")
-    assert "timing" in run_there(folder, *START, "trial", *settings, path=path)
+    printed = run_there(folder, *START, "trial", *settings, "--store", "results", path=path)
+    assert re.search(r"timing\s+forward\s+time", printed)
+    assert set(pd.read_parquet(folder / "results" / "measurements")["status"]) == {"ok"}
 
 
 @pytest.mark.slow

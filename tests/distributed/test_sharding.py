@@ -399,7 +399,7 @@ def rebuilt(bench: Workbench, config: TrialConfig, failure: Callable[[], Excepti
     ("failure", "reason"),
     [
         (partial(torch.OutOfMemoryError, "CUDA out of memory.\nThe rest."), "CUDA out of memory."),
-        (MemoryError, "MemoryError"),
+        pytest.param(MemoryError, "MemoryError", marks=pytest.mark.slow),
     ],
 )
 def test_ranks_that_are_built_again_have_let_go_of_everything_before(failure: Callable[[], Exception], reason: str):

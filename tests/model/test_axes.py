@@ -138,7 +138,7 @@ def test_compile_captures_nothing_or_a_block_or_the_model():
     assert nodes["model"][0] > LAYERS * nodes["block"][0]
 
 
-@pytest.mark.parametrize("scope", ["block", "model"])
+@pytest.mark.parametrize("scope", ["block", pytest.param("model", marks=pytest.mark.slow)])
 def test_compile_mode_reaches_the_compiler(scope: str):
     heard = []
 
@@ -255,12 +255,12 @@ def test_nested_groups_compute_each_block_twice_more_and_selective_ones_compute_
 @pytest.mark.parametrize(
     ("checkpointing", "scope"),
     [
-        *(("block", "none"), ("block", "block"), ("block", "model"), ("sqrt", "none"), ("sqrt", "block")),
+        *(("block", "none"), ("block", "block"), ("sqrt", "none"), ("sqrt", "block")),
         *(("2", "none"), ("nested", "none"), ("selective", "none")),
         # Of layers whose compilation is proved above, more are slow.
         *(
             pytest.param(*one, marks=pytest.mark.slow)
-            for one in (("sqrt", "model"), ("3", "block"), ("nested", "block"))
+            for one in (("block", "model"), ("sqrt", "model"), ("3", "block"), ("nested", "block"))
         ),
     ],
 )

@@ -85,7 +85,7 @@ def counted(config: TrialConfig) -> dict[str, int | None]:
         {"document_length": 6, "attention": "sdpa", "precision": "bf16"},
         {"checkpointing": "block", "precision": "bf16"},
         {"checkpointing": "sqrt", "num_layers": 4},
-        {"checkpointing": "2", "num_layers": 5},
+        pytest.param({"checkpointing": "2", "num_layers": 5}, marks=pytest.mark.slow),  # as sqrt does
         {"checkpointing": "nested", "num_layers": 4},
         {"checkpointing": "selective", "num_layers": 4},
         {"zero_grad": "before_backward"},
@@ -181,8 +181,10 @@ def test_the_gradient_of_gather_takes_the_room_of_its_result_and_no_copy() -> No
     [
         {},
         {"precision": "bf16", "attention": "sdpa"},
-        {"precision": "fp16", "checkpointing": "block", "optimizer": "adamw_foreach"},
-        {"zero_grad": "before_backward", "mode": "forward_backward"},
+        pytest.param(
+            {"precision": "fp16", "checkpointing": "block", "optimizer": "adamw_foreach"}, marks=pytest.mark.slow
+        ),
+        pytest.param({"zero_grad": "before_backward", "mode": "forward_backward"}, marks=pytest.mark.slow),
         {"mode": "forward", "attention": "naive_softmax"},
         {"compile": "block", "precision": "bf16"},
         pytest.param({"compile": "model"}, marks=pytest.mark.slow),
@@ -209,7 +211,11 @@ def test_two_small_models_stand_for_a_deep_one(fields: dict[str, Any], monkeypat
     ("fields", "tried"),
     [
         ({"compile": "block", "precision": "bf16", "num_layers": 1}, True),
-        ({"compile": "model", "attention": "sdpa", "precision": "fp16", "num_layers": 1}, True),
+        pytest.param(
+            {"compile": "model", "attention": "sdpa", "precision": "fp16", "num_layers": 1},
+            True,
+            marks=pytest.mark.slow,
+        ),
         ({"compile": "model", "mode": "forward", "num_layers": 1}, True),
         ({"compile": "model", "d_model": 64, "d_ff": None, "num_layers": None, "num_heads": None}, True),
         ({"compile": "block", "num_layers": 1, "batch_size": 1}, False),
@@ -484,11 +490,11 @@ def test_what_cannot_be_predicted_says_why(fields: dict[str, Any], reason: str) 
 
 
 @pytest.mark.parametrize(
-    ("dimension", "unit", "model", "budget"),
-    [("batch_size", 1, "small", 12 * 10**9), ("context_length", 64, "tiny", 2 * 10**9)],
+    ("dimension", "unit", "budget"),
+    [("batch_size", 1, 10**9), ("context_length", 64, 3 * 10**8)],
 )
-def test_what_is_at_the_frontier_fits_and_the_next_does_not(dimension: str, unit: int, model: str, budget: int) -> None:
-    config = named(model)
+def test_what_is_at_the_frontier_fits_and_the_next_does_not(dimension: str, unit: int, budget: int) -> None:
+    config = named("tiny")
     sure, possible = largest_that_fits(config, dimension, budget, A100)
     assert sure % unit == possible % unit == 0
     verdicts = [fits(replace(config, **{dimension: value}), "model", budget, A100) for value in (sure, possible + unit)]

@@ -19,7 +19,7 @@ from lmsweep.trials.machine import interpreter
 from lmsweep.trials.profiling.nsys import profile_command, read_reports
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial
-from tests.support.command import PYTHONPATH, ROOT, lmsweep
+from tests.support.command import PYTHONPATH, ROOT, answer_here, lmsweep
 from tests.support.made_up_results import config
 
 STAND_IN = {"PATH": f"{ROOT / 'tests' / 'support' / 'bin'}{os.pathsep}{os.environ['PATH']}"}
@@ -75,14 +75,14 @@ def test_on_a_gpu_nsys_records_from_the_first_profiled_step_to_the_last():
 def test_without_nsys_nothing_runs_and_one_sentence_says_why(tmp_path: Path):
     run = ["run", sweep_of_profiles(tmp_path), "--nsys", "--store", tmp_path / "store"]
     for command in (run, ["trial", "model=tiny", "workloads=profile", "--nsys"]):
-        done = lmsweep(*command, PATH="/nowhere")
+        done = answer_here(*command, PATH="/nowhere")
         assert done.returncode == 2 and not done.stdout
         assert "nsys is not installed here" in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "store").exists()
 
 
 def test_nsys_without_a_profile_to_take_is_refused():
-    done = lmsweep("run", "quick", "--nsys", **STAND_IN)
+    done = answer_here("run", "quick", "--nsys", **STAND_IN)
     assert done.returncode == 2 and "workload profile" in done.stderr
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -26,22 +27,23 @@ ERROR = (
 )
 
 
-@pytest.fixture
-def attempts(tmp_path: Path) -> Attempts:
-    return Attempts(tmp_path / "results")
+@pytest.fixture(scope="module")
+def attempts(tmp_path_factory: pytest.TempPathFactory) -> Attempts:
+    return Attempts(tmp_path_factory.mktemp("mine") / "results")
 
 
-@pytest.fixture
-def shared(attempts: Attempts, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def shared(attempts: Attempts) -> Path:
+    """What the command writes of one result and one failure. Tests leave it as it is."""
     machine = replace(H200, host_name=HOST)
     attempts.ok(config(), {"step.time": samples(1, 0.1)}, fingerprint=machine)
     attempts.failed(config(context_length=512), "error", error=ERROR, fingerprint=machine)
-    folder = tmp_path / "shared"
+    folder = Path(attempts.store.location).parent / "shared"
     assert "report.html" in lmsweep_here("share", attempts.store.location, "-o", folder)
     return folder
 
 
-def test_no_file_of_it_names_a_machine_a_person_or_a_folder(shared: Path, tmp_path: Path) -> None:
+def test_no_file_of_it_names_a_machine_a_person_or_a_folder(shared: Path) -> None:
     assert {path.name for path in shared.iterdir()} == {
         "README.md", "environment.json", "files.json", "report.html", "results",
     }  # fmt: skip
@@ -49,7 +51,7 @@ def test_no_file_of_it_names_a_machine_a_person_or_a_folder(shared: Path, tmp_pa
     for path in (shared / "results").rglob("*.parquet"):
         texts[path] = pd.read_parquet(path).to_csv() + str(path.read_bytes())
     for path, text in texts.items():
-        for word in (HOST, "gpu-node-17", PERSON, "/home/", "/mnt/nfs", str(tmp_path), str(ROOT)):
+        for word in (HOST, "gpu-node-17", PERSON, "/home/", "/mnt/nfs", str(shared.parent), str(ROOT)):
             assert word not in text, f"{path.name} has {word}"
     error = lmsweep.load(str(shared))["error"].dropna().item()
     assert error.startswith("flash.py:12: ValueError: no") and "https://pytorch.org/docs/stable/x.html" in error
@@ -90,16 +92,17 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 def test_results_are_compared_with_those_at_an_address(
-    shared: Path, attempts: Attempts, serve: Callable[[Path], str]
+    shared: Path, attempts: Attempts, serve: Callable[[Path], str], tmp_path: Path
 ) -> None:
-    address = serve(shared.parent)
+    shutil.copytree(shared, tmp_path / "shared")
+    address = serve(tmp_path)
     assert lmsweep.load(f"{address}/shared")["median"].notna().any()
     assert "Without a counterpart: 0 of mine" in lmsweep_here(
         "compare", attempts.store.location, "--with", f"{address}/shared/", "--where", "context_length=256"
     )
     with pytest.raises(RequestError, match=r"none/files.json cannot be read"):
         lmsweep.load(f"{address}/none")
-    (shared / "files.json").write_text('["results/../../x.parquet"]')
+    (tmp_path / "shared" / "files.json").write_text('["results/../../x.parquet"]')
     with pytest.raises(RequestError, match="is not the list"):
         lmsweep.load(f"{address}/shared")
 

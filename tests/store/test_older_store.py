@@ -70,14 +70,18 @@ def test_a_plan_on_the_machine_that_wrote_it_has_nothing_to_run_again(stored: li
     assert len(plan.trials) > 25 and left == ["2.7b"], "that one timed out, which is no result"
 
 
-def test_table_compare_status_and_report_read_it(tmp_path: Path) -> None:
+def test_table_compare_and_status_read_it() -> None:
     assert "median and 95 % interval" in lmsweep_here("table", OLD)
     compared = lmsweep_here("compare", OLD, "--baseline", "precision=fp32", "--contrast", "precision=bf16")
     assert "ratio" in compared
     assert "timeout" in lmsweep_here("status", OLD)
+    assert len(lmsweep.load(str(OLD))) > 1000
+
+
+@pytest.mark.slow  # of a packaged store, also written by an earlier version, tests/command/test_program.py makes one
+def test_the_report_reads_it(tmp_path: Path) -> None:
     lmsweep_here("report", OLD, "-o", tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size > 1_000_000
-    assert len(lmsweep.load(str(OLD))) > 1000
 
 
 @pytest.mark.parametrize("preset", ["kernels", "operators", "allocations", "dtypes", "memory-parts"])

@@ -358,8 +358,8 @@ def test_ten_times_the_combinations_take_at_most_thirty_times_as_long(grid_of):
         assert len(grid_of(text).trials) == 2_000 * contexts - contexts
         return time.process_time() - began
 
-    few = min(seconds(5) for _ in range(3))
-    assert seconds(50) < 30 * few  # quadratic would be 100
+    few = min(seconds(2) for _ in range(3))
+    assert seconds(20) < 30 * few  # quadratic would be 100
 
 
 # The packaged sweeps
@@ -1098,10 +1098,11 @@ def mangled(draw) -> str:
     ],
     ids=["text", "fragments", "mangled", "data", "sweeps"],
 )
-def test_any_text_is_a_sweep_or_a_wrong_request(tmp_path, texts):
+@pytest.mark.parametrize("examples", [60, pytest.param(500, marks=pytest.mark.slow)])
+def test_any_text_is_a_sweep_or_a_wrong_request(tmp_path, texts, examples):
     path = tmp_path / "any.yaml"
 
-    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     @given(texts)
     def check(text: str) -> None:
         path.write_bytes(text.encode("utf-8", "surrogatepass"))

@@ -210,7 +210,7 @@ def run_auto(pace: Callable[[np.ndarray, int], np.ndarray], noise: np.ndarray) -
     return not steady or is_drifting(measured), len(measured)
 
 
-@pytest.mark.parametrize("spread", [0.01, 0.03])
+@pytest.mark.parametrize("spread", [pytest.param(0.01, marks=pytest.mark.slow), 0.03])  # the more, the harder to tell
 @pytest.mark.parametrize("pace", PACES)
 def test_auto_flags_a_change_of_pace_in_95_percent_and_even_noise_in_at_most_5(pace: str, spread: float):
     rows = np.exp(spread * ar1(0.0, rows=100, n=250, seed=7))

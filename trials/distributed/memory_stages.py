@@ -65,12 +65,13 @@ class MemoryWatch(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        self._see(tensors_in(result), "other")
+        allocates = self._see(tensors_in(result), "other")
         if func.namespace in ("c10d", "_c10d_functional", "fsdp"):
             whole_gradients = func._schema.name == "fsdp::chunk_cat"  # copied into what is scattered
             self._see(_tensors(args), "gradients" if whole_gradients else "communication")
             self._see(chain(_tensors((kwargs or {}).values()), tensors_in(result)), "communication")
-        if self._peak is not None:
+            allocates = True  # fully_shard has allocated the memory that these operators fill
+        if allocates and self._peak is not None:
             self._note_peak()
         return result
 
@@ -116,7 +117,9 @@ class MemoryWatch(TorchDispatchMode):
         for part, tensors in lasting.items():
             self._see(tensors, part)
 
-    def _see(self, tensors: Iterable[Tensor], part: Part) -> None:
+    def _see(self, tensors: Iterable[Tensor], part: Part) -> bool:
+        """Note what the storages of these tensors are for. Returns whether one of them is new."""
+        is_new = False
         for tensor in map(part_of, tensors):
             if tensor.device.type != self._device_type:
                 continue
@@ -125,8 +128,10 @@ class MemoryWatch(TorchDispatchMode):
             if known is None:
                 storage = weakref.ref(tensor.untyped_storage(), partial(self._forget, key))
                 self._live[key] = _Piece(storage=storage, part=part)
+                is_new = True
             elif PARTS.index(part) < PARTS.index(known.part):
                 known.part = part
+        return is_new
 
     def _forget(self, key: int, _: object) -> None:
         self._live.pop(key, None)
