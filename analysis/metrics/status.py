@@ -1,10 +1,15 @@
 """Counts a store's results by status, per sweep and device, and by flag."""
 
+from collections import Counter
+
 import pandas as pd
 
 from lmsweep.analysis.data.processes import newest_rows
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.trials.results.outcome import Flag, Status
+
+MOST_NAMES = 3
+"""Most names of values that a line about a flag gives."""
 
 _RESULT = ["measurement_id", "environment_id", "workload"]
 
@@ -54,20 +59,40 @@ def as_json(frame: pd.DataFrame) -> dict[str, object]:
 
 def flag_counts(frame: pd.DataFrame) -> dict[Flag, int]:
     """Return how many results have each flag in any of their rows, the most frequent first; frame: `lmsweep.load`."""
-    newest = newest_rows(frame)
-    flagged = newest.loc[newest["flags"].list.len() > 0, [*_RESULT, "flags"]]
-    each = flagged.assign(flags=flagged["flags"].to_list()).explode("flags").drop_duplicates()
+    counted = _flagged(frame).drop_duplicates([*_RESULT, "flags"])["flags"].value_counts()
     known = {flag.value: flag for flag in Flag}
-    return {known[word]: int(count) for word, count in each["flags"].value_counts().items() if word in known}
+    return {known[word]: int(count) for word, count in counted.items() if word in known}
+
+
+def _flagged(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each flag of each value: what identifies the result, the flag and the name of the value."""
+    newest = newest_rows(frame)
+    rows = newest.loc[newest["flags"].list.len() > 0, [*_RESULT, "phase", "metric", "flags"]]
+    names = rows["phase"].astype("object") + "." + rows["metric"].astype("object")
+    flagged: pd.DataFrame = rows.assign(flags=rows["flags"].to_list(), name=names).explode("flags")
+    return flagged
+
+
+def _most_first(counted: tuple[str, int]) -> tuple[int, bool, str]:
+    """The order of values in a text: of those that equally many results have, the step comes first."""
+    name, count = counted
+    return -count, not name.startswith("step."), name
 
 
 def flag_words(frame: pd.DataFrame, *, told: str = "") -> str:
-    """Return a line for each flag with the number of results and the flag's advice; empty if no result is flagged.
+    """Return a line for each flag with the number of results, the names of the flagged values that most results have,
+    and the flag's advice; empty if no result is flagged.
 
     Advice that the text `told` already contains is not repeated.
     """
-    return "\n".join(
-        f"{count} {'result is' if count == 1 else 'results are'} flagged {flag.value}"
-        + (f". {flag.advice}" if flag.advice not in told else "")
-        for flag, count in flag_counts(frame).items()
-    )
+    flagged = _flagged(frame)
+    lines = []
+    for flag, count in flag_counts(frame).items():
+        found = Counter(map(str, flagged.loc[flagged["flags"] == flag.value, "name"]))
+        names = [name for name, _ in sorted(found.items(), key=_most_first)]
+        shown = ", ".join(names[:MOST_NAMES]) + " and others" * (len(names) > MOST_NAMES)
+        many = "result is" if count == 1 else "results are"
+        lines.append(
+            f"{count} {many} flagged {flag.value}, in {shown}" + f". {flag.advice}" * (flag.advice not in told)
+        )
+    return "\n".join(lines)

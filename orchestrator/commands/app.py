@@ -1,6 +1,6 @@
 """The `lmsweep` command: its verbs. Each verb imports what it needs when it runs, so that --help is quick."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -28,8 +28,8 @@ class Verbs(TyperGroup):
 class Verb(TyperCommand):
     """Names the values of its options after them, as in `--store STORE`, where typer names their Python types."""
 
-    def __init__(self, *words: Any, **settings: Any) -> None:
-        super().__init__(*words, **settings)
+    def __init__(self, name: str | None, **settings: object) -> None:
+        super().__init__(name, **settings)  # type: ignore[arg-type]  # as typer gives them
         for one in self.params:
             if one.param_type_name == "argument":
                 vars(one)["display_type_rich"] = lambda ctx: ""

@@ -26,6 +26,7 @@ from lmsweep.orchestrator.searching.plan_search import (
 )
 from lmsweep.orchestrator.searching.search import MARGIN
 from lmsweep.orchestrator.sweep.duration import seconds_of
+from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.prices import hourly_dollars
 from lmsweep.trials.results.environment import environment_id
@@ -39,9 +40,10 @@ def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float) 
     resume: the sentence with the command that goes on. began: time.monotonic() at the start of the command. Raises
     RequestError if the sweep cannot answer the question, and Exit with 1 if no trial did.
     """
+    _check_sweep(request.load(), aim)  # before memory is predicted, which takes longer
     planned = request.make()
     whole = planned.plan
-    _check(whole, aim)
+    _check_prices(whole, aim)
     peaks = predicted_peaks(whole.trials, planned.predictions)
     for damage in planned.store.set_aside_damage():
         place = planned.store.location
@@ -82,20 +84,24 @@ def largest_batch_words(found: Answer) -> str:
     return f"The largest batch with which it fits: {largest.largest} (predicted; {largest.budget.words})"
 
 
-def _check(plan: Plan, aim: Aim) -> None:
-    """Raise RequestError if the sweep has several jobs, does not measure the goal, or a device has no price."""
+def _check_sweep(sweep: Sweep, aim: Aim) -> None:
+    """Raise RequestError if the sweep has several jobs or does not measure the goal."""
+    configs = [trial.config for trial in sweep.trials]
     for name in JOB:
-        values = dict.fromkeys(getattr(one.trial.config, name) for one in plan.trials)
-        if len(values) > 1:
-            models = {one.trial.config.model for one in plan.trials}
+        if len({getattr(config, name) for config in configs}) > 1:
+            models = {config.model for config in configs}
             which = "model" if name in ("d_model", "d_ff", "num_layers", "num_heads") and None not in models else name
             raise RequestError(
-                f"the sweep trains different things ({which} varies), of which none is best; choose one with "
-                f"--set {which}=..."
+                f"the sweep trains different things ({which} varies), of which none is best; choose one, such as "
+                f"--set {which}={getattr(configs[0], which)}"
             )
     workload = aim.goal.workload
-    if not any(workload in one.trial.workloads for one in plan.trials):
+    if not any(workload in trial.workloads for trial in sweep.trials):
         raise RequestError(f"--goal {aim.goal.value} needs the workload {workload}; add it to the sweep's workloads")
+
+
+def _check_prices(plan: Plan, aim: Aim) -> None:
+    """Raise RequestError if the answer is in money and a device has no price."""
     devices = [(one.environment.device_name, one.environment.accelerator_type) for one in plan.trials]
     priced = hourly_dollars(aim.prices, devices)
     if aim.goal is Goal.MONEY and (missing := [name for name, kind in devices if (name, kind) not in priced]):

@@ -15,7 +15,7 @@ from lmsweep.orchestrator.commands.software_environments import software_words
 from lmsweep.orchestrator.planning.largest_fit import Frontier
 from lmsweep.orchestrator.planning.memory_budget import between
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
-from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
+from lmsweep.orchestrator.planning.plan import Action, Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate, RankEstimates
 from lmsweep.orchestrator.running.progress import SHORT_ID, count_trials, varying_fields
@@ -32,8 +32,8 @@ TONES: dict[str, Tone] = {"stored": "neutral", "predicted_oom": "unclear", "unsu
 MOST_REASONS = 3
 """Most reasons given for unknown values; --format json has all."""
 
-MOST_SKIPPED = 40
-"""Most lines about trials that will not run."""
+MOST_SKIPPED: dict[Action, int] = {"stored": 40, "predicted_oom": 3, "unsupported": 40}
+"""Most lines about trials that will not run, by action. The reasons of predicted_oom differ in the peak alone."""
 
 NOT_ASKED = Refusal("--no-predict")
 """Why a plan made without predictions has none."""
@@ -239,11 +239,12 @@ def summary(plan: Plan, estimate: PlanEstimate) -> str:
     others = "".join(f"; {count} {words}" for count, words in not_run if count)
     to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate)}{others}"
     lines = [f"{plan.sweep}: {count_trials(len(plan.trials))}, {to_run}"]
-    skipped = Counter((planned.action, planned.reason) for planned in plan.trials if planned.action != "run")
-    told = skipped.most_common(MOST_SKIPPED)
-    lines += [f"  {count} {action}: {reason}" for (action, reason), count in told]
-    if rest := skipped.total() - sum(count for _, count in told):
-        lines.append(f"  {rest} more for other reasons; lmsweep plan --format json lists all")
+    for ruled_out, most in MOST_SKIPPED.items():
+        found = Counter(planned.reason for planned in plan.trials if planned.action == ruled_out)
+        told = found.most_common(most)
+        lines += [f"  {count} {ruled_out}: {reason}" for reason, count in told]
+        if rest := found.total() - sum(count for _, count in told):
+            lines.append(f"  {rest} more {ruled_out}; lmsweep plan --format json lists their reasons")
     return "\n".join(lines)
 
 

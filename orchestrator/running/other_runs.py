@@ -23,7 +23,10 @@ def warning_about(runs: list[int]) -> str:
     """Return the warning that `run` prints about these process ids."""
     who = ", ".join(map(str, runs))
     what = f"another lmsweep run (process {who}) is" if len(runs) == 1 else f"other lmsweep runs (processes {who}) are"
-    return f"{what} active on this machine and may slow this one down; look for the flags busy_host and shared_gpu"
+    return (
+        f"{what} active on this machine and may slow this one down (flags busy_host and shared_gpu); "
+        "into the same store, both measure the same trials"
+    )
 
 
 def _is_run(arguments: list[str]) -> bool:

@@ -16,9 +16,11 @@ from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.fully_sharded import FullyShard
 from lmsweep.trials.distributed.gradient_check import gradient_error
 from lmsweep.trials.distributed.local_step import Misfit, is_short_of_memory, local_step, rehearse_local_step
+from lmsweep.trials.distributed.pair_rows import pair_rows
+from lmsweep.trials.distributed.step_pairs import Pair
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.timing.clock import Phase
+from lmsweep.trials.timing.clock import Iteration, Phase
 from lmsweep.trials.workloads.ddp import lead
 from tests.distributed.test_sharding import SMALL, in_ranks
 
@@ -154,13 +156,20 @@ def rows_of_cramped(bench: Workbench, config: TrialConfig) -> list[Measurement]:
     return rows
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        pytest.param({}, id="fsdp"),
-        pytest.param({"world_size": 4, "tp": 2}, id="fsdp x tp", marks=pytest.mark.slow),
-    ],
-)
+def test_the_values_of_a_step_that_does_not_fit_are_null_with_the_reason_and_the_others_are_not():
+    taken = Iteration(phases=(0.1, 0.2, 0.3, 0.1), step=0.7, enqueue=None)
+    pairs = [Pair(synchronized=taken, local_by_rank=())] * 3
+    found = pair_rows(SMALL, None, [], pairs, doubtful=(), misfit=Misfit("too little memory"))
+    rows = {f"{one.phase}.{one.metric}": one for one in found}
+    missing = {name for name, row in rows.items() if row.samples is None}
+    of_ranks = {f"rank{rank}.local_step_time" for rank in range(SMALL.world_size)}
+    assert missing == {"local_step.time", "communication.exposed_time", "local_step.skew", *of_ranks}
+    assert all(str(rows[name].reason).endswith("did not fit: too little memory") for name in missing)
+    assert rows["step.time"].samples == (0.7, 0.7, 0.7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fields", [{}, {"world_size": 4, "tp": 2}], ids=["fsdp", "fsdp x tp"])
 def test_where_only_the_step_without_synchronization_does_not_fit_the_others_are_measured(fields: dict[str, Any]):
     large = replace(SMALL, d_model=16, vocab_size=20_000, context_length=512, **fields)  # logits of 82 MB
     rows = {(one.phase, one.metric): one for one in in_ranks(rows_of_cramped, large)}

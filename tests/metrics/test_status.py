@@ -54,16 +54,16 @@ def test_status_counts_the_results_of_each_flag_and_gives_its_advice(doubtful: A
     frame = analysis.load(doubtful.store, pooled=False)
     assert flag_counts(frame) == {Flag.OUTLIERS: 2, Flag.THROTTLED: 1}
     assert flag_words(frame).splitlines() == [
-        f"2 results are flagged outliers. {Flag.OUTLIERS.advice}",
-        f"1 result is flagged throttled. {Flag.THROTTLED.advice}",
+        f"2 results are flagged outliers, in step.time, forward.time. {Flag.OUTLIERS.advice}",
+        f"1 result is flagged throttled, in step.time, forward.time. {Flag.THROTTLED.advice}",
     ]
 
 
 def test_advice_that_a_table_gives_already_is_not_repeated(doubtful: Attempts):
     words = flag_words(analysis.load(doubtful.store), told=f"[a] outliers: {Flag.OUTLIERS.advice}")
     assert words.splitlines() == [
-        "2 results are flagged outliers",
-        f"1 result is flagged throttled. {Flag.THROTTLED.advice}",
+        "2 results are flagged outliers, in step.time, forward.time",
+        f"1 result is flagged throttled, in step.time, forward.time. {Flag.THROTTLED.advice}",
     ]
 
 

@@ -162,7 +162,17 @@ def test_of_very_many_reasons_a_plan_tells_those_of_most_trials(tmp_path):
     plan = plan_of(GRID, tmp_path, device=devices, model=["small"], precision=["bf16"], compile=["none"])
     lines = as_text(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).splitlines()
     assert sum(line.startswith("  1 unsupported: no H") for line in lines) == 40
-    assert "  20 more for other reasons; lmsweep plan --format json lists all" in lines
+    assert "  20 more unsupported; lmsweep plan --format json lists their reasons" in lines
+
+
+def test_of_trials_that_will_not_fit_a_plan_tells_three_reasons_which_differ_in_the_peak(tmp_path):
+    plan = plan_of(GRID, tmp_path)
+    reasons = (f"its predicted peak, {80 + i} GiB in backward, exceeds 78 GiB" for i in range(len(plan.trials)))
+    trials = [replace(one, action="predicted_oom", reason=next(reasons)) for one in plan.trials]
+    plan = replace(plan, trials=trials)
+    lines = as_text(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).splitlines()
+    assert [line for line in lines if line.startswith("  1 predicted_oom: its predicted peak")] == lines[1:4]
+    assert lines[4] == f"  {len(trials) - 3} more predicted_oom; lmsweep plan --format json lists their reasons"
 
 
 def test_with_a_budget_short_trials_come_before_long_ones(tmp_path):
