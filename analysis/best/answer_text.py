@@ -15,7 +15,7 @@ from lmsweep.analysis.tables.number_format import choose_unit, number_text
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.quantities import gib
 
-DIFFERENCE = "instead of the winner's"
+DIFFERENCE = "differs in"
 """Title of the column with the values in which a cell differs from the winner."""
 MOST_BEATEN = 5
 """Cells that the winner is compared with by name."""
@@ -134,8 +134,10 @@ def _beaten_table(found: Answer) -> Listing | None:
                 "processes": one.cell.processes,
             }
         )
+    count = len(found.beaten)
+    others = "all others" if count <= MOST_BEATEN else f"the nearest {MOST_BEATEN} of {count} others"
     return Listing(
-        title=f"What it beats, the best {len(rows)} of {len(found.beaten)}: how many times better it is",
+        title=f"The winner against {others}: how many times better it is",
         frame=pd.DataFrame(rows),
         keys=[DIFFERENCE],
         units={"ratio": "1", "sure": "share"},

@@ -34,7 +34,7 @@ def test_a_search_answers_and_a_run_would_go_on_from_it(tmp_path):
     assert done.stdout.startswith("4 combinations. Searching the other 4 for the best by tokens/s")
     for words in (
         "Best for tokens/s: ",
-        "What it beats",
+        "The winner against ",
         "lmsweep trial model=tiny",
         "import torch",
     ):
