@@ -91,7 +91,7 @@ def test_a_search_that_is_killed_goes_on_where_it_was(tmp_path):
     process = start("best", sweep, "--store", store, "--no-predict", **QUIET)
     wait_for_child(process)
     deadline = time.monotonic() + 120
-    while not list(store.rglob("*.parquet")) and time.monotonic() < deadline:
+    while not list((store / "measurements").rglob("*.parquet")) and time.monotonic() < deadline:
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()

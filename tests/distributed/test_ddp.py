@@ -405,7 +405,7 @@ def test_a_slow_rank_shows_as_skew_and_the_others_wait_for_it():
     pairs, together, alone = in_ranks(pairs_with_a_slow_rank)
     for pair in pairs:
         fast, slow = pair.local_by_rank
-        assert slow - fast > 0.8 * DELAY
+        assert slow - fast > 0.7 * DELAY
     assert min(iteration.step for iteration in together) > 0.9 * DELAY, "both end when the slow one does"
     assert alone[0].step < 0.5 * DELAY
     exposed = median(pair.synchronized.step - max(pair.local_by_rank) for pair in pairs)
