@@ -16,7 +16,7 @@ from lmsweep.analysis.tables.listing import Listing
 def how_wrong(transfer: Transfer) -> str:
     """Return how the prediction was calibrated, and how wrong it was where both devices were measured."""
     name, errors = transfer.target.name, [abs(one) for one in transfer.errors]
-    begin = f"{name} from {transfer.source}: device time scaled by the ratio of the datasheets' rooflines"
+    begin = f"{name} from {transfer.source}: device time scaled by the ratio that the datasheets lead to expect"
     if not errors:
         return f"{begin}. No cell was measured on both, so how wrong this is is not known; --with STORE adds some."
     calibrated = f"{begin}, times {transfer.factor:.3f} from {_cells(len(errors))} measured on both"

@@ -37,7 +37,7 @@ FACTORS = {
 WRITTEN_OUT = ("naive", "naive_softmax", "sdpa_math")
 """Attention that writes the matrix of scores to memory."""
 FASTEST_ATTENTION = ("sdpa", "sdpa_cudnn")
-"""Fused attention for which cuDNN is chosen where it is the fastest."""
+"""Fused attention that runs cuDNN's kernel, `sdpa` where PyTorch prefers it."""
 
 
 class BusyTime(NamedTuple):
