@@ -14,8 +14,9 @@ from lmsweep.trials.code.importing import load
 from lmsweep.trials.model.hugging_face import from_hugging_face
 from lmsweep.trials.model.own_forward import mark_targets, misfit
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.model_sizes import PLAIN_DIMENSIONS
 
-OFFERED = ("vocab_size", "context_length", "d_model", "d_ff", "num_layers", "num_heads")
+OFFERED = ("vocab_size", "context_length", *PLAIN_DIMENSIONS)
 """The fields that a model is called with, if its signature has them, in addition to `device` and `dtype`."""
 
 
