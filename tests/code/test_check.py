@@ -162,18 +162,22 @@ def test_the_line_of_a_definition_is_found_without_importing(code: Code) -> None
 
 def test_the_command_prints_a_block_for_each_reference_and_errors_begin_with_the_users_line(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(CODE + "\nprint('printed at import')\n")
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text(f"import not_{name}\ndef loss(): ...\n")
     sweep = tmp_path / "s.yaml"
-    axes = "{model: ['mine:Raises', 'mine:Good'], context_length: [16, 32]}"
+    axes = "{model: ['mine:Raises', 'mine:Good'], loss: ['one:loss', 'two:loss'], context_length: [16, 32]}"
     sweep.write_text(f"name: s\ncode: .\ngrids:\n  - {{workloads: [timing], axes: {axes}}}\n")
     done = lmsweep("check", sweep)
     assert done.returncode == 2, done.stderr
-    first, second, last = done.stdout.strip().split("\n\n")
+    first, _, _, second, last = done.stdout.strip().split("\n\n")
     assert first.splitlines()[:2] == [
         "model Raises: mine:Raises  (mine.py:39)",
         "mine.py:42: KeyError: 'depth'",
     ]
     assert second.startswith("model Good: mine:Good  (mine.py:5)\n  imports")
-    assert last == "2 references, 1 with errors"
+    count, missing = last.splitlines()
+    assert count == "4 references, 3 with errors"
+    assert missing.startswith("not installed here: not_one, not_two; install them: ")
 
 
 def test_a_sweep_without_own_code_needs_no_check() -> None:

@@ -14,6 +14,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+from lmsweep.trials.code.project import ProjectFinder
 from lmsweep.trials.code.source import (
     check_reference,
     find_source,
@@ -59,6 +60,7 @@ def use_code(code: Code) -> None:
         assert present[0].code.folder == code.folder, "a process that has imported code is not used for another's"
         return
     sys.meta_path.insert(0, _CodeFinder(code))
+    sys.meta_path.append(ProjectFinder(code))
 
 
 def load(text: str) -> object:

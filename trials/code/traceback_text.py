@@ -6,6 +6,8 @@ import sys
 import traceback
 from pathlib import Path
 
+from lmsweep.trials.code.missing_packages import install_words, missing_packages
+from lmsweep.trials.code.project import other_python
 from lmsweep.trials.code.source import is_own, is_users_file
 from lmsweep.trials.spec.reference import Code
 
@@ -19,21 +21,24 @@ class CodeError(Exception):
 def user_line(error: BaseException, code: Code) -> str | None:
     """Return `mine/model.py:12: ValueError: what it says` for the deepest line of the user's; None if there is none."""
     if isinstance(error, SyntaxError) and error.filename and is_users_file(error.filename, code):
-        place = _place(error.filename, error.lineno or 1, code)
+        own = [(error.filename, error.lineno or 1)]
     else:
         own = [
             (frame.filename, frame.lineno or 1)
             for frame in traceback.extract_tb(error.__traceback__)
             if is_users_file(frame.filename, code)
         ]
-        if not own:
-            return None
-        place = _place(*own[-1], code)
+    if not own:
+        return None
     said = str(error).strip().splitlines()
     words = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
-    if isinstance(error, ModuleNotFoundError) and error.name and not is_own(error.name.partition(".")[0], code):
-        words += "; install it in the environment that lmsweep runs in"
-    return f"{place}: {words}"
+    if isinstance(error, SyntaxError):
+        words += other_python(code)
+    top = (getattr(error, "name", None) or "").partition(".")[0]
+    if type(error) is ModuleNotFoundError and top and not is_own(top, code):
+        files = [Path(file) for file, _ in own]
+        words += f"; {install_words({top, *missing_packages(files, code)}, code)}"
+    return f"{_place(*own[-1], code)}: {words}"
 
 
 def hung_line(stacks: str, code: Code) -> str | None:
