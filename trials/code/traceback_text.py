@@ -17,23 +17,34 @@ class CodeError(Exception):
 
 
 def user_line(error: BaseException, code: Code) -> str | None:
-    """Return `mine/model.py:12: ValueError: what it says` for the deepest line of the user's; None if there is none."""
+    """Return `mine/model.py:12: ValueError: what it says` for the deepest line of the user's; None if there is none.
+
+    Of an exit it says `mine/model.py:12: exited with code 0 in forward`.
+    """
     if isinstance(error, SyntaxError) and error.filename and is_users_file(error.filename, code):
-        place = _place(error.filename, error.lineno or 1, code)
+        place, function = _place(error.filename, error.lineno or 1, code), ""
     else:
-        own = [
-            (frame.filename, frame.lineno or 1)
-            for frame in traceback.extract_tb(error.__traceback__)
-            if is_users_file(frame.filename, code)
-        ]
+        own = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users_file(frame.filename, code)]
         if not own:
             return None
-        place = _place(*own[-1], code)
-    said = str(error).strip().splitlines()
+        place, function = _place(own[-1].filename, own[-1].lineno or 1, code), own[-1].name
+    said = what_it_says(error).splitlines()
     words = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+    if isinstance(error, SystemExit):
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        where = "while it was imported" if function == "<module>" else f"in {function}"
+        words = f"exited with code {status} {where}" + (f": {said[0]}" if isinstance(error.code, str) and said else "")
     if isinstance(error, ModuleNotFoundError) and error.name and not is_own(error.name.partition(".")[0], code):
         words += "; install it in the environment that lmsweep runs in"
     return f"{place}: {words}"
+
+
+def what_it_says(error: BaseException) -> str:
+    """Return the message of an error. The user's own class may fail to tell it."""
+    try:
+        return str(error).strip()
+    except Exception as failure:  # noqa: BLE001 - it is the user's code that runs here
+        return f"its message cannot be told: {type(failure).__name__}"
 
 
 def hung_line(stacks: str, code: Code) -> str | None:
