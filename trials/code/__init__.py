@@ -1,6 +1,7 @@
 """The user's own code: where references lead, what may be called, and which state of the code was measured.
 
 source          finds the file of a reference without running anything, and refuses what is not the user's
+git             asks git about a folder without running what its configuration names
 digest          identifies the state of the code that a trial uses
 bundle          packs the code folder for the other machines of a cluster
 importing       imports what a reference leads to, in the process of a trial
