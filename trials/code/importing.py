@@ -74,7 +74,7 @@ def load(text: str) -> object:
     try:
         module = _import(reference, code)
     except SystemExit as error:
-        raise CodeError(f"{user_line(error, code)}: importing {reference.where} ended in sys.exit") from error
+        raise CodeError(user_line(error, code)) from error
     except ImportError as error:
         top = (error.name or "").partition(".")[0]
         if is_reserved(top) and is_own(top, code):

@@ -62,6 +62,12 @@ def _fragment_name(row: Record | Identity) -> str:
     return f"{row.trial_id}-{row.attempt_id}.parquet"
 
 
+def _details_by_table(rows: Sequence[Row]) -> list[list[DetailRow]]:
+    details = [row for row in rows if isinstance(row, DetailRow)]
+    tables = [[row for row in details if isinstance(row.detail, kind)] for kind in DETAIL_TABLES.values()]
+    return [table for table in tables if table]
+
+
 def schema_of_table(name: str) -> pa.Schema:
     """Return the Arrow schema of the table `name`."""
     return schema_of(Record) if name == "measurements" else schema_of(DetailRow, DETAIL_TABLES[name])
@@ -88,16 +94,16 @@ class Store:
         """Add all rows of an attempt and return its records. A file is added before the row that names it.
 
         Raises OSError as `append` does. Whatever was written before the error is complete: no row names a missing file.
+        Raises ValueError or TypeError, and adds nothing, if a value does not fit its column.
         """
+        records = records_of(rows)
+        # Encoded first: if a value does not fit its column, nothing of the attempt is stored.
+        files = [self._encoded(details) for details in _details_by_table(rows)] + [self._encoded(records)]
         for row in rows:
             if isinstance(row, StoredFile):
                 self.add_artifact(row.path, row.content)
-        for detail_type in DETAIL_TABLES.values():
-            details = [row for row in rows if isinstance(row, DetailRow) and isinstance(row.detail, detail_type)]
-            if details:
-                self.append(details)
-        records = records_of(rows)
-        self.append(records)
+        for path, content in files:
+            self._folder.put(path, content)
         return records
 
     def add_artifact(self, path: str, content: bytes) -> None:
@@ -131,6 +137,10 @@ class Store:
 
         Raises OSError if the disk is full or the store cannot be reached. The store is then unchanged.
         """
+        self._folder.put(*self._encoded(rows))
+
+    def _encoded(self, rows: Sequence[Record] | Sequence[DetailRow]) -> tuple[str, bytes]:
+        """Return the path and the content of a fragment with these rows, all of one table and one attempt."""
         assert rows, "an attempt leaves at least one row"
         first = rows[0]
         if isinstance(first, Record):
@@ -140,7 +150,7 @@ class Store:
             table_name = next(name for name, its_type in DETAIL_TABLES.items() if its_type is detail_type)
             table, name = rows_to_table(rows, DetailRow, detail_type), _fragment_name(first.trial)
         # Fragments are small: statistics and dictionaries would make the footer larger than the rows.
-        self._folder.put(f"{table_name}/{name}", encode(table, write_statistics=False, use_dictionary=False))
+        return f"{table_name}/{name}", encode(table, write_statistics=False, use_dictionary=False)
 
     def take_from(self, waiting: "Store") -> None:
         """Move the files of the local store `waiting` into this one. A file is moved before the row that names it.
