@@ -9,6 +9,7 @@ from lmsweep.trials.code.source import line_of
 from lmsweep.trials.numerics.check_code import answer
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import Code
+from tests.support.clean_process import in_clean_process
 from tests.support.command import lmsweep
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -98,7 +99,7 @@ def code(tmp_path: Path) -> Code:
 def look(code: Code, text: str, field: str = "model_code", seconds: float = 60.0, device: str = "cpu") -> list[Finding]:
     """The findings about one reference."""
     config = TrialConfig(**{"d_model": 32, "vocab_size": 50, "context_length": 16, "device": device, field: text})
-    return answer(Question(field=field, config=config, workloads=("timing",)), code, seconds)
+    return in_clean_process(answer, Question(field=field, config=config, workloads=("timing",)), code, seconds)
 
 
 def test_of_a_model_it_counts_parameters_and_flops_and_names_the_layers(code: Code) -> None:

@@ -28,12 +28,15 @@ from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.own_code_jobs import answer_with_code
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.predict import PeakQuestion
+from lmsweep.trials.prediction.process_pool import Batch
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.measurement import Kernel
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import DetailRow, Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.store.store import Store
+from tests.support.clean_process import in_clean_process
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -186,7 +189,7 @@ def test_an_import_that_hangs_exits_or_prints_does_not_disturb_the_plan(tmp_path
     asked = [(0, PeakQuestion(config=one, subject="model"))]
     folder = code_folder(tmp_path)
     limit = 3 if "while" in text else 60
-    ((index, answer),) = answer_with_code(_peaks, [asked], folder, lambda why: why, limit=limit)
+    ((index, answer),) = in_clean_process(_answers, asked, folder, limit)
     assert index == 0 and time.monotonic() - began < 20
     if "while" in text:
         assert answer == "your code did not finish on fake tensors within 3 s"
@@ -194,6 +197,10 @@ def test_an_import_that_hangs_exits_or_prints_does_not_disturb_the_plan(tmp_path
         assert answer == "your code ended the process that predicts (exit code 3)"
     else:
         assert int(answer) > 0
+
+
+def _answers(batch: Batch[PeakQuestion], code: Code, limit: float) -> list[tuple[int, str]]:
+    return list(answer_with_code(_peaks, [batch], code, str, limit=limit))
 
 
 def _peaks(questions: list[PeakQuestion]) -> list[str]:

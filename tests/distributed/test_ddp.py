@@ -44,6 +44,7 @@ from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import Ddp, RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.workloads.ddp import RanksDisagreeError, lead
+from tests.support.clean_process import in_clean_process
 from tests.support.command import lmsweep
 
 # hsdp needs more ranks than two: tests/distributed/test_sharding.py
@@ -107,7 +108,8 @@ def value(row: Record) -> float:
 
 def in_ranks(body: Callable[[Workbench, int], Any]) -> Any:
     """What rank 0 returns from `body`, which both ranks run as members of the group, on one core each."""
-    return run_ranks(parts_of(SMALL)[0], partial(_run_body, body), cores=tuple(usable_cores()[:2]), start="fork")
+    cores = tuple(usable_cores()[:2])
+    return in_clean_process(run_ranks, parts_of(SMALL)[0], partial(_run_body, body), cores=cores, start="fork")
 
 
 def _run_body(body: Callable[[Workbench, int], Any], rank: Rank, emit: Emit) -> bool:

@@ -51,7 +51,7 @@ def test_the_frontier_is_between_what_ran_and_what_did_not_fit(attempts: Attempt
         else:
             attempts.failed(trial, status)
     attempts.failed(gpu("2.7b", context_length=128), "oom")
-    found = frontier(analysis.load(attempts.store)).set_index(["model", "along"])
+    found = frontier(analysis.load(attempts.store)).set_index(["model", "along"]).sort_index()
     assert found.loc[("xl", "context_length"), ["largest_ok", "smallest_oom"]].to_list() == [256, 512]
     assert found.loc[("2.7b", "context_length"), "largest_ok"] is pd.NA
     text = analysis.render(make_preset("frontier", attempts.store), "text")
