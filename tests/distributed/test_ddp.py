@@ -451,12 +451,16 @@ class Forgetful(Naive):
         return super().gradients()[:-1]
 
 
-def test_a_trial_whose_gradients_are_not_all_sent_is_an_error(monkeypatch, environment):
-    monkeypatch.setitem(SYNCHRONIZERS, "naive", lambda model, _: Forgetful(model))
+def rows_with_a_forgetful_rank(environment: Fingerprint) -> list[Row]:
+    SYNCHRONIZERS["naive"] = lambda model, _: Forgetful(model)
     attempt = Attempt.begin(Trial(config=SMALL, workloads=("ddp",), sweep="test"))
     rows: list[Row] = []
     assert not run_trial(attempt, environment, rows.extend, requested_at=time.monotonic())
-    (row,) = rows
+    return rows
+
+
+def test_a_trial_whose_gradients_are_not_all_sent_is_an_error(environment):
+    (row,) = in_clean_process(rows_with_a_forgetful_rank, environment)
     assert isinstance(row, Record) and row.status == Status.ERROR
     last = (row.error or "").strip().splitlines()[-1]
     assert "RanksDisagreeError: gradients are off by" in last and "0.0001 is allowed" in last
