@@ -8,7 +8,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lmsweep.analysis.data.arguments import with_arguments
-from lmsweep.analysis.data.code_states import REFERENCES
 from lmsweep.analysis.data.columns import (
     DISTINGUISHING_COLUMNS,
     NO_VALUE,
@@ -23,6 +22,7 @@ from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, RequestError
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
+from lmsweep.trials.spec.reference import REFERENCES
 from lmsweep.trials.spec.workloads import workloads
 
 CELL_CONTENTS: dict[str, object] = {

@@ -7,12 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from lmsweep.analysis.data.code_states import REFERENCES
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
-from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.reference import REFERENCES, is_reference
 from lmsweep.trials.spec.workloads import workloads
 
 _MODEL = (
