@@ -10,8 +10,9 @@ from lmsweep.analysis.data.load import DERIVED_FROM
 from lmsweep.analysis.data.processes import rows_that_count
 from lmsweep.analysis.data.selection import cells_of, usual_values
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
-from lmsweep.trials.results.roles import MODEL, REFERENCES
+from lmsweep.trials.results.roles import MODEL
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.reference import REFERENCES
 
 SIDES = ("baseline", "contrast")
 

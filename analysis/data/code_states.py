@@ -12,9 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmsweep.trials.results.roles import REFERENCES
 from lmsweep.trials.spec.config import RequestError
-from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.reference import REFERENCES, is_reference
 from lmsweep.trials.spec.suggestions import choices
 
 LATEST, PREVIOUS = "latest", "previous"

@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.roles import MODEL, PARTITION, REFERENCES, arguments_for
+from lmsweep.trials.results.roles import MODEL, PARTITION, arguments_for
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
-from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.reference import REFERENCES, is_reference
 from lmsweep.trials.spec.workloads import workloads
 
 _RANKS = {*PARTITION, "optimizer", *arguments_for("optimizer")}

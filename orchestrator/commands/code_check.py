@@ -14,9 +14,9 @@ from lmsweep.trials.code.source import find_source, line_of
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.machine.processes import kill_group
 from lmsweep.trials.machine.scratch import temporary_folder
-from lmsweep.trials.results.roles import MODEL, REFERENCES, arguments_for
+from lmsweep.trials.results.roles import MODEL, arguments_for
 from lmsweep.trials.spec.config import RequestError, Trial
-from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference, parse_reference
+from lmsweep.trials.spec.reference import HUGGING_FACE, REFERENCES, Code, is_reference, parse_reference
 
 FIELDS = {name: arguments_for(name) for name in REFERENCES} | {
     "model_code": MODEL,

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from lmsweep.trials.isolation.precompile import graphs_of
-from lmsweep.trials.results.roles import AXES, FIELDS, JOB, MODEL, REFERENCES, Reader, Role, fields_with
+from lmsweep.trials.results.roles import AXES, FIELDS, JOB, MODEL, Reader, Role, fields_with
 from lmsweep.trials.spec.config import ARGUMENTS, COMBINATION_FIELDS, CONFIG_FIELDS, TrialConfig
+from lmsweep.trials.spec.reference import REFERENCES
 
 ROOT = Path(__file__).parent.parent.parent
 WRITERS = (
@@ -21,7 +22,7 @@ WRITERS = (
     "analysis/best/transfer_text.py",
 )
 """They choose what a table shows."""
-SOURCES = ("trials/results/roles.py", "trials/spec/config.py")
+SOURCES = ("trials/results/roles.py", "trials/spec/config.py", "trials/spec/reference.py")
 """They say it."""
 FEWEST = 5
 """Fields that make a tuple a list of what fields mean."""

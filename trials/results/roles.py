@@ -124,9 +124,6 @@ FIELDS: dict[str, FieldRole] = {
 }
 """Every field of a configuration."""
 
-REFERENCES: tuple[str, ...] = ("model_code", "step", "attention", "optimizer", "loss", "ddp")
-"""The fields that may hold a reference to the user's code."""
-
 
 def fields_with(*roles: Role) -> tuple[str, ...]:
     """Return the fields of these roles, in the order of a configuration."""
