@@ -152,7 +152,7 @@ def look(code: Code, text: str, field: str = "model_code", seconds: float = 60.0
 def test_of_a_model_it_counts_parameters_and_flops_and_names_the_layers(code: Code) -> None:
     found = {one.what: one.found for one in look(code, "mine:Good")}
     assert found["parameters"] == f"{50 * 8 + 3 * 72 + 8 * 50 + 50:,}"
-    assert found["repeated layers"] == "3 x Linear at layers"
+    assert found["repeated layers"] == "layers (3 x Linear)"
     flops = 2 * 4 * 16 * (3 * 8 * 8 + 8 * 50)
     assert found["FLOPs of forward"].startswith(f"{flops / 1e9:.4g} GFLOP")
     assert found["forward on this CPU"] == "finite logits (1, 16, 50)"

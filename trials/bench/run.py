@@ -110,7 +110,8 @@ def run_trial(
                     flops=trial.flops,
                 )
                 met = bench.fingerprint(workload)
-                rows = attempt.rows(workload, list(run_workload(bench, workload)), met)
+                found = list(run_workload(bench, workload))
+                rows = attempt.rows(workload, found, replace(met, repeated_layers=bench.repeated_layers))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a trial may fail in any way, and each is a row
             emit([attempt.failure(workload, status_of(error), describe(error, attempt.trial.code), met)])
             return False

@@ -12,7 +12,7 @@ from lmsweep.trials.code.finding import Finding, Question
 from lmsweep.trials.code.importing import nothing_cached
 from lmsweep.trials.code.traceback_text import CodeError
 from lmsweep.trials.model.own_forward import call_own, check_devices, logits_of
-from lmsweep.trials.model.own_model import blocks_of, build_own_model
+from lmsweep.trials.model.own_model import build_own_model, repeated_layers
 from lmsweep.trials.prediction.fake_run import uninitialized_weights
 from lmsweep.trials.prediction.fakes import Fakes
 from lmsweep.trials.prediction.flop_count import count_flops
@@ -63,12 +63,11 @@ def _is_about_values(error: Exception) -> bool:
 
 
 def _layers(model: nn.Module, config: TrialConfig) -> Finding:
-    blocks = blocks_of(model, config.blocks)
-    if not blocks:
+    found = repeated_layers(model, config.blocks)
+    if found is None:
         advice = "no list of equal layers; name it by blocks, for compile: block and checkpointing"
         return Finding(what="repeated layers", found=advice, kind="cannot")
-    place = next((name for name, module in model.named_modules() if [*module.children()] == blocks), config.blocks)
-    return Finding(what="repeated layers", found=f"{len(blocks)} x {type(blocks[0]).__name__} at {place}")
+    return Finding(what="repeated layers", found=str(found))
 
 
 def _flops(config: TrialConfig) -> Finding:

@@ -56,12 +56,14 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     check_attention(config, bench.math_mode.operand_dtype, gradients=True)
     assert bench.rank is not None, "the workload runs in ranks"
     with bench.quiet():
-        team = Team(DataParallelStep(config, bench.math_mode))
+        member = DataParallelStep(config, bench.math_mode)
+        team = Team(member)
         if bench.rank.index > 0:
             team.follow()
             return
         yield from lead(bench, team)
         team.dismiss()
+        bench.repeated_layers = member.training.repeated_layers
 
 
 def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
