@@ -22,6 +22,7 @@ from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.run import run_here
 from lmsweep.trials.code.digest import code_digest, code_folder
 from lmsweep.trials.code.importing import _CodeFinder, use_code
+from lmsweep.trials.model.own_model import repeated_layers
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.flop_count import count_flops
@@ -215,6 +216,36 @@ def test_a_prediction_is_kept_for_one_state_of_the_code(tmp_path: Path) -> None:
         file.write_text(text)
         keys.add(memory_id(one, "model", code_digest(one.references, code_folder(tmp_path))))
     assert len(keys) == 2
+
+
+class Layer(torch.nn.Module):
+    """A block with experts; the first one of a model is wider."""
+
+    def __init__(self, width: int, experts: int) -> None:
+        super().__init__()
+        make = torch.nn.Linear
+        self.norm = torch.nn.LayerNorm(4)
+        self.experts = torch.nn.ModuleList(torch.nn.Sequential(make(4, width), make(width, 4)) for _ in range(experts))
+
+
+@pytest.mark.parametrize("widths", [(8, 8, 8), (16, 8, 8)], ids=["equal", "the first is wider"])
+def test_the_repeated_layers_are_the_outermost_list_not_the_experts_of_one(widths: tuple[int, ...]) -> None:
+    model = torch.nn.ModuleDict(
+        {
+            "embeddings": torch.nn.ModuleList(torch.nn.Embedding(5, 4) for _ in range(6)),
+            "layers": torch.nn.ModuleList(Layer(width, experts=8) for width in widths),
+        }
+    )
+    found = repeated_layers(model, None)
+    assert found is not None and (found.path, found.layers) == ("layers", list(model["layers"]))
+    assert str(found) == "layers (3 x Layer)"
+    experts = repeated_layers(model, "layers.1.experts")
+    assert str(experts) == "layers.1.experts (8 x Sequential)"
+
+
+def test_the_row_says_which_layers_were_taken() -> None:
+    rows = [row for row in measured("timing", config("Encoder")) if isinstance(row, Record)]
+    assert {row.fingerprint.repeated_layers for row in rows} == {"encoder.layers (4 x TransformerEncoderLayer)"}
 
 
 def trial_of(fixed: str, folder: Path) -> TrialConfig:

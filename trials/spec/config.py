@@ -84,8 +84,8 @@ class TrialConfig:
     model_args: str | None = _combination(None)
     """Arguments of the user's model, or changes to the Hugging Face configuration, as a JSON mapping."""
     blocks: str | None = _combination(None)
-    """Where the user's model has the list of its repeated layers, such as `model.layers`; None: the longest list of
-    equal layers."""
+    """Where the user's model has the list of its repeated layers, such as `model.layers`; None: the outermost list
+    of equal layers."""
     step: str | None = _combination(None)
     """Reference to a function that returns the user's own training step; None for lmsweep's."""
     step_args: str | None = _combination(None)
