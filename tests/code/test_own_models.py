@@ -1,7 +1,12 @@
 """Models that were not written for lmsweep run unedited: measured, predicted and counted."""
 
+import contextlib
 import math
+import os
+import socket
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -325,3 +330,34 @@ def test_it_is_measured_predicted_counted_and_compared_like_any_other() -> None:
     assert predict(one).peak == sample(measured("memory", one), "step", "peak_tensors")
     assert count_flops(one) == count_flops(other)
     assert 0 < sample(measured("precision", replace(one, precision="bf16")), "logits", "relative_error") < 0.1
+
+
+@needs_transformers
+def test_a_name_on_the_hub_is_asked_for_once_and_one_sentence_says_how_to_fetch_it(tmp_path: Path) -> None:
+    """In a process of its own: huggingface_hub reads the address of the hub when it is imported."""
+    asked = []
+    with socket.create_server(("127.0.0.1", 0)) as hub:
+        address = f"http://127.0.0.1:{hub.getsockname()[1]}"
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    hub.accept()[0].close()
+                    asked.append(1)
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        script = (
+            "from lmsweep.trials.code.digest import code_folder; from lmsweep.trials.code.importing import use_code\n"
+            "from lmsweep.trials.model.hugging_face import _read_configuration\n"
+            "from lmsweep.trials.spec.config import TrialConfig\n"
+            f"use_code(code_folder({str(FOLDER)!r}))\n"
+            "try: _read_configuration(TrialConfig(model_code='hf:some/model', vocab_size=0), {})\n"
+            "except ValueError as error: print(error)"
+        )
+        environment = os.environ | {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_TELEMETRY": "1"}
+        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert done.stdout == (
+        "hf:some/model: its config.json is not in the hub's cache, and the hub cannot be reached; fetch it where there "
+        "is a network: hf download some/model config.json\n"
+    )
+    assert "Retrying" not in done.stderr and len(asked) == 1
