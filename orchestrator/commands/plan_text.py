@@ -23,6 +23,7 @@ from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say, say_
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.spec.quantities import gib
+from lmsweep.trials.spec.reference import REFERENCES, short_names
 
 MOST_ROWS = 60
 """Most trials in the table; --all and --format json list all."""
@@ -176,10 +177,11 @@ def _trials(
     stepping = ["step"] if steps and any(isinstance(steps.of(one), RankEstimate) for one in plan.trials) else []
     names = varying_fields(planned.trial.config for planned in plan.trials)
     repeated = ["process"] if any(planned.trial.config.processes > 1 for planned in plan.trials) else []
+    short = {name: short_names(getattr(one.trial.config, name) for one in plan.trials) for name in REFERENCES}
     rows = [
         [
             planned.trial_id,
-            *(label(getattr(planned.trial.config, name)) for name in names),
+            *(short.get(name, {}).get(value := getattr(planned.trial.config, name), label(value)) for name in names),
             *(_process_text(planned) for _ in repeated),
             _peak_text(planned, predictions),
             *(_step_text(planned, steps) for _ in stepping),

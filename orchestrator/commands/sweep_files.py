@@ -55,7 +55,7 @@ def check(
     Example:
       lmsweep check quick
     """
-    from lmsweep.orchestrator.commands.code_check import answers, as_text, questions
+    from lmsweep.orchestrator.commands.code_check import answers, as_text, missing_from, questions
     from lmsweep.orchestrator.sweep.duration import seconds_of
     from lmsweep.orchestrator.sweep.sweep import load_sweep
 
@@ -73,6 +73,8 @@ def check(
     count = f"{len(asked)} reference{'s' * (len(asked) > 1)}"
     say(f"{count}, {wrong} with errors" if wrong else f"{count}, no errors")
     if wrong:
+        if absent := missing_from(asked, found_in):
+            say(absent)
         raise typer.Exit(2)
 
 

@@ -1,7 +1,12 @@
 """Models that were not written for lmsweep run unedited: measured, predicted and counted."""
 
+import contextlib
 import math
+import os
+import socket
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +27,7 @@ from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.run import run_here
 from lmsweep.trials.code.digest import code_digest, code_folder
 from lmsweep.trials.code.importing import _CodeFinder, use_code
+from lmsweep.trials.model.own_model import repeated_layers
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.flop_count import count_flops
@@ -217,6 +223,36 @@ def test_a_prediction_is_kept_for_one_state_of_the_code(tmp_path: Path) -> None:
     assert len(keys) == 2
 
 
+class Layer(torch.nn.Module):
+    """A block with experts; the first one of a model is wider."""
+
+    def __init__(self, width: int, experts: int) -> None:
+        super().__init__()
+        make = torch.nn.Linear
+        self.norm = torch.nn.LayerNorm(4)
+        self.experts = torch.nn.ModuleList(torch.nn.Sequential(make(4, width), make(width, 4)) for _ in range(experts))
+
+
+@pytest.mark.parametrize("widths", [(8, 8, 8), (16, 8, 8)], ids=["equal", "the first is wider"])
+def test_the_repeated_layers_are_the_outermost_list_not_the_experts_of_one(widths: tuple[int, ...]) -> None:
+    model = torch.nn.ModuleDict(
+        {
+            "embeddings": torch.nn.ModuleList(torch.nn.Embedding(5, 4) for _ in range(6)),
+            "layers": torch.nn.ModuleList(Layer(width, experts=8) for width in widths),
+        }
+    )
+    found = repeated_layers(model, None)
+    assert found is not None and (found.path, found.layers) == ("layers", list(model["layers"]))
+    assert str(found) == "layers (3 x Layer)"
+    experts = repeated_layers(model, "layers.1.experts")
+    assert str(experts) == "layers.1.experts (8 x Sequential)"
+
+
+def test_the_row_says_which_layers_were_taken() -> None:
+    rows = [row for row in measured("timing", config("Encoder")) if isinstance(row, Record)]
+    assert {row.fingerprint.repeated_layers for row in rows} == {"encoder.layers (4 x TransformerEncoderLayer)"}
+
+
 def trial_of(fixed: str, folder: Path) -> TrialConfig:
     path = folder / "s.yaml"
     path.write_text(f"name: s\ngrids:\n  - workloads: [timing]\n    fixed: {{{fixed}}}\n")
@@ -294,3 +330,34 @@ def test_it_is_measured_predicted_counted_and_compared_like_any_other() -> None:
     assert predict(one).peak == sample(measured("memory", one), "step", "peak_tensors")
     assert count_flops(one) == count_flops(other)
     assert 0 < sample(measured("precision", replace(one, precision="bf16")), "logits", "relative_error") < 0.1
+
+
+@needs_transformers
+def test_a_name_on_the_hub_is_asked_for_once_and_one_sentence_says_how_to_fetch_it(tmp_path: Path) -> None:
+    """In a process of its own: huggingface_hub reads the address of the hub when it is imported."""
+    asked = []
+    with socket.create_server(("127.0.0.1", 0)) as hub:
+        address = f"http://127.0.0.1:{hub.getsockname()[1]}"
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    hub.accept()[0].close()
+                    asked.append(1)
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        script = (
+            "from lmsweep.trials.code.digest import code_folder; from lmsweep.trials.code.importing import use_code\n"
+            "from lmsweep.trials.model.hugging_face import _read_configuration\n"
+            "from lmsweep.trials.spec.config import TrialConfig\n"
+            f"use_code(code_folder({str(FOLDER)!r}))\n"
+            "try: _read_configuration(TrialConfig(model_code='hf:some/model', vocab_size=0), {})\n"
+            "except ValueError as error: print(error)"
+        )
+        environment = os.environ | {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_TELEMETRY": "1"}
+        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert done.stdout == (
+        "hf:some/model: its config.json is not in the hub's cache, and the hub cannot be reached; fetch it where there "
+        "is a network: hf download some/model config.json\n"
+    )
+    assert "Retrying" not in done.stderr and len(asked) == 1

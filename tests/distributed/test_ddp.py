@@ -31,6 +31,7 @@ from lmsweep.trials.distributed.orders import TimeLocalStep, TimeStep
 from lmsweep.trials.distributed.pair_rows import exposed_flags
 from lmsweep.trials.distributed.process_group import leave
 from lmsweep.trials.distributed.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
+from lmsweep.trials.distributed.step_checks import RanksDisagreeError
 from lmsweep.trials.distributed.step_pairs import StepPairs
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.machine.cpu_affinity import usable_cores
@@ -43,7 +44,7 @@ from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import Ddp, RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
-from lmsweep.trials.workloads.ddp import RanksDisagreeError, lead
+from lmsweep.trials.workloads.ddp import lead
 from tests.support.clean_process import in_clean_process
 from tests.support.command import lmsweep
 

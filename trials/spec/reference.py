@@ -1,10 +1,15 @@
 """References to code that a user wrote: `package.module:attribute` or `./file.py:attribute`."""
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 HUGGING_FACE = "hf:"
 """What a reference to a Hugging Face configuration begins with; a name on the hub or a path follows."""
+
+REFERENCES = ("model_code", "step", "attention", "optimizer", "loss", "ddp")
+"""Fields that may hold a reference to the user's code."""
 
 _NAME = r"[^\W\d]\w*"
 _MODULE = re.compile(rf"(?P<module>{_NAME}(\.{_NAME})*):(?P<attribute>{_NAME}(\.{_NAME})*)")
@@ -72,3 +77,11 @@ def short_name(text: str) -> str:
     if text.startswith(HUGGING_FACE):
         return text.removeprefix(HUGGING_FACE).rpartition("/")[2].removesuffix(".json")
     return parse_reference(text).name if is_reference(text) else text
+
+
+def short_names(values: Iterable[object]) -> dict[object, str]:
+    """Return the short name of each reference among the values that are shown together, if no other has the same."""
+    texts = {value for value in values if isinstance(value, str)}
+    shorts = {text: short_name(text) for text in texts}
+    counts = Counter(shorts.values())
+    return {text: short for text, short in shorts.items() if short != text and counts[short] == 1}
