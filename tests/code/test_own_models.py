@@ -22,6 +22,7 @@ from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.run import run_here
 from lmsweep.trials.code.digest import code_digest, code_folder
 from lmsweep.trials.code.importing import _CodeFinder, use_code
+from lmsweep.trials.code.traceback_text import CodeError
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.flop_count import count_flops
@@ -287,3 +288,24 @@ def test_it_is_measured_predicted_counted_and_compared_like_any_other() -> None:
     assert predict(one).peak == sample(measured("memory", one), "step", "peak_tensors")
     assert count_flops(one) == count_flops(other)
     assert 0 < sample(measured("precision", replace(one, precision="bf16")), "logits", "relative_error") < 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [("ByName", False), ("Masked", False), ("LossFirst", True), ("InMapping", True), ("NanoGPT", False)],
+)
+def test_forwards_and_outputs_are_accepted_by_name(name: str, loss: bool) -> None:
+    """Keyword-only tokens, a mask and positions that it requires, (loss, logits), a dict with logits and loss."""
+    step = TrainingStep(config(name), MathMode())
+    step.forward()
+    assert step.logits is not None and step.logits.shape == (2, 32, 512) and step.loss is not None
+    usual = torch.nn.functional.cross_entropy(step.logits.flatten(0, 1), step.targets.flatten())
+    torch.testing.assert_close(step.loss, 2 * usual if loss else usual)
+
+
+def test_a_forward_that_requires_what_lmsweep_cannot_make_is_refused_with_what_to_write() -> None:
+    words = (
+        r"zoo.py:\d+: Pair has a forward that requires memory; .* forward\(tokens\) gives memory and returns the logits"
+    )
+    with pytest.raises(CodeError, match=words):
+        TrainingStep(config("Pair"), MathMode())
