@@ -11,9 +11,7 @@ from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.importing import code_in_use, load
 from lmsweep.trials.code.traceback_text import CodeError, defined_at, user_line
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
-
-MASKS = ("mask", "attn_mask", "attention_mask")
-"""Names of a parameter that takes a mask (tokens, tokens), true where a query attends to a key, as in PyTorch."""
+from lmsweep.trials.spec.reference import ATTENTION_MASKS, CAUSAL
 
 PROBE_TOKENS = 128
 """Most tokens of the call that finds out which shapes a function takes: one tile of most kernels."""
@@ -58,10 +56,10 @@ def _with_mask(config: TrialConfig, found: object) -> Callable[..., Tensor]:
     if takes < 3 and not takes_any:
         raise _misfit(found, f"takes {takes} arguments; attention is a function of q, k, v and is_causal")
     named = {one.name for one in parameters}
-    if mask := next((name for name in ("is_causal", "causal") if name in named and not is_autograd), None):
+    if mask := next((name for name in CAUSAL if name in named and not is_autograd), None):
         by_name = {mask: config.causal, **arguments}
         return lambda q, k, v: function(q, k, v, **by_name)
-    if masked := next((name for name in MASKS if name in named and not is_autograd), None):
+    if masked := next((name for name in ATTENTION_MASKS if name in named and not is_autograd), None):
         # As naive attention does, every call builds its own.
         return lambda q, k, v: function(q, k, v, **{masked: _may_attend(q, k, config.causal)}, **arguments)
     if takes > 3 or takes_any:

@@ -11,16 +11,8 @@ from torch import Tensor, nn
 from lmsweep.trials.code.importing import code_in_use, load
 from lmsweep.trials.code.traceback_text import CodeError, defined_at
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
-from lmsweep.trials.spec.reference import HUGGING_FACE
+from lmsweep.trials.spec.reference import HUGGING_FACE, MASKS, POSITIONS, TARGETS, TOKENS
 
-TOKENS = ("input_ids", "idx", "tokens", "token_ids", "x", "inputs", "input")
-"""Names of a parameter of `forward` that takes the tokens; else its first one does."""
-TARGETS = ("targets", "labels", "target")
-"""Names of a parameter of `forward` that takes the targets."""
-MASKS = ("attention_mask",)
-"""Names of a parameter that takes 1 for each token that counts, as in transformers: (batch, tokens)."""
-POSITIONS = ("position_ids", "positions", "input_pos")
-"""Names of a parameter that takes the position of each token: (batch, tokens)."""
 _MARK = "_lmsweep_inputs"
 
 
@@ -49,7 +41,7 @@ def mark_inputs(model: nn.Module, config: TrialConfig, device: str) -> None:
     parameters = dict(inspect.signature(model.forward).parameters)
     inputs = _required_inputs(parameters, str(config.model_code))
     setattr(model, _MARK, inputs)
-    targets = next((name for name in TARGETS if name in parameters), None)
+    targets = next((name for name in (*TARGETS, "target") if name in parameters), None)
     if targets is None:
         return
     tokens = torch.zeros((1, 2), dtype=torch.long, device=device)
@@ -72,7 +64,7 @@ def _required_inputs(parameters: dict[str, inspect.Parameter], reference: str) -
     named = {name: one for name, one in parameters.items() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
     by_place = [name for name, one in named.items() if one.kind is not one.KEYWORD_ONLY]
     required = [name for name, one in named.items() if one.default is one.empty]
-    tokens = next((name for name in TOKENS if name in named), (by_place or required or [None])[0])
+    tokens = next((name for name in TOKENS if name in named), next(iter(by_place or required), None))
     roles = {"targets": TARGETS, "mask": MASKS, "positions": POSITIONS}
     found = {role: name for role, names in roles.items() for name in names if name in required and name != tokens}
     if unknown := [name for name in required if name not in (tokens, *found.values())]:
@@ -102,7 +94,10 @@ def own_loss(model: nn.Module, output: object) -> Tensor | None:
 
 def _inputs_of(model: nn.Module) -> Inputs:
     """Return how a model is called: it is the outermost module that knows it, perhaps within a wrapper."""
-    return next(found for module in model.modules() if (found := getattr(module, _MARK, None)) is not None)
+    for module in model.modules():
+        if isinstance(found := getattr(module, _MARK, None), Inputs):
+            return found
+    raise AssertionError("a model is marked when it is built")
 
 
 def _call(model: nn.Module, inputs: Inputs, tokens: Tensor, targets: Tensor) -> object:
