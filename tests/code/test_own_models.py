@@ -27,6 +27,7 @@ from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.run import run_here
 from lmsweep.trials.code.digest import code_digest, code_folder
 from lmsweep.trials.code.importing import _CodeFinder, use_code
+from lmsweep.trials.code.traceback_text import CodeError
 from lmsweep.trials.model.own_model import repeated_layers
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -361,3 +362,24 @@ def test_a_name_on_the_hub_is_asked_for_once_and_one_sentence_says_how_to_fetch_
         "is a network: hf download some/model config.json\n"
     )
     assert "Retrying" not in done.stderr and len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [("ByName", False), ("Masked", False), ("LossFirst", True), ("InMapping", True), ("NanoGPT", False)],
+)
+def test_forwards_and_outputs_are_accepted_by_name(name: str, loss: bool) -> None:
+    """Keyword-only tokens, a mask and positions that it requires, (loss, logits), a dict with logits and loss."""
+    step = TrainingStep(config(name), MathMode())
+    step.forward()
+    assert step.logits is not None and step.logits.shape == (2, 32, 512) and step.loss is not None
+    usual = torch.nn.functional.cross_entropy(step.logits.flatten(0, 1), step.targets.flatten())
+    torch.testing.assert_close(step.loss, 2 * usual if loss else usual)
+
+
+def test_a_forward_that_requires_what_lmsweep_cannot_make_is_refused_with_what_to_write() -> None:
+    words = (
+        r"zoo.py:\d+: Pair has a forward that requires memory; .* forward\(tokens\) gives memory and returns the logits"
+    )
+    with pytest.raises(CodeError, match=words):
+        TrainingStep(config("Pair"), MathMode())

@@ -50,9 +50,10 @@ class Project:
 
 
 def project_files(code: Code) -> list[Path]:
-    """Return the pyproject.toml of the code folder, and those of the projects directly in it."""
+    """Return the pyproject.toml of the code folder, and those of projects in it, as deep as packages/NAME."""
     folder = Path(code.folder)
-    return [*folder.glob("pyproject.toml"), *sorted(folder.glob("[!.]*/pyproject.toml"))]
+    patterns = ("pyproject.toml", "[!.]*/pyproject.toml", "[!.]*/[!.]*/pyproject.toml")
+    return [file for pattern in patterns for file in sorted(folder.glob(pattern))]
 
 
 def projects(code: Code) -> list[Project]:

@@ -42,8 +42,8 @@ def is_reserved(name: str) -> bool:
 def roots(code: Code) -> list[Path]:
     """Return the folders in which top-level modules of the user's code are looked for.
 
-    They are the folder, the projects directly in it (with a pyproject.toml of their own, as cs336-basics), and `src` of
-    each.
+    They are the folder, the projects in it (with a pyproject.toml of their own, as cs336-basics or packages/NAME), and
+    `src` of each.
     """
     projects = [file.parent for file in project_files(code)]
     folders = dict.fromkeys([Path(code.folder), *projects])

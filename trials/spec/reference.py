@@ -11,6 +11,22 @@ HUGGING_FACE = "hf:"
 REFERENCES = ("model_code", "step", "attention", "optimizer", "loss", "ddp")
 """Fields that may hold a reference to the user's code."""
 
+# What a model's forward is given, by the names of its parameters.
+TOKENS = ("input_ids", "idx", "tokens", "token_ids", "x", "inputs", "input")
+"""Names of a parameter of `forward` that takes the tokens; else its first one does."""
+TARGETS = ("targets", "labels")
+"""Names of a parameter of `forward` that takes the targets; `target` does only if it need not, else it is the second
+sequence of a translator."""
+MASKS = ("attention_mask",)
+"""Names of a parameter that takes 1 for each token that counts, as in transformers: (batch, tokens)."""
+POSITIONS = ("position_ids", "positions", "input_pos")
+"""Names of a parameter that takes the position of each token: (batch, tokens)."""
+
+# Likewise of an attention function.
+CAUSAL = ("is_causal", "causal")
+ATTENTION_MASKS = ("mask", "attn_mask", "attention_mask")
+"""A mask (tokens, tokens), true where a query attends to a key, as in PyTorch."""
+
 _NAME = r"[^\W\d]\w*"
 _MODULE = re.compile(rf"(?P<module>{_NAME}(\.{_NAME})*):(?P<attribute>{_NAME}(\.{_NAME})*)")
 _FILE = re.compile(rf"(\./)?(?P<file>[^:\0]+\.py):(?P<attribute>{_NAME}(\.{_NAME})*)")
