@@ -7,7 +7,7 @@ a compaction, larger files that replace many fragments. `artifacts/` holds the f
 import contextlib
 import uuid
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -143,7 +143,9 @@ class Store:
             if self.is_local:
                 self._kept[fragment.table_name][fragment.name] = fragment.rows
         if len(self._kept["measurements"]) >= KEPT_AT_A_TIME:
-            self._merge_kept()
+            with contextlib.suppress(OSError):  # no room for the merged file: every row is stored all the same
+                self._merge_kept()
+            self._kept.clear()  # what has not been merged here will be by `compact`
         return records
 
     def add_artifact(self, path: str, content: bytes) -> None:
@@ -182,14 +184,13 @@ class Store:
 
     def _merge_kept(self) -> None:
         """Merge the fragments that `keep` has added, unless another process is compacting: it may have merged some."""
-        with self._folder.lock(".compaction-lock") as locked:
+        with self._alone() as locked:
             for table_name, kept in self._kept.items() if locked else ():
                 there = set(self._folder.names(table_name, ".parquet"))
                 names = [name for name in kept if name in there]
                 rows: list[Any] = [row for name in names for row in kept[name]]  # of one type
                 if rows:
                     self._replace(table_name, _table_of(rows), names)
-        self._kept.clear()  # what has not been merged here will be by `compact`
 
     def take_from(self, waiting: "Store") -> None:
         """Move the files of the local store `waiting` into this one. A file is moved before the row that names it.
@@ -280,7 +281,7 @@ class Store:
         """
         if not self.exists():
             return
-        with self._folder.lock(".compaction-lock") as locked:
+        with self._alone() as locked:
             if not locked:
                 return
             for table_name in TABLES:
@@ -289,6 +290,14 @@ class Store:
                 if len(found.names) < 2:
                     continue
                 self._replace(table_name, found.rows, found.names)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Yield whether no other process merges files. What killed ones have left half-written is then deleted."""
+        with self._folder.lock(".compaction-lock") as locked:
+            if locked:
+                self._folder.delete_written_under_lock(COMPACTED)
+            yield locked
 
     def _replace(self, table_name: str, rows: pa.Table, names: list[str]) -> None:
         """Replace these files of a table by one with their rows."""
