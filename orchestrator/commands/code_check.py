@@ -14,17 +14,13 @@ from lmsweep.trials.code.source import find_source, line_of
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.machine.processes import kill_group
 from lmsweep.trials.machine.scratch import temporary_folder
+from lmsweep.trials.results.roles import MODEL, arguments_for
 from lmsweep.trials.spec.config import RequestError, Trial
-from lmsweep.trials.spec.model_sizes import ModelSize
-from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference, parse_reference
+from lmsweep.trials.spec.reference import HUGGING_FACE, REFERENCES, Code, is_reference, parse_reference
 
-FIELDS = {
-    "model_code": ("model_args", "blocks", "vocab_size", *ModelSize.__dataclass_fields__),
-    "attention": ("attention_args", "causal", "num_heads"),
-    "optimizer": ("optimizer_args",),
-    "loss": (),
-    "ddp": ("ddp_args",),
-    "step": (),
+FIELDS = {name: arguments_for(name) for name in REFERENCES} | {
+    "model_code": MODEL,
+    "attention": (*arguments_for("attention"), "causal", "num_heads"),
 }
 """Each field that may hold a reference -> the other fields that its check depends on."""
 

@@ -101,11 +101,11 @@ class RunProgress:
 
     def _compare_with_estimate(self) -> None:
         """Say once if trials take notably longer, or less time, than estimated."""
-        if self._told or self._is_search or self._done < FIRST_TRIALS:
+        if self._told or self._is_search or not FIRST_TRIALS <= self._done < self._total:
             return
         left = self._eta.seconds_left()
         whole = time.monotonic() - self._began + left
-        if left and not self._estimated / NOTABLE_RATIO < whole < self._estimated * NOTABLE_RATIO:
+        if not self._estimated / NOTABLE_RATIO < whole < self._estimated * NOTABLE_RATIO:
             self._told = True
             words = "longer" if whole > self._estimated else "less time"
             self.say(f"trials take {words} than estimated: about {format_seconds(left)} left")

@@ -65,8 +65,10 @@ def odd_runner(runner, tmp_path_factory):
     The other runner has no server meanwhile.
     """
     folder = tmp_path_factory.mktemp("odd")
-    leave = "lambda: signal.signal(signal.SIGUSR2, lambda *_: os._exit(3))"
-    (folder / "sitecustomize.py").write_text(f"import os, signal\nos.register_at_fork(after_in_child={leave})\n")
+    leave = "lambda: signal.signal(signal.SIGUSR2, lambda *_: ctypes.CDLL(None)._exit(3))"
+    (folder / "sitecustomize.py").write_text(
+        f"import ctypes, os, signal\nos.register_at_fork(after_in_child={leave})\n"
+    )
     runner.close()
     with IsolatedRunner() as odd:
         with pytest.MonkeyPatch.context() as patched:
