@@ -19,6 +19,8 @@ _OF_ATTENTION = ("heads", "d_head", "dim_head", "head_dim", "head_size")
 """Endings of attributes that are about attention heads."""
 _NAMES = ("lm", "gpt", "llama", "transformer", "model")
 
+_MODULES = frozenset(("Module", "PreTrainedModel"))
+"""Classes of PyTorch and transformers that a model derives from."""
 _KERNELS = frozenset(("jit", "autotune", "heuristics"))
 """Decorators of kernels in Triton, which are called by functions of tensors."""
 _ATTENTION = (("q", "k", "v"), ("query", "key", "value"), ("queries", "keys", "values"))
@@ -161,7 +163,7 @@ def _models(classes: list[_Class], code: Code) -> list[Candidate | LeftOut]:
     """Modules with an embedding, their own or a part's, and those whose forward requires what lmsweep does not give;
     the likeliest first.
     """
-    modules = {one.node.name: one for one in classes if "Module" in one.bases}
+    modules = {one.node.name: one for one in classes if one.bases & _MODULES}
     calls = {name: one.calls() for name, one in modules.items()}
 
     def embeds(name: str, seen: frozenset[str] = frozenset()) -> bool:
@@ -212,7 +214,7 @@ def _not_given(taken: list[Parameter]) -> list[str]:
 
 def _settings(parameters: tuple[Parameter, ...], model: _Class, classes: list[_Class], code: Code) -> Settings | None:
     """Return the class of the settings that a model needs, if that is all it needs."""
-    needed = [one for one in parameters if one.required]
+    needed = [one for one in parameters if one.required] or list(parameters)
     if len(needed) != 1 or needed[0].name not in ("config", "cfg", "args", "params", "hparams", "model_args"):
         return None
     wanted = needed[0].annotation.rpartition(".")[2].strip("'\"")
@@ -227,17 +229,28 @@ def _settings(parameters: tuple[Parameter, ...], model: _Class, classes: list[_C
     is_dataclass = any(
         _last(one.func if isinstance(one, ast.Call) else one) == "dataclass" for one in found.node.decorator_list
     )
-    if is_dataclass:
+    if is_dataclass or "BaseModel" in found.bases:  # of pydantic
         fields = [one for one in found.node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)]
         given = tuple(
             Parameter(name=ast.unparse(one.target), required=one.value is None, annotation=ast.unparse(one.annotation))
             for one in fields
         )
     elif "__init__" in found.methods:
-        given = tuple(_parameters(found.methods["__init__"]))
+        given = (*_parameters(found.methods["__init__"]), *_taken_from_kwargs(found.methods["__init__"]))
     else:
         return None
     return Settings(reference=_reference(found.file, found.node.name, code), parameters=given)
+
+
+def _taken_from_kwargs(function: ast.FunctionDef) -> Iterator[Parameter]:
+    """Yield the names that a function looks up in its **kwargs, as configurations for transformers do."""
+    kwargs = function.args.kwarg
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and node.args and isinstance(node.func, ast.Attribute):
+            key, place = node.args[0], node.func.value
+            is_lookup = kwargs and isinstance(place, ast.Name) and place.id == kwargs.arg
+            if is_lookup and node.func.attr in ("get", "pop") and isinstance(key, ast.Constant):
+                yield Parameter(name=str(key.value), required=False)
 
 
 def _imported_from(file: Path) -> dict[str, str]:

@@ -16,7 +16,7 @@ from lmsweep.trials.model.loss import loss_for
 from lmsweep.trials.model.optimizer import make_optimizer
 from lmsweep.trials.model.own_step import OwnStep
 from lmsweep.trials.model.precision import MATH_MODES, set_math_mode
-from lmsweep.trials.numerics.attention_error import compare_attention
+from lmsweep.trials.numerics.attention_error import compare_attention, takes_heads_last
 from lmsweep.trials.numerics.check_model import SMALL_TOKENS
 from lmsweep.trials.numerics.check_ranks import check_in_ranks
 from lmsweep.trials.spec.config import RequestError, UnsupportedError
@@ -39,10 +39,17 @@ def check_attention(question: Question) -> Iterator[Finding]:
             raise
         yield cannot("against float64", error, question)
         return
+    wants = "tensors are (batch, heads, context, d_head), and is_causal masks later positions"
+    if any(one.disagrees for one in errors) and takes_heads_last(small, torch.float32):
+        name, swapped = config.attention.rpartition(":")[2], "(x.transpose(1, 2) for x in (q, k, v))"
+        wants = (
+            "it agrees for tensors of (batch, context, heads, d_head), so write def attend(q, k, v, is_causal): return "
+            f"{name}(*{swapped}, is_causal).transpose(1, 2), and name attend"
+        )
     for one in errors:
         limit = (
             f" of the {one.of} against attention in float64, but rounding to float32 explains at most "
-            f"{one.tolerance:.1e}; tensors are (batch, heads, context, d_head), and is_causal masks later positions"
+            f"{one.tolerance:.1e}; {wants}"
             if one.disagrees
             else ""
         )
