@@ -135,8 +135,7 @@ def _column_type(column: pa.DataType) -> pd.api.extensions.ExtensionDtype | None
 def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame:
     timed, alone = frame["metric"] == "time", frame["workload"] == "attention"
     counted = timed & (alone | (frame["workload"] == "timing"))
-    # A step of attention alone is forward and backward in any mode.
-    with_backward = alone | (frame["mode"].map(PASSES) > 1)
+    with_backward = frame["mode"].map(PASSES) > 1
     phase = frame["phase"].where(counted)
     forward = phase.map({"forward": 1, "backward": 0, "step": 1}).to_numpy(dtype=np.float64)
     backward = phase.map({"forward": 0, "backward": 1}).mask(phase == "step", with_backward.astype(np.float64))

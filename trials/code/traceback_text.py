@@ -11,6 +11,13 @@ from lmsweep.trials.spec.reference import Code
 
 _DUMPED = re.compile(r'^ *File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
 
+_IN_SOURCE = re.compile(r"at \d+:\d+:")
+"""How a message of Triton's compiler begins, before an excerpt of the source, a line with `^` and, perhaps, the cause.
+"""
+
+_WITHOUT_GPU = ("0 active drivers ([])", "cannot be accessed from Triton (cpu tensor?)")
+"""What Triton says where there is no GPU, and where a tensor is not on it."""
+
 
 class CodeError(Exception):
     """The user's code returned what it must not. The message begins with the file and line of what was called."""
@@ -29,11 +36,35 @@ def user_line(error: BaseException, code: Code) -> str | None:
         if not own:
             return None
         place = _place(*own[-1], code)
-    said = str(error).strip().splitlines()
-    words = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+    said = said_by(error)
+    words = f"{type(error).__name__}: {said}" if said else type(error).__name__
     if isinstance(error, ModuleNotFoundError) and error.name and not is_own(error.name.partition(".")[0], code):
         words += "; install it in the environment that lmsweep runs in"
     return f"{place}: {words}"
+
+
+def said_by(error: BaseException) -> str:
+    """Return what an error says in one line. Compilers say first where they are: their cause is found, and its line."""
+    lines = str(error).strip().splitlines() or [""]
+    if not _IN_SOURCE.match(lines[0]):
+        return " ".join(line.strip() for line in lines[: 2 if lines[0].endswith(":") else 1])
+    cause = error.__cause__
+    if cause and _IN_SOURCE.match(str(cause)):  # in a function that the kernel calls
+        return said_by(cause)
+    caret = max((index for index, line in enumerate(lines) if line.strip() == "^"), default=len(lines) - 1)
+    words = " ".join(line.strip() for line in lines[caret + 1 :])
+    words = words or (f"{type(cause).__name__}: {said_by(cause)}" if cause else lines[0])
+    return f"{words}, in `{lines[caret - 1].strip()}`"
+
+
+def needs_gpu(error: BaseException) -> bool:
+    """Return whether an error, or one that led to it, is that of Triton without a GPU."""
+    if isinstance(error, ModuleNotFoundError):
+        return (error.name or "").partition(".")[0] == "triton"
+    if any(words in str(error) for words in _WITHOUT_GPU):
+        return True
+    earlier = error.__cause__ or error.__context__
+    return earlier is not None and needs_gpu(earlier)
 
 
 def hung_line(stacks: str, code: Code) -> str | None:
