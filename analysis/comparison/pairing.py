@@ -1,6 +1,6 @@
 """Pairs the results of two selections, and refuses pairs that differ in more than was asked for."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,8 @@ from lmsweep.analysis.data.load import DERIVED_FROM
 from lmsweep.analysis.data.processes import rows_that_count
 from lmsweep.analysis.data.selection import cells_of, usual_values
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
+from lmsweep.trials.spec.unknown import OF_STEP
 
 SIDES = ("baseline", "contrast")
 
@@ -63,6 +64,10 @@ def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFram
             raise RequestError(f"--value {value}: this value is derived; compare the stored one, such as step.time")
     chosen = values or usual_values(whole)
     cells = pd.concat([cells_of(whole, whole, value) for value in chosen], ignore_index=True)
+    for name in OF_STEP:  # what only the user's code knows keeps no sides apart
+        if name != "vocab_size":
+            default: Any = CONFIG_FIELDS[name].default
+            cells[name] = cells[name].fillna(default)
     return rows_that_count(cells, within=("side", "value"))
 
 

@@ -9,10 +9,11 @@ import pandas as pd
 
 from lmsweep.analysis.data.code_states import REFERENCES
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import COMBINATION_FIELDS, Trial, TrialConfig
+from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.unknown import OF_STEP
 from lmsweep.trials.spec.workloads import workloads
 
 _MODEL = (
@@ -87,6 +88,8 @@ def _stands_for_one(row: pd.Series, trials: Sequence[Trial]) -> bool:
     free = {name for column in REFERENCES if is_reference(row[column]) for name in _IN_PLACE[column]}
     names = [name for name in (*COMBINATION_FIELDS, *workload.protocol) if name not in free and name in row]
     stored = tuple(_plain(row[name]) for name in names)
+    defaults = {name: CONFIG_FIELDS[name].default for name in OF_STEP}  # unknown of the user's own model
+    stored = tuple(defaults.get(name) if value is None else value for name, value in zip(names, stored, strict=True))
     return any(workload.name in trial.workloads and _fields(trial.config, names) == stored for trial in trials)
 
 

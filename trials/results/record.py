@@ -1,7 +1,7 @@
 """The stored rows: one Record per trial, workload, phase and metric, and the rows of the detail tables."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from lmsweep.trials.results.environment import Fingerprint
@@ -52,6 +52,8 @@ class Record:
     """Why `samples` is null although the status is ok."""
     artifact: str | None = None
     """Path of a file that belongs to this row, relative to the store."""
+    unknown: tuple[str, ...] = field(default=(), metadata={"part": "not stored"})
+    """Fields of `config` that are stored as null (`lmsweep.trials.spec.unknown`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +69,7 @@ class Identity:
     started_at: datetime
     config: TrialConfig
     fingerprint: Fingerprint
+    unknown: tuple[str, ...] = field(default=(), metadata={"part": "not stored"})
 
 
 @dataclass(frozen=True, kw_only=True)
