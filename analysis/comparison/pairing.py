@@ -35,6 +35,10 @@ _FOLLOWS: dict[str, tuple[str, ...]] = {
 }
 
 
+UNKNOWN = tuple(name for name in OF_STEP if name != "vocab_size")
+"""Fields that may be unknown of the user's own code: they keep it apart from lmsweep's only if they are given."""
+
+
 class Obstacle(NamedTuple):
     """A field that keeps two sides apart, and its values on both."""
 
@@ -64,10 +68,9 @@ def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFram
             raise RequestError(f"--value {value}: this value is derived; compare the stored one, such as step.time")
     chosen = values or usual_values(whole)
     cells = pd.concat([cells_of(whole, whole, value) for value in chosen], ignore_index=True)
-    for name in OF_STEP:  # what only the user's code knows keeps no sides apart
-        if name != "vocab_size":
-            default: Any = CONFIG_FIELDS[name].default
-            cells[name] = cells[name].fillna(default)
+    for name in UNKNOWN:
+        default: Any = CONFIG_FIELDS[name].default
+        cells[name] = cells[name].fillna(default)
     return rows_that_count(cells, within=("side", "value"))
 
 
