@@ -10,6 +10,7 @@ from lmsweep.trials.code.source import line_of
 from lmsweep.trials.numerics.check_code import answer
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import Code
+from tests.support.clean_process import in_clean_process
 from tests.support.command import lmsweep
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -146,7 +147,7 @@ def look(code: Code, text: str, field: str = "model_code", seconds: float = 60.0
     size = {} if field == "step" else {"d_model": 32, "vocab_size": 50, "context_length": 16}
     config = TrialConfig(**{**size, field: text, **fields})
     workload = "timing" if config.ddp == "none" else "ddp"
-    return answer(Question(field=field, config=config, workloads=(workload,)), code, seconds)
+    return in_clean_process(answer, Question(field=field, config=config, workloads=(workload,)), code, seconds)
 
 
 def test_of_a_model_it_counts_parameters_and_flops_and_names_the_layers(code: Code) -> None:
@@ -251,18 +252,22 @@ def test_the_line_of_a_definition_is_found_without_importing(code: Code) -> None
 
 def test_the_command_prints_a_block_for_each_reference_and_errors_begin_with_the_users_line(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(CODE + "\nprint('printed at import')\n")
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text(f"import not_{name}\ndef loss(): ...\n")
     sweep = tmp_path / "s.yaml"
-    axes = "{model: ['mine:Raises', 'mine:Good'], context_length: [16, 32]}"
+    axes = "{model: ['mine:Raises', 'mine:Good'], loss: ['one:loss', 'two:loss'], context_length: [16, 32]}"
     sweep.write_text(f"name: s\ncode: .\ngrids:\n  - {{workloads: [timing], axes: {axes}}}\n")
     done = lmsweep("check", sweep)
     assert done.returncode == 2, done.stderr
-    first, second, last = done.stdout.strip().split("\n\n")
+    first, _, _, second, last = done.stdout.strip().split("\n\n")
     assert first.splitlines()[:2] == [
         "model Raises: mine:Raises  (mine.py:39)",
         "mine.py:42: KeyError: 'depth'",
     ]
     assert second.startswith("model Good: mine:Good  (mine.py:5)\n  imports")
-    assert last == "2 references, 1 with errors"
+    count, missing = last.splitlines()
+    assert count == "4 references, 3 with errors"
+    assert missing.startswith("not installed here: not_one, not_two; install them: ")
 
 
 def test_a_sweep_without_own_code_needs_no_check() -> None:

@@ -32,6 +32,7 @@ from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.measurement import Artifact
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.workloads.ddp import lead
+from tests.support.clean_process import in_clean_process
 
 SMALL = TrialConfig(
     d_model=32,
@@ -71,7 +72,8 @@ STEPS = 3
 def in_ranks(body: Callable[[Workbench, TrialConfig], Any], config: TrialConfig) -> Any:
     """What rank 0 returns from `body`, which all ranks run as members of the group."""
     cores = tuple(usable_cores()[:2])
-    return run_ranks(parts_of(config)[0], partial(_run_body, body, config), cores=cores, start="fork")
+    run = partial(_run_body, body, config)
+    return in_clean_process(run_ranks, parts_of(config)[0], run, cores=cores, start="fork")
 
 
 def _run_body(body: Callable[[Workbench, TrialConfig], Any], config: TrialConfig, rank: Rank, emit: Emit) -> bool:

@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 from types import ModuleType
 
+from lmsweep.trials.code.project import ProjectFinder
 from lmsweep.trials.code.source import (
     check_reference,
     find_source,
@@ -62,6 +63,7 @@ def use_code(code: Code) -> None:
         assert present[0].code.folder == code.folder, "a process that has imported code is not used for another's"
         return
     sys.meta_path.insert(0, _CodeFinder(code))
+    sys.meta_path.append(ProjectFinder(code))
 
 
 def load(text: str) -> object:
@@ -75,7 +77,7 @@ def load(text: str) -> object:
     try:
         module = _import(reference, code)
     except SystemExit as error:
-        raise CodeError(f"{user_line(error, code)}: importing {reference.where} ended in sys.exit") from error
+        raise CodeError(user_line(error, code)) from error
     except ImportError as error:
         top = (error.name or "").partition(".")[0]
         if is_reserved(top) and is_own(top, code):

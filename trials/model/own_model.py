@@ -12,10 +12,11 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.model.hugging_face import from_hugging_face
-from lmsweep.trials.model.own_forward import mark_targets, misfit
+from lmsweep.trials.model.own_forward import mark_inputs, misfit
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.model_sizes import PLAIN_DIMENSIONS
 
-OFFERED = ("vocab_size", "context_length", "d_model", "d_ff", "num_layers", "num_heads")
+OFFERED = ("vocab_size", "context_length", *PLAIN_DIMENSIONS)
 """The fields that a model is called with, if its signature has them, in addition to `device` and `dtype`."""
 
 
@@ -46,8 +47,7 @@ def build_own_model(config: TrialConfig, *, device: str, dtype: torch.dtype) -> 
         _convert(model, dtype)
     if any(tensor.device.type != device for tensor in (*model.parameters(), *model.buffers())):
         model = model.to(device)
-    if not config.is_hugging_face:
-        mark_targets(model, config, device)
+    mark_inputs(model, config, device)
     model.train(config.mode != "forward")
     if config.checkpointing != "none":
         _checkpoint(model, config)
