@@ -16,6 +16,7 @@ from lmsweep.orchestrator.running.out_of_memory import in_short
 from lmsweep.orchestrator.terminal import OutputError, folded, format_seconds, harmless, say
 from lmsweep.trials.results.outcome import Flag, Status, error_line
 from lmsweep.trials.results.record import Record
+from lmsweep.trials.results.roles import MODEL
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.reference import REFERENCES, short_name, short_names
 
@@ -127,25 +128,16 @@ def iterated_seconds(rows: Iterable[Record]) -> float:
     return sum(sum(row.samples or ()) for row in rows if row.phase == "trial" and row.metric in names)
 
 
-OF_A_MODEL = ("model_code", "model_args", "blocks", "vocab_size")
-"""Fields that a model's name may stand for, besides its dimensions."""
-
-
-def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
+def varying_fields(configs: Sequence[TrialConfig]) -> list[str]:
     """Return the configuration fields in which these trials differ, without those that follow from the model's name."""
-    values: dict[str, set[object]] = {}
-    by_model: dict[str, set[object]] = {}
-    models = set()
-    dimensions = ("d_model", "d_ff", "num_layers", "num_heads")
-    for config in configs:
-        models.add(config.model)
-        for name in CONFIG_FIELDS:
-            if name not in dimensions or config.model is None:
-                values.setdefault(name, set()).add(getattr(config, name))
-        for name in OF_A_MODEL:
-            by_model.setdefault(name, set()).add((config.model, getattr(config, name)))
-    follows = {name for name, seen in by_model.items() if None not in models and len(seen) == len(models)}
-    return [name for name, seen in values.items() if len(seen) > 1 and name not in follows]
+    named = [config for config in configs if config.model is not None]
+    models = {config.model for config in named}
+    follows = {name for name in MODEL if len({(one.model, getattr(one, name)) for one in named}) == len(models)}
+
+    def values(name: str) -> set[object]:
+        return {getattr(one, name) for one in configs if one.model is None or name not in follows}
+
+    return [name for name in CONFIG_FIELDS if len(values(name)) > 1]
 
 
 def count_trials(count: int) -> str:

@@ -333,27 +333,6 @@ def test_it_is_measured_predicted_counted_and_compared_like_any_other() -> None:
     assert 0 < sample(measured("precision", replace(one, precision="bf16")), "logits", "relative_error") < 0.1
 
 
-@pytest.mark.parametrize(
-    ("name", "loss"),
-    [("ByName", False), ("Masked", False), ("LossFirst", True), ("InMapping", True), ("NanoGPT", False)],
-)
-def test_forwards_and_outputs_are_accepted_by_name(name: str, loss: bool) -> None:
-    """Keyword-only tokens, a mask and positions that it requires, (loss, logits), a dict with logits and loss."""
-    step = TrainingStep(config(name), MathMode())
-    step.forward()
-    assert step.logits is not None and step.logits.shape == (2, 32, 512) and step.loss is not None
-    usual = torch.nn.functional.cross_entropy(step.logits.flatten(0, 1), step.targets.flatten())
-    torch.testing.assert_close(step.loss, 2 * usual if loss else usual)
-
-
-def test_a_forward_that_requires_what_lmsweep_cannot_make_is_refused_with_what_to_write() -> None:
-    words = (
-        r"zoo.py:\d+: Pair has a forward that requires memory; .* forward\(tokens\) gives memory and returns the logits"
-    )
-    with pytest.raises(CodeError, match=words):
-        TrainingStep(config("Pair"), MathMode())
-
-
 @needs_transformers
 def test_a_name_on_the_hub_is_asked_for_once_and_one_sentence_says_how_to_fetch_it(tmp_path: Path) -> None:
     """In a process of its own: huggingface_hub reads the address of the hub when it is imported."""
@@ -383,3 +362,24 @@ def test_a_name_on_the_hub_is_asked_for_once_and_one_sentence_says_how_to_fetch_
         "is a network: hf download some/model config.json\n"
     )
     assert "Retrying" not in done.stderr and len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [("ByName", False), ("Masked", False), ("LossFirst", True), ("InMapping", True), ("NanoGPT", False)],
+)
+def test_forwards_and_outputs_are_accepted_by_name(name: str, loss: bool) -> None:
+    """Keyword-only tokens, a mask and positions that it requires, (loss, logits), a dict with logits and loss."""
+    step = TrainingStep(config(name), MathMode())
+    step.forward()
+    assert step.logits is not None and step.logits.shape == (2, 32, 512) and step.loss is not None
+    usual = torch.nn.functional.cross_entropy(step.logits.flatten(0, 1), step.targets.flatten())
+    torch.testing.assert_close(step.loss, 2 * usual if loss else usual)
+
+
+def test_a_forward_that_requires_what_lmsweep_cannot_make_is_refused_with_what_to_write() -> None:
+    words = (
+        r"zoo.py:\d+: Pair has a forward that requires memory; .* forward\(tokens\) gives memory and returns the logits"
+    )
+    with pytest.raises(CodeError, match=words):
+        TrainingStep(config("Pair"), MathMode())

@@ -23,13 +23,15 @@ from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Flag, Status, error_line
 from lmsweep.trials.results.record import Record, records_of
+from lmsweep.trials.results.roles import PARTITION, arguments_for
 from lmsweep.trials.spec.config import CONFIG_FIELDS, Trial, TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 
 MOST_RANKS = 2
 
 _OF_RANKS = (
-    *("ddp", "ddp_args", "bucket_bytes", "gather", "accumulate", "mode", "zero_grad", "optimizer", "optimizer_args"),
+    *(name for name in PARTITION if name not in ("reshard", "shards")),  # they may be more ranks than there are here
+    *("accumulate", "mode", "zero_grad", "optimizer", *arguments_for("optimizer")),
 )
 """Fields that decide how ranks work together."""
 
