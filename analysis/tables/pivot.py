@@ -8,7 +8,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lmsweep.analysis.data.arguments import with_arguments
-from lmsweep.analysis.data.code_states import REFERENCES
 from lmsweep.analysis.data.columns import (
     DISTINGUISHING_COLUMNS,
     NO_VALUE,
@@ -22,8 +21,10 @@ from lmsweep.analysis.data.selection import cells_of, first_values, select, unit
 from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.trials.analytic.median_interval import FEWEST_BOUNDED, LEAST_WORTH
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
+from lmsweep.trials.results.roles import Role, fields_with
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, RequestError
-from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
+from lmsweep.trials.spec.model_sizes import DIMENSIONS
+from lmsweep.trials.spec.reference import REFERENCES
 from lmsweep.trials.spec.workloads import workloads
 
 CELL_CONTENTS: dict[str, object] = {
@@ -31,9 +32,6 @@ CELL_CONTENTS: dict[str, object] = {
     "status": NO_VALUE, "flags": (), "reason": "",
 }  # fmt: skip
 """The contents of a cell, and their value in a cell without a result."""
-
-DIMENSIONS = ("d_model", "d_ff", "num_layers", "num_heads", *SHAPE_FIELDS)
-"""Keys that a model's name determines."""
 
 CONDITIONS = (
     "device_name",
@@ -57,7 +55,7 @@ FOLLOWS: dict[str, tuple[str, ...]] = {
 }
 """Key -> the keys that determine it. It is shown only if results differ in it although they agree in these."""
 
-PROTOCOL = tuple(name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] == "protocol")
+PROTOCOL = ("mode", *fields_with(Role.PROTOCOL))
 """Keys of the measuring protocol; each workload reads some of them."""
 
 _OF_A_STEP = ("context_length", "vocab_size", "batch_size", "compile", "attention", "optimizer", "loss")

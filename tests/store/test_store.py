@@ -1,5 +1,6 @@
 """The store: what was appended is there, whatever happened meanwhile."""
 
+import fcntl
 import os
 import re
 import signal
@@ -7,8 +8,9 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
@@ -19,9 +21,9 @@ import pytest
 from lmsweep.trials.results.arrow_schema import SCHEMA_VERSION, schema_of
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS, Fingerprint, environment_id
-from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.results.measurement import Measurement, TensorDtype
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import Record
+from lmsweep.trials.results.record import DetailRow, Identity, Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
@@ -57,6 +59,8 @@ def read(store: Store) -> pd.DataFrame:
 
 
 def test_what_is_appended_can_be_read_without_this_project(tmp_path):
+    if find_spec("duckdb") is None:
+        pytest.skip("duckdb is not installed")
     store = Store(str(tmp_path / "results"))
     store.append(rows(16))
     store.append(rows(32))
@@ -105,6 +109,34 @@ def test_compaction_keeps_every_row_and_leaves_one_file(tmp_path):
     after = read(store).sort_values(["context_length", "phase"], ignore_index=True)
     assert len(list((tmp_path / "measurements").glob("*.parquet"))) == 1
     pd.testing.assert_frame_equal(after[after["context_length"] < 9], before)
+
+
+def test_a_writer_merges_its_fragments_as_it_goes_unless_another_process_is_compacting(tmp_path, monkeypatch):
+    monkeypatch.setattr("lmsweep.trials.store.store.KEPT_AT_A_TIME", 4)
+    merged, plain = Store(str(tmp_path / "merged")), Store(str(tmp_path / "plain"))
+    detail = TensorDtype(subject="toy", kind="loss", name="loss", dtype="float32", count=1, rules="cpu")
+
+    def keep(contexts: range) -> None:
+        for context in contexts:
+            records = rows(context)
+            identity = Identity(**{field.name: getattr(records[0], field.name) for field in fields(Identity)})
+            merged.keep([DetailRow(trial=identity, detail=detail), *records])
+            plain.append(records)
+
+    keep(range(1, 5))
+    with (tmp_path / "merged" / ".compaction-lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        keep(range(5, 9))
+    keep(range(9, 15))
+    for table in ("measurements", "dtypes"):
+        names = [path.name for path in (tmp_path / "merged" / table).iterdir()]
+        assert len([name for name in names if name.startswith("compacted-")]) == 2
+        assert len(names) == 2 + 4 + 2
+    keys = ["context_length", "phase"]
+    pd.testing.assert_frame_equal(
+        *(read(store).sort_values(keys, ignore_index=True) for store in (merged, plain)), check_like=True
+    )
+    assert merged.read("dtypes")[0].num_rows == 14
 
 
 READ_AND_SAY_PEAK = """
