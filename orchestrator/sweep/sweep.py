@@ -14,6 +14,7 @@ from typing import Any
 
 from lmsweep.orchestrator.sweep.expansion import Block, expand, on_top, spread
 from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, Scalar, parse, refusal
+from lmsweep.orchestrator.sweep.mistyped import correct_keys, quoted_numbers
 from lmsweep.orchestrator.sweep.own_code import ALL_DIMENSIONS, with_code
 from lmsweep.orchestrator.sweep.ranges import written_out
 from lmsweep.orchestrator.sweep.schema import SKELETON, VARYING, Axes, GridFile, SweepFile, given, validate
@@ -168,14 +169,17 @@ def _read(text: str, source: str, forced: dict[str, list[object]], grids: Sequen
         raise RequestError(
             f"{source}:1: the file is empty; the keys of a sweep are {', '.join(SweepFile.model_fields)}\n{AS_IN}"
         )
-    sweep, problems = validate(SweepFile, document.data, (), document)
-    problems += document.problems
+    if isinstance(document.data, dict):  # keys such as x-defaults are a home for anchors
+        document.data = {key: value for key, value in document.data.items() if not key.startswith("x-")}
+    problems = [*document.problems, *correct_keys(document)]
+    sweep, wrong_file = validate(SweepFile, document.data, (), document)
+    problems += wrong_file
     blocks: list[Block] = []
     for index, written in enumerate(_written_grids(document.data)):
         path: KeyPath = ("grids", index)
         problems += _write_out_ranges(written, path, document)
         grid, wrong = validate(GridFile, written, path, document)
-        problems += wrong or _contradictions(written, path, document)
+        problems += [*wrong, *(_contradictions(written, path, document) if _has_its_shape(written) else [])]
         blocks += _blocks(grid, written, path, document) if grid is not None else []
     blocks = [_forced(block, forced) for block in blocks]
     names = list(dict.fromkeys(block.name for block in blocks if block.name))
@@ -189,6 +193,8 @@ def _read(text: str, source: str, forced: dict[str, list[object]], grids: Sequen
     problems += expansion.problems
     if problems:
         raise refusal(source, problems, advice="" if _written_grids(document.data) else AS_IN)
+    for problem in quoted_numbers(document):
+        warnings.warn(problem.text(source), stacklevel=2)
     for place in expansion.idle:
         _say_idle(place, forced, document, source)
     assert sweep is not None, "without problems, it is valid"
@@ -321,6 +327,16 @@ def _written_grids(data: Any) -> list[Any]:
     return grids if isinstance(grids, list) else []
 
 
+def _has_its_shape(written: Any) -> bool:
+    """Return whether axes, zip and fixed of a grid are what they should be, whatever is wrong within."""
+    if not isinstance(written, dict):
+        return False
+    axes, zipped, fixed = (written.get(key, {}) for key in (*VARYING, "fixed"))
+    if not all(isinstance(part, dict) for part in (axes, zipped, fixed)):
+        return False
+    return all(isinstance(values, list) for values in (*axes.values(), *zipped.values()))
+
+
 def _contradictions(written: dict[str, Any], path: KeyPath, document: Document) -> list[Problem]:
     """Return the errors of a grid whose parts are each valid but contradict one another."""
     axes, fixed = written.get("axes"), written.get("fixed") or {}
@@ -335,7 +351,8 @@ def _contradictions(written: dict[str, Any], path: KeyPath, document: Document) 
     if len(set(counts.values())) > 1:
         words = ", ".join(f"{name} has {count}" for name, count in counts.items())
         wrong[*path, "zip"] = f"fields that vary together need equally many values: {words}"
-    if written.get("exclude") and written.get("include") and axes is None and together is None:
+    rows = all(isinstance(written.get(key), list) and written[key] for key in ("exclude", "include"))
+    if rows and axes is None and together is None:
         wrong[*path, "exclude"] = "excludes nothing: this grid has no axes, and exclude does not apply to include"
     return [Problem(line=document.line(place), path=place, message=message) for place, message in wrong.items()]
 

@@ -23,7 +23,7 @@ from lmsweep.trials.prediction.own_code_jobs import answer_with_code
 from lmsweep.trials.prediction.peak_memory import fits, predict
 from lmsweep.trials.prediction.process_pool import Batch, Question, answer_by_run, answer_jobs
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
-from lmsweep.trials.spec.config import Mode, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import Mode, RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.workloads import Subject
 
@@ -200,6 +200,8 @@ def _frontier(asked: FrontierQuestion) -> Answer:
 
 
 def _failure(error: Exception) -> str:
+    if isinstance(error, RequestError):  # it says itself what is wrong
+        return str(error)
     return f"predicting it failed: {type(error).__name__}: {error}"
 
 
