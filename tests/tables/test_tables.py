@@ -54,7 +54,7 @@ def hardware(attempts: Attempts) -> pd.DataFrame:
     return analysis.load(attempts.store)
 
 
-def test_golden_files_hold_numbers_to_twelve_digits_and_text_to_the_letter() -> None:
+def test_golden_files_hold_numbers_to_eleven_digits_and_text_to_the_letter() -> None:
     line = "0.0123,ok,1.0716652183740224,-2.5e-05"
     assert same(line, "0.0123,ok,1.0716652183740225,-2.5e-05")
     assert not same(line, "0.0123,ok,1.0716652184740224,-2.5e-05")
