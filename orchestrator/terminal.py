@@ -7,11 +7,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import typer
 
@@ -92,6 +93,22 @@ def folded(text: str, width: int) -> str:
         if command:
             lines.append(f"  {command[0]}")
     return "\n".join(lines)
+
+
+SAY_EVERY = 10.0
+"""Seconds between two messages about progress."""
+
+Item = TypeVar("Item")
+
+
+def counting(items: Iterable[Item], words: str) -> Iterator[Item]:
+    """Yield the items. While that takes long, say now and then how many there were: `words` has a place for it."""
+    said = time.monotonic()
+    for count, item in enumerate(items):
+        if time.monotonic() - said > SAY_EVERY:
+            say(words.format(count), error=True)
+            said = time.monotonic()
+        yield item
 
 
 def say(text: str, *, error: bool = False) -> None:

@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Self
 
@@ -133,19 +134,21 @@ OF_A_MODEL = ("model_code", "model_args", "blocks", "vocab_size")
 
 def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
     """Return the configuration fields in which these trials differ, without those that follow from the model's name."""
-    values: dict[str, set[object]] = {}
-    by_model: dict[str, set[object]] = {}
-    models = set()
+    listed = list(configs)  # attrgetter over a list: a million trials have sixty million values
+    without_model = [config for config in listed if config.model is None]
     dimensions = ("d_model", "d_ff", "num_layers", "num_heads")
-    for config in configs:
-        models.add(config.model)
-        for name in CONFIG_FIELDS:
-            if name not in dimensions or config.model is None:
-                values.setdefault(name, set()).add(getattr(config, name))
-        for name in OF_A_MODEL:
-            by_model.setdefault(name, set()).add((config.model, getattr(config, name)))
-    follows = {name for name, seen in by_model.items() if None not in models and len(seen) == len(models)}
-    return [name for name, seen in values.items() if len(seen) > 1 and name not in follows]
+
+    def values(*names: str, among: Sequence[TrialConfig]) -> set[object]:
+        return set(map(attrgetter(*names), among))
+
+    models = values("model", among=listed)
+    named = {name for name in OF_A_MODEL if not without_model}
+    follows = {name for name in named if len(values("model", name, among=listed)) == len(models)}
+    return [
+        name
+        for name in CONFIG_FIELDS
+        if name not in follows and len(values(name, among=without_model if name in dimensions else listed)) > 1
+    ]
 
 
 def count_trials(count: int) -> str:
