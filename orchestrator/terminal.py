@@ -184,6 +184,11 @@ def say_warnings() -> None:
     warnings.showwarning = show
 
 
+def time_left(seconds: float) -> str:
+    """Return `about 2 min 10 s left`, or in the last second that there is less."""
+    return f"about {format_seconds(seconds)} left" if seconds >= 1 else "less than a second left"
+
+
 def format_seconds(seconds: float) -> str:
     """Return `1 h 05 min`, `2 min 10 s`, `12.3 s`, `4.56 ms` or `7.8 µs`."""
     whole = round(seconds)

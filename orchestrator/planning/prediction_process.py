@@ -12,13 +12,21 @@ from collections.abc import Callable
 from threading import Event, Thread
 from typing import Any, Literal
 
-from lmsweep.orchestrator.terminal import SAY_EVERY, format_seconds, say
+from lmsweep.orchestrator.terminal import SAY_EVERY, format_seconds, say, time_left
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.machine.processes import kill_group
 from lmsweep.trials.machine.scratch import temporary_folder
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 
 Question = Literal["predict", "bounds", "frontier", "fits"]
+
+_WHAT: dict[Question, str] = {
+    "predict": "memory",
+    "bounds": "memory",
+    "frontier": "largest size",
+    "fits": "fragmentation",
+}
+"""What a process predicts, in messages about its progress."""
 
 Answer = dict[str, Any]
 """A JSON object; its keys depend on the question."""
@@ -103,14 +111,13 @@ class Answers:
 
     def _progress(self) -> str:
         done, passed = len(self._found), time.monotonic() - self._began
+        what, words = _WHAT[self._question], configurations(self.count)
         if not done:
-            return (
-                f"predicting the memory of {configurations(self.count)}: none is ready after {format_seconds(passed)}"
-            )
+            return f"predicting the {what} of {words}: none is ready after {format_seconds(passed)}"
         if self._question == "bounds":
-            return f"predicted the memory of {configurations(done)}, to find out which of {self.count} fit"
+            return f"predicted the {what} of {configurations(done)}, to find out which of {self.count} fit"
         left = passed * (self.count - done) / done
-        return f"predicted the memory of {done} of {configurations(self.count)}, about {format_seconds(left)} left"
+        return f"predicted the {what} of {done} of {words}, {time_left(left)}"
 
 
 def configurations(count: int) -> str:

@@ -14,7 +14,7 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.eta import Eta
 from lmsweep.orchestrator.running.live_view import LiveView
 from lmsweep.orchestrator.running.out_of_memory import in_short
-from lmsweep.orchestrator.terminal import OutputError, folded, format_seconds, harmless, say
+from lmsweep.orchestrator.terminal import OutputError, folded, format_seconds, harmless, say, time_left
 from lmsweep.trials.results.outcome import Flag, Status, error_line
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
@@ -97,7 +97,7 @@ class RunProgress:
         if self._every == 1:
             return ""
         failed = [f"{self._failed} failed so far"] if self._failed else []
-        left = [] if self._is_search else [f"about {format_seconds(self._eta.seconds_left())} left"]
+        left = [] if self._is_search else [time_left(self._eta.seconds_left())]
         return f" ({', '.join([*failed, *left])})" if failed or left else ""
 
     def _compare_with_estimate(self) -> None:
@@ -109,7 +109,7 @@ class RunProgress:
         if left and not self._estimated / NOTABLE_RATIO < whole < self._estimated * NOTABLE_RATIO:
             self._told = True
             words = "longer" if whole > self._estimated else "less time"
-            self.say(f"trials take {words} than estimated: about {format_seconds(left)} left")
+            self.say(f"trials take {words} than estimated: {time_left(left)}")
 
     def say(self, line: str) -> None:
         """Print a line above the live view."""

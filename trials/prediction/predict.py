@@ -19,13 +19,16 @@ from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.largest_fit import largest_that_fits
-from lmsweep.trials.prediction.own_code_jobs import answer_with_code
+from lmsweep.trials.prediction.own_code_jobs import LIMIT_SECONDS, answer_with_code
 from lmsweep.trials.prediction.peak_memory import fits, predict
 from lmsweep.trials.prediction.process_pool import Batch, Question, answer_batches, answer_by_run
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.spec.config import Mode, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.workloads import Subject
+
+FRONTIER_SECONDS = 600.0
+"""Time that the search for the largest size of the user's own code may take: it runs dozens of times."""
 
 Q = TypeVar("Q", bound=Question)
 Answer = dict[str, Any]
@@ -129,20 +132,21 @@ def _answers(request: dict[str, Any]) -> Iterator[tuple[int, Answer]]:
                 FrontierQuestion(config=config, dimension=request["dimension"], budget=budget, device_name=name)
                 for config, budget, name in columns("budgets", "device_names")
             ]
-            return _answered(_frontiers, frontiers, code)
+            return _answered(_frontiers, frontiers, code, limit=FRONTIER_SECONDS)
         case other:
             raise ValueError(f"no such question: {other}")
 
 
 def _answered(
-    answer: Callable[[list[Q]], list[Answer]], questions: list[Q], code: Code | None
+    answer: Callable[[list[Q]], list[Answer]], questions: list[Q], code: Code | None, limit: float = LIMIT_SECONDS
 ) -> Iterator[tuple[int, Answer]]:
     """Answer questions about lmsweep's own code in this process and its pool, those about the user's apart from it."""
     numbered = list(enumerate(questions))
     ours = [index for index, one in numbered if not one.config.references]
     for place, answered in answer_by_run(answer, [questions[index] for index in ours]):
         yield ours[place], answered
-    yield from _answered_apart(answer, [[(index, one)] for index, one in numbered if one.config.references], code)
+    own = [[(index, one)] for index, one in numbered if one.config.references]
+    yield from _answered_apart(answer, own, code, limit)
 
 
 def _answered_in_batches(
@@ -155,10 +159,13 @@ def _answered_in_batches(
 
 
 def _answered_apart(
-    answer: Callable[[list[Q]], list[Answer]], own: list[Batch[Q]], code: Code | None
+    answer: Callable[[list[Q]], list[Answer]], own: list[Batch[Q]], code: Code | None, limit: float = LIMIT_SECONDS
 ) -> Iterator[tuple[int, Answer]]:
-    if own and code:
-        yield from answer_with_code(answer, own, code, lambda why: {"failure": why})
+    if code:
+        yield from answer_with_code(answer, own, code, lambda why: {"failure": why}, limit=limit)
+        return
+    for batch in own:
+        yield from ((index, {"failure": "it needs your own code, which is not at hand"}) for index, _ in batch)
 
 
 def _predictions(questions: list[PeakQuestion]) -> list[Answer]:
