@@ -45,6 +45,17 @@ def job_config() -> "JobConfig":
     return WithoutCurrentFolder(_py_driver_sys_path=[] if installed else [ROOT])
 
 
+def head_address() -> str | None:
+    """Return the address that `auto` stands for; None if Ray finds none."""
+    from ray._private.services import get_ray_address_from_environment
+
+    try:
+        found: str | None = get_ray_address_from_environment("auto", None)
+    except ConnectionError:
+        return None
+    return found
+
+
 def kill_at_shutdown() -> None:
     """Make `ray.shutdown` kill the processes that `ray.init` has started on this machine.
 

@@ -68,7 +68,8 @@ class DeviceEta:
         rest = [
             max(0.0, self.corrected(one.overhead, one.iterating) - (now - one.began)) for one in self.running.values()
         ]
-        return max([(self.corrected(self.overhead_left, self.iterating_left) + sum(rest)) / self.slots, *rest])
+        # What has not started is a sum from which all that starts is taken: rounding leaves it a little below 0.
+        return max([0.0, (self.corrected(self.overhead_left, self.iterating_left) + sum(rest)) / self.slots, *rest])
 
 
 class Eta:

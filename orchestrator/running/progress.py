@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Self
 
@@ -13,7 +14,7 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.eta import Eta
 from lmsweep.orchestrator.running.live_view import LiveView
 from lmsweep.orchestrator.running.out_of_memory import in_short
-from lmsweep.orchestrator.terminal import OutputError, folded, format_seconds, harmless, say
+from lmsweep.orchestrator.terminal import OutputError, folded, format_seconds, harmless, say, time_left
 from lmsweep.trials.results.outcome import Flag, Status, error_line
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.results.roles import MODEL
@@ -97,7 +98,7 @@ class RunProgress:
         if self._every == 1:
             return ""
         failed = [f"{self._failed} failed so far"] if self._failed else []
-        left = [] if self._is_search else [f"about {format_seconds(self._eta.seconds_left())} left"]
+        left = [] if self._is_search else [time_left(self._eta.seconds_left())]
         return f" ({', '.join([*failed, *left])})" if failed or left else ""
 
     def _compare_with_estimate(self) -> None:
@@ -109,7 +110,7 @@ class RunProgress:
         if not self._estimated / NOTABLE_RATIO < whole < self._estimated * NOTABLE_RATIO:
             self._told = True
             words = "longer" if whole > self._estimated else "less time"
-            self.say(f"trials take {words} than estimated: about {format_seconds(left)} left")
+            self.say(f"trials take {words} than estimated: {time_left(left)}")
 
     def say(self, line: str) -> None:
         """Print a line above the live view."""
@@ -128,16 +129,18 @@ def iterated_seconds(rows: Iterable[Record]) -> float:
     return sum(sum(row.samples or ()) for row in rows if row.phase == "trial" and row.metric in names)
 
 
-def varying_fields(configs: Sequence[TrialConfig]) -> list[str]:
+def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
     """Return the configuration fields in which these trials differ, without those that follow from the model's name."""
-    named = [config for config in configs if config.model is not None]
-    models = {config.model for config in named}
-    follows = {name for name in MODEL if len({(one.model, getattr(one, name)) for one in named}) == len(models)}
+    listed = list(configs)  # attrgetter over a list: a million trials have sixty million values
+    named = [config for config in listed if config.model is not None]
+    unnamed = [config for config in listed if config.model is None]
 
-    def values(name: str) -> set[object]:
-        return {getattr(one, name) for one in configs if one.model is None or name not in follows}
+    def values(*names: str, among: Sequence[TrialConfig]) -> set[object]:
+        return set(map(attrgetter(*names), among))
 
-    return [name for name in CONFIG_FIELDS if len(values(name)) > 1]
+    models = values("model", among=named)
+    follows = {name for name in MODEL if len(values("model", name, among=named)) == len(models)}
+    return [name for name in CONFIG_FIELDS if len(values(name, among=unnamed if name in follows else listed)) > 1]
 
 
 def count_trials(count: int) -> str:

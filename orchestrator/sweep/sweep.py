@@ -6,7 +6,7 @@ runs.
 
 import tomllib
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -28,6 +28,9 @@ from lmsweep.trials.spec.workloads import workloads
 MAX_COMBINATIONS = 1_000_000
 """Most combinations in one file; more are a mistake: at a second each, a million take twelve days."""
 
+LARGE = 10_000
+"""From so many combinations on, it takes seconds to expand and plan them."""
+
 MAX_BYTES = 1_000_000
 """Size of the largest file that is read as a sweep."""
 
@@ -48,6 +51,18 @@ class Sweep:
     """Each configuration once, with all its workloads, in the order of the file; the last axis varies fastest."""
     grids: Mapping[str, tuple[Trial, ...]] = field(default_factory=dict)
     """Name of grids -> the trials of the grids of this name. A trial of several names is in each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outline:
+    """What is known of a large sweep before it is expanded."""
+
+    name: str
+    """Of its file."""
+    count: int
+    """The number of combinations, including the excluded ones."""
+    devices: tuple[str, ...]
+    """The values of `device` in it."""
 
 
 def packaged_sweeps() -> dict[str, str]:
@@ -93,17 +108,19 @@ def load_sweep(
     code: str | None = None,
     trusted: Sequence[str] = (),
     grids: Sequence[str] = (),
+    if_large: Callable[[Outline], object] = lambda outline: None,
 ) -> Sweep:
     """Return the packaged sweep of this name, or the sweep in this file, expanded.
 
     With `grids`, only the grids of these names. `overrides` maps fields to values that replace those of the file in
     every grid; `exclude` still applies. `code` is the folder with the user's own code; without it, the file's key
-    `code` or the current folder. References may also lead to the packages in `trusted`. Raises RequestError with one
+    `code` or the current folder. `if_large` is called before at least LARGE combinations are expanded, unless something
+    is wrong with them by then. References may also lead to the packages in `trusted`. Raises RequestError with one
     line per error: `FILE:LINE: key path: what is wrong; what was probably meant`.
     """
     workloads()  # raises where an installed package offers a broken record, which is no mistake in the sweep
     source, text = _text(name_or_path)
-    sweep, written = _read(text, source, _overrides(overrides or {}), grids)
+    sweep, written = _read(text, source, _overrides(overrides or {}), grids, if_large)
     folder = code or (str(Path(source).parent / written) if written else None)
 
     def ready(trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
@@ -162,7 +179,13 @@ def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: S
     return trials[0]
 
 
-def _read(text: str, source: str, forced: dict[str, list[object]], grids: Sequence[str]) -> tuple[Sweep, str | None]:
+def _read(
+    text: str,
+    source: str,
+    forced: dict[str, list[object]],
+    grids: Sequence[str],
+    if_large: Callable[[Outline], object],
+) -> tuple[Sweep, str | None]:
     """Return the sweep, of its grids only those of these names if any are given, and what the file has under `code`."""
     document = _document(text, source)
     if document.data is None:
@@ -189,6 +212,9 @@ def _read(text: str, source: str, forced: dict[str, list[object]], grids: Sequen
     if count > MAX_COMBINATIONS:
         problems.append(Problem(line=1, message=f"{count} combinations are too many; the limit is {MAX_COMBINATIONS}"))
         raise refusal(source, problems)
+    if count >= LARGE and not problems:
+        devices = dict.fromkeys(device for block in blocks for device in block.devices)
+        if_large(Outline(name=source, count=count, devices=tuple(devices)))
     expansion = expand(blocks)
     problems += expansion.problems
     if problems:

@@ -13,6 +13,7 @@ from torch.nn import Module
 from torch.nn.attention.flex_attention import BlockMask
 
 from lmsweep.trials.analytic.formulas import PASSES
+from lmsweep.trials.analytic.memory_prediction import FUSED_ATTENTION
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
 from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.flex_attention import block_mask_of
@@ -25,7 +26,6 @@ from lmsweep.trials.prediction.graph_memory import graph_memory
 from lmsweep.trials.prediction.graph_replay import as_compiled, install
 from lmsweep.trials.prediction.kernel_workspace import scratch_of
 from lmsweep.trials.prediction.meta_device import (
-    FUSED_ATTENTION,
     differs_by_device,
     eager_on,
     emulate_again,
