@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -176,13 +177,13 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "Plan
                     search=search,
                 )
     finally:
-        with postpone_termination():
+        with postpone_termination(), ExitStack() as after:
+            after.callback(compact, store, run.progress)
+            after.callback(writer.close)  # whatever fails before: rows may wait for the disk
+            if standby:
+                after.callback(standby.close)
             if run.to_run:
                 stop_ray()
-            if standby:
-                standby.close()
-            writer.close()
-            compact(store, run.progress)
     if run.gate.closed:
         raise KeyboardInterrupt
 
