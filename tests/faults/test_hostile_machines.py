@@ -96,6 +96,35 @@ def test_with_64_file_descriptors_a_run_measures_everything(tmp_path: Path) -> N
     assert_measured(run(tmp_path, descriptors=64), tmp_path / "store")
 
 
+@pytest.mark.parametrize(
+    ("name", "locale", "words"),
+    [
+        ("stör", {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, "encoding is ascii; set PYTHONUTF8=1"),
+        (b"st\xf6r", {"LC_ALL": "C.UTF-8"}, "its name is not read as UTF-8; rename it"),
+    ],
+    ids=["ascii", "latin-1"],
+)
+def test_a_store_whose_name_python_reads_otherwise_than_arrow_is_refused_with_advice(
+    tmp_path: Path, name: str | bytes, locale: dict[str, str], words: str
+) -> None:
+    done = subprocess.run(
+        [*COMMAND, "status", os.path.join(os.fsencode(tmp_path), os.fsencode(name))],
+        env=os.environ | {"PYTHONPATH": PYTHONPATH} | locale,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, words in done.stderr) == (2, True), done.stderr
+    assert "unexpected" not in done.stderr
+
+
+@pytest.mark.slow
+def test_in_the_c_locale_a_store_may_have_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "größe"
+    folder.mkdir()
+    assert_measured(run(folder, LC_ALL="C", LANG="C"), folder / "store")
+
+
 @pytest.fixture(scope="session")
 def shifted_clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library that shifts the system's clock for the processes that load it, by the seconds in a file.

@@ -7,6 +7,7 @@ and a crash loses at most the file that was being written. An object store shows
 import contextlib
 import fcntl
 import os
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -159,6 +160,7 @@ def _file_system(location: str) -> tuple[pafs.FileSystem, str]:
             path = Path(location).expanduser()  # shells do not expand the ~ in --store=~/results
         except RuntimeError as error:
             raise RequestError(f"the store {location}: {error}") from error
+        _check_encoding(str(path.absolute()))
         return pafs.LocalFileSystem(), str(path.absolute())
     uri = location
     if location.startswith("s3://"):  # send a small file in one request, which succeeds or fails as a whole
@@ -177,3 +179,15 @@ def _file_system(location: str) -> tuple[pafs.FileSystem, str]:
         first, *_ = str(error).splitlines() or [type(error).__name__]
         raise RequestError(f"cannot reach the store {location}: {first}") from error
     return files, root.rstrip("/")
+
+
+def _check_encoding(path: str) -> None:
+    """Raise RequestError if Python and Arrow, which writes every name in UTF-8, would mean different files by it."""
+    encoding = sys.getfilesystemencoding()
+    try:
+        if os.fsencode(path) == path.encode():
+            return
+    except UnicodeEncodeError:
+        pass
+    advice = "rename it" if encoding == "utf-8" else f"this locale's encoding is {encoding}; set PYTHONUTF8=1"
+    raise RequestError(f"the store {path}: its name is not read as UTF-8; {advice}")
