@@ -44,7 +44,7 @@ BAD = {
 SAID = {
     "raises.py": "raises.py:2: ValueError: no GPU here",
     "imports_broken.py": "broken.py:2: SyntaxError",
-    "imports_nothing.py": "imports_nothing.py:1: ModuleNotFoundError: No module named 'no_such_package'; install it",
+    "imports_nothing.py": "imports_nothing.py:1: ModuleNotFoundError: No module named 'no_such_package'; not ",
     "imports_hidden.py": "imports_hidden.py:1: ImportError",
     "exits.py": "exits.py:2: exited with code 1 while it was imported: bye",
     "exits_later.py": "exits_later.py:3: exited with code 3 in attend",

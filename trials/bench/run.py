@@ -118,7 +118,8 @@ def run_trial(
                 )
                 met = bench.fingerprint(workload)
                 with exits_raise():
-                    rows = attempt.rows(workload, list(run_workload(bench, workload)), met)
+                    found = list(run_workload(bench, workload))
+                    rows = attempt.rows(workload, found, replace(met, repeated_layers=bench.repeated_layers))
         except BaseException as error:  # a trial may fail in any way, and each is a row
             if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
                 raise  # Ctrl-C; processes of trials ignore it, so there it is the user's code that raises it
