@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from lmsweep.trials.machine.interpreter import ROOT
-from lmsweep.trials.machine.processes import await_end
+from lmsweep.trials.machine.processes import await_end, is_stopped
 from lmsweep.trials.spec.config import RequestError
 
 if TYPE_CHECKING:
@@ -73,6 +73,32 @@ def kill_at_shutdown() -> None:
     node.kill_all_processes = kill_all
 
 
+def started_here() -> dict[str, psutil.Process]:
+    """Return the processes without which Ray on this machine does nothing, by name; none if another has started it."""
+    import ray
+
+    node = _private(_private(ray, "_private").worker, "_global_node")
+    started = _private(node, "all_processes") if node else {}
+    found = {}
+    for name in ("gcs_server", "raylet"):
+        for info in started.get(name, ()):
+            with suppress(psutil.NoSuchProcess):
+                found[name] = psutil.Process(info.process.pid)
+    return found
+
+
+def kill_stopped() -> None:
+    """Kill Ray's processes if one of them is stopped: `ray.shutdown` would wait for its answer."""
+    started = started_here().values()
+    if any(is_stopped(process) for process in started):
+        for process in started:
+            process.kill()
+
+
+MOST_ENDED = 50
+"""Trials that Tune may keep after they have ended; it wants some to have run."""
+
+
 class FreeActors:
     """The actors that Tune keeps for the next trial with the same resources."""
 
@@ -92,6 +118,17 @@ def forget_metrics(tune_trial: "TuneTrial") -> None:
     kept = _private(tune_trial, "run_metadata")
     for name in ("metric_analysis", "metric_n_steps"):
         _private(kept, name).clear()
+
+
+def forget_ended(controller: "TuneController") -> None:
+    """Drop the trials that have ended, except the last: Tune keeps all of them for tables that nobody reads."""
+    trials = _private(controller, "_trials")
+    if len(trials) < 2 * MOST_ENDED:
+        return
+    ended = {trial for trial in trials[:-MOST_ENDED] if trial.is_finished()}
+    trials[:] = [trial for trial in trials if trial not in ended]
+    for name in ("_stopped_trials", "_failed_trials", "_trials_to_cache"):
+        _private(controller, name).difference_update(ended)
 
 
 def last_error(tune_trial: "TuneTrial") -> str:
