@@ -47,7 +47,11 @@ def handle_termination() -> None:
             handle(number, _end)
 
 
-def handle(number: int, handler: Callable[[int, FrameType | None], Any]) -> Any:
+Handler = Callable[[int, FrameType | None], object] | int | None
+"""What may handle a signal: a function, or SIG_DFL or SIG_IGN; None: one that was not set from Python."""
+
+
+def handle(number: int, handler: Callable[[int, FrameType | None], object]) -> Handler:
     """Handle a signal, and note when the main thread has heard it. Return the handler before."""
 
     def hear(number: int, frame: FrameType | None) -> None:
