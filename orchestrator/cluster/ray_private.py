@@ -60,6 +60,8 @@ def kill_at_shutdown() -> None:
     def kill_all(**_: Any) -> None:
         processes = []
         for info in (info for infos in started.values() for info in infos):
+            if info.process.poll() is not None:
+                continue  # it has ended, and another process may have its number
             with suppress(psutil.NoSuchProcess):
                 process = psutil.Process(info.process.pid)
                 # And its children: Ray's agents would look for their dead node for a minute.
@@ -82,7 +84,7 @@ def started_here() -> dict[str, psutil.Process]:
     found = {}
     for name in ("gcs_server", "raylet"):
         for info in started.get(name, ()):
-            with suppress(psutil.NoSuchProcess):
+            if info.process.poll() is None:
                 found[name] = psutil.Process(info.process.pid)
     return found
 
