@@ -26,7 +26,7 @@ MASKED = {*CAUSAL, *ATTENTION_MASKS}
 VOCABULARY = 10_000
 MOST = 3
 """Most candidates of one kind that the file measures; the others are named in a comment."""
-OBJECTS = ("config", "cfg", "args", "params", "hparams", "model_args")
+OBJECTS = ("config", "cfg", "args", "params", "hparams", "model_args", "net", "model", "module", "backbone", "encoder")
 """Parameters that take an object, which no sweep file can hold."""
 PLAIN = ("", "int", "float", "str", "bool", "list", "tuple", "dict", "None")
 """Types of parameters that a sweep file can hold."""
@@ -56,8 +56,9 @@ def first_sweep(name: str, found: Discovery, *, device: str, gpus: int, code: st
         args = _arguments(candidate, size, max(contexts), shallow=device not in GPU_DEVICES)
         if not isinstance(args, dict):
             left.append(f"{candidate.reference} ({candidate.place}): {_model_advice(candidate, args)}")
-        elif measured:
-            left.append(f"{candidate.reference} ({candidate.place}): write it in place of {measured.reference}")
+        elif measured or not candidate.is_likely:
+            instead = f"in place of {measured.reference}" if measured else "as model, if it is more than a part of one"
+            left.append(f"{candidate.reference} ({candidate.place}): write it {instead}")
         else:
             adapter = _adapter(candidate) if candidate.settings else None
             model, measured = _model(candidate, args, size), candidate

@@ -15,6 +15,8 @@ MAX_FILES = 3000
 
 _SKIPPED = frozenset(("site-packages", "node_modules", "build", "dist", "tests", "test", "results", "__pycache__"))
 _HEADS = ("head", "unembed", "output", "to_logits")
+_OF_ATTENTION = ("heads", "d_head", "dim_head", "head_dim", "head_size")
+"""Endings of attributes that are about attention heads."""
 _NAMES = ("lm", "gpt", "llama", "transformer", "model")
 
 _KERNELS = frozenset(("jit", "autotune", "heuristics"))
@@ -44,6 +46,8 @@ class Candidate:
     """`mine/model.py:12`."""
     parameters: tuple[Parameter, ...]
     """What it is called with, after the tensors, the weights or the module that it works on."""
+    is_likely: bool = True
+    """Whether it looks like a whole: a model with embedding and head, not a part of one."""
     settings: "Settings | None" = None
     """The class of its only required parameter, if that is an object with settings such as GPTConfig."""
 
@@ -182,7 +186,8 @@ def _models(classes: list[_Class], code: Code) -> list[Candidate | LeftOut]:
             continue
         attributes = {node.attr.lower() for node in ast.walk(one.node) if isinstance(node, ast.Attribute)}
         score = 2.0 * ("Embedding" in calls[name])
-        score += 2.0 * any(head in attribute for attribute in attributes for head in _HEADS)
+        named = [attribute for attribute in attributes if not attribute.endswith(_OF_ATTENTION)]
+        score += 2.0 * any(head in attribute for attribute in named for head in _HEADS)
         score += 1.0 * any(word in name.lower() for word in _NAMES)
         score -= 4.0 * is_part
         parameters = tuple(_parameters(one.methods["__init__"])) if "__init__" in one.methods else ()
@@ -191,6 +196,7 @@ def _models(classes: list[_Class], code: Code) -> list[Candidate | LeftOut]:
             reference=reference,
             place=place,
             parameters=parameters,
+            is_likely=score > 2 or (score > 0 and "Embedding" in calls[name]),
             settings=_settings(parameters, one, classes, code),
         )
         ranked.append((-score, reference, candidate))

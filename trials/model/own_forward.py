@@ -48,15 +48,15 @@ def mark_inputs(model: nn.Module, config: TrialConfig, device: str) -> None:
     with_targets = replace(inputs, targets=targets)
     try:
         with torch.no_grad():
-            together = _call(model, with_targets, tokens, tokens)
-            alone = together if inputs.targets else _call(model, inputs, tokens, tokens)
+            together = call_own(model, with_targets, tokens, tokens)
+            alone = together if inputs.targets else call_own(model, inputs, tokens, tokens)
     except Exception:  # noqa: BLE001 - what does not work in the trial fails there, with its line
         return
     shapes = [None if (logits := _logits(output)) is None else tuple(logits.shape[:2]) for output in (alone, together)]
     if not inputs.targets and shapes != [(1, 1), (1, 2)]:
         return
     setattr(model, _MARK, with_targets)
-    if config.loss != "eager" and own_loss(model, together) is not None:
+    if config.loss != "eager" and own_loss(with_targets, together) is not None:
         raise UnsupportedError(f"{config.model_code} computes its own loss; loss {config.loss} would not be used")
 
 
@@ -77,30 +77,15 @@ def _required_inputs(parameters: dict[str, inspect.Parameter], reference: str) -
     return Inputs(tokens=None if by_place[:1] == [tokens] else tokens, **found)
 
 
-def call_own(model: nn.Module, tokens: Tensor, targets: Tensor) -> object:
+def inputs_of(model: nn.Module) -> Inputs:
+    """Return how a model that was built is called; a wrapper around it is called alike."""
+    found = getattr(model, _MARK)
+    assert isinstance(found, Inputs), "a model is marked when it is built"
+    return found
+
+
+def call_own(model: nn.Module, inputs: Inputs, tokens: Tensor, targets: Tensor) -> object:
     """Call the model, or a wrapper around it, with tokens (batch, tokens) and what else it takes."""
-    return _call(model, _inputs_of(model), tokens, targets)
-
-
-def own_loss(model: nn.Module, output: object) -> Tensor | None:
-    """Return the loss in what a model returned, a scalar, if it was called with targets; else None."""
-    if _inputs_of(model).targets is None:
-        return None
-    if isinstance(output, Mapping):
-        output = (output.get("loss"),)
-    parts = output if isinstance(output, tuple | list) else (getattr(output, "loss", None),)
-    return next((part for part in parts if isinstance(part, Tensor) and part.dim() == 0), None)
-
-
-def _inputs_of(model: nn.Module) -> Inputs:
-    """Return how a model is called: it is the outermost module that knows it, perhaps within a wrapper."""
-    for module in model.modules():
-        if isinstance(found := getattr(module, _MARK, None), Inputs):
-            return found
-    raise AssertionError("a model is marked when it is built")
-
-
-def _call(model: nn.Module, inputs: Inputs, tokens: Tensor, targets: Tensor) -> object:
     given = {}
     if inputs.targets:
         given[inputs.targets] = targets
@@ -109,6 +94,16 @@ def _call(model: nn.Module, inputs: Inputs, tokens: Tensor, targets: Tensor) -> 
     if inputs.positions:
         given[inputs.positions] = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
     return model(tokens, **given) if inputs.tokens is None else model(**{inputs.tokens: tokens}, **given)
+
+
+def own_loss(inputs: Inputs, output: object) -> Tensor | None:
+    """Return the loss in what a model returned, a scalar, if it was called with targets; else None."""
+    if inputs.targets is None:
+        return None
+    if isinstance(output, Mapping):
+        output = (output.get("loss"),)
+    parts = output if isinstance(output, tuple | list) else (getattr(output, "loss", None),)
+    return next((part for part in parts if isinstance(part, Tensor) and part.dim() == 0), None)
 
 
 def logits_of(output: object, expected: tuple[int, int], reference: str) -> Tensor:

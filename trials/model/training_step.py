@@ -14,7 +14,7 @@ from lmsweep.trials.model.flex_attention import Backend
 from lmsweep.trials.model.float8 import convert_to_float8
 from lmsweep.trials.model.loss import loss_for
 from lmsweep.trials.model.optimizer import make_optimizer
-from lmsweep.trials.model.own_forward import call_own, check_devices, logits_of, own_loss
+from lmsweep.trials.model.own_forward import Inputs, call_own, check_devices, inputs_of, logits_of, own_loss
 from lmsweep.trials.model.own_model import build_own_model, repeated_layers, vocabulary_of
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.transformer import Transformer
@@ -51,6 +51,7 @@ class TrainingStep:
         self.repeated_layers: str | None = None
         """Where the user's own model has its repeated layers, and how many; None of lmsweep's, or if there are none."""
         self.model, self.blocks = self._build(backend)
+        self._own_inputs = Inputs() if config.model_code is None else inputs_of(self.model)
         if math_mode.float8_recipe:
             if config.num_experts:
                 raise UnsupportedError(
@@ -103,7 +104,11 @@ class TrainingStep:
         return self.model.head.weight
 
     def _call(self, inputs: torch.Tensor, targets: torch.Tensor) -> Any:
-        return self.model(inputs) if self.config.model_code is None else call_own(self.model, inputs, targets)
+        return (
+            self.model(inputs)
+            if self.config.model_code is None
+            else call_own(self.model, self._own_inputs, inputs, targets)
+        )
 
     def _logits_in(self, output: object) -> torch.Tensor:
         """Return the logits in what the user's model returned; check that and its devices once."""
@@ -146,7 +151,7 @@ class TrainingStep:
                 return
             self.logits = output if self.config.model_code is None else self._logits_in(output)
             with Range("loss"):
-                own = own_loss(self.model, output)
+                own = own_loss(self._own_inputs, output)
                 self.loss = self._loss.function(self.logits, targets) if own is None else own
 
     def micro_batch(self, whole: torch.Tensor, index: int) -> torch.Tensor:

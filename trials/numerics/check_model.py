@@ -11,7 +11,7 @@ from lmsweep.trials.code.error_words import cannot
 from lmsweep.trials.code.finding import Finding, Question
 from lmsweep.trials.code.importing import nothing_cached
 from lmsweep.trials.code.traceback_text import CodeError
-from lmsweep.trials.model.own_forward import call_own, check_devices, logits_of
+from lmsweep.trials.model.own_forward import call_own, check_devices, inputs_of, logits_of
 from lmsweep.trials.model.own_model import build_own_model, repeated_layers
 from lmsweep.trials.prediction.fake_run import uninitialized_weights
 from lmsweep.trials.prediction.fakes import Fakes
@@ -87,7 +87,7 @@ def _forward_here(question: Question) -> Finding:
         with _at_most(SMALL_PARAMETERS):
             model = build_own_model(config, device="cpu", dtype=torch.float32)
         tokens = torch.randint(config.vocab_size or SMALL_VOCABULARY, shape)
-        logits = logits_of(call_own(model, tokens, tokens), shape, question.reference)
+        logits = logits_of(call_own(model, inputs_of(model), tokens, tokens), shape, question.reference)
     except _TooLargeError:
         return Finding(what=what, found="not tried: too large", kind="cannot")
     except (RequestError, UnsupportedError, CodeError):

@@ -11,7 +11,7 @@ from lmsweep.trials.machine.accelerator import has_float64
 from lmsweep.trials.model.attention import attention_for
 from lmsweep.trials.model.documents import positions_in_documents
 from lmsweep.trials.model.loss import loss_for
-from lmsweep.trials.model.own_forward import call_own, logits_of, own_loss
+from lmsweep.trials.model.own_forward import call_own, inputs_of, logits_of, own_loss
 from lmsweep.trials.model.own_model import CHECKPOINTED, build_own_model
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer import Transformer, cross_entropy
@@ -76,8 +76,9 @@ def _own_reference(step: TrainingStep, device: str) -> ReferencePass:
             weight.copy_(rounded)
     shape = (config.batch_size, config.context_length)
     targets = step.targets.to(device)
-    output = call_own(model, step.inputs.to(device), targets)
-    logits, own = logits_of(output, shape, config.model_code or ""), own_loss(model, output)
+    inputs = inputs_of(model)
+    output = call_own(model, inputs, step.inputs.to(device), targets)
+    logits, own = logits_of(output, shape, config.model_code or ""), own_loss(inputs, output)
     loss = loss_for(config).function(logits, targets) if own is None else own
     loss.backward()
     gradients = {
