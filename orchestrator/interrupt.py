@@ -27,6 +27,9 @@ HEARD_SECONDS = 0.5
 END_SECONDS = 10.0
 """Seconds for which a signal waits for the main thread to hear it, and an interrupted run for Ray and the store."""
 
+Handler = Callable[[int, FrameType | None], object] | int | None
+"""What handles a signal, as `signal.signal` takes and returns it."""
+
 _ended_by: signal.Signals | None = None
 """The first termination signal that this process received."""
 
@@ -47,7 +50,7 @@ def handle_termination() -> None:
             handle(number, _end)
 
 
-def handle(number: int, handler: Callable[[int, FrameType | None], Any]) -> Any:
+def handle(number: int, handler: Callable[[int, FrameType | None], object]) -> Handler:
     """Handle a signal, and note when the main thread has heard it. Return the handler before."""
 
     def hear(number: int, frame: FrameType | None) -> None:
