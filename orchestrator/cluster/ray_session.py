@@ -122,6 +122,7 @@ def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
         if address is not None:
             ray.init(address, job_config=ray_private.job_config(), **quiet)
             return
+        own: dict[str, Any] = {**ray_private.objects_in(folder_for_sockets()), **ray_private.LOOPBACK}
         ray.init(
             "local",
             num_cpus=cpus,
@@ -129,7 +130,7 @@ def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
             object_store_memory=OBJECT_STORE_BYTES,
             include_dashboard=False,
             job_config=ray_private.job_config(),
-            **ray_private.LOOPBACK,
+            **own,
             **quiet,
         )
     ray_private.kill_at_shutdown()
