@@ -27,6 +27,9 @@ HEARD_SECONDS = 0.5
 END_SECONDS = 10.0
 """Seconds for which a signal waits for the main thread to hear it, and an interrupted run for Ray and the store."""
 
+Handler = Callable[[int, FrameType | None], object] | int | None
+"""What handles a signal, as `signal.signal` takes and returns it."""
+
 _ended_by: signal.Signals | None = None
 """The first termination signal that this process received."""
 
@@ -45,10 +48,6 @@ def handle_termination() -> None:
     for number in TERMINATION_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             handle(number, _end)
-
-
-Handler = Callable[[int, FrameType | None], object] | int | None
-"""What may handle a signal: a function, or SIG_DFL or SIG_IGN; None: one that was not set from Python."""
 
 
 def handle(number: int, handler: Callable[[int, FrameType | None], object]) -> Handler:

@@ -4,6 +4,7 @@ Each name is looked up where it is used; if Ray lacks one, the error says which.
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +26,15 @@ LOOPBACK: dict[str, Any] = {"_node_ip_address": "127.0.0.1"}
 
 KILL_SECONDS = 10.0
 """How long to wait until a killed process has ended; one that waits for a device takes a while."""
+
+
+def objects_in(folder: Path) -> dict[str, str]:
+    """Return the argument of `ray.init` by which objects are files in this folder, if this Linux has no /dev/shm.
+
+    If /dev/shm is merely too small, Ray takes its temporary folder by itself.
+    """
+    is_missing = sys.platform == "linux" and not os.path.isdir("/dev/shm")
+    return {"_plasma_directory": str(folder)} if is_missing else {}
 
 
 def job_config() -> "JobConfig":

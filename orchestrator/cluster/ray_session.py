@@ -25,8 +25,6 @@ NODE_SETTINGS = {
     # Ray's workers, and so the trials that they start, would give way to every other process.
     "RAY_worker_niceness": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray would keep a record of every call of an actor for its dashboard: 15 kB for each trial.
-    "RAY_task_events_report_interval_ms": "0",
 }
 """Environment variables that Ray reads when it starts on a node. The cluster files set them too."""
 
@@ -34,6 +32,8 @@ SETTINGS = {
     **NODE_SETTINGS,
     # Workers that Ray starts in advance use the cores while the machine is examined: a second on two cores.
     "RAY_prestart_worker_first_driver": "0",
+    # Ray would keep a record of every call of an actor for its dashboard: 15 kB for each trial.
+    "RAY_task_events_report_interval_ms": "0",
     # Tune's own logs and snapshots cost more than a short trial. The store replaces them.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
@@ -122,6 +122,7 @@ def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
         if address is not None:
             ray.init(address, job_config=ray_private.job_config(), **quiet)
             return
+        own: dict[str, Any] = {**ray_private.objects_in(folder_for_sockets()), **ray_private.LOOPBACK}
         ray.init(
             "local",
             num_cpus=cpus,
@@ -129,7 +130,7 @@ def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
             object_store_memory=OBJECT_STORE_BYTES,
             include_dashboard=False,
             job_config=ray_private.job_config(),
-            **ray_private.LOOPBACK,
+            **own,
             **quiet,
         )
     ray_private.kill_at_shutdown()
