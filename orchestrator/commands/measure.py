@@ -290,17 +290,22 @@ def run_or_exit(
     ready: "Run", address: str | None, grace: float, resume: str, *, search: "PlanSearch | None" = None
 ) -> None:
     """Run the plan. If that is interrupted or the store fails, say how to resume, and exit."""
-    from lmsweep.orchestrator.interrupt import cause, exit_code
+    from lmsweep.orchestrator.interrupt import cause, exit_code, last_words
+    from lmsweep.orchestrator.running.liveness import RayFailedError
     from lmsweep.orchestrator.running.run import run_plan
     from lmsweep.orchestrator.running.store_writer import StoreError
 
     location = ready.planned.store.location
+    stored = f"results of finished trials are in {location}. {resume}"
     try:
-        with ready.progress:
+        with ready.progress, last_words(stored):
             run_plan(ready, address, grace=grace, search=search)
     except KeyboardInterrupt:
-        say(f"\n{cause()}; results of finished trials are in {location}. {resume}", error=True)
+        say(f"\n{cause()}; {stored}", error=True)
         raise typer.Exit(exit_code()) from None
+    except RayFailedError as error:
+        say(f"lmsweep: {error}; {stored}", error=True)
+        raise typer.Exit(1) from None
     except StoreError as error:
         say(f"lmsweep: cannot write more results to {location}: {error}. {resume}", error=True)
         raise typer.Exit(1) from None

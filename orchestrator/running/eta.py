@@ -132,6 +132,11 @@ class Eta:
         with self._lock:
             return sum(len(device.running) for device in self.devices.values())
 
+    def running_since(self) -> dict[int, float]:
+        """Return when each trial that is running began, by its index: a value of time.monotonic()."""
+        with self._lock:
+            return {index: one.began for device in self.devices.values() for index, one in device.running.items()}
+
     def _parts(self, planned: PlannedTrial) -> tuple[float, float]:
         """Return the estimated seconds of overhead and of iterations."""
         estimate = self._estimates[planned.index]

@@ -61,7 +61,7 @@ class RunProgress:
         self._estimated = eta.seconds_left()
         self._told = False
         self._began = 0.0  # no trial has begun
-        self._eta = eta
+        self.eta = eta
         self._every = max(1, self._total // MOST_LINES)
         self._console = console
         self._view = LiveView(eta, self._described, phases, tells_time_left=not is_search)
@@ -79,11 +79,11 @@ class RunProgress:
         if not self._began:
             self._began = time.monotonic()
         self._view.phase_names[planned.index] = planned.trial_id
-        self._eta.started(planned)
+        self.eta.started(planned)
 
     def ended(self, planned: PlannedTrial, rows: list[Record]) -> None:
         failed = any(row.status != Status.OK for row in rows)
-        self._eta.ended(planned, iterated=None if failed else iterated_seconds(rows))
+        self.eta.ended(planned, iterated=None if failed else iterated_seconds(rows))
         self._done += 1
         self._failed += failed
         self._view.doubts.update({flag for row in rows for flag in row.flags})
@@ -98,19 +98,23 @@ class RunProgress:
         if self._every == 1:
             return ""
         failed = [f"{self._failed} failed so far"] if self._failed else []
-        left = [] if self._is_search else [time_left(self._eta.seconds_left())]
+        left = [] if self._is_search else [time_left(self.eta.seconds_left())]
         return f" ({', '.join([*failed, *left])})" if failed or left else ""
 
     def _compare_with_estimate(self) -> None:
         """Say once if trials take notably longer, or less time, than estimated."""
         if self._told or self._is_search or not FIRST_TRIALS <= self._done < self._total:
             return
-        left = self._eta.seconds_left()
+        left = self.eta.seconds_left()
         whole = time.monotonic() - self._began + left
         if not self._estimated / NOTABLE_RATIO < whole < self._estimated * NOTABLE_RATIO:
             self._told = True
             words = "longer" if whole > self._estimated else "less time"
             self.say(f"trials take {words} than estimated: {time_left(left)}")
+
+    def name_of(self, index: int) -> str:
+        """Return the trial's values of the fields in which trials differ."""
+        return self._described[index]
 
     def say(self, line: str) -> None:
         """Print a line above the live view."""
