@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmsweep.analysis import load
-from lmsweep.analysis.best.answer import JOB, axes_of, value_of
+from lmsweep.analysis.best.answer import axes_of, job_of, value_of
 from lmsweep.analysis.best.cells import BETWEEN_PROCESSES, Cell, cells_of
 from lmsweep.analysis.best.surrogate import Axis, Space
 from lmsweep.orchestrator.planning.time_estimate import SETUP_SECONDS
@@ -338,7 +338,7 @@ def stored_grids(location: str, *, pool: bool, clock: str = "step.time") -> list
     seconds = of_attempt.groupby(level=[*KEY]).mean().to_dict()
     jobs: dict[tuple[object, ...], list[Cell]] = defaultdict(list)
     for cell in cells_of(load(location)):
-        job = () if pool else tuple(value_of(cell, name) for name in JOB)
+        job = () if pool else job_of(cell)
         jobs[(cell.environment_id, *job)].append(cell)
     found = []
     for cells in jobs.values():

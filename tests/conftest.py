@@ -4,13 +4,14 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
 from lmsweep.trials.code.importing import _CodeFinder
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import pinned
+from tests.support.turns import turn
 
 # Before NumPy is imported. With several threads, products of small matrices take ten times as much of the cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -34,6 +35,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Where workers of xdist share a GPU, lets a test that times or fills it run alone; the wait is not its time."""
+    torch = sys.modules.get("torch")
+    if not (torch and torch.cuda.is_available()):
+        return (yield)
+    with turn(alone=item.get_closest_marker("alone_on_gpu") is not None):
+        return (yield)
 
 
 @pytest.fixture(scope="module")

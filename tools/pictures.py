@@ -3,16 +3,19 @@
 ``python -m tools.pictures`` draws all of them into docs/; ``python -m tools.pictures report`` draws one.
 """
 
+from __future__ import annotations
+
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
-
-from playwright.sync_api import Page
+from typing import TYPE_CHECKING, NamedTuple
 
 from lmsweep.analysis.report import write_report
 from lmsweep.trials.analytic.prices import parse_prices
 from tests.support.browser import launch, open_page
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 ROOT = Path(__file__).parents[1]
 MARGIN = 16

@@ -13,33 +13,14 @@ from lmsweep.analysis.best.effects import Effect, main_effects
 from lmsweep.analysis.best.goal import Aim
 from lmsweep.analysis.best.more_memory import TOO_LARGE, Larger, best_larger
 from lmsweep.analysis.best.surrogate import Space, Surrogate
+from lmsweep.trials.results.roles import AXES, JOB, MODEL
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
-from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 
 FEWEST = 4
 """Cells from which on effects are estimated."""
 
 DEVICE = "device"
 """The axis of a cell's device; its value is the device's full name."""
-
-NOT_AXES = (
-    "model",
-    "device",
-    "warmup_steps",
-    "measure_steps",
-    "max_seconds",
-    "timeout_seconds",
-    "profiler",
-    "processes",
-)
-"""Fields that change nothing in what runs: names, the protocol, and the device, for which its full name stands."""
-
-JOB = (
-    *("model_code", "model_args", "blocks", "step", "d_model", "d_ff", "num_layers", "num_heads", "vocab_size"),
-    *(*SHAPE_FIELDS, "step_args"),
-    *("context_length", "causal", "mode"),
-)
-"""Fields that say what is trained, not how. Cells that differ in them are not compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +101,24 @@ def value_of(cell: Cell | TrialConfig, name: str) -> object:
     return cell.environment.device_name if name == DEVICE else getattr(cell.config, name)
 
 
+def job_of(cell: Cell) -> tuple[object, ...]:
+    """Return what the cell trains. Only cells with the same job are compared."""
+    return tuple(getattr(cell.config, name) for name in JOB)
+
+
+def job_words(config: TrialConfig) -> str:
+    """Return what the configuration trains, in words."""
+    model = config.model or config.model_code or f"d_model {config.d_model}, {config.num_layers} layers"
+    rest = [name for name in JOB if name not in (*MODEL, "context_length", "mode")]
+    unusual = [name for name in rest if getattr(config, name) != CONFIG_FIELDS[name].default]
+    return ", ".join([model, *(f"{name} {getattr(config, name)}" for name in ("context_length", *unusual, "mode"))])
+
+
 def axes_of(cells: Sequence[Cell | TrialConfig]) -> list[str]:
     """Return the fields in which these cells differ; DEVICE is the first if they ran on several devices."""
-    fields = [DEVICE, *(name for name in CONFIG_FIELDS if name not in (*NOT_AXES, *JOB))]
-    return [name for name in fields if len({value_of(one, name) for one in cells} - {None}) > 1]
+    devices = {one.environment.device_name for one in cells if isinstance(one, Cell)}
+    varying = [name for name in AXES if len({value_of(one, name) for one in cells}) > 1]
+    return [DEVICE, *varying] if len(devices) > 1 else varying
 
 
 def pareto_front(cells: Sequence[Cell], aim: Aim) -> list[Cell]:

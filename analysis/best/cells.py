@@ -104,6 +104,14 @@ class Cell:
         return max(measured, BETWEEN_PROCESSES / float(np.sqrt(self.processes)))
 
 
+def _range_as_interval(median: float, least: float, most: float, processes: int) -> tuple[float, float]:
+    """Return an interval whose standard error is half the range: samples that are too few for one of their own."""
+    errors = WITHIN if processes < 2 else student(processes - 1)
+    if least <= 0:
+        return median, median
+    return float(median * (least / median) ** errors), float(median * (most / median) ** errors)
+
+
 def cells_of(frame: pd.DataFrame) -> list[Cell]:
     """Return the cells among rows of `lmsweep.load`, in the order of their first row.
 
@@ -128,9 +136,9 @@ def _cell(rows: pd.DataFrame) -> Cell:
     values: dict[str, Value] = {}
     processes = 0
     of_steps = rows[(rows["status"] == Status.OK) & rows["median"].notna() & (rows["phase"] == "step")]
-    columns = [of_steps[name].to_list() for name in ("metric", "median", "low", "high", "processes")]
-    for metric, median, low, high, count in zip(*columns, strict=True):
-        ends = (median if np.isnan(end) else end for end in (low, high))
+    columns = [of_steps[name].to_list() for name in ("metric", "median", "low", "high", "min", "max", "processes")]
+    for metric, median, low, high, least, most, count in zip(*columns, strict=True):
+        ends = _range_as_interval(median, least, most, count) if np.isnan(low) else (low, high)
         values[f"step.{metric}"] = Value(median, *ends)
         if metric in ("time", "energy"):
             processes = count

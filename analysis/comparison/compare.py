@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from lmsweep.analysis.comparison.cell_verdicts import judge
 from lmsweep.analysis.comparison.device_first import HOST_LIMITED, device_value, judge_by_device, summary
 from lmsweep.analysis.comparison.noise import DEVICE_TIME, Machines, floors, percent, unknown_machines
-from lmsweep.analysis.comparison.pairing import cells_of_sides, check_equal, check_one_result, may_differ
+from lmsweep.analysis.comparison.pairing import SIDES, cells_of_sides, check_equal, check_one_result, may_differ
 from lmsweep.analysis.comparison.tests import SIGNIFICANCE, least_p
 from lmsweep.analysis.data.code_states import SHOWN_DIGITS
 from lmsweep.analysis.data.columns import check_key, distinguishing_columns, natural_ranks
 from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
+from lmsweep.trials.analytic.median_interval import FEWEST_BOUNDED
 from lmsweep.trials.spec.config import RequestError
 
 LEAST_ON_GPU, LEAST_ELSEWHERE = 0.02, 0.05
@@ -99,6 +100,12 @@ class Comparison:
         notes = [f"{cells}: {found}. The smallest difference that counts is {counted}."]
         if any(self.unpaired):
             notes.append(f"Unpaired cells: {self.unpaired[0]} in the baseline, {self.unpaired[1]} in the contrast.")
+        without = sum(int((self.frame[f"{side}_low"].isna() & self.frame[side].notna()).sum()) for side in SIDES)
+        if without:
+            notes.append(
+                f"No interval of {without} median{'s'[: without > 1]}: fewer than {FEWEST_BOUNDED} samples, samples "
+                "that resemble their neighbours too much, or processes that differ too much."
+            )
         notes += [*self.floors, *self.warnings]
         return Listing(
             title=f"{self.title}\n{self.summary}" if self.summary else self.title,

@@ -5,13 +5,14 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.data.code_states import REFERENCES
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order, label
 from lmsweep.analysis.data.load import DERIVED_FROM
 from lmsweep.analysis.data.processes import rows_that_count
 from lmsweep.analysis.data.selection import cells_of, usual_values
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
+from lmsweep.trials.results.roles import MODEL
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.reference import REFERENCES
 
 SIDES = ("baseline", "contrast")
 
@@ -24,7 +25,7 @@ MOST = 300
 # Key -> keys that may differ wherever it does.
 _FOLLOWS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(REFERENCES, ("code_digest",)),
-    "model": ("d_model", "d_ff", "num_layers", "num_heads", "model_code", "model_args", "blocks", "code_digest"),
+    "model": (*(name for name in MODEL if name != "vocab_size"), "code_digest"),
     "code": ("code_digest",),
     "code_revision": ("code_digest",),
     "device_name": ("device_memory",),

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import mannwhitneyu
 
-from lmsweep.analysis.data.processes import spread_of_medians, student, within_processes
+from lmsweep.analysis.data.processes import REACH, spread_of_medians, student, within_processes
 from lmsweep.analysis.tables.ratios import RatioInterval
 from lmsweep.trials.analytic.median_interval import (
     FEWEST,
@@ -26,10 +26,6 @@ from lmsweep.trials.analytic.median_interval import (
 
 SIGNIFICANCE = 0.05
 """Family-wise error rate: probability that a comparison of equal, independent samples calls any pair different."""
-
-FURTHEST = 1.5
-"""The interval of a ratio reaches at most this many times as far as the outermost samples. Ten samples cannot tell high
-autocorrelation from chance: without a limit their intervals would be too wide to find any difference."""
 
 _NORMAL = 1.96
 """Half width of a 95 % interval of a normal distribution, in standard deviations."""
@@ -45,14 +41,13 @@ def ratio_of_medians(baseline: Floats, contrast: Floats) -> RatioInterval:
 
     The interval is computed on a logarithmic scale. With one process on each side it is `_within`. With several it is
     Student's t, with the variance between processes pooled over both sides, and at least as wide as the variation
-    within the processes implies.
+    within the processes implies. The ends are NaN where it would reach beyond REACH times the ratios of samples.
     """
     sides = [np.log(baseline), np.log(contrast)]
     processes = [side.shape[1] for side in sides]
     ratio = median_of_processes(contrast) / median_of_processes(baseline)
     if max(processes) == 1:
-        below, above = _within(sides[0][:, 0], sides[1][:, 0])
-        return RatioInterval(ratio=ratio, low=ratio * np.exp(-below), high=ratio * np.exp(above))
+        return _told(ratio, *_within(sides[0][:, 0], sides[1][:, 0]), *sides)
     medians = [np.median(side, axis=2) for side in sides]
     freedom = sum(processes) - 2
     squares = sum(((of_side - of_side.mean(axis=1, keepdims=True)) ** 2).sum(axis=1) for of_side in medians)
@@ -65,7 +60,7 @@ def ratio_of_medians(baseline: Floats, contrast: Floats) -> RatioInterval:
     if all(side.shape[2] > 1 for side in sides):
         one, other = (_distances(side) for side in sides)
         below, above = (np.maximum(between, np.hypot(one[1 - end], other[end])) for end in (0, 1))
-    return RatioInterval(ratio=ratio, low=ratio * np.exp(-below), high=ratio * np.exp(above))
+    return _told(ratio, below, above, *sides)
 
 
 def p_values(baseline: Floats, contrast: Floats) -> Floats:
@@ -119,7 +114,9 @@ def _within(baseline: Floats, contrast: Floats) -> tuple[Floats, Floats]:
 
     Both sides are assumed to have the same autocorrelation rho, so both contribute to its estimate. For each possible
     rho the distances of both intervals are added in quadrature (Donner and Zou, Statistical Methods in Medical Research
-    21, 2012). A side reaches no further than FURTHEST times the distance to its outermost samples.
+    21, 2012). The ends lie within the ratios of one side's samples to the other's: ten samples cannot tell high
+    autocorrelation from chance, and without a limit their intervals would be too wide to find any difference. Fewer
+    than FEWEST samples have Student's t instead, which may reach beyond them.
     """
     sides = (baseline, contrast)
     fewest = min(side.shape[1] for side in sides)
@@ -137,13 +134,23 @@ def _within(baseline: Floats, contrast: Floats) -> tuple[Floats, Floats]:
     outermost = [
         (side[:, -1] - middle[0], middle[0] - side[:, 0]) for side, middle in zip(ordered, (one, other), strict=True)
     ]
-    limits = [np.hypot(outermost[0][0], outermost[1][1]), np.hypot(outermost[0][1], outermost[1][0])]
+    limits = [outermost[0][0] + outermost[1][1], outermost[0][1] + outermost[1][0]]
     reach = []
     for (of_one, of_other), limit in zip(ends, limits, strict=True):
         errors = np.hypot(first.error * of_one, second.error * of_other)
         least = np.hypot(of_one, of_other)
-        reach.append(np.clip(widest_likely(chances, errors, freedom), least, np.maximum(FURTHEST * limit, least)))
+        reach.append(np.clip(widest_likely(chances, errors, freedom), least, limit))
     return reach[0], reach[1]
+
+
+def _told(ratio: Floats, below: Floats, above: Floats, baseline: Floats, contrast: Floats) -> RatioInterval:
+    """The interval at these distances, without ends where it would say next to nothing. The sides are logarithms."""
+    centre = np.log(ratio)
+    most = contrast.max(axis=(1, 2)) - baseline.min(axis=(1, 2))
+    least = contrast.min(axis=(1, 2)) - baseline.max(axis=(1, 2))
+    told = (centre - below >= least - np.log(REACH)) & (centre + above <= most + np.log(REACH))
+    low, high = (np.where(told, np.exp(end), np.nan) for end in (centre - below, centre + above))
+    return RatioInterval(ratio=ratio, low=low, high=high)
 
 
 def _distances(side: Floats) -> tuple[Floats, Floats]:

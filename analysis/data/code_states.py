@@ -13,13 +13,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lmsweep.trials.spec.config import RequestError
-from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.reference import REFERENCES, is_reference
 from lmsweep.trials.spec.suggestions import choices
 
 LATEST, PREVIOUS = "latest", "previous"
-
-REFERENCES = ("model_code", "step", "attention", "optimizer", "loss", "ddp")
-"""Columns that may hold a reference to the user's code."""
 
 STATE_COLUMNS = ("code", "code_digest", "code_revision", "code_dirty")
 """Columns that tell states apart."""

@@ -3,7 +3,8 @@
 Tables, comparisons and the report share one rule (docs/measuring.md). Every successful attempt at a measurement in an
 environment is one process; a failure counts only if no attempt succeeded. The pooled median is the median of the
 processes' medians. Its interval covers the variation between processes. It is a Student t interval with one degree of
-freedom fewer than there are processes, and never narrower than the variation within the processes implies.
+freedom fewer than there are processes, and never narrower than the variation within the processes implies. It may reach
+beyond the samples, since it also covers the processes that did not run.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,6 +22,11 @@ from lmsweep.trials.results.outcome import Status
 
 RESULT = ("measurement_id", "environment_id")
 """Columns that identify a result: one measurement in one environment."""
+
+REACH = 2.0
+"""How many times as large as the largest sample, or as small as the smallest, an end of Student's interval may be.
+
+Where it would be further out, the processes are too few for how much they differ, and there is no interval."""
 
 _VALUE = [*RESULT, "phase", "metric"]
 _POOLED = ("n", "median", "low", "high", "mean", "std", "min", "max", "outliers", "processes", "spread")
@@ -120,9 +126,11 @@ def within_processes(distances: Floats) -> Floats:
     """Return how uncertain pooled medians are because of the variation within each process, shape (results,).
 
     distances: how far one end of each process's interval is from its median, shape (results, processes). The median of
-    the distances is used, because the outliers of one process do not move the median of several.
+    the distances is used, because the outliers of one process do not move the median of several. A process without an
+    interval, NaN, does not count.
     """
-    return np.median(distances, axis=1) * spread_of_medians(distances.shape[1])
+    known = np.where(np.isnan(distances).all(axis=1, keepdims=True), 0.0, distances)
+    return np.nanmedian(known, axis=1) * spread_of_medians(distances.shape[1])
 
 
 def _of_equally_many(each: dict[str, Floats]) -> dict[str, Floats]:
@@ -135,7 +143,7 @@ def _of_equally_many(each: dict[str, Floats]) -> dict[str, Floats]:
     total, median = n.sum(axis=1), np.median(medians, axis=1)
     mean = (n * each["mean"]).sum(axis=1) / total
     squares = (np.nan_to_num(each["std"]) ** 2 * (n - 1) + n * (each["mean"] - mean[:, None]) ** 2).sum(axis=1)
-    low, high = _between_processes(medians, each["low"], each["high"])
+    low, high = _between_processes(each)
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = np.ptp(medians, axis=1) / np.abs(median)
     return {
@@ -145,20 +153,24 @@ def _of_equally_many(each: dict[str, Floats]) -> dict[str, Floats]:
     }  # fmt: skip
 
 
-def _between_processes(medians: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+def _between_processes(each: dict[str, Floats]) -> tuple[Floats, Floats]:
     """Return the ends of the pooled median's interval, on a logarithmic scale if all values are positive."""
-    k = medians.shape[1]
-    positive = np.asarray((np.nan_to_num(low, nan=1.0) > 0).all(axis=1) & (medians > 0).all(axis=1))
+    k = each["median"].shape[1]
+    positive = np.asarray((each["min"] > 0).all(axis=1))
     with np.errstate(divide="ignore", invalid="ignore"):
-        scale = [np.where(positive[:, None], np.log(column), column) for column in (medians, low, high)]
-    centre = np.median(scale[0], axis=1)
-    between = student(k - 1) * spread_of_medians(k) * np.std(scale[0], axis=1, ddof=1)
-    # A process of one sample has no interval of its own.
-    below, above = (np.maximum(between, within_processes(np.nan_to_num(np.abs(end - scale[0])))) for end in scale[1:])
+        medians, low, high, least, most = (
+            np.where(positive[:, None], np.log(each[name]), each[name])
+            for name in ("median", "low", "high", "min", "max")
+        )
+    centre, least, most = np.median(medians, axis=1), least.min(axis=1), most.max(axis=1)
+    between = student(k - 1) * spread_of_medians(k) * np.std(medians, axis=1, ddof=1)
+    below, above = (np.maximum(between, within_processes(np.abs(end - medians))) for end in (low, high))
+    reach = np.where(positive, np.log(REACH), most - least)
+    told = (centre - below >= least - reach) & (centre + above <= most + reach)
     lower, upper = (
         np.where(positive, np.exp(np.where(positive, end, 0)), end) for end in (centre - below, centre + above)
     )
-    return lower, upper
+    return np.where(told, lower, np.nan), np.where(told, upper, np.nan)
 
 
 def _together(column: pd.Series, begins: NDArray[np.int64], *, distinct: bool) -> pd.Series:

@@ -5,9 +5,10 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from lmsweep.analysis.data.columns import size_terms
-from lmsweep.analysis.tables.pivot import DIMENSIONS, varying_keys
+from lmsweep.analysis.tables.pivot import varying_keys
 from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.model_sizes import DIMENSIONS
 
 ALONG = ("context_length", "parameters")
 

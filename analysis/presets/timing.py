@@ -45,9 +45,9 @@ def warm_up(results: Results) -> Listing:
     parts = parts[parts["phase"] != "backward_optimizer"]
     keys = [*varying_keys(parts, ["model", "warmup_steps"], []), "part"]
     parts = in_order(parts.assign(part=parts["phase"]), keys)
-    first = parts["samples"].map(lambda samples: samples[0] if len(samples) else np.nan, na_action="ignore")
+    first = [np.nan if one is pd.NA or not len(one) else one[0] for one in parts["samples"].to_list()]
     frame = parts[keys].assign(time=parts["median"], time_low=parts["low"], time_high=parts["high"])
-    frame = frame.assign(mean=parts["mean"], std=parts["std"], first=first.astype(float), iterations=parts["n"])
+    frame = frame.assign(mean=parts["mean"], std=parts["std"], first=first, iterations=parts["n"])
     times = ("time", "mean", "std", "first")
     return Listing(
         title="Times by number of warm-up iterations (median and 95 % interval)",

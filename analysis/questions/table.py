@@ -2,6 +2,9 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pandas as pd
 
 from lmsweep.analysis.data.arguments import with_arguments
 from lmsweep.analysis.data.code_states import latest_code
@@ -14,6 +17,10 @@ from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.reference import short_name
+from lmsweep.trials.spec.workloads import BUILT_IN
+
+WORKLOAD = "workload"
 
 
 def table(
@@ -49,18 +56,49 @@ def table(
         raise RequestError(
             f"--flops {flops} is for rates of FLOPs: add --value step.tflops, --value step.mfu or --preset roofline"
         )
-    frame = load(store, flops=flops or "model")
+    frame = _loaded(store, conditions, [*conditions, *rows, *cols], flops or "model")
+    return _pivot(frame, conditions, rows=list(rows), cols=list(cols), values=list(values))
+
+
+def tables(store: str, *, where: Mapping[str, str]) -> list[Table]:
+    """Return everything that varies in a store: one table for each workload whose times are shown.
+
+    Their times measure different work, and each workload has keys of its own.
+    """
+    conditions = dict(where)
+    frame = _loaded(store, conditions, [*conditions], "model")
+    whole = _pivot(frame, conditions)
+    if WORKLOAD not in whole.median.index.names:
+        return [whole]
+    names = whole.median.index.get_level_values(WORKLOAD)
+    shown = [name for name in [*BUILT_IN, *names] if name in set(names)]
+    return [
+        replace(_pivot(frame, {**conditions, WORKLOAD: name}), title=short_name(name)) for name in dict.fromkeys(shown)
+    ]
+
+
+def _loaded(store: str, conditions: dict[str, str], named: list[str], flops: FlopConvention) -> pd.DataFrame:
+    frame = load(store, flops=flops)
     if frame.empty:
         raise RequestError(f"{store} holds no results; measure some with: lmsweep run quick --store {store}")
     frame = of_present_devices(frame, conditions)
-    named = [*conditions, *rows, *cols]
-    frame = with_arguments(latest_code(frame, named), named)
+    return with_arguments(latest_code(frame, named), named)
+
+
+def _pivot(
+    frame: pd.DataFrame,
+    conditions: dict[str, str],
+    *,
+    rows: list[str] | None = None,
+    cols: list[str] | None = None,
+    values: list[str] | None = None,
+) -> Table:
     row_names, col_names, shown = default_layout(
-        frame, rows=list(rows) or None, cols=list(cols) or None, values=list(values) or None, where=conditions
+        frame, rows=rows or None, cols=cols or None, values=values or None, where=conditions
     )
     found = pivot(frame, rows=row_names, cols=col_names, values=shown, where=conditions)
     if not values and (others := workloads_beside(select(frame, conditions), shown)):
         warnings.warn(
-            f"not in this table: {', '.join(others)}; --list-presets lists tables that show them", stacklevel=2
+            f"not in this table: {', '.join(others)}; --list-presets lists tables that show them", stacklevel=3
         )
     return found

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from lmsweep.analysis.best.answer import JOB, NOT_AXES
 from lmsweep.analysis.data.code_states import LATEST, PREVIOUS
 from lmsweep.analysis.data.columns import NO_VALUE, in_order, label
 from lmsweep.analysis.report.pairs import Measure, Side
-from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS
+from lmsweep.trials.results.roles import Role, fields_with
+from lmsweep.trials.spec.config import CONFIG_FIELDS
 
 MOST_VALUES = 8
 """A field with more values is an axis of a chart, and no choice."""
@@ -29,14 +29,8 @@ MEASURES = (
 ANYTHING = Measure("value", (), None)
 """What sides are compared by if they have none of MEASURES in common."""
 
-_EXTENT = ("batch_size", "accumulate", "world_size", "nodes", "shards", "tp", "collective", "message_bytes")
-"""Fields that say how much a step does, or on how many devices."""
-
-_PARTS = ("model_args", "attention_args", "optimizer_args", "ddp_args", "step_args", "cold_l2", "bucket_bytes")
-"""Fields that belong to one value of another choice, or to the protocol."""
-
 CHOICES = (
-    *(name for name in STORED_FIELDS if name not in (*JOB, *NOT_AXES, *_EXTENT, *_PARTS)),
+    *(name for name in fields_with(Role.WAY, Role.PARTITION) if name != "device"),  # other devices have their own part
     "torch_version",
 )
 """The fields that are choices, besides the state of the user's code."""

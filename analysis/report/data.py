@@ -18,7 +18,6 @@ from lmsweep.analysis.data.selection import cells_of, unit_of, values_in
 from lmsweep.analysis.tables.number_format import UNITS
 from lmsweep.analysis.tables.pivot import (
     CONDITIONS,
-    DIMENSIONS,
     FOLLOWS,
     READ_BY_SOME,
     USUAL,
@@ -27,7 +26,7 @@ from lmsweep.analysis.tables.pivot import (
 )
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS
-from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.model_sizes import DIMENSIONS, SIZES
 from lmsweep.trials.spec.workloads import workloads
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
@@ -158,9 +157,8 @@ def _trial(results: pd.DataFrame) -> JsonObject:
     named = {}
     for model, rows in results.groupby("model", dropna=True):
         size = SIZES.get(str(model))
-        dimensions = ("d_model", "d_ff", "num_layers", "num_heads")
         named[label(model)] = size is not None and all(
-            rows[name].eq(getattr(size, name)).fillna(value=False).all() for name in dimensions
+            set(map(label, rows[name].unique())) == {label(getattr(size, name))} for name in DIMENSIONS
         )
     return {
         "defaults": {name: label(CONFIG_FIELDS[name].default) for name in STORED_FIELDS if name in AXES},

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from lmsweep.analysis.best.answer import DEVICE, JOB, axes_of, pareto_front, value_of
+from lmsweep.analysis.best.answer import DEVICE, axes_of, job_of, job_words, pareto_front
 from lmsweep.analysis.best.answer_text import cell_words
 from lmsweep.analysis.best.cells import Cell, cells_of
 from lmsweep.analysis.best.goal import Aim, parse_aim
@@ -41,7 +41,7 @@ def fronts(results: Results) -> Iterator[Figure]:
     jobs: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells_of(steps):
         if "step.time" in cell.values:
-            jobs.setdefault(tuple(value_of(cell, name) for name in JOB), []).append(cell)
+            jobs.setdefault(job_of(cell), []).append(cell)
     axes = (
         _Cost(words=_PEAK, of=lambda cell: None if cell.peak is None else cell.peak / 2**30),
         _Cost(words=_MONEY, of=lambda cell: cell.dollars(aim)),
@@ -86,15 +86,13 @@ def _figure(cells: Sequence[Cell], axis: _Cost, aim: Aim) -> Figure:
             "x": [speed(cell) for cell in line], "y": [axis.of(cell) for cell in line],
         }
     )  # fmt: skip
-    config = cells[0].config
-    model = config.model or config.model_code or f"d_model {config.d_model}, {config.num_layers} layers"
     what = "speed and memory" if axis.words == _PEAK else "speed and money"
     layout: JsonObject = {
         "xaxis": {"title": {"text": "Speed (tokens/s)"}},
         "yaxis": {"title": {"text": axis.words}, "rangemode": "tozero"},
     }
     return Figure(
-        title=f"{what} of {model}, context_length {config.context_length}, mode {config.mode}",
+        title=f"{what} of {job_words(cells[0].config)}",
         traces=traces,
         layout=layout,
     )

@@ -52,7 +52,9 @@ def choose_unit(stored_unit: str, values: Iterable[float]) -> Unit:
 
 def number_text(value: float) -> str:
     """Return a number without an interval: four significant digits, integers in full, an exponent below 0.0001."""
-    if value == 0 or float(value).is_integer():
+    if math.isfinite(value) and math.isclose(
+        value, round(value), rel_tol=1e-12
+    ):  # the last digits are those of the order of a sum
         return f"{value:.0f}"
     if abs(value) < 1e-4:
         return f"{value:.3e}"

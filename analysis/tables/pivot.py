@@ -8,7 +8,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lmsweep.analysis.data.arguments import with_arguments
-from lmsweep.analysis.data.code_states import REFERENCES
 from lmsweep.analysis.data.columns import (
     DISTINGUISHING_COLUMNS,
     NO_VALUE,
@@ -20,9 +19,12 @@ from lmsweep.analysis.data.columns import (
 from lmsweep.analysis.data.flop_rates import how_counted, is_flop_rate
 from lmsweep.analysis.data.selection import cells_of, first_values, select, unit_of, values_in
 from lmsweep.analysis.tables.number_format import two_digits
+from lmsweep.trials.analytic.median_interval import FEWEST_BOUNDED, LEAST_WORTH
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
+from lmsweep.trials.results.roles import Role, fields_with
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, RequestError
-from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
+from lmsweep.trials.spec.model_sizes import DIMENSIONS
+from lmsweep.trials.spec.reference import REFERENCES
 from lmsweep.trials.spec.workloads import workloads
 
 CELL_CONTENTS: dict[str, object] = {
@@ -30,9 +32,6 @@ CELL_CONTENTS: dict[str, object] = {
     "status": NO_VALUE, "flags": (), "reason": "",
 }  # fmt: skip
 """The contents of a cell, and their value in a cell without a result."""
-
-DIMENSIONS = ("d_model", "d_ff", "num_layers", "num_heads", *SHAPE_FIELDS)
-"""Keys that a model's name determines."""
 
 CONDITIONS = (
     "device_name",
@@ -56,7 +55,7 @@ FOLLOWS: dict[str, tuple[str, ...]] = {
 }
 """Key -> the keys that determine it. It is shown only if results differ in it although they agree in these."""
 
-PROTOCOL = tuple(name for name, f in CONFIG_FIELDS.items() if f.metadata["part"] == "protocol")
+PROTOCOL = ("mode", *fields_with(Role.PROTOCOL))
 """Keys of the measuring protocol; each workload reads some of them."""
 
 _OF_A_STEP = ("context_length", "vocab_size", "batch_size", "compile", "attention", "optimizer", "loss")
@@ -161,7 +160,7 @@ def arrange(cells: pd.DataFrame, *, rows: list[str], cols: list[str], values: li
         units={value: unit_of(cells, value) for value in values},
         conditions=common_conditions(cells, [*rows, *cols]),
         differing={name: _few(_readings(cells, name)) for name in _distinguishing(cells, [*rows, *cols])},
-        notes=process_notes(cells),
+        notes=(*process_notes(cells), *missing_interval_notes(cells)),
         counted=how_counted(cells) if any(map(is_flop_rate, values)) else "",
     )
 
@@ -194,6 +193,20 @@ def process_notes(cells: pd.DataFrame) -> tuple[str, ...]:
     several = f"{', '.join(map(str, counts[:-1]))} or {counts[-1]}" if len(counts) > 1 else str(counts[0])
     many = f"{several} processes per cell; their medians differ by up to {two_digits(apart)} %."
     return (many, f"Cells with one process: {alone}.") if counts[0] == 1 else (many,)
+
+
+def missing_interval_notes(cells: pd.DataFrame) -> tuple[str, ...]:
+    """Return sentences that tell why numbers of several samples have no interval."""
+    without = cells[cells["low"].isna() & cells["median"].notna() & (cells["n"] > 1)]
+    several, few = without["processes"] > 1, without["n"] < FEWEST_BOUNDED
+    reasons = {
+        "the processes differ too much for so few": several,
+        f"fewer than {FEWEST_BOUNDED} samples": ~several & few,
+        f"the samples resemble their neighbours so much that they are worth fewer than {LEAST_WORTH:.0f} independent "
+        "ones, as on a busy machine; more measure_steps help": ~several & ~few,
+    }
+    counts = {why: int(holds.sum()) for why, holds in reasons.items() if holds.any()}
+    return tuple(f"No interval in {count} cell{'s'[: count > 1]}: {why}." for why, count in counts.items())
 
 
 def default_layout(

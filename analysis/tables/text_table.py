@@ -1,6 +1,6 @@
 """The texts of a pivot or a listing: caption, cells and notes, in the markup of any output format."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,13 @@ from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.number_format import Unit, choose_unit, interval_texts, p_text
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.trials.results.outcome import Flag, Status
+from lmsweep.trials.spec.reference import REFERENCES, short_names
 
 UNKNOWN = "n/a"
 """Printed in a cell whose trial succeeded but whose value is unknown; a note tells why."""
+
+SHORTENED = (*REFERENCES, "workload")
+"""Keys whose values may be references. Those are shown by their last part, unless two have the same."""
 
 _ADVICE = {flag.value: flag.advice for flag in Flag} | ADVICE
 
@@ -69,7 +73,7 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
         columns, levels = [key[:-1] for key in columns], levels[:-1]
     shows = f"{', '.join(said)}: {shows}" if said else shows
     shows = f"{shows}; {table.counted}" if table.counted else shows
-    conditions = ", ".join(f"{name} {text}" for name, text in table.conditions.items() if f"{name} {text}" not in said)
+    conditions = _conditions(table.conditions, said)
     differing = ", ".join(f"{name} ({some})" for name, some in table.differing.items())
     contents = [getattr(table, name).to_numpy() for name in ("status", "median", "low", "high", "flags", "reason")]
     cells = [
@@ -122,7 +126,8 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
                 ]
             )
         else:
-            texts.append([escape(label(value)) for value in frame[name]])
+            short = short_names(frame[name]) if name in SHORTENED else {}
+            texts.append([escape(short.get(value, label(value))) for value in frame[name]])
     marked = shown.index(listing.marked) if listing.marked else 0
     for line, (status, words) in enumerate(zip(statuses, marks, strict=True)):
         if status not in (None, Status.OK):
@@ -137,7 +142,7 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     names = [f"{name} ({units[name].name})" if name in units and units[name].name != "1" else name for name in shown]
     return Sheet(
         caption=escape(listing.title),
-        conditions=escape(", ".join(f"{name} {text}" for name, text in listing.conditions.items())),
+        conditions=escape(_conditions(listing.conditions)),
         cells=cells.set_axis(_labels(frame[listing.keys].itertuples(index=False), listing.keys, escape)).set_axis(
             _labels([(name,) for name in names], [""], escape), axis="columns"
         ),
@@ -207,5 +212,15 @@ def axis_names(axis: pd.Index) -> list[str]:
 
 
 def _labels(keys: Iterable[tuple[Any, ...]], names: list[str], escape: Callable[[str], str]) -> pd.MultiIndex:
-    texts = [tuple(escape(label(value)) for value in key) for key in keys]
+    listed = [*keys]
+    short = [short_names(key[level] for key in listed) if name in SHORTENED else {} for level, name in enumerate(names)]
+    texts = [
+        tuple(escape(known.get(value, label(value))) for known, value in zip(short, key, strict=True)) for key in listed
+    ]
     return pd.MultiIndex.from_tuples(texts, names=[escape(name) for name in names])
+
+
+def _conditions(found: dict[str, str], left_out: Collection[str] = ()) -> str:
+    """Return `name value, name value`; a reference by its last part."""
+    words = {name: short_names([text]).get(text, text) if name in SHORTENED else text for name, text in found.items()}
+    return ", ".join(f"{name} {text}" for name, text in words.items() if f"{name} {text}" not in left_out)

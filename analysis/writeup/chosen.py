@@ -7,34 +7,19 @@ from typing import Any
 
 import pandas as pd
 
-from lmsweep.analysis.data.code_states import REFERENCES
 from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.roles import MODEL, PARTITION, arguments_for
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
-from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
-from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.reference import REFERENCES, is_reference
 from lmsweep.trials.spec.workloads import workloads
 
-_MODEL = (
-    "model_code",
-    "model_args",
-    "blocks",
-    "d_model",
-    "d_ff",
-    "num_layers",
-    "num_heads",
-    "vocab_size",
-    *SHAPE_FIELDS,
-)
-_RANKS = ("ddp", "ddp_args", "bucket_bytes", "reshard", "gather", "optimizer", "optimizer_args")
-_IN_PLACE: dict[str, tuple[str, ...]] = {
-    "model_code": _MODEL,
-    "step": ("step", "step_args", *_MODEL),
-    "attention": ("attention", "attention_args"),
-    "loss": ("loss",),
-    "optimizer": _RANKS,
-    "ddp": _RANKS,
+_RANKS = {*PARTITION, "optimizer", *arguments_for("optimizer")}
+_IN_PLACE: dict[str, set[str]] = {
+    name: _RANKS if name in ("optimizer", "ddp") else {name, *arguments_for(name)} for name in REFERENCES
 }
+_IN_PLACE["model_code"] |= {*MODEL}
+_IN_PLACE["step"] |= {*MODEL}
 """Column that may hold a reference -> the fields in which the result may then differ from a problem's trials."""
 
 

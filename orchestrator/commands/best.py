@@ -134,7 +134,7 @@ def _best_of_stores(
     locations: list[str], where: list[str], aim: "Aim", *, predict: bool, devices: list[str], others: list[str]
 ) -> None:
     from lmsweep.analysis import load
-    from lmsweep.analysis.best.answer import JOB, NoAnswer, answer, value_of
+    from lmsweep.analysis.best.answer import NoAnswer, answer, job_of, job_words
     from lmsweep.analysis.best.answer_text import answer_parts
     from lmsweep.analysis.best.cells import cells_of, with_predicted_peaks
     from lmsweep.analysis.data.load import of_present_devices
@@ -164,23 +164,18 @@ def _best_of_stores(
     hourly_dollars(aim.prices, [(one.environment.device_name, one.environment.accelerator_type) for one in cells])
     jobs: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
-        jobs.setdefault(tuple(value_of(cell, name) for name in JOB), []).append(cell)
+        jobs.setdefault(job_of(cell), []).append(cell)
     parts: list[str | Listing] = []
     for of_job in jobs.values():
         found = answer(of_job, aim)
         if isinstance(found, NoAnswer):
             continue
         largest = largest_batch_words(found) if predict else None
-        parts += [_job_words(of_job[0]), *answer_parts(found, cells=len(of_job) - found.failed, largest_batch=largest)]
+        parts.append(job_words(of_job[0].config))
+        parts += answer_parts(found, cells=len(of_job) - found.failed, largest_batch=largest)
     if not parts:
         first = answer(cells, aim)
         raise RequestError(
             f"{', '.join(locations)}: {first.reason if isinstance(first, NoAnswer) else 'no result of a step'}"
         )
     show_parts(parts)
-
-
-def _job_words(cell: "Cell") -> str:
-    config = cell.config
-    model = config.model or config.model_code or f"d_model {config.d_model}, {config.num_layers} layers"
-    return f"{model}, context_length {config.context_length}, mode {config.mode}"

@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 
 from lmsweep.analysis import load
-from lmsweep.analysis.best.answer import JOB, Answer, NoAnswer, answer
+from lmsweep.analysis.best.answer import Answer, NoAnswer, answer
 from lmsweep.analysis.best.answer_text import answer_parts
 from lmsweep.analysis.best.cells import Cell, cells_of, key_of, with_predicted_peaks
 from lmsweep.analysis.best.goal import Aim, Goal
@@ -31,6 +31,7 @@ from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.prices import hourly_dollars
 from lmsweep.trials.results.environment import environment_id
 from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.roles import JOB, MODEL
 from lmsweep.trials.spec.config import RequestError
 
 
@@ -90,7 +91,7 @@ def _check_sweep(sweep: Sweep, aim: Aim) -> None:
     for name in JOB:
         if len({getattr(config, name) for config in configs}) > 1:
             models = {config.model for config in configs}
-            which = "model" if name in ("d_model", "d_ff", "num_layers", "num_heads") and None not in models else name
+            which = "model" if name in MODEL and None not in models else name
             raise RequestError(
                 f"the sweep trains different things ({which} varies), of which none is best; choose one, such as "
                 f"--set {which}={getattr(configs[0], which)}"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lmsweep.analysis.best.answer import JOB, value_of
+from lmsweep.analysis.best.answer import job_of, job_words
 from lmsweep.analysis.best.cells import Cell
 from lmsweep.analysis.best.goal import Aim, Goal
 from lmsweep.analysis.best.transfer import Predicted, Transfer, transfers
@@ -42,14 +42,12 @@ def say_transfers(cells: Sequence[Cell], names: Sequence[str], aim: Aim, *, titl
     for whole, kept in zip(found, fitting, strict=True):
         if left := len(whole.cells) - len(kept.cells):
             say(f"{left} of {len(whole.cells)} cells are left out, as they would not fit or exceed the limit")
-    jobs = dict.fromkeys(_job(each.cell) for one in fitting for each in one.cells)
+    jobs = dict.fromkeys(job_of(each.cell) for one in fitting for each in one.cells)
     for job in jobs:
-        of_job = [_without(one, [each for each in one.cells if _job(each.cell) != job]) for one in fitting]
+        of_job = [_without(one, [each for each in one.cells if job_of(each.cell) != job]) for one in fitting]
         first = next(each.cell.config for one in of_job for each in one.cells)
-        model = first.model or f"d_model {first.d_model}, {first.num_layers} layers"
-        heading = f"{model}, context_length {first.context_length}, mode {first.mode}"
         say("")
-        show_parts([heading, *job_tables(of_job, aim)])
+        show_parts([job_words(first), *job_tables(of_job, aim)])
 
 
 def _device(name: str) -> Device:
@@ -68,7 +66,3 @@ def _fits(one: Predicted, target: Device, aim: Aim) -> bool:
 
 def _without(one: Transfer, gone: Sequence[Predicted]) -> Transfer:
     return replace(one, cells=tuple(each for each in one.cells if each not in gone))
-
-
-def _job(cell: Cell) -> tuple[object, ...]:
-    return tuple(value_of(cell, name) for name in JOB)

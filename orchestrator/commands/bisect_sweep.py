@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pandas as pd
 from packaging.version import InvalidVersion, Version
@@ -27,6 +26,7 @@ from lmsweep.orchestrator.sweep.software import canonical_software
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with
 from lmsweep.trials.machine.interpreter import environment
+from lmsweep.trials.machine.scratch import temporary_folder
 from lmsweep.trials.results.environment import environment_id
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.identity import measurement_id
@@ -77,7 +77,7 @@ def known_releases(package: str, good: str, bad: str) -> list[str]:
     try:
         done = subprocess.run(
             words,
-            cwd=Path.home(),
+            cwd=temporary_folder(),
             env=environment(),
             capture_output=True,
             text=True,

@@ -9,21 +9,18 @@ from dataclasses import asdict, dataclass
 from textwrap import fill
 
 from lmsweep.trials.code.finding import Finding, Question
-from lmsweep.trials.code.source import line_of
+from lmsweep.trials.code.missing_packages import install_words, missing_packages
+from lmsweep.trials.code.source import find_source, line_of
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.machine.processes import kill_group
 from lmsweep.trials.machine.scratch import temporary_folder
+from lmsweep.trials.results.roles import MODEL, arguments_for
 from lmsweep.trials.spec.config import RequestError, Trial
-from lmsweep.trials.spec.model_sizes import ModelSize
-from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference
+from lmsweep.trials.spec.reference import HUGGING_FACE, REFERENCES, Code, is_reference, parse_reference
 
-FIELDS = {
-    "model_code": ("model_args", "blocks", "vocab_size", *ModelSize.__dataclass_fields__),
-    "attention": ("attention_args", "causal", "num_heads"),
-    "optimizer": ("optimizer_args",),
-    "loss": (),
-    "ddp": ("ddp_args",),
-    "step": (),
+FIELDS = {name: arguments_for(name) for name in REFERENCES} | {
+    "model_code": MODEL,
+    "attention": (*arguments_for("attention"), "causal", "num_heads"),
 }
 """Each field that may hold a reference -> the other fields that its check depends on."""
 
@@ -86,6 +83,14 @@ def answers(asked: Sequence[Question], code: Code, seconds: float) -> Iterator[A
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
+
+
+def missing_from(asked: Sequence[Question], code: Code) -> str:
+    """Return which packages the code of all references imports that are not installed, with the command; '' if none."""
+    texts = [one.reference for one in asked if not one.reference.startswith(HUGGING_FACE)]
+    files = [path for text in texts if (path := find_source(parse_reference(text), code))]
+    names = missing_packages(files, code)
+    return install_words(names, code) if names else ""
 
 
 def as_text(answer: Answer, code: Code, columns: int | None = None) -> str:

@@ -23,6 +23,7 @@ from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say, say_
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.spec.quantities import gib
+from lmsweep.trials.spec.reference import REFERENCES, short_names
 
 MOST_ROWS = 60
 """Most trials in the table; --all and --format json list all."""
@@ -174,12 +175,13 @@ def _trials(
 ) -> pd.DataFrame:
     """Return one row of texts per trial."""
     stepping = ["step"] if steps and any(isinstance(steps.of(one), RankEstimate) for one in plan.trials) else []
-    names = varying_fields(planned.trial.config for planned in plan.trials)
+    names = varying_fields([planned.trial.config for planned in plan.trials])
     repeated = ["process"] if any(planned.trial.config.processes > 1 for planned in plan.trials) else []
+    short = {name: short_names(getattr(one.trial.config, name) for one in plan.trials) for name in REFERENCES}
     rows = [
         [
             planned.trial_id,
-            *(label(getattr(planned.trial.config, name)) for name in names),
+            *(short.get(name, {}).get(value := getattr(planned.trial.config, name), label(value)) for name in names),
             *(_process_text(planned) for _ in repeated),
             _peak_text(planned, predictions),
             *(_step_text(planned, steps) for _ in stepping),
@@ -293,7 +295,7 @@ def say_frontier(found: list[list[Frontier]]) -> None:
 
 def _frontier_listing(found: list[Frontier]) -> Listing:
     dimension = found[0].dimension
-    names = [name for name in varying_fields(one.config for one in found) if name != dimension]
+    names = [name for name in varying_fields([one.config for one in found]) if name != dimension]
     rows = [[*(getattr(one.config, name) for name in names), one.device_name, _largest_text(one)] for one in found]
     rooms = dict.fromkeys(one.budget.words for one in found)
     return Listing(

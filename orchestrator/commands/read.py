@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -71,32 +72,42 @@ def table(
     """
     from lmsweep.analysis.presets import PRESETS
     from lmsweep.analysis.questions.table import table as table_of
+    from lmsweep.analysis.questions.table import tables
     from lmsweep.analysis.tables.bar_chart import bar_chart
+    from lmsweep.analysis.tables.listing import Listing
     from lmsweep.analysis.tables.pivot import Table
-    from lmsweep.orchestrator.commands.show_table import show_lines, show_table
+    from lmsweep.orchestrator.commands.show_table import show_lines, show_tables
     from lmsweep.orchestrator.terminal import terminal_size
 
     if list_presets:
         show_lines({name: (one.question,) for name, one in PRESETS.items()}, ("table", "question"))
         return
-    chosen = table_of(
-        store,
-        rows=_names(rows) or (),
-        cols=_names(cols) or (),
-        values=value,
-        where=pairs(where, "--where"),
-        preset=preset,
-        prices=price,
-        flops=flops,
-    )
+    conditions = pairs(where, "--where")
+    found: Sequence[Table | Listing]
+    if not (rows or cols or value or preset or price or flops) and format not in ("csv", "json"):
+        found = tables(store, where=conditions)
+    else:
+        found = [
+            table_of(
+                store,
+                rows=_names(rows) or (),
+                cols=_names(cols) or (),
+                values=value,
+                where=conditions,
+                preset=preset,
+                prices=price,
+                flops=flops,
+            )
+        ]
     if not plot:
-        show_table(chosen, format)
+        show_tables(found, format)
         return
-    if format != "text" or not isinstance(chosen, Table):
+    drawn = [one for one in found if isinstance(one, Table)]
+    if format != "text" or not drawn:
         raise RequestError(
             "--plot is for tables of rows and columns in text; leave out --format, or choose another table"
         )
-    say_data(bar_chart(chosen, width=terminal_size().columns))
+    say_data("\n".join(bar_chart(one, width=terminal_size().columns) for one in drawn))
 
 
 def compare(

@@ -11,7 +11,7 @@ from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.commands.show_table import show_table
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.running.out_of_memory import in_short
-from lmsweep.orchestrator.running.progress import SHORT_ID, count_trials, describe, varying_fields
+from lmsweep.orchestrator.running.progress import SHORT_ID, count_trials, descriptions
 from lmsweep.orchestrator.running.run import Account
 from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say, say_data
 from lmsweep.trials.results.environment import is_absent
@@ -54,8 +54,8 @@ def left_out(trials: Sequence[PlannedTrial], plan: Plan) -> str:
     count = count_trials(len(trials))
     if len(trials) > MOST_LEFT_OUT:
         return count
-    names = varying_fields(planned.trial.config for planned in plan.trials)
-    return f"{count} ({'; '.join(describe(planned.trial.config, names) for planned in trials)})"
+    described = descriptions(plan.trials)
+    return f"{count} ({'; '.join(described[planned.index] for planned in trials)})"
 
 
 def where_the_time_went(account: Account) -> str:

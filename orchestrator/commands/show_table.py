@@ -20,6 +20,15 @@ def show_table(table: Table | Listing, output_format: str = "text", *, pages: bo
         say_data(render(table, output_format))
 
 
+def show_tables(tables: Sequence[Table | Listing], output_format: str) -> None:
+    """Print tables, with an empty line between two. Raises RequestError for an unknown format."""
+    if output_format == "text" and on_terminal():
+        width = terminal_size().columns
+        show(Text("\n").join(terminal_text(one, width=width, escape=harmless) for one in tables))
+    else:
+        say_data("\n".join(render(one, output_format) for one in tables))
+
+
 def show_lines(lines: Mapping[str, Sequence[str]], headings: Sequence[str]) -> None:
     """Print names with texts beside them: on a terminal as a table under these headings, elsewhere one line each."""
     rows = [(name, *texts) for name, texts in lines.items()]

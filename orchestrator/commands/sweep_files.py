@@ -1,5 +1,6 @@
 """The verbs about sweep files: sweeps, show, init, check. They measure nothing."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -55,7 +56,7 @@ def check(
     Example:
       lmsweep check quick
     """
-    from lmsweep.orchestrator.commands.code_check import answers, as_text, questions
+    from lmsweep.orchestrator.commands.code_check import answers, as_text, missing_from, questions
     from lmsweep.orchestrator.sweep.duration import seconds_of
     from lmsweep.orchestrator.sweep.sweep import load_sweep
 
@@ -73,6 +74,8 @@ def check(
     count = f"{len(asked)} reference{'s' * (len(asked) > 1)}"
     say(f"{count}, {wrong} with errors" if wrong else f"{count}, no errors")
     if wrong:
+        if absent := missing_from(asked, found_in):
+            say(absent)
         raise typer.Exit(2)
 
 
@@ -88,6 +91,7 @@ def init(code: Annotated[str, typer.Option(help="Folder with your own code. Defa
     from lmsweep.orchestrator.sweep.sweep import load_sweep
     from lmsweep.trials.code.digest import code_folder
     from lmsweep.trials.code.discovery import discover
+    from lmsweep.trials.code.source import roots
 
     file = Path("lmsweep.yaml")
     if file.exists():
@@ -104,11 +108,22 @@ def init(code: Annotated[str, typer.Option(help="Folder with your own code. Defa
     file.write_text(sweep.text, "utf-8")
     trials = load_sweep(str(file)).trials
     files = "1 file" if found.files == 1 else f"{found.files} files"
-    say(f"wrote {file}: {len(trials)} trials on {device}; read {files} and found")
+    places = ", ".join(os.path.relpath(root, folder.folder) for root in roots(folder)).replace("., ", "", 1)
+    looked = f"read {files} of {folder.folder}" + (f", packages from {places}" if places != "." else "")
+    say(f"wrote {file}: {len(trials)} trials on {device}; {looked}")
+    if found.unread:
+        say(f"  {found.unread} more files were not read: choose a smaller folder with --code")
     for one in found.candidates:
         say(f"  {one.kind:<9}  {one.reference}  ({one.place})")
-    if not found.candidates:
-        say("  no code of your own to measure: the sweep is of lmsweep's model")
-    else:
+    if sweep.not_measured:
+        say("found, and not in the sweep:")
+        for words in sweep.not_measured:
+            say(f"  {words}")
+    if found.candidates:
         say(f"\nnext: lmsweep check {file}  tries your code and measures nothing")
+    elif not sweep.not_measured:
+        say(
+            "  no model, attention, optimizer or wrapper: the sweep is of lmsweep's model. Not read: tests, build, "
+            "dist, results, hidden folders, virtual environments. lmsweep init --code FOLDER looks elsewhere"
+        )
     say(f"then: lmsweep run {file}")

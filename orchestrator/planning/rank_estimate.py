@@ -17,6 +17,7 @@ from lmsweep.trials.analytic.datasheets import Device, device_named, find_device
 from lmsweep.trials.analytic.links import LINKS, NETWORKS
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.roles import Reader, fields_read_by
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, Collective, TrialConfig
 from lmsweep.trials.store.store import Store
 
@@ -37,13 +38,7 @@ _WANTED = {
 }
 """(workload, phase, metric) of the rows that tell something."""
 
-_OF_RANKS: dict[str, Any] = {
-    name: CONFIG_FIELDS[name].default
-    for name in (
-        *("world_size", "nodes", "ddp", "ddp_args", "bucket_bytes", "reshard", "shards", "gather", "tp", "model"),
-        *("warmup_steps", "measure_steps", "max_seconds", "timeout_seconds", "cold_l2", "profiler", "processes"),
-    )
-}
+_OF_RANKS: dict[str, Any] = {name: CONFIG_FIELDS[name].default for name in fields_read_by(Reader.RANKS, Reader.NOTHING)}
 """The fields that do not change a step in one process, with their defaults."""
 
 

@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -16,7 +16,9 @@ from lmsweep.orchestrator.running.out_of_memory import in_short
 from lmsweep.orchestrator.terminal import OutputError, folded, format_seconds, harmless, say
 from lmsweep.trials.results.outcome import Flag, Status, error_line
 from lmsweep.trials.results.record import Record
+from lmsweep.trials.results.roles import MODEL
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
+from lmsweep.trials.spec.reference import REFERENCES, short_name, short_names
 
 SHORT_ID = 8
 """Digits of a trial's identifier that a person is shown; `lmsweep trial --id` takes as few."""
@@ -52,7 +54,7 @@ class RunProgress:
         not all trials will run, so nobody knows how long the run takes.
         """
         self._is_search = is_search
-        self._names = varying_fields(planned.trial.config for planned in trials)
+        self._described = descriptions(trials)
         self._total = len(trials)
         self._done = self._failed = 0
         self._estimated = eta.seconds_left()
@@ -61,7 +63,6 @@ class RunProgress:
         self.eta = eta
         self._every = max(1, self._total // MOST_LINES)
         self._console = console
-        self._described = {planned.index: describe(planned.trial.config, self._names) for planned in trials}
         self._view = LiveView(eta, self._described, phases, tells_time_left=not is_search)
         self._live = Live(get_renderable=self._view.draw, console=console, refresh_per_second=REFRESHED, transient=True)
 
@@ -88,7 +89,7 @@ class RunProgress:
         if self._done % self._every == 0 or (failed and self._failed <= MOST_FAILED):
             place = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
             which = f", process {planned.process} of {count}" if (count := planned.trial.config.processes) > 1 else ""
-            self.say(f"{place} {describe(planned.trial.config, self._names)}{which}: {outcome(rows)}{self._counts()}")
+            self.say(f"{place} {self._described[planned.index]}{which}: {outcome(rows)}{self._counts()}")
         self._compare_with_estimate()
 
     def _counts(self) -> str:
@@ -101,11 +102,11 @@ class RunProgress:
 
     def _compare_with_estimate(self) -> None:
         """Say once if trials take notably longer, or less time, than estimated."""
-        if self._told or self._is_search or self._done < FIRST_TRIALS:
+        if self._told or self._is_search or not FIRST_TRIALS <= self._done < self._total:
             return
         left = self.eta.seconds_left()
         whole = time.monotonic() - self._began + left
-        if left and not self._estimated / NOTABLE_RATIO < whole < self._estimated * NOTABLE_RATIO:
+        if not self._estimated / NOTABLE_RATIO < whole < self._estimated * NOTABLE_RATIO:
             self._told = True
             words = "longer" if whole > self._estimated else "less time"
             self.say(f"trials take {words} than estimated: about {format_seconds(left)} left")
@@ -131,25 +132,16 @@ def iterated_seconds(rows: Iterable[Record]) -> float:
     return sum(sum(row.samples or ()) for row in rows if row.phase == "trial" and row.metric in names)
 
 
-OF_A_MODEL = ("model_code", "model_args", "blocks", "vocab_size")
-"""Fields that a model's name may stand for, besides its dimensions."""
-
-
-def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
+def varying_fields(configs: Sequence[TrialConfig]) -> list[str]:
     """Return the configuration fields in which these trials differ, without those that follow from the model's name."""
-    values: dict[str, set[object]] = {}
-    by_model: dict[str, set[object]] = {}
-    models = set()
-    dimensions = ("d_model", "d_ff", "num_layers", "num_heads")
-    for config in configs:
-        models.add(config.model)
-        for name in CONFIG_FIELDS:
-            if name not in dimensions or config.model is None:
-                values.setdefault(name, set()).add(getattr(config, name))
-        for name in OF_A_MODEL:
-            by_model.setdefault(name, set()).add((config.model, getattr(config, name)))
-    follows = {name for name, seen in by_model.items() if None not in models and len(seen) == len(models)}
-    return [name for name, seen in values.items() if len(seen) > 1 and name not in follows]
+    named = [config for config in configs if config.model is not None]
+    models = {config.model for config in named}
+    follows = {name for name in MODEL if len({(one.model, getattr(one, name)) for one in named}) == len(models)}
+
+    def values(name: str) -> set[object]:
+        return {getattr(one, name) for one in configs if one.model is None or name not in follows}
+
+    return [name for name in CONFIG_FIELDS if len(values(name)) > 1]
 
 
 def count_trials(count: int) -> str:
@@ -157,10 +149,25 @@ def count_trials(count: int) -> str:
     return f"{count} trial" if count == 1 else f"{count} trials"
 
 
-def describe(config: TrialConfig, names: Sequence[str]) -> str:
-    """Return the trial's values of these fields as `name value, name value`."""
-    values = {name: getattr(config, name) for name in names}
-    words = [f"{name} {value}" for name, value in values.items() if value is not None]
+def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
+    """Return, for the index of each trial, in what it differs from the others that measure the same workloads."""
+    groups: dict[tuple[str, ...], list[PlannedTrial]] = {}
+    for planned in trials:
+        groups.setdefault(tuple(map(short_name, planned.trial.workloads)), []).append(planned)
+    found: dict[int, str] = {}
+    for workloads, together in groups.items():
+        configs = [planned.trial.config for planned in together]
+        names = varying_fields(configs)
+        short = {name: short_names(getattr(config, name) for config in configs) for name in REFERENCES}
+        prefix = f"{'+'.join(workloads)}: " if len(groups) > 1 else ""
+        found |= {planned.index: prefix + describe(planned.trial.config, names, short) for planned in together}
+    return found
+
+
+def describe(config: TrialConfig, names: Sequence[str], short: Mapping[str, Mapping[object, str]] | None = None) -> str:
+    """Return the trial's values of these fields as `name value, name value`; `short` has other names for values."""
+    values = ((name, getattr(config, name)) for name in names)
+    words = [f"{name} {(short or {}).get(name, {}).get(value, value)}" for name, value in values if value is not None]
     return ", ".join(words) or config.model or "trial"
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.trials.machine.cache_folder import cache_folder
-from lmsweep.trials.results.record import Record, Row
+from lmsweep.trials.results.record import Record, Row, failures_of
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 
@@ -78,7 +78,7 @@ class StoreWriter:
                 continue
             self._busy_since = time.monotonic()
             try:
-                self._on_kept(item.planned, self._disk.keep(item.rows))
+                self._on_kept(item.planned, self._keep(item.rows))
             except Exception as error:  # noqa: BLE001 - raised again by `put` and `close`
                 self._error = error
             self._busy_since = None
@@ -89,6 +89,16 @@ class StoreWriter:
             self._busy_since = None
             waiting = 1 + self._waiting.qsize()
             self._say(f"{self._disk.location} does not answer; rows of trials that wait to be stored: {waiting}")
+
+    def _keep(self, rows: list[Row]) -> list[Record]:
+        """Add the rows and return the records. Of rows that do not fit the tables, only the failure is kept."""
+        try:
+            return self._disk.keep(rows)
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever one trial yields must not end the run
+            words = f"its rows cannot be stored: {type(error).__name__}: {error}"
+            return self._disk.keep(failures_of(rows, words))
 
     def _raise_error(self) -> None:
         if isinstance(self._error, OSError):

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from lmsweep.trials.code.discovery import Candidate, Discovery, Parameter
 from lmsweep.trials.spec.config import GPU_DEVICES
 from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.reference import ATTENTION_MASKS, CAUSAL
 from lmsweep.trials.spec.suggestions import known_elsewhere
 
 OFFERED = ("vocab_size", "context_length", "d_model", "d_ff", "num_layers", "num_heads", "device", "dtype")
@@ -21,9 +22,14 @@ USUAL: dict[str, object] = {
 }
 """Values for parameters without a default whose name says enough."""
 
+MASKED = {*CAUSAL, *ATTENTION_MASKS}
 VOCABULARY = 10_000
 MOST = 3
-"""Most candidates of one kind that the file measures; the others are in a comment."""
+"""Most candidates of one kind that the file measures; the others are named in a comment."""
+OBJECTS = ("config", "cfg", "args", "params", "hparams", "model_args")
+"""Parameters that take an object, which no sweep file can hold."""
+PLAIN = ("", "int", "float", "str", "bool", "list", "tuple", "dict", "None")
+"""Types of parameters that a sweep file can hold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +38,8 @@ class FirstSweep:
 
     text: str
     adapter: str | None = None
+    not_measured: tuple[str, ...] = ()
+    """What was found and is not in the sweep, with its place and what to write."""
 
 
 ADAPTER = "lmsweep_model.py"
@@ -42,28 +50,25 @@ def first_sweep(name: str, found: Discovery, *, device: str, gpus: int, code: st
     """Return the file for a folder called `name`. `device` is what to measure on, `code` the folder as written."""
     contexts = (256, 1024) if device in GPU_DEVICES else (64, 128)
     size = "small" if device in GPU_DEVICES else "tiny"
-    model, adapter = f"model: {size}", None
-    notes = ["# No model of your own was found here: this is lmsweep's. Yours is named as package.module:Class."]
-    skipped: list[str] = []
+    model, adapter, measured = f"model: {size}", None, None
+    left = [f"{one.reference} ({one.place}): {one.advice}" for one in found.left_out]
     for candidate in found.of("model"):
         args = _arguments(candidate, size, max(contexts), shallow=device not in GPU_DEVICES)
-        if adapter is None and isinstance(args, dict) and len(notes) == 1 and notes[0].startswith("# No model"):
-            adapter = _adapter(candidate) if candidate.settings else None
-            model = _model(candidate, args, size)
-            notes = [
-                f"# {candidate.place}. It is called with the fields that its signature has, and with args.",
-                "# args can be axes: model_args.NAME: [1, 2]. hf:NAME names a Hugging Face configuration.",
-            ]
-        elif isinstance(args, dict):
-            skipped.append(f"# Another model: {candidate.reference} ({candidate.place})")
+        if not isinstance(args, dict):
+            left.append(f"{candidate.reference} ({candidate.place}): {_model_advice(candidate, args)}")
+        elif measured:
+            left.append(f"{candidate.reference} ({candidate.place}): write it in place of {measured.reference}")
         else:
-            skipped.append(f"# {candidate.reference} ({candidate.place}) also needs {args}: give it under args")
-    if skipped and notes[0].startswith("# No model"):
+            adapter = _adapter(candidate) if candidate.settings else None
+            model, measured = _model(candidate, args, size), candidate
+    notes = ["# No model of your own was found here: this is lmsweep's. Yours is named as package.module:Class."]
+    if measured:
         notes = [
-            "# This is lmsweep's own model: yours needs more than its signature tells. Give that under args, or write",
-            "# a function of vocab_size and context_length that builds it, and name it as package.module:function.",
+            f"# {measured.place}. It is called with the fields that its signature has, and with args.",
+            "# args can be axes: model_args.NAME: [1, 2]. hf:NAME names a Hugging Face configuration.",
         ]
-    notes += skipped[: 2 * MOST]
+    elif found.of("model") or any(one.kind == "model" for one in found.left_out):
+        notes = ["# This is lmsweep's own model: what yours needs is at the end of this file."]
     precisions = "[tf32, bf16]" if device == "cuda" else "[fp32, bf16]"
     lines = [
         f"name: {_plain(name)}",
@@ -86,13 +91,41 @@ def first_sweep(name: str, found: Discovery, *, device: str, gpus: int, code: st
         "      mode: train_step  # forward, backward and optimizer",
         "      measure_steps: 20",
     ]
-    for grid in (
-        _attention_grids(found, device),
-        _optimizer_grid(found, model, device),
-        _ddp_grid(found, device, gpus),
-    ):
-        lines += grid
-    return FirstSweep(text="\n".join(lines) + "\n", adapter=adapter)
+    lines += _attention_grids(found, device, left)
+    lines += _optimizer_grid(found, model, device, left)
+    lines += _ddp_grid(found, device, gpus, left)
+    if left:
+        lines += ["", "# Found, and not measured:", *(f"# - {words}" for words in left)]
+    return FirstSweep(text="\n".join(lines) + "\n", adapter=adapter, not_measured=tuple(left))
+
+
+def _model_advice(candidate: Candidate, needed: str) -> str:
+    """Return what to write for a model that needs more than its signature tells."""
+    by_name = {one.name: one for one in candidate.parameters}
+    names, name = needed.split(", "), candidate.reference.rpartition(":")[2]
+    types = {re.split(r"[\[|. ]", by_name[one].annotation)[0] if one in by_name else "" for one in names}
+    if candidate.settings or {*names} & {*OBJECTS} or not types <= {*PLAIN}:
+        return (
+            f"it needs {needed}, which no sweep file can hold: write "
+            f'def build(vocab_size, context_length): return {name}(...), and name it: model: "./FILE.py:build"'
+        )
+    values = ", ".join(f"{one}: VALUE" for one in names)
+    return f'it also needs {needed}: model: {{call: "{candidate.reference}", args: {{{values}}}}}'
+
+
+def _measured(found: list[Candidate], field: str, left: list[str]) -> list[Candidate]:
+    """Return the candidates that the sweep measures; the others go to `left`, with what to write."""
+    able = [one for one in found if not _needs(one.parameters)]
+    for one in found:
+        where = f"{one.reference} ({one.place})"
+        if _needs(one.parameters):
+            needed = [p.name for p in one.parameters if p.required and p.name not in USUAL]
+            values = ", ".join(f"{name}: VALUE" for name in needed)
+            given = f'{{call: "{one.reference}", args: {{{values}}}}}'
+            left.append(f"{where}: it also needs {', '.join(needed)}: add to {field}: {given}")
+        elif one in able[MOST:]:
+            left.append(f'{where}: the sweep has {MOST} of its kind: add to {field}: "{one.reference}"')
+    return able[:MOST]
 
 
 def _model(candidate: Candidate, args: dict[str, object], size: str) -> str:
@@ -162,13 +195,11 @@ def _adapter(candidate: Candidate) -> str:
     )
 
 
-def _attention_grids(found: Discovery, device: str) -> list[str]:
+def _attention_grids(found: Discovery, device: str, left: list[str]) -> list[str]:
     lines: list[str] = []
-    with_mask = {
-        one.reference: any(p.name in ("is_causal", "causal") for p in one.parameters) for one in found.of("attention")
-    }
     for causal in (True, False):
-        own = [reference for reference, has in with_mask.items() if has == causal][:MOST]
+        of_kind = [one for one in found.of("attention") if bool({p.name for p in one.parameters} & MASKED) == causal]
+        own = [one.reference for one in _measured(of_kind, "attention", left)]
         if not own:
             continue
         beside = "naive, sdpa_flash" if device == "cuda" else "naive, sdpa"
@@ -190,8 +221,9 @@ def _attention_grids(found: Discovery, device: str) -> list[str]:
     return lines
 
 
-def _optimizer_grid(found: Discovery, model: str, device: str) -> list[str]:
-    own = [one.reference for one in found.of("optimizer") if not _needs(one.parameters)][:MOST]
+def _optimizer_grid(found: Discovery, model: str, device: str, left: list[str]) -> list[str]:
+    plain = [one for one in found.of("optimizer") if not _is_sharded(one)]
+    own = [one.reference for one in _measured(plain, "optimizer", left)]
     if not own:
         return []
     return [
@@ -210,9 +242,11 @@ def _optimizer_grid(found: Discovery, model: str, device: str) -> list[str]:
     ]
 
 
-def _ddp_grid(found: Discovery, device: str, gpus: int) -> list[str]:
-    own = [one for one in found.of("ddp") if not _needs(one.parameters)][:MOST]
-    sharded = [one.reference for one in found.of("optimizer") if _is_sharded(one)][:MOST]
+def _ddp_grid(found: Discovery, device: str, gpus: int, left: list[str]) -> list[str]:
+    own = _measured(found.of("ddp"), "ddp", left)
+    every = [one for one in found.of("optimizer") if _is_sharded(one)]
+    sharded = [one.reference for one in every[:MOST]]
+    left += [f"{one.reference} ({one.place}): add it below include" for one in every[MOST:]]
     if not own and not sharded:
         return []
     lines = [

@@ -14,7 +14,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ModelWrapValidatorHandler,
     PrivateAttr,
     ValidationError,
     ValidatorFunctionWrapHandler,
@@ -22,6 +21,7 @@ from pydantic import (
     create_model,
     model_validator,
 )
+from pydantic.functional_validators import ModelWrapValidatorHandler  # a name of pydantic itself since 2.12 only
 
 from lmsweep.orchestrator.sweep.duration import seconds_of
 from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, shown

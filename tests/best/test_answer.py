@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lmsweep.analysis import load
-from lmsweep.analysis.best.answer import Answer, NoAnswer, answer
+from lmsweep.analysis.best.answer import Answer, NoAnswer, answer, job_of, job_words
 from lmsweep.analysis.best.cells import cells_of, key_of, with_predicted_peaks
 from lmsweep.analysis.best.goal import Goal, parse_aim
 from lmsweep.trials.analytic.prices import parse_prices
@@ -216,3 +216,39 @@ def test_best_of_a_store_refuses_what_is_for_a_sweep(attempts: Attempts) -> None
     done = answer_here("best", attempts.store.location, "--budget", "1m")
     assert done.returncode == 2
     assert "is a store, in which nothing runs" in done.stderr
+
+
+def test_documents_windows_and_masks_are_other_jobs(attempts: Attempts) -> None:
+    for fields in ({}, {"window": 64}, {"document_length": 64}, {"causal": False}):
+        attempts.ok(gpu(**fields), {"step.time": samples(0.01, 1e-5)})
+    assert len({job_of(cell) for cell in cells_of(load(attempts.store))}) == 4
+
+
+def test_best_does_not_rank_the_jobs_of_the_sweep_packing_against_each_other() -> None:
+    cells = [cell for cell in cells_of(load("h100-packing")) if "step.time" in cell.values]
+    assert {job_words(cell.config) for cell in cells} == {
+        "small, context_length 2964, mode train_step",
+        "small, context_length 8192, mode train_step",
+        "small, context_length 8192, document_length 1024, mode train_step",
+    }
+    packed = [cell for cell in cells if cell.config.document_length]
+    assert {job_of(cell) for cell in packed}.isdisjoint(job_of(cell) for cell in cells if cell not in packed)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("memory_budget", 2**30),
+        ("bucket_bytes", 2**20),
+        ("shards", 2),
+        ("attention_args", '{"scale":2}'),
+        ("optimizer_args", '{"lr":0.1}'),
+    ],
+)
+def test_an_axis_of_null_and_a_value_is_named(attempts: Attempts, name: str, value: Any) -> None:
+    cells = [gpu(batch_size=batch, **fields) for batch in (4, 8) for fields in ({}, {name: value})]
+    for place, one in enumerate(cells):
+        attempts.ok(one, {"step.time": samples(0.01 + 0.003 * place, 1e-5)})
+    got = found(attempts)
+    assert got.names == ("batch_size", name)
+    assert {effect.axis for effect in got.effects} == {"batch_size", name}

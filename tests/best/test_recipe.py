@@ -14,6 +14,7 @@ from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.identity import measurement_id, trial_id
 from tests.support.made_up_results import config
+from tests.support.needs import needs_chunked_loss
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -50,7 +51,7 @@ def run(snippet: str, model: nn.Module, step: TrainingStep) -> list[float]:
         {"precision": "bf16_pure", "attention": "sdpa_math", "zero_grad": "before_backward"},
         {"checkpointing": "block", "optimizer": "adamw_loop"},
         {"optimizer": "muon", "loss": "cross_entropy"},
-        {"optimizer": "sgd", "loss": "chunked"},
+        pytest.param({"optimizer": "sgd", "loss": "chunked"}, marks=needs_chunked_loss),
         {"optimizer": "adafactor"},
         {"checkpointing": "sqrt", "attention": "sdpa", "batch_size": 2},
         pytest.param({"compile": "block", "attention": "sdpa", "checkpointing": "block"}, marks=pytest.mark.slow),

@@ -10,6 +10,7 @@ from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.outcome import error_line
 from lmsweep.trials.results.record import Record, records_of
+from lmsweep.trials.store.store import Store
 from tests.support.command import lmsweep
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -43,10 +44,10 @@ BAD = {
 SAID = {
     "raises.py": "raises.py:2: ValueError: no GPU here",
     "imports_broken.py": "broken.py:2: SyntaxError",
-    "imports_nothing.py": "imports_nothing.py:1: ModuleNotFoundError: No module named 'no_such_package'; install it",
+    "imports_nothing.py": "imports_nothing.py:1: ModuleNotFoundError: No module named 'no_such_package'; not ",
     "imports_hidden.py": "imports_hidden.py:1: ImportError",
-    "exits.py": "exits.py:2: SystemExit: bye: importing exits.py ended in sys.exit",
-    "exits_later.py": "exits_later.py:3: SystemExit: 3",
+    "exits.py": "exits.py:2: exited with code 1 while it was imported: bye",
+    "exits_later.py": "exits_later.py:3: exited with code 3 in attend",
     "hangs.py": "hangs.py:",
     "two_arguments.py": "two_arguments.py:2: attend takes 2 arguments",
     "a_module.py": "a_module.py:2: attend is a class",
@@ -96,7 +97,28 @@ def number(vocab_size):
 class NaN(Good):
     def forward(self, tokens):
         return super().forward(tokens) * float("nan")
+
+class Unspeakable(BaseException):
+    def __str__(self):
+        raise ValueError
+
+class Ends(Good):
+    def forward(self, tokens):
+        END
 """
+ENDS = {
+    "raise KeyboardInterrupt": "KeyboardInterrupt",
+    "raise GeneratorExit": "GeneratorExit",
+    "raise Unspeakable": "Unspeakable: its message cannot be told: ValueError",
+    "raise ValueError(chr(0xd800))": "ValueError: \\ud800",
+    "import sys; sys.exit('done')": "exited with code 1 in forward: done",
+    "import os; os._exit(0)": "exited with code 0 in forward",
+    "import os; os.closerange(0, 300)": "its process closed its output: its code closed file descriptors",
+    "import os; os.closerange(3, 300); raise ValueError('later')": "its process closed its output",
+    "import os; os.closerange(3, 300); self.files = [open('/dev/null', 'w') for _ in range(99)]": "its process closed",
+    "import ctypes; ctypes.CDLL(None)._exit(0)": "its process exited with code 0",
+}
+"""What a model does to end its process -> what the row says, after the line if one is known."""
 BAD_MODELS = {
     "Pooled": "models.py:13: Pooled returned logits of shape (2, 32); for tokens of shape (2, 16) they must be",
     "Silent": "models.py:17: Silent returned a NoneType; a model returns logits",
@@ -183,6 +205,20 @@ def measure_model(runner: IsolatedRunner, folder: Path, name: str) -> list[Recor
 def test_so_does_a_failure_of_the_users_model(name: str, runner: IsolatedRunner, folder: Path) -> None:
     (row,) = measure_model(runner, folder, name)
     assert row.status == "error" and row.error and row.error.startswith(BAD_MODELS[name]), row.error
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_however_a_model_ends_its_process_the_row_says_what_it_did(
+    end: str, runner: IsolatedRunner, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "models.py").write_text(MODEL.replace("END", end))
+    (row,) = measure_model(runner, tmp_path, "Ends")
+    place = f"models.py:{MODEL[: MODEL.index('END')].count(chr(10)) + 1}: "
+    said = ENDS[end] if ENDS[end].startswith("its process") else place + ENDS[end]
+    assert row.error and row.error.startswith(said), row.error
+    assert error_line(row.error) == row.error.splitlines()[0]
+    assert "later" not in end or f"\n{place}ValueError: later\n" in row.error
+    Store(str(tmp_path / "store")).keep([row])
 
 
 def test_a_loss_that_is_nan_from_the_first_iteration_is_flagged(runner: IsolatedRunner, folder: Path) -> None:

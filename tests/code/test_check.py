@@ -1,6 +1,7 @@
 """`lmsweep check` tries the user's code on the CPU before anything is measured, and names the user's file and line."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,12 +10,13 @@ from lmsweep.trials.code.source import line_of
 from lmsweep.trials.numerics.check_code import answer
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import Code
+from tests.support.clean_process import in_clean_process
 from tests.support.command import lmsweep
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
 CODE = """
-import math, os, torch
+import functools, math, os, time, torch, torch.distributed as dist
 from torch import nn
 
 class Good(nn.Module):
@@ -77,14 +79,59 @@ class Lazy(torch.optim.Optimizer):
     def step(self):
         pass
 
-class Wrapper(nn.Module):
+class Wrapper:
+    # no module: it has what is called, and nothing more
     def __init__(self, module):
-        super().__init__()
         self.module = module
-    def forward(self, x):
+    def __call__(self, x):
         return self.module(x)
     def finish_gradient_synchronization(self):
-        pass
+        for parameter in self.module.parameters():
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
+
+class Sums(Wrapper):
+    def finish_gradient_synchronization(self):
+        for parameter in self.module.parameters():
+            dist.all_reduce(parameter.grad)
+
+def number(module):
+    return 3
+
+class Sharded(torch.optim.Optimizer):
+    # each of two ranks updates its half of the weights
+    def __init__(self, params, optimizer_cls, **options):
+        super().__init__(params, {})
+        weights = self.param_groups[0]["params"]
+        assert dist.get_world_size() == 2, "it is written for two ranks"
+        self.weights, self.lr = weights, options["lr"]
+        self.inner = optimizer_cls(weights[dist.get_rank() :: 2], **options)
+    def step(self):
+        self.inner.step()
+        for index, weight in enumerate(self.weights):
+            dist.broadcast(weight.data, src=index % 2)
+
+@functools.cache
+def table(width):
+    return torch.arange(float(width))
+
+class Cached(Good):
+    def forward(self, tokens):
+        return super().forward(tokens) + table(50)
+
+class Step:
+    def __init__(self, batch_size, device):
+        self.x = torch.ones(batch_size, device=device, requires_grad=True)
+    def forward(self):
+        self.loss = self.x.sum()
+    def backward(self):
+        self.loss.backward()
+    def optimize(self):
+        raise KeyError("momentum")
+
+class Sleeps(Step):
+    def optimize(self):
+        time.sleep(100)
 """
 
 
@@ -95,16 +142,18 @@ def code(tmp_path: Path) -> Code:
     return Code(folder=str(tmp_path))
 
 
-def look(code: Code, text: str, field: str = "model_code", seconds: float = 60.0, device: str = "cpu") -> list[Finding]:
+def look(code: Code, text: str, field: str = "model_code", seconds: float = 60.0, **fields: Any) -> list[Finding]:
     """The findings about one reference."""
-    config = TrialConfig(**{"d_model": 32, "vocab_size": 50, "context_length": 16, "device": device, field: text})
-    return answer(Question(field=field, config=config, workloads=("timing",)), code, seconds)
+    size = {} if field == "step" else {"d_model": 32, "vocab_size": 50, "context_length": 16}
+    config = TrialConfig(**{**size, field: text, **fields})
+    workload = "timing" if config.ddp == "none" else "ddp"
+    return in_clean_process(answer, Question(field=field, config=config, workloads=(workload,)), code, seconds)
 
 
 def test_of_a_model_it_counts_parameters_and_flops_and_names_the_layers(code: Code) -> None:
     found = {one.what: one.found for one in look(code, "mine:Good")}
     assert found["parameters"] == f"{50 * 8 + 3 * 72 + 8 * 50 + 50:,}"
-    assert found["repeated layers"] == "3 x Linear at layers"
+    assert found["repeated layers"] == "layers (3 x Linear)"
     flops = 2 * 4 * 16 * (3 * 8 * 8 + 8 * 50)
     assert found["FLOPs of forward"].startswith(f"{flops / 1e9:.4g} GFLOP")
     assert found["forward on this CPU"] == "finite logits (1, 16, 50)"
@@ -116,23 +165,29 @@ def test_of_a_model_it_counts_parameters_and_flops_and_names_the_layers(code: Co
     ("field", "name", "words"),
     [
         ("model_code", "NaN", "its logits are not finite"),
-        ("model_code", "Pooled", "they must be (4, 16, vocabulary)"),
+        ("model_code", "Pooled", "they must be (1, 16, vocabulary)"),
         ("model_code", "Elsewhere", "has cache on meta after forward"),
         ("model_code", "Needs", "needs kernel"),
         ("model_code", "leaves", "the process ended with exit code 3"),
         ("attention", "unscaled", "rounding to float32 explains at most"),
         ("optimizer", "Lazy", "changed no weight"),
+        ("step", "Step", "KeyError: 'momentum'"),
     ],
 )
 def test_what_no_trial_could_measure_is_an_error(code: Code, field: str, name: str, words: str) -> None:
     assert [one for one in look(code, f"mine:{name}", field) if one.kind == "wrong" and words in one.found]
 
 
-def test_what_only_meta_tensors_lack_is_said_and_no_error(code: Code) -> None:
+def test_what_only_tensors_without_values_lack_is_said_and_no_error(code: Code) -> None:
     found = {one.what: one for one in look(code, "mine:Reads")}
-    assert found["forward on meta tensors"].kind == "cannot"
-    assert found["forward on meta tensors"].found.startswith("mine.py:37: RuntimeError")
+    assert found["FLOPs of forward"].kind == "cannot"
+    assert found["FLOPs of forward"].found.startswith("an operation cannot run without values: ")
     assert found["forward on this CPU"].kind == "fine"
+
+
+def test_a_table_that_the_code_caches_is_of_one_run(code: Code) -> None:
+    found = {one.what: one for one in look(code, "mine:Cached")}
+    assert {one.kind for name, one in found.items() if name != "compiled ahead"} == {"fine"}, found
 
 
 def test_attention_is_compared_with_float64(code: Code) -> None:
@@ -143,9 +198,44 @@ def test_attention_is_compared_with_float64(code: Code) -> None:
     assert memory.found.startswith("a step, an attention or a wrapper of your own is not predicted")
 
 
-def test_a_wrapper_runs_in_one_rank(code: Code) -> None:
-    found = {one.what: one.found for one in look(code, "mine:Wrapper", "ddp")}
-    assert found["finish_gradient_synchronization"] == "is called after backward"
+RANKS: dict[str, Any] = {
+    "d_model": 32,
+    "d_ff": 64,
+    "num_layers": 2,
+    "num_heads": 2,
+    "world_size": 2,
+    "mode": "train_step",
+}
+
+
+def test_a_wrapper_is_tried_in_ranks_by_the_code_that_measures_it(code: Code) -> None:
+    found = {one.what: one for one in look(code, "mine:Wrapper", "ddp", **RANKS)}
+    assert float(found["relative error of gradients"].found) < 1e-6
+    assert float(found["relative error of weights"].found) < 1e-6
+    assert found["finish_gradient_synchronization"].found == "is called after backward"
+    (wrong,) = [one for one in look(code, "mine:Sums", "ddp", **RANKS) if one.kind == "wrong"]
+    assert wrong.found.startswith("error 1.0e+00 of the gradients")
+    (refused,) = [one for one in look(code, "mine:number", "ddp", **RANKS) if one.kind == "wrong"]
+    assert refused.found.endswith(": number returned a int; a wrapper is called as the module is")
+
+
+def test_a_sharded_optimizer_is_tried_in_the_ranks_that_the_trial_has(
+    code: Code, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = {one.what: one for one in look(code, "mine:Sharded", "optimizer", ddp="naive", **RANKS)}
+    assert float(found["relative error of weights"].found) < 1e-6
+    (unknown,) = [one for one in found.values() if one.kind != "fine"]
+    assert unknown.what == "predicted memory"
+    assert unknown.found == "what ranks allocate for an optimizer or a wrapper of your own is not predicted"
+    assert "Traceback" not in capfd.readouterr().err
+    (refused,) = [one for one in look(code, "mine:Sharded", "optimizer") if one.kind == "wrong"]
+    assert "shards its state over ranks; the workload ddp measures it" in refused.found
+
+
+def test_a_step_is_called_and_may_be_slow_on_the_cpu(code: Code) -> None:
+    found = look(code, "mine:Sleeps", "step", seconds=3, device="cuda")
+    (slow,) = [one for one in found if "still running" in one.found]
+    assert (slow.kind, slow.found.partition(": ")[2]) == ("cannot", "still running after 3 s on this CPU")
 
 
 def test_an_import_that_hangs_ends_at_its_time_limit_with_the_line(code: Code) -> None:
@@ -162,18 +252,22 @@ def test_the_line_of_a_definition_is_found_without_importing(code: Code) -> None
 
 def test_the_command_prints_a_block_for_each_reference_and_errors_begin_with_the_users_line(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(CODE + "\nprint('printed at import')\n")
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text(f"import not_{name}\ndef loss(): ...\n")
     sweep = tmp_path / "s.yaml"
-    axes = "{model: ['mine:Raises', 'mine:Good'], context_length: [16, 32]}"
+    axes = "{model: ['mine:Raises', 'mine:Good'], loss: ['one:loss', 'two:loss'], context_length: [16, 32]}"
     sweep.write_text(f"name: s\ncode: .\ngrids:\n  - {{workloads: [timing], axes: {axes}}}\n")
     done = lmsweep("check", sweep)
     assert done.returncode == 2, done.stderr
-    first, second, last = done.stdout.strip().split("\n\n")
+    first, _, _, second, last = done.stdout.strip().split("\n\n")
     assert first.splitlines()[:2] == [
         "model Raises: mine:Raises  (mine.py:39)",
         "mine.py:42: KeyError: 'depth'",
     ]
     assert second.startswith("model Good: mine:Good  (mine.py:5)\n  imports")
-    assert last == "2 references, 1 with errors"
+    count, missing = last.splitlines()
+    assert count == "4 references, 3 with errors"
+    assert missing.startswith("not installed here: not_one, not_two; install them: ")
 
 
 def test_a_sweep_without_own_code_needs_no_check() -> None:

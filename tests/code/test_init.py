@@ -9,7 +9,7 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.discovery import discover
 from lmsweep.trials.spec.config import Trial
-from tests.support.command import lmsweep
+from tests.support.command import answer_here, lmsweep_here
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MODEL = """
@@ -76,11 +76,16 @@ def test_models_attention_optimizers_and_wrappers_are_found_without_importing(tm
         ("model", "mine:LM"),
         ("model", "mine:Trunk"),
         ("attention", "mine:attend"),
+        ("attention", "mine:masked"),
         ("attention", "mine:plain"),
         ("optimizer", "mine:Muon"),
         ("ddp", "mine:DDP"),
     ]
     assert found.candidates[0].place == "mine.py:20"
+    assert [(one.reference, one.place, one.advice.partition(": write ")[0]) for one in found.left_out] == [
+        ("mine:Pair", "mine.py:26", "its forward also requires target"),
+        ("mine:parts", "mine.py:31", "it returns more than the output"),
+    ]
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
@@ -101,7 +106,8 @@ def test_a_model_gets_values_for_parameters_whose_names_say_what_they_are(tmp_pa
 def test_a_model_with_a_parameter_that_nobody_can_guess_is_named_and_not_measured(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MODEL.replace("n_layers", "router"))
     assert trials_of(tmp_path)[0].config.model_code is None
-    assert "mine:LM (mine.py:20) also needs router" in (tmp_path / "lmsweep.yaml").read_text()
+    advice = 'mine:LM (mine.py:20): it also needs router: model: {call: "mine:LM", args: {router: VALUE}}'
+    assert f"# - {advice}" in (tmp_path / "lmsweep.yaml").read_text()
 
 
 def test_a_model_that_takes_an_object_with_settings_gets_a_function_that_builds_it(tmp_path: Path) -> None:
@@ -124,18 +130,22 @@ def test_an_empty_folder_gets_a_sweep_of_our_model(tmp_path: Path) -> None:
     assert {trial.config.model for trial in trials_of(tmp_path)} == {"tiny"}
 
 
-def test_the_command_says_what_it_found_and_what_comes_next_and_never_overwrites(
+def test_the_command_says_where_it_looked_what_it_found_and_what_comes_next_and_never_overwrites(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "mine.py").write_text(MODEL)
     monkeypatch.chdir(tmp_path)
-    done = lmsweep("init")
-    assert done.returncode == 0, done.stderr
-    assert "model      mine:LM  (mine.py:20)" in done.stdout
-    assert "next: lmsweep check lmsweep.yaml" in done.stdout
-    again = lmsweep("init")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "model.py").write_text(MODEL)
+    said = lmsweep_here("init")
+    assert f"read 0 files of {tmp_path}" in said and "Not read: tests, build, dist" in said
+    again = answer_here("init")
     assert again.returncode == 2
     assert "lmsweep.yaml exists" in again.stderr
+    (tmp_path / "lmsweep.yaml").unlink()
+    (tmp_path / "mine.py").write_text(MODEL)
+    said = lmsweep_here("init")
+    assert "model      mine:LM  (mine.py:20)" in said and "next: lmsweep check lmsweep.yaml" in said
+    assert "found, and not in the sweep:\n  mine:Pair (mine.py:26): its forward also requires target" in said
 
 
 def test_a_project_in_the_folder_with_a_pyproject_of_its_own_is_named_as_it_imports_itself(tmp_path: Path) -> None:
@@ -174,5 +184,60 @@ def test_settings_are_those_that_the_file_of_the_model_imports(tmp_path: Path) -
 def test_a_model_that_needs_more_than_its_signature_tells_is_named_and_not_called_missing(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(GPT.replace("config: Settings", "config"))
     text = first_sweep("x", discover(code_folder(tmp_path)), device="cpu", gpus=0, code=".").text
-    assert "# model:GPT (model.py:4) also needs config" in text and "No model of your own" not in text
-    assert "name it as package.module:function" in text
+    assert "# - model:GPT (model.py:4): it needs config, which no sweep file can hold: write def build(" in text
+    assert 'model: "./FILE.py:build"' in text and "No model of your own" not in text and "under args" not in text
+
+
+TRITON = """
+import torch, triton
+
+@triton.jit
+def kernel(q, k, v, out): ...
+
+@torch.compile
+def flash(q, k, v, causal):
+    def grid(meta):
+        return (triton.cdiv(q.shape[1], meta["BLOCK"]), q.shape[0])
+    kernel[grid](q, k, v, q)
+    return q
+
+class Heads(torch.nn.Module):
+    def forward(self, queries, keys, values): ...
+
+def tiled(q, k, v, is_causal, tile): ...
+def f(q, k, v, scale=None): ...
+"""
+
+
+def test_a_function_with_a_grid_is_found_and_what_is_not_called_as_attention_says_what_to_write(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TRITON)
+    found = discover(code_folder(tmp_path))
+    assert [one.reference for one in found.candidates] == ["mine:flash"]
+    assert {one.reference: one.advice for one in found.left_out} == {
+        "mine:Heads": "it is a module: write def attend(q, k, v): return Heads(...)(q, k, v), and name attend",
+        "mine:tiled": "it also needs tile: write def attend(q, k, v): return tiled(q, k, v, tile=...), and name attend",
+        "mine:f": "it has scale but no is_causal: write def attend(q, k, v): return f(q, k, v), and name attend",
+    }
+
+
+def test_what_the_sweep_leaves_out_is_named_with_its_line_and_what_to_write(tmp_path: Path) -> None:
+    attention = "".join(f"def attend{number}(q, k, v, is_causal=True): ...\n" for number in range(5))
+    optimizer = (
+        "class Other(torch.optim.Optimizer):\n    def __init__(self, params, rank): ...\n    def step(self): ...\n"
+    )
+    (tmp_path / "mine.py").write_text(f"import torch\n{attention}{optimizer}")
+    written = first_sweep("x", discover(code_folder(tmp_path)), device="cpu", gpus=0, code=".")
+    assert written.not_measured == (
+        'mine:attend3 (mine.py:5): the sweep has 3 of its kind: add to attention: "mine:attend3"',
+        'mine:attend4 (mine.py:6): the sweep has 3 of its kind: add to attention: "mine:attend4"',
+        'mine:Other (mine.py:7): it also needs rank: add to optimizer: {call: "mine:Other", args: {rank: VALUE}}',
+    )
+    assert all(f"# - {words}" in written.text for words in written.not_measured)
+
+
+def test_packages_of_a_workspace_are_named_as_they_import_themselves(tmp_path: Path) -> None:
+    package = tmp_path / "packages" / "net" / "src" / "net"
+    package.mkdir(parents=True)
+    (tmp_path / "packages" / "net" / "pyproject.toml").touch()
+    (package / "model.py").write_text(MODEL)
+    assert trials_of(tmp_path)[0].config.model_code == "net.model:LM"

@@ -33,6 +33,10 @@ def four_dimensions(q, k, v, is_causal):
     batch, heads, tokens, width = q.shape
     return _attend(q, k, v, is_causal)
 
+def masked(q, k, v, mask=None):
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    return (scores if mask is None else scores.masked_fill(~mask, -torch.inf)).softmax(-1) @ v
+
 def without_mask(q, k, v):
     return _attend(q, k, v, False)
 
@@ -95,7 +99,7 @@ IN_ATTENTION = ("d_model=16",)
 IN_MODEL = ("model=tiny", "vocab_size=50")
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("name", [*RIGHT, "masked"])
 @pytest.mark.parametrize(
     "settings", [("causal=true",), ("num_heads=2", "causal=false")], ids=["no heads, causal", "heads, not causal"]
 )

@@ -1,7 +1,12 @@
 """Models that were not written for lmsweep run unedited: measured, predicted and counted."""
 
+import contextlib
 import math
+import os
+import socket
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,18 +27,23 @@ from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.run import run_here
 from lmsweep.trials.code.digest import code_digest, code_folder
 from lmsweep.trials.code.importing import _CodeFinder, use_code
+from lmsweep.trials.code.traceback_text import CodeError
+from lmsweep.trials.model.own_model import repeated_layers
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.own_code_jobs import answer_with_code
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.predict import PeakQuestion
+from lmsweep.trials.prediction.process_pool import Batch
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.measurement import Kernel
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import DetailRow, Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.store.store import Store
+from tests.support.clean_process import in_clean_process
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -186,7 +196,7 @@ def test_an_import_that_hangs_exits_or_prints_does_not_disturb_the_plan(tmp_path
     asked = [(0, PeakQuestion(config=one, subject="model"))]
     folder = code_folder(tmp_path)
     limit = 3 if "while" in text else 60
-    ((index, answer),) = answer_with_code(_peaks, [asked], folder, lambda why: why, limit=limit)
+    ((index, answer),) = in_clean_process(_answers, asked, folder, limit)
     assert index == 0 and time.monotonic() - began < 20
     if "while" in text:
         assert answer == "your code did not finish on fake tensors within 3 s"
@@ -194,6 +204,10 @@ def test_an_import_that_hangs_exits_or_prints_does_not_disturb_the_plan(tmp_path
         assert answer == "your code ended the process that predicts (exit code 3)"
     else:
         assert int(answer) > 0
+
+
+def _answers(batch: Batch[PeakQuestion], code: Code, limit: float) -> list[tuple[int, str]]:
+    return list(answer_with_code(_peaks, [batch], code, str, limit=limit))
 
 
 def _peaks(questions: list[PeakQuestion]) -> list[str]:
@@ -208,6 +222,36 @@ def test_a_prediction_is_kept_for_one_state_of_the_code(tmp_path: Path) -> None:
         file.write_text(text)
         keys.add(memory_id(one, "model", code_digest(one.references, code_folder(tmp_path))))
     assert len(keys) == 2
+
+
+class Layer(torch.nn.Module):
+    """A block with experts; the first one of a model is wider."""
+
+    def __init__(self, width: int, experts: int) -> None:
+        super().__init__()
+        make = torch.nn.Linear
+        self.norm = torch.nn.LayerNorm(4)
+        self.experts = torch.nn.ModuleList(torch.nn.Sequential(make(4, width), make(width, 4)) for _ in range(experts))
+
+
+@pytest.mark.parametrize("widths", [(8, 8, 8), (16, 8, 8)], ids=["equal", "the first is wider"])
+def test_the_repeated_layers_are_the_outermost_list_not_the_experts_of_one(widths: tuple[int, ...]) -> None:
+    model = torch.nn.ModuleDict(
+        {
+            "embeddings": torch.nn.ModuleList(torch.nn.Embedding(5, 4) for _ in range(6)),
+            "layers": torch.nn.ModuleList(Layer(width, experts=8) for width in widths),
+        }
+    )
+    found = repeated_layers(model, None)
+    assert found is not None and (found.path, found.layers) == ("layers", list(model["layers"]))
+    assert str(found) == "layers (3 x Layer)"
+    experts = repeated_layers(model, "layers.1.experts")
+    assert str(experts) == "layers.1.experts (8 x Sequential)"
+
+
+def test_the_row_says_which_layers_were_taken() -> None:
+    rows = [row for row in measured("timing", config("Encoder")) if isinstance(row, Record)]
+    assert {row.fingerprint.repeated_layers for row in rows} == {"encoder.layers (4 x TransformerEncoderLayer)"}
 
 
 def trial_of(fixed: str, folder: Path) -> TrialConfig:
@@ -287,3 +331,55 @@ def test_it_is_measured_predicted_counted_and_compared_like_any_other() -> None:
     assert predict(one).peak == sample(measured("memory", one), "step", "peak_tensors")
     assert count_flops(one) == count_flops(other)
     assert 0 < sample(measured("precision", replace(one, precision="bf16")), "logits", "relative_error") < 0.1
+
+
+@needs_transformers
+def test_a_name_on_the_hub_is_asked_for_once_and_one_sentence_says_how_to_fetch_it(tmp_path: Path) -> None:
+    """In a process of its own: huggingface_hub reads the address of the hub when it is imported."""
+    asked = []
+    with socket.create_server(("127.0.0.1", 0)) as hub:
+        address = f"http://127.0.0.1:{hub.getsockname()[1]}"
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    hub.accept()[0].close()
+                    asked.append(1)
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        script = (
+            "from lmsweep.trials.code.digest import code_folder; from lmsweep.trials.code.importing import use_code\n"
+            "from lmsweep.trials.model.hugging_face import _read_configuration\n"
+            "from lmsweep.trials.spec.config import TrialConfig\n"
+            f"use_code(code_folder({str(FOLDER)!r}))\n"
+            "try: _read_configuration(TrialConfig(model_code='hf:some/model', vocab_size=0), {})\n"
+            "except ValueError as error: print(error)"
+        )
+        environment = os.environ | {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_TELEMETRY": "1"}
+        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert done.stdout == (
+        "hf:some/model: its config.json is not in the hub's cache, and the hub cannot be reached; fetch it where there "
+        "is a network: hf download some/model config.json\n"
+    )
+    assert "Retrying" not in done.stderr and len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [("ByName", False), ("Masked", False), ("LossFirst", True), ("InMapping", True), ("NanoGPT", False)],
+)
+def test_forwards_and_outputs_are_accepted_by_name(name: str, loss: bool) -> None:
+    """Keyword-only tokens, a mask and positions that it requires, (loss, logits), a dict with logits and loss."""
+    step = TrainingStep(config(name), MathMode())
+    step.forward()
+    assert step.logits is not None and step.logits.shape == (2, 32, 512) and step.loss is not None
+    usual = torch.nn.functional.cross_entropy(step.logits.flatten(0, 1), step.targets.flatten())
+    torch.testing.assert_close(step.loss, 2 * usual if loss else usual)
+
+
+def test_a_forward_that_requires_what_lmsweep_cannot_make_is_refused_with_what_to_write() -> None:
+    words = (
+        r"zoo.py:\d+: Pair has a forward that requires memory; .* forward\(tokens\) gives memory and returns the logits"
+    )
+    with pytest.raises(CodeError, match=words):
+        TrainingStep(config("Pair"), MathMode())

@@ -91,7 +91,7 @@ def test_it_leads_only_to_what_the_users_code_defines(folder: Path, hostile: str
     ("name", "words"),
     [
         ("returns", "mine/bench.py:13: returns returned a int; a workload yields its measurements"),
-        ("yields", "mine/bench.py:17: yields yielded a int; it must be a Measurement"),
+        ("yields", "mine/bench.py:18: TypeError: yields yielded 3; it must be a Measurement"),
     ],
 )
 def test_what_is_no_measurement_is_an_error_with_its_line(folder: Path, name: str, words: str) -> None:

@@ -125,6 +125,6 @@ def test_the_command_shows_errors_beside_times_and_states_as_rows(attempts: Atte
     latest = lmsweep_here("table", location, "--preset", "attention")
     assert "error.output" in latest and "error.gradient" in latest and "code_digest" not in latest
     lines = lmsweep_here("table", location, "--rows", "attention,code").splitlines()
-    states = [line.split()[1] for line in lines if line.startswith("flash.py:attend")]
+    states = [line.split()[1] for line in lines if line.startswith("attend")]
     assert states == [FIRST[:8], "previous", "latest"]
     assert "code_digest" not in lmsweep_here("table", location)

@@ -40,7 +40,7 @@ def test_every_column_of_the_store_is_loaded_with_its_value(attempts: Attempts) 
     assert loaded["device_name"] == "NVIDIA H200" and loaded["precision"] == "bf16"
     assert list(loaded["samples"]) == [1.0, 2.0, 4.0] and list(loaded["flags"]) == ["host_bound"]
     assert loaded["started_at"] == row.started_at
-    assert (loaded["n"], loaded["median"], loaded["low"], loaded["high"]) == (3, 2.0, 1.0, 4.0)
+    assert (loaded["n"], loaded["median"]) == (3, 2.0) and np.isnan(loaded["low"]) and np.isnan(loaded["high"])
     assert loaded["mean"] == pytest.approx(7 / 3) and loaded["std"] == pytest.approx(np.std([1, 2, 4], ddof=1))
 
 
@@ -148,6 +148,20 @@ def test_processes_that_agree_leave_what_differs_within_them(attempts: Attempts)
     row = analysis.load(attempts.store).iloc[0]
     assert (row["low"], row["high"]) == pytest.approx((1 - 0.1 / np.sqrt(2), 1 + 0.1 / np.sqrt(2)), rel=5e-3)
     assert row["spread"] == 0
+
+
+def test_processes_that_differ_too_much_for_so_few_have_no_interval(attempts: Attempts) -> None:
+    for factor in (1, 3):
+        attempts.ok(config(), {"step.time": samples(0.02 * factor, 1e-4)})
+    row = analysis.load(attempts.store).iloc[0]
+    assert row["processes"] == 2 and row["median"] == pytest.approx(0.04) and row[["low", "high"]].isna().all()
+    attempts.ok(config(), {"step.time": samples(0.02, 1e-4)})
+    row = analysis.load(attempts.store).iloc[0]
+    assert row[["low", "high"]].isna().all(), "three of them reach from 0.003 to 0.14"
+    for _ in range(3):
+        attempts.ok(config(), {"step.time": samples(0.02, 1e-4)})
+    row = analysis.load(attempts.store).iloc[0]
+    assert 0.009 < row["low"] < 0.02 < row["high"] < 0.1
 
 
 @pytest.mark.parametrize("k", [2, 3, 5])

@@ -31,6 +31,7 @@ from lmsweep.trials.distributed.orders import TimeLocalStep, TimeStep
 from lmsweep.trials.distributed.pair_rows import exposed_flags
 from lmsweep.trials.distributed.process_group import leave
 from lmsweep.trials.distributed.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
+from lmsweep.trials.distributed.step_checks import RanksDisagreeError
 from lmsweep.trials.distributed.step_pairs import StepPairs
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.machine.cpu_affinity import usable_cores
@@ -43,7 +44,8 @@ from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import Ddp, RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
-from lmsweep.trials.workloads.ddp import RanksDisagreeError, lead
+from lmsweep.trials.workloads.ddp import lead
+from tests.support.clean_process import in_clean_process
 from tests.support.command import lmsweep
 
 # hsdp needs more ranks than two: tests/distributed/test_sharding.py
@@ -107,7 +109,8 @@ def value(row: Record) -> float:
 
 def in_ranks(body: Callable[[Workbench, int], Any]) -> Any:
     """What rank 0 returns from `body`, which both ranks run as members of the group, on one core each."""
-    return run_ranks(parts_of(SMALL)[0], partial(_run_body, body), cores=tuple(usable_cores()[:2]), start="fork")
+    cores = tuple(usable_cores()[:2])
+    return in_clean_process(run_ranks, parts_of(SMALL)[0], partial(_run_body, body), cores=cores, start="fork")
 
 
 def _run_body(body: Callable[[Workbench, int], Any], rank: Rank, emit: Emit) -> bool:
@@ -449,12 +452,16 @@ class Forgetful(Naive):
         return super().gradients()[:-1]
 
 
-def test_a_trial_whose_gradients_are_not_all_sent_is_an_error(monkeypatch, environment):
-    monkeypatch.setitem(SYNCHRONIZERS, "naive", lambda model, _: Forgetful(model))
+def rows_with_a_forgetful_rank(environment: Fingerprint) -> list[Row]:
+    SYNCHRONIZERS["naive"] = lambda model, _: Forgetful(model)
     attempt = Attempt.begin(Trial(config=SMALL, workloads=("ddp",), sweep="test"))
     rows: list[Row] = []
     assert not run_trial(attempt, environment, rows.extend, requested_at=time.monotonic())
-    (row,) = rows
+    return rows
+
+
+def test_a_trial_whose_gradients_are_not_all_sent_is_an_error(environment):
+    (row,) = in_clean_process(rows_with_a_forgetful_rank, environment)
     assert isinstance(row, Record) and row.status == Status.ERROR
     last = (row.error or "").strip().splitlines()[-1]
     assert "RanksDisagreeError: gradients are off by" in last and "0.0001 is allowed" in last

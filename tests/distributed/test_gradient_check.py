@@ -12,8 +12,9 @@ from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.fully_sharded import gathered, part_of
 from lmsweep.trials.distributed.gradient_check import gradient_error, part_like
 from lmsweep.trials.distributed.memory_stages import MemoryWatch
+from lmsweep.trials.distributed.step_checks import RanksDisagreeError
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.workloads.ddp import RanksDisagreeError, lead
+from lmsweep.trials.workloads.ddp import lead
 from tests.distributed.test_sharding import SMALL, in_ranks
 
 FOUR = replace(SMALL, world_size=4)

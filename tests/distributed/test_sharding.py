@@ -24,13 +24,15 @@ from lmsweep.trials.distributed.process_group import leave
 from lmsweep.trials.distributed.rank_traces import KeepTrace, merge_traces
 from lmsweep.trials.distributed.ranks import Emit, Rank, parts_of, run_ranks
 from lmsweep.trials.distributed.relative_error import largest_error, largest_of
+from lmsweep.trials.distributed.step_checks import WEIGHTS_TOLERANCE
 from lmsweep.trials.distributed.step_report import StepReport, report_step
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.measurement import Artifact
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
-from lmsweep.trials.workloads.ddp import WEIGHTS_TOLERANCE, lead
+from lmsweep.trials.workloads.ddp import lead
+from tests.support.clean_process import in_clean_process
 
 SMALL = TrialConfig(
     d_model=32,
@@ -70,7 +72,8 @@ STEPS = 3
 def in_ranks(body: Callable[[Workbench, TrialConfig], Any], config: TrialConfig) -> Any:
     """What rank 0 returns from `body`, which all ranks run as members of the group."""
     cores = tuple(usable_cores()[:2])
-    return run_ranks(parts_of(config)[0], partial(_run_body, body, config), cores=cores, start="fork")
+    run = partial(_run_body, body, config)
+    return in_clean_process(run_ranks, parts_of(config)[0], run, cores=cores, start="fork")
 
 
 def _run_body(body: Callable[[Workbench, TrialConfig], Any], config: TrialConfig, rank: Rank, emit: Emit) -> bool:

@@ -11,6 +11,7 @@ import yaml
 
 from tests.docs.test_docs import PAGES, ROOT, Snippet, blocks, commands
 from tests.support.command import COMMAND, PYTHONPATH, lmsweep, lmsweep_here
+from tests.support.results_of_init import made_up_run, student_after_init
 
 NEEDS_A_GPU = ("lmsweep run devices --store h200",)
 """Commands of the tutorial that need hardware."""
@@ -47,6 +48,64 @@ def test_the_commands_of_the_tutorial_run_in_its_order(tmp_path: Path, monkeypat
             assert done.returncode == 0, f"{snippet.text}\n{done.stdout}{done.stderr}"
             ran += 1
     assert ran >= 9 and (tmp_path / "report.html").exists() and (tmp_path / "devices.html").exists()
+
+
+OWN_CODE = {"README.md": ("## Your own code", "## A cluster"), "docs/own-code.md": ("## Five minutes", "## References")}
+"""Pages whose commands follow one another in a repository such as examples/student: from this heading to that one."""
+
+
+def in_a_repository(page: str) -> list[list[str]]:
+    """The words of these commands, without the name of the program."""
+    lines = (ROOT / page).read_text("utf-8").splitlines()
+    first, last = (lines.index(heading) for heading in OWN_CODE[page])
+    found = [one for one in commands(ROOT / page) if first < one.line <= last and not one.is_mention]
+    return [shlex.split(one.text)[1:] for one in found]
+
+
+def repository(folder: Path) -> Path:
+    """The student's repository, with the sweep files that the pages have the reader write."""
+    student = student_after_init(folder / "student")
+    for block in blocks("yaml"):
+        if block.page == "own-code.md" and (name := re.search(r"name: my-(\w+)", block.text)):
+            (student / f"{name[1]}.yaml").write_text(block.text)
+    return student
+
+
+@pytest.mark.parametrize("page", OWN_CODE)
+def test_the_commands_about_own_code_read_what_the_commands_before_them_made(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository(tmp_path))
+    verbs = []
+    for words in in_a_repository(page):
+        verbs.append(words[0])
+        if words[0] == "run":
+            made_up_run(Path(words[1]), Path("results"))
+        elif words[0] not in ("init", "check"):
+            lmsweep_here(*words)
+    assert verbs[:3] == ["init", "check", "run"] and {"table", "compare"} & {*verbs}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("page", OWN_CODE)
+def test_the_commands_about_own_code_run_in_their_order(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    student = repository(tmp_path)
+    (student / "lmsweep.yaml").unlink()
+    monkeypatch.chdir(student)
+    short, last = ["--set", "measure_steps=2", "--set", "warmup_steps=1"], [""]
+    for words in in_a_repository(page):
+        if words[0] == "init" and (student / "lmsweep.yaml").exists():
+            continue  # the README tells it twice
+        if words[0] == "compare":  # after an edit, and another run
+            with (student / "cs336_systems" / "flash_attention.py").open("a") as edited:
+                edited.write("# edited\n")
+            assert lmsweep(*last, *short).returncode == 0
+        done = lmsweep(*words, *(short if words[0] == "run" else ()))
+        assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
+        last = words if words[0] == "run" else last
 
 
 MODEL = """

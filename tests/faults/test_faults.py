@@ -170,12 +170,18 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_what_was_stored_stays(tmp_
 
 
 @pytest.mark.slow
-def test_two_drivers_on_one_store_lose_nothing(tmp_path):
+def test_two_drivers_on_one_store_that_a_third_process_merges_lose_nothing(tmp_path):
     folders = [tmp_path / name for name in ("a", "b")]
     for folder, count in zip(folders, (30, 40), strict=True):
         folder.mkdir()
         write_noops(folder, count)
     processes = [start("run", folder / "scale.yaml", "--store", tmp_path / "store") for folder in folders]
+    merges = 0
+    while any(process.poll() is None for process in processes):
+        before = Store(str(tmp_path / "store")).count_fragments()
+        Store(str(tmp_path / "store")).compact()
+        merges += before > 1
+    assert merges > 3
     for process in processes:
         out, err = process.communicate(timeout=240)
         assert process.returncode == 0, out + err

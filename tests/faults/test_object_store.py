@@ -71,6 +71,7 @@ class ObjectStore:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    pytest.importorskip("moto.server", reason="pip install moto[s3] adds a server")
     server = ObjectStore(tmp_path_factory.mktemp("server"))
     yield server
     server.process.kill()

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch
 
 from lmsweep.orchestrator.running.progress import outcome
 from lmsweep.trials.bench.fingerprint import fingerprint
@@ -22,7 +21,8 @@ from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
-from tests.support.command import ROOT, lmsweep, start
+from tests.support.command import PYTHONPATH, lmsweep, start
+from tests.support.needs import needs_cuda
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -65,12 +65,14 @@ def odd_runner(runner, tmp_path_factory):
     The other runner has no server meanwhile.
     """
     folder = tmp_path_factory.mktemp("odd")
-    leave = "lambda: signal.signal(signal.SIGUSR2, lambda *_: os._exit(3))"
-    (folder / "sitecustomize.py").write_text(f"import os, signal\nos.register_at_fork(after_in_child={leave})\n")
+    leave = "lambda: signal.signal(signal.SIGUSR2, lambda *_: ctypes.CDLL(None)._exit(3))"
+    (folder / "sitecustomize.py").write_text(
+        f"import ctypes, os, signal\nos.register_at_fork(after_in_child={leave})\n"
+    )
     runner.close()
     with IsolatedRunner() as odd:
         with pytest.MonkeyPatch.context() as patched:
-            patched.setenv("PYTHONPATH", f"{folder}:{ROOT}")
+            patched.setenv("PYTHONPATH", f"{folder}:{PYTHONPATH}")
             patched.setenv("LMSWEEP_HOST_MEMORY", "1.5GB")
             patched.setenv("CXX", "no-such-compiler")
             odd.start()
@@ -177,14 +179,15 @@ def test_the_death_of_the_server_takes_its_child_along_and_the_next_trial_has_a_
 
 
 def test_memory_that_is_not_there_is_oom(runner, environment):
-    rows = run(runner, environment, batch_size=10**10)
+    rows = run(runner, environment, batch_size=10**14)  # more than addresses, also where memory is overcommitted
     assert [row.status for row in rows] == [Status.OOM]
     assert "allocate" in (rows[0].error or "")
     assert re.fullmatch(r"oom: requested \d+ GiB, which the host could not provide", outcome(rows))
     assert run(runner, environment)[0].status == Status.OK
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@needs_cuda
+@pytest.mark.alone_on_gpu
 def test_a_trial_that_needs_more_than_cuda_has_is_oom_and_leaves_the_gpu_as_it_was(tmp_path):
     pynvml = pytest.importorskip("pynvml")
     pynvml.nvmlInit()

@@ -13,7 +13,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import torch
 
 from lmsweep.analysis import load, render
 from lmsweep.analysis.metrics.memory import largest_allocations, load_allocations
@@ -35,6 +34,7 @@ from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 from lmsweep.trials.store.store import Store
 from lmsweep.trials.workloads.memory import measure
 from tests.support.command import lmsweep_here
+from tests.support.needs import needs_cuda
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -42,7 +42,6 @@ ROOT = Path(__file__).parents[2]
 CONFIG = TrialConfig(
     d_model=48, d_ff=80, num_layers=3, num_heads=4, vocab_size=97, context_length=13, batch_size=3, mode="train_step"
 )
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -42,12 +42,12 @@ from lmsweep.trials.timing.queued_timer import QueuedTimer
 from lmsweep.trials.workloads.attention import flags_of_phase
 from tests.support.command import lmsweep
 from tests.support.made_up_results import H200, Attempts
+from tests.support.needs import needs_cuda
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
 ON_CPU = ("naive_softmax", "sdpa", "sdpa_math", "sdpa_flash")
 SHAPES = {"no heads": (2, 37, 16), "heads": (2, 3, 37, 16)}
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 def alone(**fields: Any) -> TrialConfig:

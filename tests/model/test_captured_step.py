@@ -12,8 +12,8 @@ from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.record import Record, records_of
 from lmsweep.trials.spec.config import Trial, TrialConfig
+from tests.support.needs import needs_cuda
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 TINY = TrialConfig(
     d_model=64,
     d_ff=128,
@@ -77,6 +77,7 @@ def test_a_captured_step_computes_what_the_step_computes(precision, optimizer):
 
 
 @needs_cuda
+@pytest.mark.alone_on_gpu
 @pytest.mark.parametrize("mode", ["forward", "train_forward", "forward_backward", "train_step"])
 @pytest.mark.parametrize("compile", ["none", "block"])
 def test_the_device_of_a_captured_step_does_not_wait_for_the_host(mode, compile):

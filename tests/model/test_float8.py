@@ -121,7 +121,12 @@ def test_a_float8_trial_shares_no_process_because_torchao_changes_the_compiler()
 def test_a_product_in_float8_is_near_the_exact_one(recipe: str) -> None:
     torch.manual_seed(0)
     one, other = torch.randn(32, 64), torch.randn(64, 48)
-    found = float8_product(one, other, recipe)()
+    try:
+        found = float8_product(one, other, recipe)()
+    except RuntimeError as error:  # only GPUs measure it
+        if "only supports per-tensor scaling" not in str(error):
+            raise
+        pytest.skip(f"PyTorch {torch.__version__} has no such product on a CPU")
     exact = one @ other
     assert found.dtype == torch.bfloat16 and found.shape == exact.shape
     assert 0.005 < float((found.float() - exact).norm() / exact.norm()) < 0.06

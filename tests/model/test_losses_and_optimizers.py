@@ -13,6 +13,7 @@ from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from tests.support.needs import needs_chunked_loss
 
 SMALL = TrialConfig(
     d_model=32, d_ff=48, num_layers=2, num_heads=4, vocab_size=200, context_length=16, batch_size=2, attention="sdpa"
@@ -45,7 +46,14 @@ def loss_and_gradient(config: TrialConfig) -> tuple[float, torch.Tensor]:
     return float(step.loss), torch.cat(gradients)
 
 
-@pytest.mark.parametrize("loss", ["cross_entropy", "chunked", pytest.param("compiled", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "cross_entropy",
+        pytest.param("chunked", marks=needs_chunked_loss),
+        pytest.param("compiled", marks=pytest.mark.slow),
+    ],
+)
 def test_a_loss_gives_the_same_value_and_gradients(loss: str) -> None:
     value, gradient = loss_and_gradient(SMALL)
     other, of_other = loss_and_gradient(replace(SMALL, loss=loss))
@@ -53,6 +61,7 @@ def test_a_loss_gives_the_same_value_and_gradients(loss: str) -> None:
     torch.testing.assert_close(of_other, gradient, rtol=1e-3, atol=1e-6)
 
 
+@needs_chunked_loss
 def test_a_loss_changes_the_operations_that_run() -> None:
     found = {}
     for loss in ("eager", "cross_entropy", "chunked"):
@@ -64,10 +73,17 @@ def test_a_loss_changes_the_operations_that_run() -> None:
     assert len(set(found.values())) == 3
 
 
+@needs_chunked_loss
 def test_a_chunked_loss_casts_as_autocast_does() -> None:
     value, _ = loss_and_gradient(replace(SMALL, precision="bf16"))
     other, _ = loss_and_gradient(replace(SMALL, precision="bf16", loss="chunked"))
     assert other == pytest.approx(value, rel=0.02)
+
+
+def test_a_chunked_loss_is_unsupported_before_pytorch_2_13(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.nn.functional, "linear_cross_entropy", raising=False)
+    with pytest.raises(UnsupportedError, match=r"needs PyTorch 2\.13 or later"):
+        step_of(replace(SMALL, loss="chunked"))
 
 
 @pytest.mark.parametrize("loss", ["liger", "cut_cross_entropy"])

@@ -30,13 +30,13 @@ from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, Unsuppo
 from lmsweep.trials.timing.validity_flags import least_forward_flops
 from lmsweep.trials.workloads.attention import flags_of_phase
 from tests.support.made_up_results import H200, Attempts
+from tests.support.needs import needs_cuda
 
 ALONE = TrialConfig(d_model=16, num_heads=2, context_length=37, batch_size=2, document_length=8)
 IN_A_MODEL = TrialConfig(
     d_model=16, d_ff=24, num_layers=2, num_heads=2, vocab_size=50, context_length=37, batch_size=2, document_length=8
 )
 ON_CPU = ("naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash")
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 @pytest.fixture(autouse=True)

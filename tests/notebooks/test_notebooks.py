@@ -1,6 +1,7 @@
 """The notebooks: they run from top to bottom on the reference data, and show what they were committed with."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ def stored(path: Path) -> list[dict[str, Any]]:
 
 
 def shown(outputs: list[dict[str, Any]]) -> str:
-    """What the cell prints and its value, as text."""
-    return "".join("".join(one.get("text") or one["data"].get("text/plain", "")) for one in outputs)
+    """What the cell prints and its value, as text; versions of pandas pad the columns of a frame differently."""
+    text = "".join("".join(one.get("text") or one["data"].get("text/plain", "")) for one in outputs)
+    return re.sub("  +", " ", text)
 
 
 def test_there_are_notebooks() -> None:
@@ -49,6 +51,8 @@ def test_a_notebook_shows_what_it_was_committed_with(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a change: `python -m tools.notebooks`."""
+    if "sql" in path.stem:
+        pytest.importorskip("duckdb")
     monkeypatch.chdir(tmp_path)
     for number, (cell, outputs) in enumerate(run_cells(path), start=1):
         place = f"{path.name}, code cell {number}: {''.join(cell['source'])[:80]}"

@@ -41,7 +41,8 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(packages)
     # Python follows no .pth file in a folder that a .pth file names: this environment's editable lmsweep stays out.
-    libraries = [path for path in sys.path if path.endswith("-packages")]
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    libraries = [path for path in sys.path if path.endswith("-packages") or path in {*named} - {str(ROOT)}]
     (packages / "libraries.pth").write_text("\n".join(libraries) + "\n")
     return folder / "bin" / "python"
 

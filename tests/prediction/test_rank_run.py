@@ -26,6 +26,7 @@ from lmsweep.trials.prediction.layer_extrapolation import deepen
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.rank_run import ITERATIONS, _memberless, _step, rank_report, rank_trace
 from lmsweep.trials.spec.config import TrialConfig
+from tests.support.clean_process import in_clean_process
 
 SMALL = TrialConfig(
     d_model=32,
@@ -71,7 +72,8 @@ the part of it that is predicted at least."""
 def measured(config: TrialConfig, variants: dict[str, dict[str, Any]]) -> list[list[list[StepReport]]]:
     """What each rank reports of the third step of each variant, in ranks that communicate by gloo."""
     cores = tuple(usable_cores()[:2])
-    return run_ranks(parts_of(config)[0], partial(in_rank, config, variants), cores=cores, start="fork")
+    run = partial(in_rank, config, variants)
+    return in_clean_process(run_ranks, parts_of(config)[0], run, cores=cores, start="fork")
 
 
 def in_rank(config: TrialConfig, variants: dict[str, dict[str, Any]], rank: Rank, emit: Emit) -> bool:

@@ -1,12 +1,14 @@
 """The page of several devices in a real browser: its answer, what is behind each number, and links that keep a view."""
 
+from __future__ import annotations
+
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser, Page
 
 from lmsweep.analysis.report import write_report
 from lmsweep.orchestrator.sweep.sweep import single_trial
@@ -18,6 +20,9 @@ from tests.support.browser import BROWSERS, launch, open_in_scheme, open_page, p
 from tests.support.command import answer_here
 from tests.support.made_up_results import H200 as NAMELESS
 from tests.support.made_up_results import LAPTOP, Attempts, config, samples
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 H200 = replace(NAMELESS, accelerator_type="H200")
 H100 = replace(

@@ -1,15 +1,16 @@
 """The report in a real browser: what it shows, what it downloads, and that nothing in a store can break it."""
 
+from __future__ import annotations
+
 import os
 import random
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import Browser, Page
 
 from lmsweep import analysis
 from lmsweep.analysis.presets import make_preset
@@ -24,6 +25,9 @@ from lmsweep.trials.store.store import Store
 from tests.support.browser import BROWSERS, launch, open_in_scheme, open_page, saved, wait_until
 from tests.support.command import COMMAND, PYTHONPATH, answer_here, lmsweep
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 BF16 = replace(H200, autocast_dtype="bfloat16")
 HOSTILE = """</script><script>window.broken = 1</script><img src=x onerror="window.broken = 1">&amp; 'a,"b"'"""

@@ -1,5 +1,7 @@
 """Real browsers, headless, driven by Playwright: Debian's Chromium, and Firefox through WebDriver BiDi."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess
@@ -8,10 +10,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 BROWSERS = ["chromium", pytest.param("firefox", marks=pytest.mark.slow)]
 """For fixtures: each test of the page runs in both, in Firefox where slow tests run."""
@@ -38,9 +42,10 @@ def find_browser(name: str) -> str:
 @contextmanager
 def launch(name: str = "chromium") -> Iterator[Browser]:
     """The browser, in whose `downloads` lies what pages save."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright adds what drives a browser")
     path = find_browser(name)
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
-        browser = _launch(getattr(playwright, name), path, folder)
+    with playwright.sync_playwright() as drivers, tempfile.TemporaryDirectory() as folder:
+        browser = _launch(getattr(drivers, name), path, folder)
         yield browser
         browser.close()
 
@@ -52,9 +57,8 @@ def _launch(kind: Any, path: str, folder: str, dark: bool | None = None) -> Brow
         options = {"channel": "moz-firefox"}  # as Mozilla builds it: Playwright's own protocol needs a patched one
         if dark is not None:
             options["firefox_user_prefs"] = {"layout.css.prefers-color-scheme.content-override": 0 if dark else 1}
-    browser = kind.launch(executable_path=path, downloads_path=folder, **options)
-    browser.downloads = Path(folder)
-    assert isinstance(browser, Browser)
+    browser: Browser = kind.launch(executable_path=path, downloads_path=folder, **options)
+    browser.downloads = Path(folder)  # type: ignore[attr-defined]
     return browser
 
 

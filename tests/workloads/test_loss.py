@@ -16,6 +16,7 @@ from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.workloads import BUILT_IN
+from tests.support.needs import needs_cuda
 
 SMALL = {"d_model": 8, "vocab_size": 500, "context_length": 32, "batch_size": 2, "warmup_steps": 1, "measure_steps": 3}
 LARGE = {"device": "cuda", "d_model": 4096, "vocab_size": 32000, "context_length": 4096, "precision": "bf16"}
@@ -44,7 +45,6 @@ def launches_late(logits, targets):
     return _mean(logits, targets)
 """
 """Losses of a user's."""
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 def measured(**fields: object) -> dict[tuple[str | None, str | None], Record]:
@@ -108,6 +108,7 @@ def test_a_loss_that_compiles_itself_has_done_so_before_the_warm_up(
 
 
 @needs_cuda
+@pytest.mark.alone_on_gpu
 @pytest.mark.usefixtures("forget_code")
 @pytest.mark.parametrize(("loss", "host_bound"), [("waits_for_the_gpu", False), ("launches_late", True)])
 def test_a_loss_is_host_bound_if_the_gpu_waits_for_the_host_not_if_the_host_waits_for_the_gpu(

@@ -6,11 +6,13 @@ Sheather, Statistics and Probability Letters 4, 1986).
 
 Correlated samples. Neighbouring iterations resemble each other because of clocks, caches and temperature, so the
 effective sample size is less than n. They are modelled as an AR(1) process, whose coefficient rho is itself estimated
-from only n samples. The interval is therefore widened for each possible rho, weighted by its likelihood
+from only n samples. The ranks are therefore moved outwards for each possible rho, weighted by its likelihood
 (`Correlation`): little if many samples are clearly independent, much if a few samples seem to be correlated.
 
-The coverage is simulated in tests/data/test_sample_stats.py and tabulated in docs/measuring.md. With fewer than FEWEST
-samples the interval is their whole range, whose coverage is below 95 %.
+No interval reaches beyond the samples. Where even their range would say too little, there is none: with fewer than
+FEWEST_BOUNDED samples, and with an effective sample size below LEAST_WORTH.
+
+The coverage is simulated in tests/data/test_sample_stats.py and tabulated in docs/measuring.md.
 
 Functions that take a (rows, n) matrix handle many series of one length. Functions of one series come last.
 """
@@ -21,13 +23,19 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, ndtri, stdtr, stdtrit
+from scipy.special import bdtr, ndtr, ndtri, stdtr, stdtrit
 
 CONFIDENCE = 0.95
 """Coverage of the intervals."""
 
+FEWEST_BOUNDED = 6
+"""Fewest independent samples whose range covers the median in 95 % of cases: 1 - 2 / 2**6."""
+
 FEWEST = 9
-"""Fewest samples for an interval narrower than their range, and for an estimate of their correlation."""
+"""Fewest samples for an interval narrower than their range, and for a dependable estimate of their correlation."""
+
+LEAST_WORTH = 3.0
+"""Smallest effective sample size for an interval: below it, the range of the samples seldom covers the median."""
 
 FENCE = 3.0
 """Distance from the quartiles, in interquartile ranges, beyond which a sample is an outlier (Tukey's "far out")."""
@@ -40,7 +48,10 @@ _PRIOR = np.array([2.5, *[1.0] * 10])[:, None]
 
 
 class Intervals(NamedTuple):
-    """The medians of many series and the ends of their 95 % intervals, each an array of shape (rows,)."""
+    """The medians of many series and the ends of their 95 % intervals, each an array of shape (rows,).
+
+    The ends are NaN where the samples give no interval.
+    """
 
     median: Floats
     low: Floats
@@ -111,33 +122,27 @@ def widest_likely(chances: Floats, errors: Floats, freedom: int) -> Floats:
 
 def independent_interval(ordered: Floats) -> Intervals:
     """Return the intervals of independent samples, given as a (rows, n) matrix with sorted rows."""
-    n = ordered.shape[1]
-    median = (ordered[:, (n - 1) // 2] + ordered[:, n // 2]) / 2
-    below = _depth(n)
-    rank, part = int(below), below - int(below)
-    low, high = ordered[:, rank], ordered[:, n - 1 - rank]
-    if part:
-        low = low + part * (ordered[:, rank + 1] - low)
-        high = high + part * (ordered[:, n - 2 - rank] - high)
-    return Intervals(median, low, high)
+    rows, n = ordered.shape
+    return _between(ordered, np.full(rows, _depth(n)))
 
 
 def intervals(samples: Floats) -> Intervals:
-    """Return the intervals of a (rows, n) matrix. Rows of positive samples are widened on a logarithmic scale."""
+    """Return the intervals of a (rows, n) matrix. Equal samples have one of no width, unless there is but one."""
     n = samples.shape[1]
     ordered = np.sort(samples, axis=1)
-    median, low, high = independent = independent_interval(ordered)
-    if n < FEWEST:
-        return independent
-    found = correlation(samples)
-    factor = np.maximum(widest_likely(found.chances(), found.error, n - 1), 1)
-    factor = np.where(ordered[:, 0] == ordered[:, -1], 1.0, factor)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        shares = [median * (end / median) ** factor for end in (low, high)]
-    distances = [median + factor * (end - median) for end in (low, high)]
-    positive = ordered[:, 0] > 0
-    low, high = (np.where(positive, *ends) for ends in zip(shares, distances, strict=True))
-    return Intervals(median, low, high)
+    constant = (ordered[:, 0] == ordered[:, -1]) & (n > 1)
+    if n < FEWEST_BOUNDED:
+        median, low, high = independent_interval(ordered)
+        known = constant
+    else:
+        found = correlation(samples)
+        chances = found.chances()
+        factor = np.maximum(widest_likely(chances, found.error, n - 1), 1)
+        # The distance from the median grows in normal scores, so what the noise looks like does not matter.
+        score = ndtri((_depth(n) + 0.625) / (n + 0.25)) * factor
+        median, low, high = _between(ordered, ndtr(score) * (n + 0.25) - 0.625)
+        known = constant | (_worth(chances, n) >= LEAST_WORTH)
+    return Intervals(median, np.where(known, low, np.nan), np.where(known, high, np.nan))
 
 
 def count_outliers(samples: Floats) -> NDArray[np.int64]:
@@ -149,13 +154,13 @@ def count_outliers(samples: Floats) -> NDArray[np.int64]:
 
 
 def median_interval(series: Sequence[float]) -> tuple[float, float]:
-    """Return the low and the high end of the interval of one series' median."""
+    """Return the low and the high end of the interval of one series' median, NaN if there is none."""
     found = intervals(np.asarray(series, dtype=np.float64)[None, :])
     return float(found.low[0]), float(found.high[0])
 
 
 def relative_half_width(series: Sequence[float]) -> float:
-    """Return half the width of the interval of one series' median, divided by the median."""
+    """Return half the width of the interval of one series' median, divided by the median, NaN if there is none."""
     low, high = median_interval(series)
     return float((high - low) / 2 / np.median(series))
 
@@ -163,8 +168,25 @@ def relative_half_width(series: Sequence[float]) -> float:
 def independent_worth(series: Sequence[float]) -> float:
     """Return the effective sample size of one series, n (1 - rho) / (1 + rho), at the posterior mean of rho."""
     samples = np.asarray(series, dtype=np.float64)[None, :]
-    rho = float((correlation(samples).chances() * _RHO).sum())
-    return len(series) * (1 - rho) / (1 + rho)
+    return float(_worth(correlation(samples).chances(), len(series))[0])
+
+
+def _worth(chances: Floats, n: int) -> Floats:
+    rho = (chances * _RHO).sum(axis=0)
+    worth: Floats = n * (1 - rho) / (1 + rho)
+    return worth
+
+
+def _between(ordered: Floats, depth: Floats) -> Intervals:
+    """Return the medians and the order statistics at these interpolated depths from each end of the sorted rows."""
+    n = ordered.shape[1]
+    places = np.clip(depth, 0, (n - 1) / 2)
+    rank = places.astype(np.int64)
+    part, rows, next_rank = places - rank, np.arange(len(ordered)), np.minimum(rank + 1, n - 1)
+    low, high = ordered[rows, rank], ordered[rows, n - 1 - rank]
+    low = low + part * (ordered[rows, next_rank] - low)
+    high = high + part * (ordered[rows, n - 1 - next_rank] - high)
+    return Intervals((ordered[:, (n - 1) // 2] + ordered[:, n // 2]) / 2, low, high)
 
 
 def _depth(n: int) -> float:

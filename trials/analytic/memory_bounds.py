@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from lmsweep.trials.analytic.memory_prediction import memory_config
 from lmsweep.trials.spec.config import Mode, TrialConfig
+from lmsweep.trials.spec.model_sizes import PLAIN_DIMENSIONS
 
-GROWING = ("batch_size", "context_length", "d_model", "d_ff", "num_layers", "num_heads", "vocab_size")
+GROWING = ("batch_size", "context_length", *PLAIN_DIMENSIONS, "vocab_size")
 """Fields in which memory is monotonic; so is it in `mode`."""
 MOST_COMPARED = 400
 """Most candidates among which the most informative trial is searched."""

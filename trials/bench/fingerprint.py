@@ -21,6 +21,7 @@ import psutil
 import torch
 
 from lmsweep import trials
+from lmsweep.trials.code.git import ask_git
 from lmsweep.trials.machine.accelerator import device_module, device_name, is_nvidia
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.host_memory import memory_for_a_trial
@@ -147,11 +148,8 @@ def _commit() -> str | None:
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return None
-    try:
-        answer = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return answer.stdout.strip()
+    answer = ask_git(root, "rev-parse", "HEAD")
+    return answer.strip() if answer else None
 
 
 def main() -> None:

@@ -1,28 +1,48 @@
-"""The user's own workload: a function `measure(bench)` that a sweep names by reference."""
+"""A workload that is not lmsweep's: the user's own, which a sweep names by reference, or another package's."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
+from importlib import import_module
 from typing import cast
 
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.code.importing import code_in_use, load
 from lmsweep.trials.code.traceback_text import CodeError, defined_at
-from lmsweep.trials.results.measurement import Yielded
+from lmsweep.trials.results.checked import checked
+from lmsweep.trials.results.measurement import Measurement, Yielded
+from lmsweep.trials.spec.workloads import Workload
 
 
 def measure_own(text: str, bench: Workbench) -> Iterator[Yielded]:
     """Yield what the function that a reference names yields.
 
-    Raises CodeError if it yields anything but measurements, detail rows and files, and what the user's code raises.
+    Raises CodeError or TypeError if it yields anything but what can be stored, and what the user's code raises.
     """
     measure = cast(Callable[[Workbench], object], load(text))
-    found = measure(bench)
+    name = text.rpartition(":")[2]
+    return _checked(measure(bench), name, lambda words: CodeError(f"{defined_at(measure, code_in_use())}: {words}"))
+
+
+def measure_outside(workload: Workload, bench: Workbench) -> Iterator[Yielded]:
+    """Yield what another package's workload yields. Raises TypeError if that cannot be stored."""
+    return _checked(import_module(workload.module).measure(bench), workload.name, TypeError)
+
+
+def _checked(found: object, name: str, misfit: Callable[[str], Exception]) -> Iterator[Yielded]:
     if not isinstance(found, Iterable):
-        raise _misfit(measure, text, f"returned a {type(found).__name__}; a workload yields its measurements")
+        raise misfit(f"{name} returned a {type(found).__name__}; a workload yields its measurements")
+    told: set[tuple[str, str]] = set()
     for one in found:
-        if not isinstance(one, Yielded):
-            raise _misfit(measure, text, f"yielded a {type(one).__name__}; it must be a Measurement")
-        yield one
-
-
-def _misfit(measure: object, text: str, words: str) -> CodeError:
-    return CodeError(f"{defined_at(measure, code_in_use())}: {text.rpartition(':')[2]} {words}")
+        try:
+            plain = checked(one)
+            if isinstance(plain, Measurement):
+                if (plain.phase, plain.metric) in told:  # readers would take them for those of two processes
+                    raise ValueError(f"{plain.phase}.{plain.metric} twice; yield all of its samples together")
+                told.add((plain.phase, plain.metric))
+        except ValueError as error:
+            words = f"{name} yielded {error}"
+            if isinstance(found, Generator):
+                with suppress(StopIteration):
+                    found.throw(TypeError(words))  # raised at its yield, so that the traceback names the line
+            raise misfit(words) from None
+        yield plain

@@ -1,5 +1,6 @@
 """Runs a trial in this process: its workloads in turn, each turned into rows."""
 
+import signal
 import threading
 import time
 import traceback
@@ -9,14 +10,15 @@ from functools import partial
 from importlib import import_module
 
 from lmsweep.trials.bench.fingerprint import fingerprint, present_devices
-from lmsweep.trials.bench.own_workload import measure_own
+from lmsweep.trials.bench.own_workload import measure_outside, measure_own
 from lmsweep.trials.bench.watchdog import Show, Watchdog
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.code.traceback_text import CodeError, running_line, user_line
+from lmsweep.trials.code.traceback_text import CodeError, running_line, user_line, what_it_says
 from lmsweep.trials.distributed.process_group import leave
 from lmsweep.trials.distributed.ranks import Emit, Part, Rank, RankDiedError, Start, has_failed, parts_of, run_ranks
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.out_of_memory import ran_out_of_memory
+from lmsweep.trials.machine.processes import exits_raise
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement, Yielded
@@ -24,7 +26,7 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code, is_reference
-from lmsweep.trials.spec.workloads import ranked_workloads, workload_named, workloads
+from lmsweep.trials.spec.workloads import BUILT_IN, ranked_workloads, workload_named, workloads
 
 
 def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
@@ -48,7 +50,12 @@ def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
         budgeted = ", ".join(name for name, one in workloads().items() if one.holds == "model" and not one.has_ranks)
         raise UnsupportedError(f"{workload} does not keep a step within memory_budget; {budgeted} do")
     before = dict(bench.seconds)
-    yield from measure_own(workload, bench) if is_reference(workload) else import_module(record.module).measure(bench)
+    if is_reference(workload):
+        yield from measure_own(workload, bench)
+    elif workload in BUILT_IN:
+        yield from import_module(record.module).measure(bench)
+    else:
+        yield from measure_outside(record, bench)
     if bench.config.memory_budget is not None:
         yield Measurement(phase="step", metric="saved_share", unit="1", samples=(bench.saved_share,))
     for what, seconds in bench.seconds.items():
@@ -110,8 +117,12 @@ def run_trial(
                     flops=trial.flops,
                 )
                 met = bench.fingerprint(workload)
-                rows = attempt.rows(workload, list(run_workload(bench, workload)), met)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a trial may fail in any way, and each is a row
+                with exits_raise():
+                    found = list(run_workload(bench, workload))
+                    rows = attempt.rows(workload, found, replace(met, repeated_layers=bench.repeated_layers))
+        except BaseException as error:  # a trial may fail in any way, and each is a row
+            if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+                raise  # Ctrl-C; processes of trials ignore it, so there it is the user's code that raises it
             emit([attempt.failure(workload, status_of(error), describe(error, attempt.trial.code), met)])
             return False
         emit(rows)
@@ -198,15 +209,15 @@ def describe(error: BaseException, code: Code | None = None) -> str:
     """Return the error text of a row: one line for an expected failure, the allocator's whole message for running out
     of memory, and the traceback for anything else. A line of the user's own code comes first.
     """
-    status = status_of(error)
+    status, said = status_of(error), what_it_says(error)
     if status == Status.ERROR:
         says_where = isinstance(error, RequestError | CodeError)
         own = user_line(error, code) if code and not says_where else None
-        first = [str(error)] if says_where else [own] if own else []
+        first = [said] if says_where else [own] if own else []
         return "\n".join([*first, _shortened("".join(traceback.format_exception(error)))])
-    if status == Status.OOM and str(error).strip():
-        return str(error).strip()[:8000]
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if status == Status.OOM and said:
+        return said[:8000]
+    return said.splitlines()[0] if said else type(error).__name__
 
 
 def _shortened(text: str) -> str:

@@ -58,6 +58,8 @@ class Workbench:
         self._code_digest = code_digest(references or config.references, code)
         if code:
             use_code(code)
+        self.repeated_layers: str | None = None
+        """Those of the user's own model that has been built."""
         self.rank = rank
         self.seconds = {"setup": 0.0, "compile": 0.0, "warmup": 0.0, "measured": 0.0}
         self._since = requested_at
@@ -80,7 +82,9 @@ class Workbench:
         check_attention(self.config, self.math_mode.operand_dtype, gradients=self.config.mode != "forward")
         if self.config.memory_budget is not None:
             save_share(self.saved_share)
-        return TrainingStep(self.config, self.math_mode)
+        step = TrainingStep(self.config, self.math_mode)
+        self.repeated_layers = step.repeated_layers
+        return step
 
     @cached_property
     def saved_share(self) -> float:

@@ -5,8 +5,6 @@ or `trials/` hides what Ray and lmsweep import. Here only the process of a trial
 """
 
 import io
-import os
-import subprocess
 import tempfile
 import zipfile
 from collections.abc import Iterable
@@ -14,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 
 from lmsweep.trials.code.digest import source_files
+from lmsweep.trials.code.git import ask_git
 from lmsweep.trials.code.source import is_users_file
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import Code
@@ -61,12 +60,12 @@ def unpack(archive: bytes, folder: Path) -> None:
 
 def _kept_by_git(folder: Path) -> list[Path]:
     """Return the files that git tracks or would add. A folder that is not under git is asked about as if it were."""
-    found = _git("-C", str(folder), "ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", ".")
+    found = ask_git(folder, "ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", ".")
     if found is None:
         with tempfile.TemporaryDirectory() as empty:
-            if _git("init", "--quiet", "--bare", empty) is not None:
-                options = (f"--git-dir={empty}", f"--work-tree={folder}", "-C", str(folder))
-                found = _git(*options, "ls-files", "--others", "--exclude-standard", "-z")
+            if ask_git(Path(empty), "init", "--quiet", "--bare") is not None:
+                options = (f"--git-dir={empty}", f"--work-tree={folder}")
+                found = ask_git(folder, *options, "ls-files", "--others", "--exclude-standard", "-z")
     if found is not None:
         return [folder / name for name in found.split("\0") if name]
     if any(folder.rglob(".gitignore")):
@@ -77,13 +76,3 @@ def _kept_by_git(folder: Path) -> list[Path]:
 def _is_made(path: Path, folder: Path) -> bool:
     """Whether a file is in a virtual environment or a cache, which no machine has use for but this one."""
     return "__pycache__" in path.parts or any((folder / parent / "pyvenv.cfg").exists() for parent in path.parents)
-
-
-def _git(*arguments: str) -> str | None:
-    """Return what git prints; None if it is not installed or fails."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    try:
-        done = subprocess.run(["git", *arguments], capture_output=True, check=True, timeout=60, env=environment)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return os.fsdecode(done.stdout)

@@ -3,10 +3,10 @@
 import ast
 import hashlib
 import importlib.metadata
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
+from lmsweep.trials.code.git import ask_git, has_changes
 from lmsweep.trials.code.source import find_source, imported_names, is_reserved, roots, trusted_packages
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference, parse_reference
@@ -46,13 +46,12 @@ def code_folder(folder: str | Path, trusted: Iterable[str] = ()) -> Code:
     path = Path(folder).expanduser().resolve()
     if not path.is_dir():
         raise RequestError(f"--code {folder}: there is no such folder")
-    revision = _git(path, "rev-parse", "HEAD")
-    changes = _git(path, "status", "--porcelain", "--", ".") if revision else None
+    revision = ask_git(path, "rev-parse", "HEAD")
     return Code(
         folder=str(path),
         trusted=tuple(sorted(trusted)),
-        revision=revision,
-        dirty=None if changes is None else bool(changes),
+        revision=revision.strip() if revision else None,
+        dirty=has_changes(path) if revision else None,
     )
 
 
@@ -117,13 +116,3 @@ def _version(package: str) -> str:
         return " ".join(importlib.metadata.version(name) for name in names)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    try:
-        answer = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=30
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip()

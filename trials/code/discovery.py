@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from lmsweep.trials.code.source import is_reserved, roots
-from lmsweep.trials.spec.reference import Code
+from lmsweep.trials.spec.reference import ATTENTION_MASKS, CAUSAL, MASKS, POSITIONS, TARGETS, TOKENS, Code
 
 MAX_FILES = 3000
 """Most files that are read: a folder with more is not one project."""
@@ -16,6 +16,10 @@ MAX_FILES = 3000
 _SKIPPED = frozenset(("site-packages", "node_modules", "build", "dist", "tests", "test", "results", "__pycache__"))
 _HEADS = ("head", "unembed", "output", "to_logits")
 _NAMES = ("lm", "gpt", "llama", "transformer", "model")
+
+_KERNELS = frozenset(("jit", "autotune", "heuristics"))
+"""Decorators of kernels in Triton, which are called by functions of tensors."""
+_ATTENTION = (("q", "k", "v"), ("query", "key", "value"), ("queries", "keys", "values"))
 
 Kind = Literal["model", "attention", "optimizer", "ddp"]
 
@@ -53,12 +57,26 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """A class or function that a sweep could measure only with something that the user writes."""
+
+    kind: Kind
+    reference: str
+    place: str
+    advice: str
+    """Why, and what to write."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Discovery:
     """What was found, the likeliest first."""
 
     files: int
     """The number of files that were read."""
+    unread: int
+    """Files beyond MAX_FILES."""
     candidates: tuple[Candidate, ...]
+    left_out: tuple[LeftOut, ...]
 
     def of(self, kind: Kind) -> list[Candidate]:
         """Return the candidates of one kind."""
@@ -82,14 +100,19 @@ class _Class:
 
 def discover(code: Code) -> Discovery:
     """Return the models, attention functions, optimizers and wrappers that the folder defines."""
-    trees = {file: tree for file in _files(code) if (tree := _parse(file)) is not None}
+    files = [*_files(code)]
+    trees = {file: tree for file in files[:MAX_FILES] if (tree := _parse(file)) is not None}
     classes = _classes(trees)
     found = [*_models(classes, code), *_attention(trees, classes, code), *_others(classes, code)]
-    return Discovery(files=len(trees), candidates=tuple(found))
+    return Discovery(
+        files=len(trees),
+        unread=max(0, len(files) - MAX_FILES),
+        candidates=tuple(one for one in found if isinstance(one, Candidate)),
+        left_out=tuple(one for one in found if isinstance(one, LeftOut)),
+    )
 
 
 def _files(code: Code) -> Iterator[Path]:
-    count = 0
     for folder, inside, files in os.walk(code.folder):
         skipped = (_SKIPPED, lambda name: name.startswith("."))
         inside[:] = sorted(
@@ -98,8 +121,7 @@ def _files(code: Code) -> Iterator[Path]:
             if name not in skipped[0] and not skipped[1](name) and not Path(folder, name, "pyvenv.cfg").exists()
         )
         for name in sorted(files):
-            if name.endswith(".py") and not name.startswith(("test_", "conftest")) and count < MAX_FILES:
-                count += 1
+            if name.endswith(".py") and not name.startswith(("test_", "conftest")):
                 yield Path(folder, name)
 
 
@@ -131,8 +153,10 @@ def _classes(trees: dict[Path, ast.Module]) -> list[_Class]:
     ]
 
 
-def _models(classes: list[_Class], code: Code) -> list[Candidate]:
-    """Modules with an embedding, their own or a part's, whose forward needs one tensor; the likeliest first."""
+def _models(classes: list[_Class], code: Code) -> list[Candidate | LeftOut]:
+    """Modules with an embedding, their own or a part's, and those whose forward requires what lmsweep does not give;
+    the likeliest first.
+    """
     modules = {one.node.name: one for one in classes if "Module" in one.bases}
     calls = {name: one.calls() for name, one in modules.items()}
 
@@ -140,28 +164,44 @@ def _models(classes: list[_Class], code: Code) -> list[Candidate]:
         parts = (calls[name] & modules.keys()) - seen - {name}
         return "Embedding" in calls[name] or any(embeds(part, seen | {name, part}) for part in parts)
 
-    ranked: list[tuple[float, str, Candidate]] = []
+    ranked: list[tuple[float, str, Candidate | LeftOut]] = []
     for name, one in modules.items():
         forward = one.methods.get("forward")
         if forward is None or "finish_gradient_synchronization" in one.methods or not embeds(name):
             continue
-        if sum(parameter.required for parameter in _parameters(forward)) != 1:
+        is_part = any(name in calls[other] for other in modules if other != name)
+        reference, place = _reference(one.file, name, code), _place(one.file, one.node, code)
+        taken = _parameters(forward)
+        if unknown := _not_given(taken):
+            if not is_part and any(parameter.required for parameter in taken):
+                advice = (
+                    f"its forward also requires {', '.join(unknown)}: write a function that returns a module around "
+                    f"it, whose forward(tokens) gives {unknown[0]}, and name the function"
+                )
+                ranked.append((0.0, reference, LeftOut(kind="model", reference=reference, place=place, advice=advice)))
             continue
         attributes = {node.attr.lower() for node in ast.walk(one.node) if isinstance(node, ast.Attribute)}
         score = 2.0 * ("Embedding" in calls[name])
         score += 2.0 * any(head in attribute for attribute in attributes for head in _HEADS)
         score += 1.0 * any(word in name.lower() for word in _NAMES)
-        score -= 4.0 * any(name in calls[other] for other in modules if other != name)  # it is a part
+        score -= 4.0 * is_part
         parameters = tuple(_parameters(one.methods["__init__"])) if "__init__" in one.methods else ()
         candidate = Candidate(
             kind="model",
-            reference=_reference(one.file, name, code),
-            place=_place(one.file, one.node, code),
+            reference=reference,
+            place=place,
             parameters=parameters,
             settings=_settings(parameters, one, classes, code),
         )
-        ranked.append((-score, candidate.reference, candidate))
+        ranked.append((-score, reference, candidate))
     return [candidate for *_, candidate in sorted(ranked, key=lambda row: row[:2])]
+
+
+def _not_given(taken: list[Parameter]) -> list[str]:
+    """Return the parameters that a forward requires and is not given; the first is the tokens."""
+    tokens = next((one.name for one in taken if one.name in TOKENS), taken[0].name if taken else None)
+    given = {tokens, *TARGETS, *MASKS, *POSITIONS}
+    return [one.name for one in taken if one.required and one.name not in given]
 
 
 def _settings(parameters: tuple[Parameter, ...], model: _Class, classes: list[_Class], code: Code) -> Settings | None:
@@ -201,49 +241,69 @@ def _imported_from(file: Path) -> dict[str, str]:
     return {one.name: node.module for node in nodes if node.module and not node.level for one in node.names}
 
 
-def _attention(trees: dict[Path, ast.Module], classes: list[_Class], code: Code) -> list[Candidate]:
-    """Functions, and autograd.Functions, whose first parameters are queries, keys and values."""
+def _attention(trees: dict[Path, ast.Module], classes: list[_Class], code: Code) -> Iterator[Candidate | LeftOut]:
+    """Functions, autograd.Functions and modules whose first parameters are queries, keys and values."""
     functions = [
         (node.name, node, node, file)
         for file, tree in trees.items()
         for node in tree.body
-        if isinstance(node, ast.FunctionDef) and not node.decorator_list
+        if isinstance(node, ast.FunctionDef) and not {_last(one) for one in node.decorator_list} & _KERNELS
     ]
-    autograd = [
+    of_classes = [
         (one.node.name, one.node, one.methods["forward"], one.file)
         for one in classes
-        if "Function" in one.bases and "forward" in one.methods
+        if one.bases & {"Function", "Module"} and "forward" in one.methods
     ]
-    found = []
-    for name, node, function, file in (*autograd, *functions):
+    modules = {one.node for one in classes if "Module" in one.bases}
+    for name, node, function, file in (*of_classes, *functions):
         taken = _parameters(function, skip=isinstance(node, ast.ClassDef))
         first = tuple(one.name.lower() for one in taken[:3])
-        if first not in (("q", "k", "v"), ("query", "key", "value"), ("queries", "keys", "values")):
+        if name.startswith("_") or first not in _ATTENTION:
             continue
         others = tuple(taken[3:])
-        has_mask = any(one.name in ("is_causal", "causal") for one in others)
-        if (
-            name.startswith("_")
-            or _returns_several(function)
-            or any(one.required and one.name not in ("is_causal", "causal") for one in others)
-        ):
-            continue
-        if others and not has_mask:
-            continue  # its fourth parameter is another mask, which lmsweep does not make
         reference, place = _reference(file, name, code), _place(file, node, code)
-        found.append(Candidate(kind="attention", reference=reference, place=place, parameters=others))
-    return found
+        called = name if isinstance(node, ast.FunctionDef) else f"{name}(...)" if node in modules else f"{name}.apply"
+        if why := _no_attention(called, function, others):
+            advice = f"{why}: write def attend(q, k, v): return {_call_of(called, function, others)}, and name attend"
+            yield LeftOut(kind="attention", reference=reference, place=place, advice=advice)
+        else:
+            yield Candidate(kind="attention", reference=reference, place=place, parameters=others)
+
+
+def _no_attention(called: str, function: ast.FunctionDef, others: tuple[Parameter, ...]) -> str | None:
+    """Return why lmsweep cannot call this as attention; None if it can. `called` is what Python calls."""
+    masks = (*CAUSAL, *(() if called.endswith(".apply") else ATTENTION_MASKS))
+    if called.endswith("(...)"):
+        return "it is a module"
+    if _returns_several(function):
+        return "it returns more than the output"
+    if needed := [one.name for one in others if one.required and one.name not in masks]:
+        return f"it also needs {', '.join(needed)}"
+    if others and not any(one.name in masks for one in others):
+        return f"it has {others[0].name} but no is_causal"
+    return None
+
+
+def _call_of(called: str, function: ast.FunctionDef, others: tuple[Parameter, ...]) -> str:
+    given = "".join(f", {one.name}=..." for one in others if one.required and one.name not in CAUSAL)
+    return f"{called}(q, k, v{given}){'[0]' if _returns_several(function) else ''}"
 
 
 def _returns_several(function: ast.FunctionDef) -> bool:
     """Whether it returns more than a tensor, as the forward part of a kernel does."""
-    returns = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+    inner = {id(node) for one in ast.walk(function) if _is_inner(one, function) for node in ast.walk(one)}
+    returns = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and id(node) not in inner]
     return any(isinstance(value, ast.Tuple) for value in returns) or (
         function.returns is not None and ast.unparse(function.returns).lower().startswith("tuple[")
     )
 
 
-def _others(classes: list[_Class], code: Code) -> Iterator[Candidate]:
+def _is_inner(node: ast.AST, function: ast.FunctionDef) -> bool:
+    """Whether this is a function within the function, such as the grid of a kernel in Triton."""
+    return node is not function and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def _others(classes: list[_Class], code: Code) -> Iterator[Candidate | LeftOut]:
     """Optimizers and data-parallel wrappers."""
     for one in classes:
         kind: Kind
@@ -254,10 +314,14 @@ def _others(classes: list[_Class], code: Code) -> Iterator[Candidate]:
         else:
             continue
         taken = _parameters(one.methods["__init__"]) if "__init__" in one.methods else []
-        if taken and taken[0].name == "param_groups":
-            continue  # groups that only its own training loop can make
         name = one.node.name
         reference, place = _reference(one.file, name, code), _place(one.file, one.node, code)
+        if taken and taken[0].name == "param_groups":
+            advice = (
+                f"it takes groups that its training loop makes: write def make(params): return {name}(...), name make"
+            )
+            yield LeftOut(kind=kind, reference=reference, place=place, advice=advice)
+            continue
         yield Candidate(kind=kind, reference=reference, place=place, parameters=tuple(taken[1:]))
 
 
@@ -276,7 +340,9 @@ def _parameters(function: ast.FunctionDef, *, skip: bool = True) -> list[Paramet
 
 
 def _last(node: ast.expr) -> str:
-    """Return `Module` for `nn.Module` or `Module`, and for `Generic[T]` its `Generic`."""
+    """Return `Module` for `nn.Module` or `Module`, and for `Generic[T]` its `Generic`; for `jit()` its `jit`."""
+    if isinstance(node, ast.Call):
+        return _last(node.func)
     if isinstance(node, ast.Subscript):
         return _last(node.value)
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

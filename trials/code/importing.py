@@ -4,16 +4,20 @@ The code folder comes before installed packages, as with `python script.py`. But
 late, so a file of the folder that has the name of one of those, or of a module of Python, stays out of their way.
 """
 
+import functools
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 
+from lmsweep.trials.code.project import ProjectFinder
 from lmsweep.trials.code.source import (
     check_reference,
     find_source,
@@ -59,6 +63,7 @@ def use_code(code: Code) -> None:
         assert present[0].code.folder == code.folder, "a process that has imported code is not used for another's"
         return
     sys.meta_path.insert(0, _CodeFinder(code))
+    sys.meta_path.append(ProjectFinder(code))
 
 
 def load(text: str) -> object:
@@ -72,7 +77,7 @@ def load(text: str) -> object:
     try:
         module = _import(reference, code)
     except SystemExit as error:
-        raise CodeError(f"{user_line(error, code)}: importing {reference.where} ended in sys.exit") from error
+        raise CodeError(user_line(error, code)) from error
     except ImportError as error:
         top = (error.name or "").partition(".")[0]
         if is_reserved(top) and is_own(top, code):
@@ -93,6 +98,32 @@ def load(text: str) -> object:
             f"add --trust {str(defined).partition('.')[0]})"
         )
     return found
+
+
+@contextmanager
+def nothing_cached() -> Iterator[None]:
+    """A context that begins and ends with empty caches in the user's modules (`functools.cache`, `lru_cache`).
+
+    A table that they keep is a tensor of one run: another run, on tensors without storage or on another device, cannot
+    use it.
+    """
+    _empty_caches()
+    try:
+        yield
+    finally:
+        _empty_caches()
+
+
+def _empty_caches() -> None:
+    for code in [finder.code for finder in sys.meta_path if isinstance(finder, _CodeFinder)]:
+        for module in list(sys.modules.values()):
+            file = str(vars(module).get("__file__"))
+            if file.startswith(code.folder) and is_users_file(file, code):
+                classes = [one for one in vars(module).values() if inspect.isclass(one)]
+                for found in chain(*(vars(owner).values() for owner in (module, *classes))):
+                    function = getattr(found, "__func__", found)  # of a static method
+                    if isinstance(function, functools._lru_cache_wrapper):
+                        function.cache_clear()
 
 
 def code_in_use() -> Code:

@@ -12,6 +12,7 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
+from lmsweep.trials.code.project import other_python, project_files
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import Code, Reference, parse_reference
 from lmsweep.trials.spec.suggestions import nearest
@@ -41,12 +42,12 @@ def is_reserved(name: str) -> bool:
 def roots(code: Code) -> list[Path]:
     """Return the folders in which top-level modules of the user's code are looked for.
 
-    They are the folder, the projects directly in it (with a pyproject.toml of their own, as cs336-basics), and `src` of
-    each.
+    They are the folder, the projects in it (with a pyproject.toml of their own, as cs336-basics or packages/NAME), and
+    `src` of each.
     """
-    folder = Path(code.folder)
-    projects = sorted(file.parent for file in folder.glob("[!.]*/pyproject.toml"))
-    return [place for root in (folder, *projects) for place in (root, root / "src") if place.is_dir()]
+    projects = [file.parent for file in project_files(code)]
+    folders = dict.fromkeys([Path(code.folder), *projects])
+    return [place for root in folders for place in (root, root / "src") if place.is_dir()]
 
 
 def check_reference(text: str, code: Code) -> None:
@@ -169,7 +170,8 @@ def _check_attribute(reference: Reference, path: Path, code: Code) -> None:
         tree = ast.parse(path.read_bytes(), filename=str(path))
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 1
-        raise RequestError(f"{path}:{line}: {type(error).__name__}: {getattr(error, 'msg', error)}") from None
+        words = f"{type(error).__name__}: {getattr(error, 'msg', error)}{other_python(code)}"
+        raise RequestError(f"{path}:{line}: {words}") from None
     first = reference.attribute.partition(".")[0]
     origins = _origins(tree)
     if first not in origins:

@@ -6,6 +6,8 @@ import sys
 import traceback
 from pathlib import Path
 
+from lmsweep.trials.code.missing_packages import install_words, missing_packages
+from lmsweep.trials.code.project import other_python
 from lmsweep.trials.code.source import is_own, is_users_file
 from lmsweep.trials.spec.reference import Code
 
@@ -17,23 +19,39 @@ class CodeError(Exception):
 
 
 def user_line(error: BaseException, code: Code) -> str | None:
-    """Return `mine/model.py:12: ValueError: what it says` for the deepest line of the user's; None if there is none."""
+    """Return `mine/model.py:12: ValueError: what it says` for the deepest line of the user's; None if there is none.
+
+    Of an exit it says `mine/model.py:12: exited with code 0 in forward`.
+    """
     if isinstance(error, SyntaxError) and error.filename and is_users_file(error.filename, code):
-        place = _place(error.filename, error.lineno or 1, code)
+        own = [(error.filename, error.lineno or 1, "")]
     else:
-        own = [
-            (frame.filename, frame.lineno or 1)
-            for frame in traceback.extract_tb(error.__traceback__)
-            if is_users_file(frame.filename, code)
-        ]
-        if not own:
-            return None
-        place = _place(*own[-1], code)
-    said = str(error).strip().splitlines()
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [(one.filename, one.lineno or 1, one.name) for one in frames if is_users_file(one.filename, code)]
+    if not own:
+        return None
+    file, line, function = own[-1]
+    said = what_it_says(error).splitlines()
     words = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
-    if isinstance(error, ModuleNotFoundError) and error.name and not is_own(error.name.partition(".")[0], code):
-        words += "; install it in the environment that lmsweep runs in"
-    return f"{place}: {words}"
+    if isinstance(error, SyntaxError):
+        words += other_python(code)
+    if isinstance(error, SystemExit):
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        where = "while it was imported" if function == "<module>" else f"in {function}"
+        words = f"exited with code {status} {where}" + (f": {said[0]}" if isinstance(error.code, str) and said else "")
+    top = (getattr(error, "name", None) or "").partition(".")[0]
+    if type(error) is ModuleNotFoundError and top and not is_own(top, code):
+        files = [Path(file) for file, *_ in own]
+        words += f"; {install_words({top, *missing_packages(files, code)}, code)}"
+    return f"{_place(file, line, code)}: {words}"
+
+
+def what_it_says(error: BaseException) -> str:
+    """Return the message of an error. The user's own class may fail to tell it."""
+    try:
+        return str(error).strip()
+    except Exception as failure:  # noqa: BLE001 - it is the user's code that runs here
+        return f"its message cannot be told: {type(failure).__name__}"
 
 
 def hung_line(stacks: str, code: Code) -> str | None:

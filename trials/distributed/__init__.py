@@ -14,6 +14,7 @@
     gradient_buckets.py     gradients of several parameters in one contiguous tensor
     sharded_optimizer.py    AdamW with its state sharded over the ranks (ZeRO stage 1)
     users_optimizer.py      the user's own optimizer with sharded state
+    step_checks.py          what is checked before a step is timed
     gradient_check.py       synchronized gradients against those of one process
     relative_error.py       how far tensors are from what they should be
     local_step.py           a step without synchronization, if it fits in memory

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.distributed.gradient_sync import DEFAULT_BUCKET_BYTES
+from lmsweep.trials.model.own_forward import misfit
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 
 FINISH = "finish_gradient_synchronization"
@@ -26,22 +27,23 @@ class OwnWrapper:
 
     def __init__(self, module: nn.Module, config: TrialConfig) -> None:
         """Raises RequestError if the signature does not fit, UnsupportedError if a field of the configuration cannot
-        apply to it, TypeError if it returns no module, and what the user's code raises.
+        apply to it, CodeError if what it returns cannot be called, and what the user's code raises.
         """
         wrap = partial(cast(Callable[..., object], load(config.ddp)), module)
         before = {name: parameter.shape for name, parameter in module.named_parameters()}
         made = call(
             wrap, _bucket(wrap, config) | _compute_dtype(wrap, config), arguments_of(config.ddp_args), config.ddp
         )
-        if not isinstance(made, nn.Module):
-            raise TypeError(f"{config.ddp} returned a {type(made).__name__}; a wrapper is a torch.nn.Module")
-        self.is_sharded = [parameter.shape for parameter in made.parameters()] != list(before.values())
+        if not callable(made) and not hasattr(made, "forward"):
+            raise misfit(config.ddp, f"returned a {type(made).__name__}; a wrapper is called as the module is")
+        self._made = made
+        self.model = made if isinstance(made, nn.Module) else _AsModule(made, module)
+        self.is_sharded = [parameter.shape for parameter in self.model.parameters()] != list(before.values())
         if self.is_sharded and not hasattr(made, GATHER):
             raise UnsupportedError(
                 f"{config.ddp} changes the shapes of the module's parameters, as FSDP does, and has no {GATHER}() that "
                 "returns the whole weights by name, so it cannot be compared with one process"
             )
-        self.model = made
         self._name = config.ddp
         self._trained = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
         self._shapes = before
@@ -53,7 +55,7 @@ class OwnWrapper:
         """
         if not self.is_sharded:
             return [parameter.detach() for parameter in self.model.parameters() if parameter.requires_grad]
-        gathered = getattr(self.model, GATHER)()
+        gathered = getattr(self._made, GATHER)()
         found = {str(name).removeprefix("module."): weight for name, weight in gathered.items()}
         for name in self._trained:
             if name not in found or found[name].shape != self._shapes[name]:
@@ -71,9 +73,26 @@ class OwnWrapper:
 
     def finish(self) -> None:
         """Call the wrapper's `finish_gradient_synchronization`, if it has one."""
-        finish = getattr(self.model, FINISH, None)
+        finish = getattr(self._made, FINISH, None)
         if finish is not None:
             finish()
+
+
+class _AsModule(nn.Module):
+    """A wrapper that is no module, as one: its weights are its own `parameters()`, else those of what it wraps."""
+
+    def __init__(self, made: object, wrapped: nn.Module) -> None:
+        super().__init__()
+        self.call = cast(Callable[..., object], made if callable(made) else getattr(made, "forward"))  # noqa: B009
+        own = list(getattr(made, "parameters", wrapped.parameters)())
+        if {id(weight) for weight in own} == {id(weight) for weight in wrapped.parameters()}:
+            self.wrapped = wrapped
+        else:
+            self.weights = nn.ParameterList(own)
+
+    def forward(self, *inputs: object, **named: object) -> object:
+        """Call the wrapper."""
+        return self.call(*inputs, **named)
 
 
 def _bucket(wrap: Callable[..., object], config: TrialConfig) -> dict[str, object]:

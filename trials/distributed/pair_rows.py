@@ -63,9 +63,9 @@ def pair_rows(
 
 
 def exposed_flags(differences: Sequence[float]) -> tuple[Flag, ...]:
-    """`not_resolved` if the confidence interval of the median includes 0 or lies below it; `outliers`."""
+    """`not_resolved` unless the confidence interval of the median lies above 0; `outliers`."""
     low, _ = median_interval(differences)
-    found = {Flag.NOT_RESOLVED: low <= 0, Flag.OUTLIERS: count_outliers(np.array([differences]))[0] > 0}
+    found = {Flag.NOT_RESOLVED: not low > 0, Flag.OUTLIERS: count_outliers(np.array([differences]))[0] > 0}
     return tuple(flag for flag, holds in found.items() if holds)
 
 

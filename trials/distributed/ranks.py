@@ -16,7 +16,7 @@ from multiprocessing.context import ForkContext, SpawnContext
 from typing import Literal
 
 from lmsweep.trials.machine.cpu_affinity import share_of
-from lmsweep.trials.machine.processes import die_with_parent, pin
+from lmsweep.trials.machine.processes import die_with_parent, exit_words, pin, sender
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import TrialConfig
@@ -180,12 +180,7 @@ def _main(body: Body, rank: Rank, connection: Connection, parent_pid: int) -> No
     die_with_parent(parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the process that watches
     pin(rank.cores)
-    if not body(rank, connection.send):
+    if not body(rank, sender(connection)):
         # If this rank exited now, its connections would close, and the failures of the others would hide its own.
         while True:
             signal.pause()
-
-
-def exit_words(exitcode: int) -> str:
-    """How a process ended, in words, from its exit code."""
-    return f"was ended by {signal.Signals(-exitcode).name}" if exitcode < 0 else f"exited with code {exitcode}"

@@ -3,11 +3,15 @@
 import faulthandler
 import os
 import signal
+from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from lmsweep.trials.bench.run import run_trial
 from lmsweep.trials.isolation.messages import Finished, Request
-from lmsweep.trials.machine.processes import lead_own_group
+from lmsweep.trials.machine.processes import lead_own_group, sender
+from lmsweep.trials.results.record import Record
 
 
 def main(connection: Connection, parent_pid: int, output_fd: int, inherited_fd: int) -> None:
@@ -17,6 +21,7 @@ def main(connection: Connection, parent_pid: int, output_fd: int, inherited_fd: 
     belongs to the parent's connection to its client and is closed here.
     """
     lead_own_group(parent_pid, inherited_fd)
+    send = sender(connection, partial(_say_error, output=Path(f"/proc/{parent_pid}/fd/{output_fd}")))
     for stream in (1, 2):
         os.dup2(output_fd, stream)
     faulthandler.enable(output_fd)
@@ -30,9 +35,16 @@ def main(connection: Connection, parent_pid: int, output_fd: int, inherited_fd: 
         reusable = run_trial(
             request.attempt,
             request.fallback,
-            connection.send,
+            send,
             requested_at=request.requested_at,
             keep=request.keep,
             part=request.part,
         )
-        connection.send(Finished(reusable=reusable))
+        send(Finished(reusable=reusable))
+
+
+def _say_error(message: object, output: Path) -> None:
+    """Append the error of a trial, whose code has closed its output, to that file, which the server has open."""
+    failures = [row for row in message if isinstance(row, Record) and row.error] if isinstance(message, list) else []
+    with suppress(OSError), output.open("a") as file:
+        file.writelines(f"{row.error}\n" for row in failures)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch._inductor.config
@@ -29,7 +30,8 @@ from lmsweep.trials.machine.processes import kill_group, lead_own_group
 from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.precision import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.spec.config import HIDDEN_LOSSES, CompileMode, TrialConfig
+from lmsweep.trials.results.roles import Reader, fields_read_by
+from lmsweep.trials.spec.config import CONFIG_FIELDS, HIDDEN_LOSSES, CompileMode, TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 
 LOOK_AGAIN_SECONDS = 0.05
@@ -97,30 +99,20 @@ def compile_only(
 
 def _graph_of(config: TrialConfig) -> TrialConfig:
     """Return the smallest configuration with the same graph: one layer if layers share code, a default protocol."""
+    others: dict[str, Any] = {
+        name: CONFIG_FIELDS[name].default
+        for name in fields_read_by(Reader.STEP, Reader.RANKS, Reader.NOTHING)
+        if name != "timeout_seconds"  # a graph may take no longer than its trial
+    }
     return replace(
         config,
-        model=None,
+        **others,
         num_layers=1 if config.compile == "block" else config.num_layers,
         mode="forward" if config.mode == "forward" else "forward_backward",
         # Checkpointing of a compiled block is outside the graph.
         checkpointing="none" if config.compile == "block" else config.checkpointing,
-        optimizer="adamw_fused",
         loss="chunked" if config.loss in HIDDEN_LOSSES else "eager",
-        capture="none",
-        zero_grad="after_step",
         batch_size=config.micro_batch_size,
-        accumulate=1,
-        world_size=1,
-        nodes=1,
-        ddp="none",
-        bucket_bytes=None,
-        reshard="true",
-        shards=None,
-        gather="fp32",
-        warmup_steps=0,
-        measure_steps=1,
-        max_seconds=None,
-        cold_l2=False,
     )
 
 

@@ -23,14 +23,13 @@ import torch._inductor.config
 
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.code.traceback_text import hung_line
-from lmsweep.trials.distributed.ranks import exit_words
 from lmsweep.trials.isolation.child import main as child_main
 from lmsweep.trials.isolation.messages import Finished, PrecompileRequest, Request
 from lmsweep.trials.isolation.precompile import compile_side_by_side
 from lmsweep.trials.machine.gpu_inventory import gpu_states
 from lmsweep.trials.machine.host_memory import why_to_end
 from lmsweep.trials.machine.huge_pages import use_huge_pages
-from lmsweep.trials.machine.processes import await_end, die_with_parent, kill_group, members_of_group
+from lmsweep.trials.machine.processes import await_end, die_with_parent, exit_words, kill_group, members_of_group
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, Trial

@@ -8,13 +8,18 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 
 PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that this process gets when its parent dies."""
+
+CLOSED_ITS_OUTPUT = 97
+"""Exit code of a process whose code has closed the connection that its result goes through."""
 
 POLL_SECONDS = 0.005
 """Seconds between two checks whether a killed process has ended."""
@@ -98,6 +103,55 @@ def lead_own_group(parent_pid: int, inherited_fd: int) -> None:
     os.setsid()
     die_with_parent(parent_pid)
     os.close(inherited_fd)
+
+
+@contextlib.contextmanager
+def exits_raise() -> Iterator[None]:
+    """Within the context, `os._exit` in the main thread raises SystemExit, whose traceback says who called it.
+
+    Other threads, and processes that are forked meanwhile, exit as usual.
+    """
+    here, leave = os.getpid(), os._exit
+
+    def raise_exit(status: int) -> NoReturn:
+        if os.getpid() == here and threading.current_thread() is threading.main_thread():
+            raise SystemExit(status)
+        leave(status)
+
+    os._exit = raise_exit
+    try:
+        yield
+    finally:
+        os._exit = leave
+
+
+def sender(
+    connection: Connection, on_closed: Callable[[object], object] = lambda _message: None
+) -> Callable[[object], None]:
+    """Return what sends messages over the connection, and ends this process if the user's code has closed it.
+
+    The descriptor may even have been opened anew, for a file of the user's. `on_closed` gets the message.
+    """
+    opened = os.fstat(connection.fileno())
+
+    def send(message: object) -> None:
+        try:
+            is_closed = not os.path.samestat(os.fstat(connection.fileno()), opened)
+        except OSError:
+            is_closed = True
+        if is_closed:
+            on_closed(message)
+            os._exit(CLOSED_ITS_OUTPUT)
+        connection.send(message)
+
+    return send
+
+
+def exit_words(exitcode: int) -> str:
+    """Return how a process ended, in words, from its exit code."""
+    if exitcode == CLOSED_ITS_OUTPUT:
+        return "closed its output: its code closed file descriptors that it had not opened"
+    return f"was ended by {signal.Signals(-exitcode).name}" if exitcode < 0 else f"exited with code {exitcode}"
 
 
 @contextlib.contextmanager

@@ -23,6 +23,9 @@ ATTENTION = {
 }
 """The field `attention` -> transformers' `attn_implementation`. The kernel of sdpa_* is chosen around the step."""
 
+NETWORK_SECONDS = 10.0
+"""How long the hub may take to answer."""
+
 
 def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype: torch.dtype) -> nn.Module:
     """Build the causal language model of a configuration, with `changes` to it, and random weights of type `dtype`.
@@ -68,8 +71,10 @@ def _read_configuration(config: TrialConfig, changes: dict[str, object]) -> Any:
     if not path.exists() and (name.startswith((".", "/")) or name.endswith(".json")):
         raise RequestError(f"hf:{name}: there is no file {path}")
     try:
-        found = AutoConfig.from_pretrained(place, trust_remote_code=False)
-        stated, _ = PretrainedConfig.get_config_dict(place)
+        if not path.exists():
+            _have_in_cache(name)
+        found = AutoConfig.from_pretrained(place, trust_remote_code=False, local_files_only=True)
+        stated, _ = PretrainedConfig.get_config_dict(place, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         raise RequestError(f"hf:{name}: {str(error).strip().splitlines()[0]}") from error
     if getattr(found, "auto_map", None):
@@ -81,3 +86,36 @@ def _read_configuration(config: TrialConfig, changes: dict[str, object]) -> Any:
         stated.pop("layer_types", None)  # one for each layer of the original
     # Constructed anew, because transformers derives some fields from others.
     return type(found).from_dict(stated | changes) if changes else found
+
+
+def _have_in_cache(name: str) -> None:
+    """Download a configuration into the hub's cache if it is not there, in one attempt.
+
+    Raises RequestError if the hub cannot be reached or has no such configuration.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    file = (name, "config.json")
+    fetch = f"fetch it where there is a network: hf download {name} config.json"
+    try:
+        hf_hub_download(*file, local_files_only=True)
+        return
+    except LocalEntryNotFoundError:
+        pass
+    url = hf_hub_url(*file)
+    try:
+        get_hf_file_metadata(url, timeout=NETWORK_SECONDS)  # hf_hub_download itself would try for 35 s
+        hf_hub_download(*file)
+    except HfHubHTTPError as error:
+        status = error.response.status_code if error.response is not None else "an error"
+        raise RequestError(
+            f"{url} answers {status}; check the name at https://huggingface.co/models, and where the model "
+            "is gated, log in: hf auth login"
+        ) from error
+    except OfflineModeIsEnabled as error:
+        raise RequestError(f"its config.json is not in the hub's cache, and HF_HUB_OFFLINE is set; {fetch}") from error
+    except Exception as error:  # of whichever HTTP client this version of huggingface_hub uses
+        raise RequestError(
+            f"its config.json is not in the hub's cache, and the hub cannot be reached; {fetch}"
+        ) from error

@@ -11,6 +11,7 @@ from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.importing import code_in_use, load
 from lmsweep.trials.code.traceback_text import CodeError, defined_at, user_line
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.reference import ATTENTION_MASKS, CAUSAL
 
 PROBE_TOKENS = 128
 """Most tokens of the call that finds out which shapes a function takes: one tile of most kernels."""
@@ -55,14 +56,23 @@ def _with_mask(config: TrialConfig, found: object) -> Callable[..., Tensor]:
     if takes < 3 and not takes_any:
         raise _misfit(found, f"takes {takes} arguments; attention is a function of q, k, v and is_causal")
     named = {one.name for one in parameters}
-    if mask := next((name for name in ("is_causal", "causal") if name in named and not is_autograd), None):
+    if mask := next((name for name in CAUSAL if name in named and not is_autograd), None):
         by_name = {mask: config.causal, **arguments}
         return lambda q, k, v: function(q, k, v, **by_name)
+    if masked := next((name for name in ATTENTION_MASKS if name in named and not is_autograd), None):
+        # As naive attention does, every call builds its own.
+        return lambda q, k, v: function(q, k, v, **{masked: _may_attend(q, k, config.causal)}, **arguments)
     if takes > 3 or takes_any:
         return lambda q, k, v: function(q, k, v, config.causal, **arguments)
     if config.causal:
         raise UnsupportedError(f"{config.attention} takes no is_causal, so it has no causal mask; use causal: false")
     return lambda q, k, v: function(q, k, v, **arguments)
+
+
+def _may_attend(q: Tensor, k: Tensor, causal: bool) -> Tensor:
+    """Return the mask (queries, keys) that is true where a query attends to a key."""
+    every = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device)
+    return every.tril() if causal else every
 
 
 def _check_output(output: object, q: Tensor, found: object) -> None:

@@ -1,6 +1,8 @@
 """One forward pass of the user's own model: how it is called, and the logits and the loss in what it returns."""
 
 import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -9,58 +11,116 @@ from torch import Tensor, nn
 from lmsweep.trials.code.importing import code_in_use, load
 from lmsweep.trials.code.traceback_text import CodeError, defined_at
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
-from lmsweep.trials.spec.reference import HUGGING_FACE
+from lmsweep.trials.spec.reference import HUGGING_FACE, MASKS, POSITIONS, TARGETS, TOKENS
 
-TARGETS = ("targets", "labels", "target")
-"""Names of a parameter of `forward` that takes the targets."""
-_MARK = "_lmsweep_targets"
+_MARK = "_lmsweep_inputs"
 
 
-def mark_targets(model: nn.Module, config: TrialConfig, device: str) -> None:
-    """Find out whether a model returns the logits of all tokens only if it is given targets, as nanoGPT does, which
-    otherwise returns those of the last token. It is then called with targets from now on, and its own loss counts.
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """The parameters of a model's `forward` by what they are given; None if they are not given it."""
 
-    Two tokens show it, if `forward` has such a parameter. Raises UnsupportedError if the configuration chooses a loss.
+    tokens: str | None = None
+    """None: by place, as the first."""
+    targets: str | None = None
+    mask: str | None = None
+    positions: str | None = None
+
+
+def mark_inputs(model: nn.Module, config: TrialConfig, device: str) -> None:
+    """Find out how a model is called, which `call_own` then does: with the tokens, and by name with what else its
+    `forward` requires. With targets too if it returns the logits of all tokens only then, as nanoGPT does, which
+    otherwise returns those of the last token. Its own loss then counts.
+
+    Two tokens show that. Raises CodeError if `forward` requires anything else, UnsupportedError if the configuration
+    chooses a loss that would not be used.
     """
-    parameters = inspect.signature(model.forward).parameters
-    name = next((name for name in TARGETS if name in parameters), None)
-    if name is None:
+    if config.is_hugging_face:
+        setattr(model, _MARK, Inputs())
+        return
+    parameters = dict(inspect.signature(model.forward).parameters)
+    inputs = _required_inputs(parameters, str(config.model_code))
+    setattr(model, _MARK, inputs)
+    targets = next((name for name in (*TARGETS, "target") if name in parameters), None)
+    if targets is None:
         return
     tokens = torch.zeros((1, 2), dtype=torch.long, device=device)
+    with_targets = replace(inputs, targets=targets)
     try:
         with torch.no_grad():
-            alone, together = _logits(model(tokens)), _logits(model(tokens, **{name: tokens}))
+            together = _call(model, with_targets, tokens, tokens)
+            alone = together if inputs.targets else _call(model, inputs, tokens, tokens)
     except Exception:  # noqa: BLE001 - what does not work in the trial fails there, with its line
         return
-    if alone is None or together is None or (alone.shape[:2], together.shape[:2]) != ((1, 1), (1, 2)):
+    shapes = [None if (logits := _logits(output)) is None else tuple(logits.shape[:2]) for output in (alone, together)]
+    if not inputs.targets and shapes != [(1, 1), (1, 2)]:
         return
-    if config.loss != "eager":
+    setattr(model, _MARK, with_targets)
+    if config.loss != "eager" and own_loss(model, together) is not None:
         raise UnsupportedError(f"{config.model_code} computes its own loss; loss {config.loss} would not be used")
-    setattr(model, _MARK, name)
+
+
+def _required_inputs(parameters: dict[str, inspect.Parameter], reference: str) -> Inputs:
+    named = {name: one for name, one in parameters.items() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
+    by_place = [name for name, one in named.items() if one.kind is not one.KEYWORD_ONLY]
+    required = [name for name, one in named.items() if one.default is one.empty]
+    tokens = next((name for name in TOKENS if name in named), next(iter(by_place or required), None))
+    roles = {"targets": TARGETS, "mask": MASKS, "positions": POSITIONS}
+    found = {role: name for role, names in roles.items() for name in names if name in required and name != tokens}
+    if unknown := [name for name in required if name not in (tokens, *found.values())]:
+        raise misfit(
+            reference,
+            f"has a forward that requires {', '.join(unknown)}; lmsweep gives the tokens, and by their names targets "
+            "(labels), attention_mask and position_ids. Name a function that returns a module around it, whose "
+            f"forward(tokens) gives {unknown[0]} and returns the logits",
+        )
+    return Inputs(tokens=None if by_place[:1] == [tokens] else tokens, **found)
 
 
 def call_own(model: nn.Module, tokens: Tensor, targets: Tensor) -> object:
-    """Call the model with tokens (batch, tokens), and with targets of this shape if it needs them."""
-    name = getattr(model, _MARK, None)
-    return model(tokens) if name is None else model(tokens, **{name: targets})
+    """Call the model, or a wrapper around it, with tokens (batch, tokens) and what else it takes."""
+    return _call(model, _inputs_of(model), tokens, targets)
 
 
 def own_loss(model: nn.Module, output: object) -> Tensor | None:
     """Return the loss in what a model returned, a scalar, if it was called with targets; else None."""
-    if getattr(model, _MARK, None) is None:
+    if _inputs_of(model).targets is None:
         return None
+    if isinstance(output, Mapping):
+        output = (output.get("loss"),)
     parts = output if isinstance(output, tuple | list) else (getattr(output, "loss", None),)
     return next((part for part in parts if isinstance(part, Tensor) and part.dim() == 0), None)
 
 
+def _inputs_of(model: nn.Module) -> Inputs:
+    """Return how a model is called: it is the outermost module that knows it, perhaps within a wrapper."""
+    for module in model.modules():
+        if isinstance(found := getattr(module, _MARK, None), Inputs):
+            return found
+    raise AssertionError("a model is marked when it is built")
+
+
+def _call(model: nn.Module, inputs: Inputs, tokens: Tensor, targets: Tensor) -> object:
+    given = {}
+    if inputs.targets:
+        given[inputs.targets] = targets
+    if inputs.mask:
+        given[inputs.mask] = torch.ones_like(tokens)
+    if inputs.positions:
+        given[inputs.positions] = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+    return model(tokens, **given) if inputs.tokens is None else model(**{inputs.tokens: tokens}, **given)
+
+
 def logits_of(output: object, expected: tuple[int, int], reference: str) -> Tensor:
-    """Return the logits in what a model returned: a tensor, an object with `.logits`, or a tuple that begins with them.
+    """Return the logits in what a model returned: a tensor, an object or mapping with `logits`, or the first tensor of
+    a tuple that is no scalar.
 
     expected: (batch, tokens). Raises CodeError if there are none or they are not (batch, tokens, vocabulary).
     """
     logits = _logits(output)
     if logits is None:
-        words = f"returned a {type(output).__name__}; a model returns logits, or an object with `.logits`"
+        what = f"a {type(output).__name__}" + (f" of {', '.join(output)}" if isinstance(output, Mapping) else "")
+        words = f"returned {what}; a model returns logits, (logits, ...), (loss, logits), or `logits` by name"
         raise misfit(reference, words)
     if logits.dim() != 3 or tuple(logits.shape[:2]) != expected:
         batch, tokens = expected
@@ -88,7 +148,7 @@ def misfit(reference: str, words: str) -> CodeError:
 
 
 def _logits(output: object) -> Tensor | None:
-    found: Any = getattr(output, "logits", output)
-    if isinstance(found, tuple | list) and found:
-        found = found[0]
+    found: Any = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
+    if isinstance(found, tuple | list):  # (logits, ...) or (loss, logits)
+        found = next((part for part in found if isinstance(part, Tensor) and part.dim() > 0), None)
     return found if isinstance(found, Tensor) else None

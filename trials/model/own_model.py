@@ -1,7 +1,7 @@
 """The user's own model: built from a reference or a Hugging Face configuration, and adapted to the training step."""
 
-from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -12,10 +12,11 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.model.hugging_face import from_hugging_face
-from lmsweep.trials.model.own_forward import mark_targets, misfit
+from lmsweep.trials.model.own_forward import mark_inputs, misfit
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.model_sizes import PLAIN_DIMENSIONS
 
-OFFERED = ("vocab_size", "context_length", "d_model", "d_ff", "num_layers", "num_heads")
+OFFERED = ("vocab_size", "context_length", *PLAIN_DIMENSIONS)
 """The fields that a model is called with, if its signature has them, in addition to `device` and `dtype`."""
 
 
@@ -46,33 +47,52 @@ def build_own_model(config: TrialConfig, *, device: str, dtype: torch.dtype) -> 
         _convert(model, dtype)
     if any(tensor.device.type != device for tensor in (*model.parameters(), *model.buffers())):
         model = model.to(device)
-    if not config.is_hugging_face:
-        mark_targets(model, config, device)
+    mark_inputs(model, config, device)
     model.train(config.mode != "forward")
     if config.checkpointing != "none":
         _checkpoint(model, config)
     return model
 
 
-def blocks_of(model: nn.Module, path: str | None) -> list[nn.Module]:
-    """Return the repeated layers of a model: those at `path`, else its longest list of layers of one class, if possible
-    with equal weights.
+@dataclass(frozen=True, kw_only=True)
+class RepeatedLayers:
+    """The list of layers that a model repeats."""
 
-    Empty if it has no such list. Raises RequestError if there is nothing at `path`.
+    path: str
+    """Where the model has it."""
+    layers: list[nn.Module]
+
+    def __str__(self) -> str:
+        first = getattr(self.layers[0], CHECKPOINTED.rstrip("."), self.layers[0])
+        return f"{self.path or 'the model itself'} ({len(self.layers)} x {type(first).__name__})"
+
+
+def repeated_layers(model: nn.Module, path: str | None) -> RepeatedLayers | None:
+    """Return the layers at `path`, else those of the outermost list of equal layers; None if there is none.
+
+    Layers are equal if they are of one class; those without parts of their own must have equal weights too. The
+    experts of a block are inside of it, so their list is not the outermost. Of several lists, the longest of layers
+    with parts counts. Raises RequestError if there is nothing at `path`.
     """
     if path is not None:
         try:
-            found = model.get_submodule(path)
+            named = model.get_submodule(path)
         except AttributeError as error:
             raise RequestError(f"blocks {path}: {error}") from None
-        return list(found.children())
-    lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList | nn.Sequential)]
-    modules = [layers for layers in lists if all(isinstance(layer, nn.Module) for layer in layers)]  # some hold None
-    repeated = [layers for layers in modules if len(layers) > 1 and len({type(layer) for layer in layers}) == 1]
-    alike = [layers for layers in repeated if _are_alike(layers)]
-    # Some models give part of their layers a weight more.
-    of_one_class = [layers for layers in repeated if any(True for _ in layers[0].children())]
-    return max(alike, key=len, default=[]) or max(of_one_class, key=len, default=[])
+        return RepeatedLayers(path=path, layers=list(named.children()))
+    lists = {name: list(one) for name, one in model.named_modules() if isinstance(one, nn.ModuleList | nn.Sequential)}
+    found = {name: layers for name, layers in lists.items() if _are_equal(layers)}
+    outermost = [name for name in found if not any(_is_inside(name, other) for other in found)]
+    best = max(outermost, key=lambda name: (_has_parts(found[name][0]), len(found[name])), default=None)
+    return None if best is None else RepeatedLayers(path=best, layers=found[best])
+
+
+def _is_inside(path: str, other: str) -> bool:
+    return path != other and (not other or path.startswith(f"{other}."))
+
+
+def _has_parts(layer: nn.Module) -> bool:
+    return any(True for _ in layer.children())
 
 
 def vocabulary_of(model: nn.Module, config: TrialConfig) -> int:
@@ -100,12 +120,14 @@ def _convert(model: nn.Module, dtype: torch.dtype) -> None:
                 module._buffers[name] = buffer.to(dtype)
 
 
-def _are_alike(layers: list[nn.Module]) -> bool:
-    """Whether these are at least two layers of one class with the same parameters."""
-    shapes = Counter(
-        (type(layer), tuple((name, tuple(one.shape)) for name, one in layer.named_parameters())) for layer in layers
-    )
-    return len(layers) > 1 and len(shapes) == 1 and any(True for _ in layers[0].parameters())
+def _are_equal(layers: list[nn.Module]) -> bool:
+    """Whether these are at least two layers of one class, with equal weights if they have no parts."""
+    if len(layers) < 2 or len({type(layer) for layer in layers}) > 1:
+        return False
+    if not isinstance(layers[0], nn.Module):  # some lists hold None
+        return False
+    shapes = {tuple((name, tuple(one.shape)) for name, one in layer.named_parameters()) for layer in layers}
+    return _has_parts(layers[0]) or (len(shapes) == 1 and shapes != {()})
 
 
 def _checkpoint(model: nn.Module, config: TrialConfig) -> None:
@@ -114,13 +136,13 @@ def _checkpoint(model: nn.Module, config: TrialConfig) -> None:
         raise UnsupportedError(
             f"checkpointing {config.checkpointing} is for lmsweep's own model; with your own model use block"
         )
-    blocks = blocks_of(model, config.blocks)
-    if not blocks:
+    found = repeated_layers(model, config.blocks)
+    if found is None:
         raise UnsupportedError(
             f"checkpointing needs repeated layers, and {config.model_code} has no list of equal layers; name it by "
             "blocks"
         )
-    wanted = {id(block) for block in blocks}
+    wanted = {id(block) for block in found.layers}
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if id(child) in wanted:

@@ -8,8 +8,9 @@ from typing import cast
 from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.model.precision import MathMode
+from lmsweep.trials.results.roles import Reader, fields_read_by
 from lmsweep.trials.spec.config import ARGUMENTS, COMBINATION_FIELDS, CONFIG_FIELDS, Mode, TrialConfig, UnsupportedError
-from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
+from lmsweep.trials.spec.model_sizes import DIMENSIONS
 from lmsweep.trials.timing.clock import Phase
 
 METHODS = {"forward": "forward", "backward": "backward", "optimize": "optimizer"}
@@ -26,19 +27,8 @@ OF_MODE: dict[Mode, tuple[str, ...]] = {
 WHOLE = "step"
 """The only phase of a step that is a plain function."""
 
-_DIMENSIONS = {"d_model", "d_ff", "num_layers", "num_heads", *SHAPE_FIELDS}
 _REFERENCES = {"model_code", "step", "blocks", *ARGUMENTS.values()}
-_LMSWEEPS = (
-    "compile",
-    "compile_mode",
-    "dynamic_shapes",
-    "capture",
-    "world_size",
-    "nodes",
-    "ddp",
-    "ddp_args",
-    "bucket_bytes",
-)
+_LMSWEEPS = ("compile", "compile_mode", "dynamic_shapes", "capture", *fields_read_by(Reader.RANKS))
 """Fields that only lmsweep's own step can have."""
 
 
@@ -93,8 +83,8 @@ def _check_effect(config: TrialConfig, taken: set[str]) -> None:
     for name in changed:
         if name in _LMSWEEPS or name in ("model_code", "blocks"):
             raise UnsupportedError(f"{name} has no effect with step {config.step}, which brings all of its own code")
-    idle = [name for name in changed if name not in (taken | _REFERENCES | _DIMENSIONS | {"device", "precision"})]
-    if _DIMENSIONS & set(changed) and not _DIMENSIONS & taken:
+    idle = [name for name in changed if name not in (taken | {*_REFERENCES, *DIMENSIONS, "device", "precision"})]
+    if set(DIMENSIONS) & set(changed) and not set(DIMENSIONS) & taken:
         idle.append("model")
     if config.precision not in ("fp32", "tf32") and not {"precision", "dtype"} & taken:
         idle.append("precision")

@@ -15,7 +15,7 @@ from lmsweep.trials.model.float8 import convert_to_float8
 from lmsweep.trials.model.loss import loss_for
 from lmsweep.trials.model.optimizer import make_optimizer
 from lmsweep.trials.model.own_forward import call_own, check_devices, logits_of, own_loss
-from lmsweep.trials.model.own_model import blocks_of, build_own_model, vocabulary_of
+from lmsweep.trials.model.own_model import build_own_model, repeated_layers, vocabulary_of
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.transformer import Transformer
 from lmsweep.trials.spec.config import Mode, TrialConfig, UnsupportedError
@@ -48,6 +48,8 @@ class TrainingStep:
         self.math_mode = math_mode
         if config.compiles:
             ready_compiler(device)
+        self.repeated_layers: str | None = None
+        """Where the user's own model has its repeated layers, and how many; None of lmsweep's, or if there are none."""
         self.model, self.blocks = self._build(backend)
         if math_mode.float8_recipe:
             if config.num_experts:
@@ -79,7 +81,9 @@ class TrainingStep:
         config, device = self.config, self.config.device_type
         if config.model_code is not None:
             own = build_own_model(config, device=device, dtype=self.math_mode.parameter_dtype)
-            return own, blocks_of(own, config.blocks)
+            found = repeated_layers(own, config.blocks)
+            self.repeated_layers = str(found) if found else None
+            return own, found.layers if found else []
         model = Transformer(
             config.size,
             vocab_size=config.vocab_size,

@@ -15,13 +15,13 @@ import signal
 import sys
 import tempfile
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from multiprocessing.connection import Connection
 from typing import IO
 
 import torch
 
-from lmsweep.trials.code.error_words import error_words
+from lmsweep.trials.code.error_words import cannot, error_words, is_lmsweeps
 from lmsweep.trials.code.finding import Finding, Question
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.code.source import is_users_file
@@ -64,7 +64,10 @@ def answer(question: Question, code: Code, seconds: float) -> list[Finding]:
         stack.seek(0)
         if child.exitcode != 0:
             took = time.monotonic() - began
-            found.append(_unfinished(stack.read(), child.exitcode, code, seconds if took >= seconds else None))
+            ended = _unfinished(stack.read(), child.exitcode, code, seconds if took >= seconds else None)
+            if found and question.field == "step" and took >= seconds:  # it has been imported, and is what it is
+                ended = replace(ended, found=f"{ended.found} on this CPU", kind="cannot")
+            found.append(ended)
     return found
 
 
@@ -94,7 +97,8 @@ def _examine(
         for finding in findings(question):
             sender.send(finding)
     except Exception as error:  # noqa: BLE001 - whatever the user's code raises is the finding
-        sender.send(Finding(what="works", found=error_words(error, question, code), kind="wrong"))
+        wrong = Finding(what="works", found=error_words(error, question, code), kind="wrong")
+        sender.send(cannot("works", error, question) if is_lmsweeps(error) else wrong)
     faulthandler.cancel_dump_traceback_later()
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from lmsweep.trials.analytic.memory_prediction import subject_of
 from lmsweep.trials.code.error_words import cannot
@@ -9,7 +10,8 @@ from lmsweep.trials.code.finding import Finding, Question
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.isolation.precompile import imports_own_code
 from lmsweep.trials.numerics.check_model import check_model
-from lmsweep.trials.numerics.check_parts import check_attention, check_loss, check_optimizer, check_wrapper
+from lmsweep.trials.numerics.check_parts import check_attention, check_loss, check_optimizer, check_step
+from lmsweep.trials.numerics.check_ranks import check_in_ranks
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.spec.config import Trial, TrialConfig, UnsupportedError
@@ -52,7 +54,8 @@ def _prediction(question: Question) -> Finding:
     except (UnpredictableError, UnsupportedError) as error:
         return Finding(what="predicted memory", found=str(error), kind="cannot")
     except Exception as error:  # noqa: BLE001 - running it on the device may succeed
-        return cannot("predicted memory", error, question)
+        found = cannot("predicted memory", error, question)
+        return replace(found, found=f"on tensors without values: {found.found}")
 
 
 def _only_imports(question: Question) -> Iterator[Finding]:
@@ -64,8 +67,8 @@ CHECKS: dict[str, Callable[[Question], Iterator[Finding]]] = {
     "attention": check_attention,
     "optimizer": check_optimizer,
     "loss": check_loss,
-    "ddp": check_wrapper,
-    "step": _only_imports,
+    "ddp": check_in_ranks,
+    "step": check_step,
     "workload": _only_imports,
 }
 """Field -> what is looked at after its reference has been imported."""

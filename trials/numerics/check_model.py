@@ -1,15 +1,22 @@
-"""Whether the user's model builds and computes: on meta tensors at full size, and on the CPU if it is small."""
+"""Whether the user's model computes: on the CPU if it is small, and at full size on tensors without values."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from lmsweep.trials.code.error_words import cannot
 from lmsweep.trials.code.finding import Finding, Question
+from lmsweep.trials.code.importing import nothing_cached
+from lmsweep.trials.code.traceback_text import CodeError
 from lmsweep.trials.model.own_forward import call_own, check_devices, logits_of
-from lmsweep.trials.model.own_model import blocks_of, build_own_model
+from lmsweep.trials.model.own_model import build_own_model, repeated_layers
+from lmsweep.trials.prediction.fake_run import uninitialized_weights
+from lmsweep.trials.prediction.fakes import Fakes
+from lmsweep.trials.prediction.flop_count import count_flops
+from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 
 SMALL_TOKENS = 128
 """Most tokens of an input that is computed on the CPU."""
@@ -21,65 +28,94 @@ SMALL_PARAMETERS = 50_000_000
 """Most parameters of a model that is also run on the CPU: 200 MB of weights."""
 
 
+class _TooLargeError(Exception):
+    """A model has more than SMALL_PARAMETERS parameters."""
+
+
 def check_model(question: Question) -> Iterator[Finding]:
-    """Yield the findings about a model. Raises what its code raises if no trial with it could succeed."""
+    """Yield the findings about a model. Raises what its code raises if no trial with it could succeed.
+
+    Only tensors with values decide that, as in a trial. They come first, since the code may keep tables of them.
+    """
     config = question.config
-    try:
-        model = build_own_model(config, device="meta", dtype=torch.float32)
-    except Exception as error:
-        if not _is_about_meta(error):
-            raise
-        yield cannot("on meta tensors", error, question)
+    here = _forward_here(question)
+    if here.kind == "wrong":
+        yield here
         return
-    count = sum(parameter.numel() for parameter in model.parameters())
-    yield Finding(what="parameters", found=f"{count:,}")
-    yield _layers(model, config.blocks)
-    shape = (config.batch_size, config.context_length)
-    tokens = torch.zeros(shape, dtype=torch.long, device="meta")
     try:
-        with FlopCounterMode(display=False) as counter:
-            logits = logits_of(call_own(model, tokens, tokens), shape, question.reference)
+        with nothing_cached(), Fakes(), uninitialized_weights():
+            model = build_own_model(config, device="cpu", dtype=torch.float32)
+        yield Finding(what="parameters", found=f"{sum(one.numel() for one in model.parameters()):,}")
+        yield _layers(model, config)
     except Exception as error:
-        if config.device_type == "cpu" and not _is_about_meta(error):  # a kernel for CUDA need not know meta tensors
+        if here.kind != "fine" and not _is_about_values(error):
             raise
-        yield cannot("forward on meta tensors", error, question)
-    else:
-        flops = counter.get_total_flops()
-        yield Finding(what="logits", found=f"{tuple(logits.shape)}")
-        yield Finding(what="FLOPs of forward", found=f"{flops / 1e9:.4g} GFLOP, by torch.utils.flop_counter")
-    if count <= SMALL_PARAMETERS:
-        yield _forward_here(question)
-    else:
-        yield Finding(what="forward on this CPU", found="not tried: too large", kind="cannot")
+        yield cannot("without values", error, question)
+    yield _flops(config)
+    yield here
 
 
-def _is_about_meta(error: Exception) -> bool:
-    """Whether an error says that meta tensors, which have no values, cannot do what real ones may."""
-    return "meta" in str(error).lower()
+def _is_about_values(error: Exception) -> bool:
+    """Whether an error may come from tensors without values rather than from the code."""
+    if isinstance(error, RequestError | UnsupportedError | CodeError):
+        return False
+    return type(error).__module__.startswith("torch.") or any(word in str(error).lower() for word in ("meta", "fake"))
 
 
-def _layers(model: nn.Module, path: str | None) -> Finding:
-    blocks = blocks_of(model, path)
-    if not blocks:
+def _layers(model: nn.Module, config: TrialConfig) -> Finding:
+    found = repeated_layers(model, config.blocks)
+    if found is None:
         advice = "no list of equal layers; name it by blocks, for compile: block and checkpointing"
         return Finding(what="repeated layers", found=advice, kind="cannot")
-    place = next((name for name, module in model.named_modules() if [*module.children()] == blocks), path or "?")
-    return Finding(what="repeated layers", found=f"{len(blocks)} x {type(blocks[0]).__name__} at {place}")
+    return Finding(what="repeated layers", found=str(found))
+
+
+def _flops(config: TrialConfig) -> Finding:
+    """The FLOPs that a plan counts."""
+    counted = count_flops(config)
+    if counted.forward is None:
+        return Finding(what="FLOPs of forward", found=str(counted.reason), kind="cannot")
+    words = f"{counted.forward / 1e9:.4g} GFLOP, by torch.utils.flop_counter"
+    return Finding(what="FLOPs of forward", found=words)
 
 
 def _forward_here(question: Question) -> Finding:
-    """Run the model once on the CPU: its values and devices, which meta tensors do not tell."""
-    config = question.config
-    model = build_own_model(config, device="cpu", dtype=torch.float32)
+    """Build the model as a trial does and run it once, on the CPU."""
+    config, what = question.config, "forward on this CPU"
     shape = (1, min(config.context_length, SMALL_TOKENS))
     try:
+        with _at_most(SMALL_PARAMETERS):
+            model = build_own_model(config, device="cpu", dtype=torch.float32)
         tokens = torch.randint(config.vocab_size or SMALL_VOCABULARY, shape)
         logits = logits_of(call_own(model, tokens, tokens), shape, question.reference)
+    except _TooLargeError:
+        return Finding(what=what, found="not tried: too large", kind="cannot")
+    except (RequestError, UnsupportedError, CodeError):
+        raise
     except Exception as error:
         if config.device_type == "cpu":
             raise
-        return cannot("forward on this CPU", error, question)
+        return cannot(what, error, question)  # a kernel for CUDA need not run on a CPU
     check_devices(model, "cpu", question.reference)
     if not logits.isfinite().all():
-        return Finding(what="forward on this CPU", found="its logits are not finite", kind="wrong")
-    return Finding(what="forward on this CPU", found=f"finite logits {tuple(logits.shape)}")
+        return Finding(what=what, found="its logits are not finite", kind="wrong")
+    return Finding(what=what, found=f"finite logits {tuple(logits.shape)}")
+
+
+@contextmanager
+def _at_most(parameters: int) -> Iterator[None]:
+    """A context in which a module that gets more parameters than this raises _TooLargeError."""
+    count = 0
+
+    def counted(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal count
+        count += 0 if parameter is None else parameter.numel()
+        if count > parameters:
+            raise _TooLargeError
+
+    hook: Callable[..., None] = counted
+    handle = register_module_parameter_registration_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()

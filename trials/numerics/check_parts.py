@@ -1,27 +1,25 @@
-"""Whether the user's attention, optimizer, loss and data-parallel wrapper work, on small tensors on the CPU."""
+"""Whether the user's attention, optimizer, loss and training step work, on small tensors on the CPU."""
 
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
-import torch.distributed
 from torch import Tensor, nn
 
-from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.error_words import cannot
 from lmsweep.trials.code.finding import Finding, Question
 from lmsweep.trials.code.importing import load
+from lmsweep.trials.distributed.users_optimizer import shards_state
 from lmsweep.trials.model.loss import loss_for
-from lmsweep.trials.model.optimizer import LEARNING_RATE, make_optimizer
+from lmsweep.trials.model.optimizer import make_optimizer
+from lmsweep.trials.model.own_step import OwnStep
+from lmsweep.trials.model.precision import MATH_MODES, set_math_mode
 from lmsweep.trials.numerics.attention_error import compare_attention
 from lmsweep.trials.numerics.check_model import SMALL_TOKENS
+from lmsweep.trials.numerics.check_ranks import check_in_ranks
 from lmsweep.trials.spec.config import RequestError, UnsupportedError
-
-SHARDED = ("optimizer_cls", "optimizer_class")
-"""A parameter of such a name makes an optimizer one whose state is sharded over the ranks."""
 
 
 def check_attention(question: Question) -> Iterator[Finding]:
@@ -56,20 +54,15 @@ def check_attention(question: Question) -> Iterator[Finding]:
 
 
 def check_optimizer(question: Question) -> Iterator[Finding]:
-    """Yield the findings about an optimizer: one step of a linear layer. Raises what its code raises."""
+    """Yield the findings about an optimizer: one step of a linear layer, or what ranks do with one that shards its
+    state. Raises what its code raises.
+    """
     config, model = question.config, nn.Linear(8, 8)
+    if shards_state(config) and "ddp" in question.workloads:
+        yield from check_in_ranks(question)
+        return
     before = model.weight.detach().clone()
-    function = cast(Callable[..., torch.optim.Optimizer], load(config.optimizer))
-    if inner := next((name for name in inspect.signature(function).parameters if name in SHARDED), None):
-        _join_group_of_one()
-        offered = {inner: torch.optim.AdamW, "lr": LEARNING_RATE}
-        own = call(
-            partial(function, model.parameters()), offered, arguments_of(config.optimizer_args), config.optimizer
-        )
-        optimizer = cast(torch.optim.Optimizer, own)
-        yield Finding(what="sharded", found=f"it takes {inner}; with one rank it holds all of the state")
-    else:
-        optimizer = make_optimizer(model, config)
+    optimizer = make_optimizer(model, config)
     model(torch.ones(2, 8)).sum().backward()
     optimizer.step()
     if torch.equal(before, model.weight):
@@ -95,25 +88,31 @@ def check_loss(question: Question) -> Iterator[Finding]:
     yield Finding(what="value", found=f"{loss.item():.3g} for random logits of {vocabulary} tokens, with a gradient")
 
 
-def _join_group_of_one() -> None:
-    """Make this process the only rank of a group, which ends with the process."""
-    store = torch.distributed.HashStore()  # type: ignore[attr-defined]
-    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=store)
+def check_step(question: Question) -> Iterator[Finding]:
+    """Yield the findings about a training step: each of its phases runs once, on the CPU.
 
-
-def check_wrapper(question: Question) -> Iterator[Finding]:
-    """Yield the findings about a data-parallel wrapper: forward and backward on one rank.
-
-    Raises what its code raises.
+    Raises what its code raises if a trial on the CPU would.
     """
-    _join_group_of_one()
-    config, function = question.config, cast(Callable[..., nn.Module], load(question.config.ddp))
-    wrap = partial(function, nn.Linear(8, 8))
-    wrapped = cast(nn.Module, call(wrap, {"bucket_size_mb": 25.0}, arguments_of(config.ddp_args), config.ddp))
-    wrapped(torch.ones(2, 8)).sum().backward()
-    finish = getattr(wrapped, "finish_gradient_synchronization", None)
-    if finish is not None:
-        finish()
-    yield Finding(what="one rank", found="forward and backward of a linear layer, wrapped")
-    words = "is called after backward" if finish else "it has none: gradients must be equal when backward ends"
-    yield Finding(what="finish_gradient_synchronization", found=words)
+    config = question.config
+    if config.device_type != "cpu":  # at the size for a GPU, one iteration may take an hour
+        taken = inspect.signature(cast(Callable[..., object], load(str(config.step)))).parameters
+        smaller: dict[str, Any] = {
+            "batch_size": config.accumulate,
+            "context_length": min(config.context_length, SMALL_TOKENS),
+        }
+        config = replace(config, device="cpu", **{name: size for name, size in smaller.items() if name in taken})
+    try:
+        math_mode = (
+            set_math_mode(config.precision, "cpu") if config is question.config else MATH_MODES[config.precision]
+        )
+        phases = OwnStep(config, math_mode).phases()
+        for phase in phases:
+            phase.run()
+    except (RequestError, UnsupportedError):
+        raise
+    except Exception as error:
+        if question.config.device_type == "cpu":
+            raise
+        yield cannot("one iteration on this CPU", error, question)
+        return
+    yield Finding(what="one iteration on this CPU", found=", ".join(phase.name for phase in phases))

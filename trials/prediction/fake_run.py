@@ -14,6 +14,7 @@ from importlib.util import find_spec
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
+from lmsweep.trials.code.importing import nothing_cached
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
 from lmsweep.trials.model.attention import kernel_chosen
 from lmsweep.trials.model.precision import MATH_MODES, MathMode
@@ -40,7 +41,12 @@ def own_trace(config: TrialConfig, iterations: int) -> Trace:
     math_mode = fake_math_mode(config)
     fake = fakes(config)
     block = CUDA_BLOCK if on_cuda else 1
-    with StorageTracker("cpu", block=block) as tracker, fake_kernels(config), unpacked_batches(config):
+    with (
+        nothing_cached(),
+        StorageTracker("cpu", block=block) as tracker,
+        fake_kernels(config),
+        unpacked_batches(config),
+    ):
         recorder = Recorder(tracker, scratch_of(config))
         recorder.begin("init")
         try:

@@ -12,11 +12,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
+from lmsweep.trials.code.importing import nothing_cached
+from lmsweep.trials.code.traceback_text import CodeError
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.fake_run import uninitialized_weights, unpacked_batches
 from lmsweep.trials.prediction.fakes import Fakes
-from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.step_flops import StepFlops
 
 
@@ -40,7 +42,7 @@ def count_flops(config: TrialConfig) -> StepFlops:
     )
     kernels = _CustomKernels()
     try:
-        with unpacked_batches(config), sdpa_kernel(SDPBackend.MATH), kernels, Fakes():
+        with nothing_cached(), unpacked_batches(config), sdpa_kernel(SDPBackend.MATH), kernels, Fakes():
             with uninitialized_weights():
                 step = TrainingStep(counted, MathMode())
             counts = []
@@ -48,7 +50,7 @@ def count_flops(config: TrialConfig) -> StepFlops:
                 with FlopCounterMode(display=False, custom_mapping=_MORE) as counter:
                     phase.run()
                 counts.append(counter.get_total_flops())
-    except UnsupportedError as error:
+    except (UnsupportedError, RequestError, CodeError) as error:
         return StepFlops(reason=str(error))
     except Exception as error:  # noqa: BLE001 - whatever the user's model raises without values is the reason
         said = str(error).strip().splitlines()

@@ -17,8 +17,9 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
+from lmsweep.trials.code.importing import nothing_cached
 from lmsweep.trials.distributed import data_parallel_step
-from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
+from lmsweep.trials.distributed.data_parallel_step import DataParallelStep, is_own
 from lmsweep.trials.distributed.fully_sharded import check_sharding
 from lmsweep.trials.distributed.step_report import StepReport, report_step
 from lmsweep.trials.distributed.tensor_parallel import check_tensor_parallel, divide_layers
@@ -92,11 +93,13 @@ def _memberless(config: TrialConfig, rank: int) -> Iterator[tuple[DataParallelSt
     """A context with this rank, not built yet, the tracker of its storages and the mode in which it runs."""
     if config.compiles:
         raise UnpredictableError("compiled code that several ranks run is not predicted")
+    if is_own(config):
+        raise UnpredictableError("what ranks allocate for an optimizer or a wrapper of your own is not predicted")
     check_sharding(config)
     check_tensor_parallel(config)
     fake = fakes(config)
     tracker = StorageTracker("cpu", block=CUDA_BLOCK if config.device_type == "cuda" else 1)
-    with fake_rank(rank, config.world_size), resizes_noted(tracker), unpacked_batches(config):
+    with nothing_cached(), fake_rank(rank, config.world_size), resizes_noted(tracker), unpacked_batches(config):
         try:
             with tracker, fake_kernels(config):
                 with fake:

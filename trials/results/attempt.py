@@ -51,7 +51,8 @@ class Attempt:
 
     def failure(self, workload: str, status: Status, error: str, fingerprint: Fingerprint) -> Record:
         """Return the row of a workload that failed."""
-        return replace(self._row(workload, status, fingerprint), error=error)
+        text = error.encode(errors="backslashreplace").decode()  # what the user's code says may hold half a character
+        return replace(self._row(workload, status, fingerprint), error=text)
 
     def _row(self, workload: str, status: Status, fingerprint: Fingerprint) -> Record:
         config = self.trial.config

@@ -66,6 +66,9 @@ class Fingerprint:
     """Communication library of a trial with several ranks: gloo, or nccl with its version."""
     lmsweep_version: str | None = None
     """Version of lmsweep."""
+    repeated_layers: str | None = None
+    """Where the user's own model has its repeated layers, and how many, as `model.layers (12 x Block)`; None for
+    lmsweep's, or if it has none."""
     code_revision: str | None = None
     """Git commit of the folder with the user's code."""
     code_dirty: bool | None = None

@@ -3,7 +3,7 @@
 import re
 from enum import StrEnum
 
-_BEGINS_WITH_PLACE = re.compile(r"[^\s:]+:\d+: ")
+_SAYS_IT_FIRST = re.compile(r"[^\s:]+:\d+: |its process (was ended|closed)")
 
 
 class Status(StrEnum):
@@ -132,4 +132,4 @@ def error_line(error: str) -> str:
     there is no text.
     """
     lines = error.strip().splitlines() or [""]
-    return lines[0] if _BEGINS_WITH_PLACE.match(lines[0]) else lines[-1]
+    return lines[0] if _SAYS_IT_FIRST.match(lines[0]) else lines[-1]

@@ -1,11 +1,13 @@
 """The stored rows: one Record per trial, workload, phase and metric, and the rows of the detail tables."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from typing import Any
 
 from lmsweep.trials.results.environment import Fingerprint
-from lmsweep.trials.results.measurement import Detail
+from lmsweep.trials.results.measurement import Detail, Measurement
+from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import TrialConfig
 
 
@@ -96,3 +98,11 @@ Row = Record | DetailRow | StoredFile
 def records_of(rows: Sequence[Row]) -> list[Record]:
     """Return the records among the rows of an attempt."""
     return [row for row in rows if isinstance(row, Record)]
+
+
+def failures_of(rows: Sequence[Row], error: str) -> list[Row]:
+    """Return the rows of an attempt that failed after all: one for each workload among these."""
+    nothing: dict[str, Any] = dict.fromkeys((f.name for f in fields(Measurement)), None)
+    failed = nothing | {"flags": (), "artifact": None, "status": Status.ERROR, "error": error}
+    last = {row.workload: row for row in records_of(rows)}
+    return [replace(row, **failed) for row in last.values()]

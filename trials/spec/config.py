@@ -84,8 +84,8 @@ class TrialConfig:
     model_args: str | None = _combination(None)
     """Arguments of the user's model, or changes to the Hugging Face configuration, as a JSON mapping."""
     blocks: str | None = _combination(None)
-    """Where the user's model has the list of its repeated layers, such as `model.layers`; None: the longest list of
-    equal layers."""
+    """Where the user's model has the list of its repeated layers, such as `model.layers`; None: the outermost list
+    of equal layers."""
     step: str | None = _combination(None)
     """Reference to a function that returns the user's own training step; None for lmsweep's."""
     step_args: str | None = _combination(None)
@@ -225,20 +225,7 @@ class TrialConfig:
     rows."""
 
     def __post_init__(self) -> None:
-        sizes = ("d_model", "d_ff", "num_layers", "num_heads", "vocab_size", "context_length", "batch_size")
-        optional = ("num_kv_heads", "d_head", "num_experts", "active_experts", "window", "document_length")
-        for name in (
-            *sizes,
-            *optional,
-            "world_size",
-            "nodes",
-            "bucket_bytes",
-            "memory_budget",
-            "accumulate",
-            "tp",
-            "shards",
-            "message_bytes",
-        ):
+        for name in COUNTS:
             value = getattr(self, name)
             own = bool(self.model_code or self.step)
             if value == 0 and (
@@ -263,8 +250,6 @@ class TrialConfig:
             raise RequestError(f"warmup_steps is {self.warmup_steps}; it must be 0 or more")
         if self.max_seconds is not None and self.max_seconds <= 0:
             raise RequestError(f"max_seconds is {self.max_seconds}; it must be more than 0")
-        if self.processes < 1:
-            raise RequestError(f"processes is {self.processes}; it must be at least 1")
         if self.timeout_seconds <= 0:
             raise RequestError(f"timeout_seconds is {self.timeout_seconds}; it must be more than 0")
         if self.num_heads is not None and self.num_heads % (self.num_kv_heads or 1):
@@ -422,9 +407,12 @@ ARGUMENTS: dict[str, str] = {
 """The fields whose references take arguments, and the field that holds those. In a sweep file, `model_args.theta` is an
 argument by itself."""
 
-AUTO_FIELDS: tuple[str, ...] = tuple(
-    name for name, hint in get_type_hints(TrialConfig).items() if Auto in get_args(hint)
-)
+_HINTS = get_type_hints(TrialConfig)
+
+COUNTS: tuple[str, ...] = tuple(name for name, hint in _HINTS.items() if hint in (int, int | None))
+"""The fields that hold a number of things, 1 or more."""
+
+AUTO_FIELDS: tuple[str, ...] = tuple(name for name, hint in _HINTS.items() if Auto in get_args(hint))
 """Integer fields that also accept `auto`."""
 
 

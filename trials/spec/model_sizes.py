@@ -1,6 +1,6 @@
 """The named model sizes. To add a size, add a row to SIZES."""
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Literal
 
 FeedForward = Literal["swiglu", "gelu"]
@@ -56,8 +56,14 @@ class ModelSize:
         }
 
 
-SHAPE_FIELDS = ("num_kv_heads", "d_head", "qk_norm", "feed_forward", "num_experts", "active_experts", "tied_head")
-"""The optional dimensions of ModelSize, by which newer models differ from the plain shape."""
+DIMENSIONS: tuple[str, ...] = tuple(field.name for field in fields(ModelSize))
+"""The dimensions of a transformer."""
+
+SHAPE_FIELDS: tuple[str, ...] = tuple(field.name for field in fields(ModelSize) if field.default is not MISSING)
+"""The optional dimensions, by which newer models differ from the plain shape."""
+
+PLAIN_DIMENSIONS: tuple[str, ...] = tuple(name for name in DIMENSIONS if name not in SHAPE_FIELDS)
+"""The dimensions that every model has."""
 
 
 def _size(d_model: int, d_ff: int, num_layers: int, num_heads: int) -> ModelSize:

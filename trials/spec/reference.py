@@ -1,10 +1,31 @@
 """References to code that a user wrote: `package.module:attribute` or `./file.py:attribute`."""
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 HUGGING_FACE = "hf:"
 """What a reference to a Hugging Face configuration begins with; a name on the hub or a path follows."""
+
+REFERENCES = ("model_code", "step", "attention", "optimizer", "loss", "ddp")
+"""Fields that may hold a reference to the user's code."""
+
+# What a model's forward is given, by the names of its parameters.
+TOKENS = ("input_ids", "idx", "tokens", "token_ids", "x", "inputs", "input")
+"""Names of a parameter of `forward` that takes the tokens; else its first one does."""
+TARGETS = ("targets", "labels")
+"""Names of a parameter of `forward` that takes the targets; `target` does only if it need not, else it is the second
+sequence of a translator."""
+MASKS = ("attention_mask",)
+"""Names of a parameter that takes 1 for each token that counts, as in transformers: (batch, tokens)."""
+POSITIONS = ("position_ids", "positions", "input_pos")
+"""Names of a parameter that takes the position of each token: (batch, tokens)."""
+
+# Likewise of an attention function.
+CAUSAL = ("is_causal", "causal")
+ATTENTION_MASKS = ("mask", "attn_mask", "attention_mask")
+"""A mask (tokens, tokens), true where a query attends to a key, as in PyTorch."""
 
 _NAME = r"[^\W\d]\w*"
 _MODULE = re.compile(rf"(?P<module>{_NAME}(\.{_NAME})*):(?P<attribute>{_NAME}(\.{_NAME})*)")
@@ -72,3 +93,11 @@ def short_name(text: str) -> str:
     if text.startswith(HUGGING_FACE):
         return text.removeprefix(HUGGING_FACE).rpartition("/")[2].removesuffix(".json")
     return parse_reference(text).name if is_reference(text) else text
+
+
+def short_names(values: Iterable[object]) -> dict[object, str]:
+    """Return the short name of each reference among the values that are shown together, if no other has the same."""
+    texts = {value for value in values if isinstance(value, str)}
+    shorts = {text: short_name(text) for text in texts}
+    counts = Counter(shorts.values())
+    return {text: short for text, short in shorts.items() if short != text and counts[short] == 1}

@@ -124,7 +124,7 @@ class Folder:
                 stream.write(content)
             return
         target = self.path / path
-        aside = self.path / ".writing" / f"{uuid.uuid4().hex}.parquet"
+        aside = self.path / ".writing" / f"{uuid.uuid4().hex}-{target.name}"
         aside.parent.mkdir(parents=True, exist_ok=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -150,6 +150,11 @@ class Folder:
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
                     left.unlink()
+
+    def delete_written_under_lock(self, prefix: str) -> None:
+        """Delete temporary files of this prefix. All their writers hold a lock, which this process has now."""
+        for left in self.path.glob(f".writing/*-{prefix}*"):
+            left.unlink(missing_ok=True)
 
     def delete(self, path: str) -> None:
         """Delete the file."""

@@ -7,7 +7,7 @@ a compaction, larger files that replace many fragments. `artifacts/` holds the f
 import contextlib
 import uuid
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ import pyarrow as pa
 from lmsweep.trials.results.arrow_schema import rows_to_table, schema_of
 from lmsweep.trials.results.measurement import DETAIL_TABLES, FILE_NAME
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import DetailRow, Identity, Record, Row, StoredFile, records_of
+from lmsweep.trials.results.record import DetailRow, Record, Row, StoredFile, records_of
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.directory import Folder
 from lmsweep.trials.store.parquet_file import Damage, decode, encode, live, replaced_by, replacing
@@ -52,6 +52,19 @@ class _Merged(NamedTuple):
     damage: list[Damage]
 
 
+class _Fragment(NamedTuple):
+    """The rows of one attempt in one table, and the file that holds them."""
+
+    rows: Sequence[Record] | Sequence[DetailRow]
+    table_name: str
+    name: str
+    content: bytes
+
+    @property
+    def path(self) -> str:
+        return f"{self.table_name}/{self.name}"
+
+
 class Outcome(NamedTuple):
     """What the store knows of a measurement in an environment."""
 
@@ -61,8 +74,23 @@ class Outcome(NamedTuple):
     """Attempts that succeeded, each in a process of its own."""
 
 
-def _fragment_name(row: Record | Identity) -> str:
-    return f"{row.trial_id}-{row.attempt_id}.parquet"
+def _fragment_of(rows: Sequence[Record] | Sequence[DetailRow]) -> _Fragment:
+    assert rows, "an attempt leaves at least one row"
+    first = rows[0]
+    if isinstance(first, Record):
+        table_name, name = "measurements", f"{first.trial_id}-{first.attempt_id}.parquet"
+    else:
+        table_name = next(name for name, its_type in DETAIL_TABLES.items() if its_type is type(first.detail))
+        name = f"{first.trial.trial_id}-{first.trial.attempt_id}.parquet"
+    # Fragments are small: statistics and dictionaries would make the footer larger than the rows.
+    content = encode(_table_of(rows), write_statistics=False, use_dictionary=False)
+    return _Fragment(rows, table_name, name, content)
+
+
+def _details_by_table(rows: Sequence[Row]) -> list[list[DetailRow]]:
+    details = [row for row in rows if isinstance(row, DetailRow)]
+    tables = [[row for row in details if isinstance(row.detail, kind)] for kind in DETAIL_TABLES.values()]
+    return [table for table in tables if table]
 
 
 def _table_of(rows: Sequence[Record] | Sequence[DetailRow]) -> pa.Table:
@@ -102,18 +130,22 @@ class Store:
         In a local store, fragments are merged after every KEPT_AT_A_TIME attempts.
 
         Raises OSError as `append` does. Whatever was written before the error is complete: no row names a missing file.
+        Raises ValueError or TypeError, and adds nothing, if a value does not fit its column.
         """
+        records = records_of(rows)
+        # Encoded first: if a value does not fit its column, nothing of the attempt is stored.
+        fragments = [*map(_fragment_of, _details_by_table(rows)), _fragment_of(records)]
         for row in rows:
             if isinstance(row, StoredFile):
                 self.add_artifact(row.path, row.content)
-        for detail_type in DETAIL_TABLES.values():
-            details = [row for row in rows if isinstance(row, DetailRow) and isinstance(row.detail, detail_type)]
-            if details:
-                self._keep_fragment(details)
-        records = records_of(rows)
-        self._keep_fragment(records)
+        for fragment in fragments:
+            self._folder.put(fragment.path, fragment.content)
+            if self.is_local:
+                self._kept[fragment.table_name][fragment.name] = fragment.rows
         if len(self._kept["measurements"]) >= KEPT_AT_A_TIME:
-            self._merge_kept()
+            with contextlib.suppress(OSError):  # no room for the merged file: every row is stored all the same
+                self._merge_kept()
+            self._kept.clear()  # what has not been merged here will be by `compact`
         return records
 
     def add_artifact(self, path: str, content: bytes) -> None:
@@ -142,38 +174,23 @@ class Store:
         if not plain:
             raise RequestError(f"{path!r} is not the path of an artifact")
 
-    def append(self, rows: Sequence[Record] | Sequence[DetailRow]) -> tuple[str, str]:
-        """Add the rows, all of one table and one attempt, as one durable fragment. Return its table and its name.
+    def append(self, rows: Sequence[Record] | Sequence[DetailRow]) -> None:
+        """Add the rows, all of one table and one attempt, as one durable fragment.
 
         Raises OSError if the disk is full or the store cannot be reached. The store is then unchanged.
         """
-        assert rows, "an attempt leaves at least one row"
-        first = rows[0]
-        if isinstance(first, Record):
-            table_name, name = "measurements", _fragment_name(first)
-        else:
-            table_name = next(name for name, its_type in DETAIL_TABLES.items() if its_type is type(first.detail))
-            name = _fragment_name(first.trial)
-        # Fragments are small: statistics and dictionaries would make the footer larger than the rows.
-        content = encode(_table_of(rows), write_statistics=False, use_dictionary=False)
-        self._folder.put(f"{table_name}/{name}", content)
-        return table_name, name
-
-    def _keep_fragment(self, rows: Sequence[Record] | Sequence[DetailRow]) -> None:
-        table_name, name = self.append(rows)
-        if self.is_local:
-            self._kept[table_name][name] = rows
+        fragment = _fragment_of(rows)
+        self._folder.put(fragment.path, fragment.content)
 
     def _merge_kept(self) -> None:
         """Merge the fragments that `keep` has added, unless another process is compacting: it may have merged some."""
-        with self._folder.lock(".compaction-lock") as locked:
+        with self._alone() as locked:
             for table_name, kept in self._kept.items() if locked else ():
                 there = set(self._folder.names(table_name, ".parquet"))
                 names = [name for name in kept if name in there]
                 rows: list[Any] = [row for name in names for row in kept[name]]  # of one type
                 if rows:
                     self._replace(table_name, _table_of(rows), names)
-        self._kept.clear()  # what has not been merged here will be by `compact`
 
     def take_from(self, waiting: "Store") -> None:
         """Move the files of the local store `waiting` into this one. A file is moved before the row that names it.
@@ -264,7 +281,7 @@ class Store:
         """
         if not self.exists():
             return
-        with self._folder.lock(".compaction-lock") as locked:
+        with self._alone() as locked:
             if not locked:
                 return
             for table_name in TABLES:
@@ -273,6 +290,14 @@ class Store:
                 if len(found.names) < 2:
                     continue
                 self._replace(table_name, found.rows, found.names)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Yield whether no other process merges files. What killed ones have left half-written is then deleted."""
+        with self._folder.lock(".compaction-lock") as locked:
+            if locked:
+                self._folder.delete_written_under_lock(COMPACTED)
+            yield locked
 
     def _replace(self, table_name: str, rows: pa.Table, names: list[str]) -> None:
         """Replace these files of a table by one with their rows."""

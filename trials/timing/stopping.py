@@ -12,7 +12,7 @@ from statistics import median
 from typing import TypeVar
 
 from lmsweep.trials.analytic.median_interval import FEWEST as FEWEST_CORRELATED
-from lmsweep.trials.analytic.median_interval import independent_worth, relative_half_width
+from lmsweep.trials.analytic.median_interval import LEAST_WORTH, independent_worth, relative_half_width
 from lmsweep.trials.spec.config import Auto
 
 Taken = TypeVar("Taken")
@@ -30,8 +30,6 @@ SLOW = 10.0
 """Seconds."""
 EVERY = 10
 """Iterations between two checks of the interval. Checking after each would find it narrow by chance."""
-LEAST_WORTH = 3.0
-"""Smallest effective sample size for which the interval of correlated samples has enough coverage."""
 NARROW = {"cuda": 0.01, "xpu": 0.01, "cpu": 0.03, "mps": 0.03}
 """Relative half-width of the median's confidence interval at which `auto` stops, per kind of device."""
 

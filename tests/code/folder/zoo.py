@@ -92,6 +92,39 @@ class LastToken(NanoGPT):
         return logits, 2 * F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1))
 
 
+class ByName(NanoGPT):
+    """Its tokens have no place, as in some libraries."""
+
+    def forward(self, *, input_ids, use_cache=False):
+        return super().forward(input_ids)[0]
+
+
+class Masked(NanoGPT):
+    """It requires what transformers calls attention_mask and position_ids."""
+
+    def forward(self, idx, attention_mask, position_ids):
+        assert attention_mask.shape == idx.shape and position_ids[0, -1] == idx.shape[1] - 1
+        return {"logits": super().forward(idx)[0] * attention_mask[..., None]}
+
+
+class LossFirst(NanoGPT):
+    """It requires targets, and its output begins with the loss."""
+
+    def forward(self, tokens, labels):
+        logits, _ = super().forward(tokens)
+        return 2 * F.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits
+
+
+class InMapping(LossFirst):
+    def forward(self, tokens, labels):
+        return dict(zip(("loss", "logits"), super().forward(tokens, labels), strict=True))
+
+
+class Pair(NanoGPT):
+    def forward(self, idx, memory):
+        return super().forward(idx)[0] + memory
+
+
 class Encoder(nn.Module):
     """PyTorch's own TransformerEncoder with a causal mask."""
 

@@ -1,0 +1,61 @@
+"""The first tables that a user sees: those after `lmsweep init` and `lmsweep run`."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lmsweep.orchestrator.planning.plan import PlannedTrial
+from lmsweep.orchestrator.running.progress import descriptions
+from lmsweep.trials.spec.config import Trial
+from lmsweep.trials.spec.identity import trial_id
+from lmsweep.trials.spec.reference import short_names
+from tests.support.command import answer_here, lmsweep_here
+from tests.support.made_up_results import LAPTOP
+from tests.support.results_of_init import made_up_run, student_after_init
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The student's repository, with results of every trial in `results`."""
+    student = student_after_init(tmp_path_factory.mktemp("init") / "student")
+    made_up_run(student / "lmsweep.yaml", student / "results")
+    return student
+
+
+def test_each_workload_has_a_table_that_fits_80_columns(folder: Path) -> None:
+    done = answer_here("--no-pager", "table", folder / "results", terminal=True, COLUMNS="80")
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
+    assert max(map(len, plain.splitlines())) <= 80, plain
+    assert re.findall(r"^(\w+); ", plain, flags=re.MULTILINE) == ["timing", "attention", "ddp"]
+    assert len(re.findall(r"^─", plain, flags=re.MULTILINE)) <= 4, plain  # the errors may be below the times
+    assert " FlashAttention " in plain and "cs336_systems" not in plain
+
+
+def test_piped_tables_show_the_last_part_of_a_reference_and_csv_the_whole(folder: Path) -> None:
+    text, latex = (lmsweep_here("table", folder / "results", "--format", name) for name in ("text", "latex"))
+    assert max(map(len, text.split("\n[", maxsplit=1)[0].splitlines())) < 180, text
+    assert "cs336" not in text and latex.count(r"\begin{table}") == 3
+    assert "cs336_systems.flash_attention:FlashAttention" in lmsweep_here(
+        "table", folder / "results", "--format", "csv"
+    )
+
+
+def test_progress_tells_trials_by_what_differs_within_their_workload(tmp_path: Path) -> None:
+    student = student_after_init(tmp_path / "student")
+    trials = made_up_run(student / "lmsweep.yaml", tmp_path / "results")
+    told = descriptions([_planned(index, trial) for index, trial in enumerate(trials)])
+    assert max(map(len, told.values())) <= 72, told
+    assert "attention: context_length 128, attention FlashAttention" in told.values()
+    assert "ddp: optimizer adamw_fused, ddp DDPBucketed" in told.values()
+
+
+def _planned(index: int, trial: Trial) -> PlannedTrial:
+    identifier = trial_id(trial.config)
+    return PlannedTrial(index=index, trial=trial, trial_id=identifier, action="run", reason=None, environment=LAPTOP)
+
+
+def test_names_that_two_references_share_stay_whole() -> None:
+    names = ("sdpa", "a.b:Flash", "c:Flash", "./d.py:Tiles", "hf:Qwen/Qwen3-0.6B", None)
+    assert short_names(names) == {"./d.py:Tiles": "Tiles", "hf:Qwen/Qwen3-0.6B": "Qwen3-0.6B"}
+    assert short_names(("x:sdpa", "sdpa")) == {}

@@ -1,0 +1,49 @@
+"""Asks git about a folder that may be a stranger's, without running the programs that its configuration names."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from itertools import chain
+from pathlib import Path
+
+TIMEOUT_SECONDS = 60.0
+
+_SAFE = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.pager": "cat",
+    "protocol.allow": "never",  # a partial clone would fetch what it lacks, through a program that its remote names
+}
+_FILTERS = r"^filter\..*\.(clean|process|smudge|required)$"
+
+
+def ask_git(folder: Path, *arguments: str, settings: Mapping[str, str] = _SAFE) -> str | None:
+    """Return what git prints about the folder; None if it is not installed or fails. It runs no hook and no monitor."""
+    options = chain.from_iterable(("-c", f"{name}={value}") for name, value in settings.items())
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            ["git", "--no-optional-locks", *options, "-C", str(folder), *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
+            timeout=TIMEOUT_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return os.fsdecode(done.stdout)
+
+
+def has_changes(folder: Path) -> bool | None:
+    """Return whether the folder has changes that are not committed; None if git does not say.
+
+    Filters are off, through which git would pass changed files. A file under one, as of LFS, therefore counts as
+    changed once it has been touched.
+    """
+    filters = ask_git(folder, "config", "--name-only", "-z", "--get-regexp", _FILTERS) or ""
+    off = {name: "false" if name.endswith(".required") else "" for name in filters.split("\0") if name}
+    if any("=" in name for name in off):
+        return None  # git offers no way to turn such a filter off
+    changes = ask_git(folder, "status", "--porcelain", "--ignore-submodules=dirty", "--", ".", settings=_SAFE | off)
+    return None if changes is None else bool(changes)

@@ -1,0 +1,130 @@
+"""What the pyproject.toml files in the code folder declare: a project need not be installed to be imported."""
+
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from email.message import Message
+from importlib.metadata import Distribution, DistributionFinder
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+
+from lmsweep.trials.spec.reference import Code
+
+UNKNOWN_VERSION = "0+unknown"
+"""The version of a project whose build computes it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """What one pyproject.toml says."""
+
+    file: Path
+    name: str
+    version: str = UNKNOWN_VERSION
+    requires_python: str = ""
+    dependencies: tuple[str, ...] = ()
+    sources: dict[str, Any] = field(default_factory=dict)
+    """`tool.uv.sources`: where the dependencies that no index has are."""
+
+    def requirement(self, package: str) -> list[str]:
+        """Return the words that an installer takes for a dependency, none if the project does not have it."""
+        wanted = canonicalize_name(package)
+        for text in self.dependencies:
+            try:
+                declared = Requirement(text)
+            except InvalidRequirement:
+                continue
+            if canonicalize_name(declared.name) == wanted:
+                source = {canonicalize_name(name): value for name, value in self.sources.items()}.get(wanted, {})
+                if isinstance(source, dict) and "path" in source:
+                    return ["-e", str((self.file.parent / source["path"]).resolve())]
+                if isinstance(source, dict) and "git" in source:
+                    return [f"{declared.name} @ git+{source['git']}"]
+                return [f"{declared.name}{declared.specifier}"]
+        return []
+
+
+def project_files(code: Code) -> list[Path]:
+    """Return the pyproject.toml of the code folder, and those of projects in it, as deep as packages/NAME."""
+    folder = Path(code.folder)
+    patterns = ("pyproject.toml", "[!.]*/pyproject.toml", "[!.]*/[!.]*/pyproject.toml")
+    return [file for pattern in patterns for file in sorted(folder.glob(pattern))]
+
+
+def projects(code: Code) -> list[Project]:
+    """Return the projects of the code folder, itself first. A file that is no TOML declares nothing."""
+    found = []
+    for file in project_files(code):
+        try:
+            written = tomllib.loads(file.read_text("utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError):
+            continue
+        tools = written.get("tool", {})
+        said = written.get("project") or tools.get("poetry") or {}
+        if isinstance(said.get("name"), str):
+            declared = said.get("dependencies")
+            found.append(
+                Project(
+                    file=file,
+                    name=said["name"],
+                    version=str(said.get("version", UNKNOWN_VERSION)),
+                    requires_python=str(said.get("requires-python", "")),
+                    dependencies=tuple(declared) if isinstance(declared, list) else (),
+                    sources=tools.get("uv", {}).get("sources", {}),
+                )
+            )
+    return found
+
+
+def other_python(code: Code) -> str:
+    """Return words for an error in the user's code if its project asks for another version of Python, else ''."""
+    here = ".".join(map(str, sys.version_info[:3]))
+    for project in projects(code):
+        try:
+            fits = SpecifierSet(project.requires_python).contains(here, prereleases=True)
+        except InvalidSpecifier:
+            continue
+        if not fits:
+            file = project.file.relative_to(code.folder)
+            return f"; {file} asks for Python {project.requires_python}, and lmsweep runs in {here}"
+    return ""
+
+
+class ProjectFinder(DistributionFinder):
+    """Finds the metadata of the code folder's own projects. The last finder: an installed distribution comes first."""
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+
+    def find_spec(self, *_: object) -> None:
+        """Find no module."""
+
+    def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
+        """Yield the project of the name that is asked for; a list of everything installed has none of these."""
+        wanted = canonicalize_name((context and context.name) or "")
+        return (_StandIn(one) for one in projects(self.code) if canonicalize_name(one.name) == wanted)
+
+
+class _StandIn(Distribution):
+    """A project that is not installed. It has no entry points: a folder must not register what references may call."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+
+    def read_text(self, filename: str) -> str | None:
+        if filename != "METADATA":
+            return None
+        message = Message()
+        message["Metadata-Version"] = "2.1"
+        message["Name"], message["Version"] = self.project.name, self.project.version
+        for text in self.project.dependencies:
+            message["Requires-Dist"] = text
+        return str(message)
+
+    def locate_file(self, path: Any) -> Path:
+        return Path(self.project.file.parent, path)

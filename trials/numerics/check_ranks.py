@@ -1,0 +1,124 @@
+"""Whether the user's wrapper or sharded optimizer works: in ranks with a tiny model, on the CPU."""
+
+import inspect
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from lmsweep.trials.bench.fingerprint import fingerprint
+from lmsweep.trials.bench.run import describe, status_of
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.code.finding import Finding, Question
+from lmsweep.trials.code.importing import code_in_use, load
+from lmsweep.trials.distributed.coordinator import Team
+from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
+from lmsweep.trials.distributed.orders import Build
+from lmsweep.trials.distributed.own_wrapper import FINISH
+from lmsweep.trials.distributed.process_group import leave
+from lmsweep.trials.distributed.ranks import Emit, Rank, RankDiedError, has_failed, parts_of, run_ranks
+from lmsweep.trials.distributed.step_checks import check_configuration, verify
+from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.results.outcome import Flag, Status, error_line
+from lmsweep.trials.results.record import Record, records_of
+from lmsweep.trials.results.roles import PARTITION, arguments_for
+from lmsweep.trials.spec.config import CONFIG_FIELDS, Trial, TrialConfig
+from lmsweep.trials.spec.reference import is_reference
+
+MOST_RANKS = 2
+
+_OF_RANKS = (
+    *(name for name in PARTITION if name not in ("reshard", "shards")),  # they may be more ranks than there are here
+    *("accumulate", "mode", "zero_grad", "optimizer", *arguments_for("optimizer")),
+)
+"""Fields that decide how ranks work together."""
+
+_MISUSED = ("RequestError: ", "CodeError: ")
+"""What a traceback ends with if the code cannot be called as it must be, on any device."""
+
+
+def check_in_ranks(question: Question) -> Iterator[Finding]:
+    """Yield the findings about a wrapper or a sharded optimizer, by the code that measures it."""
+    config = _tiny(question.config)
+    attempt = Attempt.begin(Trial(config=config, workloads=("ddp",), sweep="check", code=code_in_use()))
+    (part,) = parts_of(config)
+    body = partial(_run_rank, attempt=attempt, met=fingerprint("cpu"))
+    try:
+        rows = run_ranks(part, body, cores=tuple(usable_cores()), start="fork")
+    except RankDiedError as error:
+        yield Finding(what="ranks", found=str(error), kind="wrong")
+        return
+    records = records_of(rows)
+    if has_failed(rows):
+        yield _failure(records[0], question)
+        return
+    yield Finding(what="ranks", found=f"{config.world_size}, with a tiny model")
+    yield from (_error(row) for row in records)
+    own = load(question.config.ddp) if question.field == "ddp" else None
+    if inspect.isclass(own):
+        words = "is called after backward" if hasattr(own, FINISH) else "it has none: backward must wait for the ranks"
+        yield Finding(what=FINISH, found=words)
+
+
+def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, met: Fingerprint) -> bool:
+    """Build the step and verify it, as the workload `ddp` does before it times anything."""
+    config, code = attempt.trial.config, attempt.trial.code
+    try:
+        check_configuration(config)
+        bench = Workbench(config, requested_at=time.monotonic(), rank=rank, code=code)
+        team = Team(DataParallelStep(config, bench.math_mode))
+        if rank.index > 0:
+            team.follow()
+        else:
+            team.all(Build())
+            found = list(verify(team, config))
+            team.dismiss()
+            emit(attempt.rows("ddp", found, met))
+    except Exception as error:  # noqa: BLE001 - whatever the user's code raises is the finding
+        emit([attempt.failure("ddp", status_of(error), describe(error, code), met)])
+        return False
+    leave()
+    return True
+
+
+def _tiny(config: TrialConfig) -> TrialConfig:
+    given: dict[str, Any] = {name: getattr(config, name) for name in _OF_RANKS}
+    if not is_reference(config.optimizer):
+        given["optimizer"] = CONFIG_FIELDS["optimizer"].default  # another need not run on a CPU
+    return TrialConfig(
+        **given,
+        d_model=32,
+        d_ff=64,
+        num_layers=2,
+        num_heads=2,
+        vocab_size=50,
+        context_length=8,
+        batch_size=2 * config.accumulate,
+        precision="bf16" if config.gather == "bf16" else "fp32",
+        world_size=min(config.world_size, MOST_RANKS),
+        warmup_steps=0,
+        measure_steps=1,
+    )
+
+
+def _failure(row: Record, question: Question) -> Finding:
+    """What failed, which is wrong unless it may be only that the code needs CUDA."""
+    error = row.error or ""
+    sure = question.config.device_type == "cpu" or row.status == Status.UNSUPPORTED
+    misused = any(word in error for word in _MISUSED)
+    return Finding(what="ranks", found=error_line(error), kind="wrong" if sure or misused else "cannot")
+
+
+def _error(row: Record) -> Finding:
+    """How far gradients or weights are from those of one process on the whole batch."""
+    of = "gradients" if row.phase == "gradients" else "weights"
+    what = f"relative error of {of}"
+    if row.samples is None:
+        return Finding(what=what, found=str(row.reason), kind="cannot")
+    error = f"{row.samples[0]:.1e}"
+    if Flag.DISAGREES not in row.flags:
+        return Finding(what=what, found=error)
+    words = f"error {error} of the {of} against one process on the whole batch; are they averaged over all ranks?"
+    return Finding(what=what, found=words, kind="wrong")

@@ -1,0 +1,162 @@
+"""What each field of a configuration means. To add a field, add a row to FIELDS."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lmsweep.trials.spec.config import CONFIG_FIELDS
+from lmsweep.trials.spec.model_sizes import DIMENSIONS
+
+
+class Role(StrEnum):
+    """What a field says about a trial."""
+
+    LABEL = "label"
+    """A name for values of other fields."""
+    JOB = "job"
+    """What is trained. Trials that differ in it are never ranked against each other."""
+    EXTENT = "extent"
+    """How much one step does, and on how many devices."""
+    WAY = "way"
+    """How the job is done."""
+    PARTITION = "partition"
+    """How ranks divide the job and communicate."""
+    ARGUMENT = "argument"
+    """Refines one value of another field, and has its meaning only with that value."""
+    PROTOCOL = "protocol"
+    """How it is measured."""
+    LIMIT = "limit"
+    """When it ends, and how often it is repeated."""
+
+
+class Reader(StrEnum):
+    """The least that a field affects. What affects a graph affects the step, and both affect the ranks."""
+
+    GRAPH = "graph"
+    """The graph that torch.compile makes of a forward and backward pass in one process."""
+    STEP = "step"
+    """A step in one process."""
+    RANKS = "ranks"
+    """What several ranks do, and the workloads about them."""
+    NOTHING = "nothing"
+    """How a step is named and measured; not the step itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldRole:
+    """What one field means."""
+
+    role: Role
+    reader: Reader
+    of: str | None = None
+    """The field whose values an argument refines."""
+
+
+def _job(reader: Reader = Reader.GRAPH) -> FieldRole:
+    return FieldRole(role=Role.JOB, reader=reader)
+
+
+def _extent(reader: Reader) -> FieldRole:
+    return FieldRole(role=Role.EXTENT, reader=reader)
+
+
+def _way(reader: Reader) -> FieldRole:
+    return FieldRole(role=Role.WAY, reader=reader)
+
+
+def _argument(of: str, reader: Reader = Reader.GRAPH) -> FieldRole:
+    return FieldRole(role=Role.ARGUMENT, reader=reader, of=of)
+
+
+_PROTOCOL = FieldRole(role=Role.PROTOCOL, reader=Reader.NOTHING)
+_LIMIT = FieldRole(role=Role.LIMIT, reader=Reader.NOTHING)
+_PARTITION = FieldRole(role=Role.PARTITION, reader=Reader.RANKS)
+
+FIELDS: dict[str, FieldRole] = {
+    "model": FieldRole(role=Role.LABEL, reader=Reader.NOTHING),
+    "model_code": _job(),
+    "model_args": _argument("model_code"),
+    "blocks": _job(),
+    "step": _job(),
+    "step_args": _argument("step"),
+    **dict.fromkeys(DIMENSIONS, _job()),
+    "vocab_size": _job(),
+    "context_length": _job(),
+    "batch_size": _extent(Reader.GRAPH),
+    "precision": _way(Reader.GRAPH),
+    "compile": _way(Reader.GRAPH),
+    "compile_mode": _way(Reader.GRAPH),
+    "dynamic_shapes": _way(Reader.GRAPH),
+    "capture": _way(Reader.STEP),
+    "checkpointing": _way(Reader.GRAPH),
+    "memory_budget": _way(Reader.GRAPH),
+    "attention": _way(Reader.GRAPH),
+    "attention_args": _argument("attention"),
+    "causal": _job(),
+    "window": _job(),
+    "document_length": _job(),
+    "optimizer": _way(Reader.STEP),
+    "optimizer_args": _argument("optimizer", Reader.STEP),
+    "loss": _way(Reader.GRAPH),
+    "zero_grad": _way(Reader.STEP),
+    "world_size": _extent(Reader.RANKS),
+    "nodes": _extent(Reader.RANKS),
+    "ddp": _PARTITION,
+    "ddp_args": _argument("ddp", Reader.RANKS),
+    "bucket_bytes": _argument("ddp", Reader.RANKS),
+    "reshard": _PARTITION,
+    "shards": _argument("ddp", Reader.RANKS),
+    "gather": _PARTITION,
+    "accumulate": _extent(Reader.STEP),
+    "tp": _extent(Reader.RANKS),
+    "collective": _job(Reader.RANKS),
+    "message_bytes": _job(Reader.RANKS),
+    "software": _way(Reader.GRAPH),
+    "device": _way(Reader.GRAPH),
+    "mode": _job(),
+    "warmup_steps": _PROTOCOL,
+    "measure_steps": _PROTOCOL,
+    "max_seconds": _PROTOCOL,
+    "cold_l2": _PROTOCOL,
+    "profiler": _PROTOCOL,
+    "timeout_seconds": _LIMIT,
+    "processes": _LIMIT,
+}
+"""Every field of a configuration."""
+
+
+def fields_with(*roles: Role) -> tuple[str, ...]:
+    """Return the fields of these roles, in the order of a configuration."""
+    return tuple(name for name in CONFIG_FIELDS if FIELDS[name].role in roles)
+
+
+def fields_read_by(*readers: Reader) -> tuple[str, ...]:
+    """Return the fields whose reader is one of these, in the order of a configuration."""
+    return tuple(name for name in CONFIG_FIELDS if FIELDS[name].reader in readers)
+
+
+def arguments_for(*names: str) -> tuple[str, ...]:
+    """Return the fields that refine values of these fields."""
+    return tuple(name for name in CONFIG_FIELDS if FIELDS[name].of in names)
+
+
+def _with_arguments(names: tuple[str, ...]) -> Iterator[str]:
+    chosen = {*names, *arguments_for(*names)}
+    return (name for name in CONFIG_FIELDS if name in chosen)
+
+
+JOB: tuple[str, ...] = tuple(_with_arguments(fields_with(Role.JOB)))
+"""The fields that say what is trained."""
+
+MODEL: tuple[str, ...] = tuple(_with_arguments(("model_code", "blocks", *DIMENSIONS, "vocab_size")))
+"""The fields that say which model it is; its name may stand for all of them."""
+
+PARTITION: tuple[str, ...] = tuple(_with_arguments(fields_with(Role.PARTITION)))
+"""The fields that say how ranks divide the job."""
+
+AXES: tuple[str, ...] = tuple(
+    name
+    for name in _with_arguments(fields_with(Role.EXTENT, Role.WAY, Role.PARTITION))
+    if name != "device"  # the name of the device stands for it
+)
+"""The fields in which trials of one job may differ."""
