@@ -1,19 +1,29 @@
 # make quick: a first result. make test: everything that CI checks. make docs: the site, in build/site, and the links,
-# commands and code blocks of its pages. make wheel: the wheel, used where there is no checkout. Each target sets up what it
-# needs: .venv, or for the wheel an environment of its own.
+# commands and code blocks of its pages. make wheel: the wheel, used where there is no checkout. make test-lowest-torch: the
+# tests of trials with the lowest PyTorch. Each target sets up what it needs: .venv, or an environment of its own.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: quick test test-all ready docs wheel lint types clean
+.PHONY: quick test test-all test-lowest test-lowest-torch ready docs wheel lint types clean
 
 quick: .venv/bytecode
 	$(BIN)/lmsweep run quick
 
 # The tests of a file share fixtures, so they stay in one process. If a process dies, the run ends.
-PYTEST := $(BIN)/pytest --numprocesses=2 --dist=loadfile --max-worker-restart=0
+WITH := --numprocesses=2 --dist=loadfile --max-worker-restart=0
+PYTEST := $(BIN)/pytest $(WITH)
 
-test: ready
+# Only the lowest Python has wheels of the lowest versions.
+test: ready $(if $(shell $(PYTHON) --version | grep -F " 3.11."),test-lowest)
 	$(PYTEST) -m "not slow" --durations=20
+
+# Reading, without PyTorch and Ray, with the lowest version of each dependency that pyproject.toml allows.
+test-lowest: .venv-lowest/ready
+	.venv-lowest/bin/python -m pytest $(WITH) -q -m "not slow" $(addprefix tests/,data metrics presets sharing tables writeup)
+
+TRIALS := analytic code distributed isolation machine memory model numerics prediction profiling spec timing workloads
+test-lowest-torch: .venv-lowest-torch/ready
+	.venv-lowest-torch/bin/python -m pytest $(WITH) -q -m "not slow" $(addprefix tests/,$(TRIALS))
 
 test-all: ready .venv/hf
 	$(PYTEST)
@@ -65,5 +75,23 @@ OURS = $(BIN)/python -m compileall -qq -j 0 lmsweep orchestrator trials analysis
 	$(COMPILE) || true
 	touch $@
 
+LOWEST = sed -n 's/^[ "]*\([A-Za-z0-9-]*\)>=\([0-9.]*\).*/\1==\2/p'
+TOOLS := pytest pytest-timeout pytest-xdist hypothesis
+
+.venv-lowest/ready: pyproject.toml requirements-read.txt constraints.txt
+	$(PYTHON) -m venv --clear .venv-lowest
+	$(LOWEST) requirements-read.txt > .venv-lowest/lowest.txt
+	$(LOWEST) pyproject.toml | grep -E '^(psutil|matplotlib)=' | sort -u >> .venv-lowest/lowest.txt
+	grep -E '^(pytest|hypothesis|execnet|sortedcontainers)' constraints.txt > .venv-lowest/tools.txt
+	.venv-lowest/bin/pip install --quiet --no-compile -c .venv-lowest/tools.txt -r .venv-lowest/lowest.txt $(TOOLS)
+	touch $@
+
+.venv-lowest-torch/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear .venv-lowest-torch
+	$(LOWEST) pyproject.toml | grep '^torch=' > .venv-lowest-torch/lowest.txt
+	grep -v '^torch=' constraints.txt >> .venv-lowest-torch/lowest.txt
+	.venv-lowest-torch/bin/pip install --quiet --no-compile -c .venv-lowest-torch/lowest.txt -e '.[test]'
+	touch $@
+
 clean:
-	rm -rf .venv build *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-lowest .venv-lowest-torch build *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -30,7 +30,7 @@ def main() -> None:
         # Until the command starts there is nothing to clean up, so let the signal kill the process.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from lmsweep.orchestrator.commands.app import app
-    from lmsweep.orchestrator.interrupt import cause, exit_code, handle_termination, is_terminated
+    from lmsweep.orchestrator.interrupt import cause, exit_code, handle, handle_termination, is_terminated
     from lmsweep.orchestrator.terminal import Output, OutputError, Traceback, say, say_warnings
     from lmsweep.trials.spec.config import RequestError
 
@@ -39,7 +39,7 @@ def main() -> None:
     try:
         handle_termination()
         if hears_ctrl_c:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            handle(signal.SIGINT, signal.default_int_handler)
         try:
             os.getcwd()
         except FileNotFoundError:

@@ -6,10 +6,12 @@ KeyboardInterrupt, like Ctrl-C; the exit code says which it was.
 
 import os
 import signal
+import socket
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -19,6 +21,14 @@ TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 SAME_SECONDS = 1.0
 """Seconds within which a second signal repeats the first: `timeout` signals the process, then its process group."""
+
+HEARD_SECONDS = 0.5
+"""Seconds by which the last resort may learn of a signal later than the main thread."""
+END_SECONDS = 10.0
+"""Seconds for which a signal waits for the main thread to hear it, and an interrupted run for Ray and the store."""
+
+Handler = Callable[[int, FrameType | None], object] | int | None
+"""What handles a signal, as `signal.signal` takes and returns it."""
 
 _ended_by: signal.Signals | None = None
 """The first termination signal that this process received."""
@@ -34,9 +44,96 @@ class Terminated(KeyboardInterrupt):
 
 def handle_termination() -> None:
     """Handle termination signals from now on, unless they are ignored, as under nohup."""
+    LastResort.start()
     for number in TERMINATION_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, _end)
+            handle(number, _end)
+
+
+def handle(number: int, handler: Callable[[int, FrameType | None], object]) -> Handler:
+    """Handle a signal, and note when the main thread has heard it. Return the handler before."""
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        LastResort.heard_at = time.monotonic()
+        handler(number, frame)
+
+    hear.tells_last_resort = True  # type: ignore[attr-defined]
+    return signal.signal(number, hear)
+
+
+class LastResort:
+    """A thread that ends the process if the main thread cannot: it may hang in a file system or in Ray.
+
+    Python runs handlers of signals in the main thread only, once the call returns in which it is.
+    """
+
+    heard_at = 0.0
+    """time.monotonic() when the main thread last heard a signal."""
+    words = ""
+    """What is kept, and the command that resumes."""
+    _end_at: float | None = None
+    _reason: str | None = None
+    _wake: socket.socket | None = None
+
+    @classmethod
+    def start(cls) -> None:
+        if cls._wake:
+            return
+        ears, cls._wake = socket.socketpair()
+        cls._wake.setblocking(False)
+        signal.set_wakeup_fd(cls._wake.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=cls._watch, args=(ears,), name="last resort", daemon=True).start()
+
+    @classmethod
+    def end_soon(cls, reason: str | None = None) -> None:
+        """End this process, if it is the command, in END_SECONDS. reason: why it fails; None: it was interrupted."""
+        if cls._wake:
+            cls._end_at = cls._end_at or time.monotonic() + END_SECONDS
+            cls._reason = cls._reason or reason
+            cls._wake.send(b"\0")
+
+    @classmethod
+    def _watch(cls, ears: socket.socket) -> None:
+        unheard: list[tuple[float, int]] = []
+        ears.settimeout(SAME_SECONDS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *TERMINATION_SIGNALS))  # so that sigpending tells them
+        while True:
+            numbers: set[int] = set()
+            with suppress(TimeoutError):
+                numbers = set(ears.recv(64))
+            # A signal stays pending if the thread that the kernel has chosen for it hangs.
+            numbers |= signal.sigpending() - {number for _, number in unheard}
+            unheard += [(time.monotonic(), number) for number in numbers]
+            unheard = [(at, number) for at, number in unheard if cls.heard_at < at - HEARD_SECONDS and _is_ours(number)]
+            now = time.monotonic()
+            if cls._end_at and now > cls._end_at:
+                cls._end(_ended_by or signal.SIGINT)
+            if unheard and now > unheard[0][0] + END_SECONDS:
+                cls._end(unheard[0][1])
+
+    @classmethod
+    def _end(cls, number: int) -> None:
+        cause = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+        what = cls._reason or f"{cause}; what it waited for did not answer within {END_SECONDS:g} s"
+        os.write(2, f"\nlmsweep: {what}{cls.words and f'; {cls.words}'}\n".encode(errors="replace"))
+        os._exit(1 if cls._reason else 128 + number)
+
+
+end_soon = LastResort.end_soon
+
+
+@contextmanager
+def last_words(words: str) -> Iterator[None]:
+    """Inside, this is said if the process has to be ended while its main thread hangs."""
+    LastResort.words = words
+    try:
+        yield
+    finally:
+        LastResort.words = ""
+
+
+def _is_ours(number: int) -> bool:
+    return hasattr(signal.getsignal(number), "tells_last_resort") if number else False
 
 
 def exit_code() -> int:
@@ -61,12 +158,17 @@ def postpone_termination() -> Iterator[None]:
     A scheduler signals every process of a job, but this process decides when the others end.
     """
     noted: list[int] = []
+
+    def postpone(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+        end_soon()
+
     before: dict[int, Any] = {number: signal.getsignal(number) for number in TERMINATION_SIGNALS}
 
     def note() -> None:
         for number in TERMINATION_SIGNALS:
             if before[number] != signal.SIG_IGN:
-                signal.signal(number, lambda number, frame: noted.append(number))
+                handle(number, postpone)
 
     note()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION_SIGNALS)
@@ -103,7 +205,7 @@ def grace_period(seconds: float, begin: Callable[[str], None]) -> Iterator[None]
         elif number == signal.SIGALRM or time.monotonic() > began + SAME_SECONDS:
             raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, hear) for number in (*TERMINATION_SIGNALS, signal.SIGALRM)}
+    before = {number: handle(number, hear) for number in (*TERMINATION_SIGNALS, signal.SIGALRM)}
     try:
         yield
     finally:
@@ -124,7 +226,7 @@ def postpone_ctrl_c(what: str) -> Iterator[None]:
         pressed = True
         say(f"Ctrl-C: waiting for {what}; press it again to stop at once", error=True)
 
-    before = signal.signal(signal.SIGINT, press)
+    before = handle(signal.SIGINT, press)
     try:
         yield
     finally:

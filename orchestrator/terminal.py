@@ -7,11 +7,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import typer
 
@@ -94,6 +95,22 @@ def folded(text: str, width: int) -> str:
     return "\n".join(lines)
 
 
+SAY_EVERY = 10.0
+"""Seconds between two messages about progress."""
+
+Item = TypeVar("Item")
+
+
+def counting(items: Iterable[Item], words: str) -> Iterator[Item]:
+    """Yield the items. While that takes long, say now and then how many there were: `words` has a place for it."""
+    said = time.monotonic()
+    for count, item in enumerate(items):
+        if time.monotonic() - said > SAY_EVERY:
+            say(words.format(count), error=True)
+            said = time.monotonic()
+        yield item
+
+
 def say(text: str, *, error: bool = False) -> None:
     """Print words with control characters escaped, on a terminal folded to its width; an error to standard error."""
     stream = sys.stderr if error else sys.stdout
@@ -165,6 +182,11 @@ def say_warnings() -> None:
         say(f"lmsweep: {message}", error=True)
 
     warnings.showwarning = show
+
+
+def time_left(seconds: float) -> str:
+    """Return `about 2 min 10 s left`, or in the last second that there is less."""
+    return f"about {format_seconds(seconds)} left" if seconds >= 1 else "less than a second left"
 
 
 def format_seconds(seconds: float) -> str:

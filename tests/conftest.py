@@ -39,7 +39,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Where workers of xdist share a GPU, lets a test that times or fills it run alone; the wait is not its time."""
+    """Where workers of xdist share a GPU, lets a test that times or fills it run alone, and wait before it begins."""
     torch = sys.modules.get("torch")
     if not (torch and torch.cuda.is_available()):
         return (yield)

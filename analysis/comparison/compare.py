@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 from lmsweep.analysis.comparison.cell_verdicts import judge
 from lmsweep.analysis.comparison.device_first import HOST_LIMITED, device_value, judge_by_device, summary
 from lmsweep.analysis.comparison.noise import DEVICE_TIME, Machines, floors, percent, unknown_machines
-from lmsweep.analysis.comparison.pairing import SIDES, cells_of_sides, check_equal, check_one_result, may_differ
+from lmsweep.analysis.comparison.pairing import (
+    SIDES,
+    UNKNOWN,
+    cells_of_sides,
+    check_equal,
+    check_one_result,
+    may_differ,
+)
 from lmsweep.analysis.comparison.tests import SIGNIFICANCE, least_p
 from lmsweep.analysis.data.code_states import SHOWN_DIGITS
 from lmsweep.analysis.data.columns import check_key, distinguishing_columns, natural_ranks
@@ -165,6 +172,7 @@ def compare(
     if len(units) > 1:
         raise RequestError(f"--value: all values must have the same unit, but these have {' and '.join(units)}")
 
+    unknown = [name for name in UNKNOWN if whole[name].isna().any()]
     first = cells.drop_duplicates("cell")
     size = "model" if first["model"].notna().any() else "d_model"
     keys = [name for name in varying_keys(first, [size, "context_length"], []) if name not in free]
@@ -198,7 +206,7 @@ def compare(
         frame=frame,
         keys=keys,
         unit=unit,
-        conditions=common_conditions(cells, [*keys, *free]),
+        conditions=common_conditions(cells, [*keys, *free, *unknown]),
         title=f"{'; '.join(sides_named) or 'contrast against baseline'}: ratio of medians and 95 % interval",
         summary=summary_of_all,
         unpaired=unpaired,

@@ -1,6 +1,6 @@
 """Pairs the results of two selections, and refuses pairs that differ in more than was asked for."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,8 +11,9 @@ from lmsweep.analysis.data.processes import rows_that_count
 from lmsweep.analysis.data.selection import cells_of, usual_values
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.results.roles import MODEL
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 from lmsweep.trials.spec.reference import REFERENCES
+from lmsweep.trials.spec.unknown import OF_STEP
 
 SIDES = ("baseline", "contrast")
 
@@ -33,6 +34,10 @@ _FOLLOWS: dict[str, tuple[str, ...]] = {
     "torch_version": ("cuda_version", "triton_version"),
     "software": ("torch_version", "cuda_version", "triton_version"),
 }
+
+
+UNKNOWN = tuple(name for name in OF_STEP if name != "vocab_size")
+"""Fields that may be unknown of the user's own code: they keep it apart from lmsweep's only if they are given."""
 
 
 class Obstacle(NamedTuple):
@@ -64,6 +69,9 @@ def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFram
             raise RequestError(f"--value {value}: this value is derived; compare the stored one, such as step.time")
     chosen = values or usual_values(whole)
     cells = pd.concat([cells_of(whole, whole, value) for value in chosen], ignore_index=True)
+    for name in UNKNOWN:
+        default: Any = CONFIG_FIELDS[name].default
+        cells[name] = cells[name].fillna(default)
     return rows_that_count(cells, within=("side", "value"))
 
 

@@ -19,6 +19,7 @@ from lmsweep.trials.analytic.median_interval import (
     FEWEST,
     Floats,
     correlation,
+    effective_size,
     independent_interval,
     intervals,
     widest_likely,
@@ -26,6 +27,9 @@ from lmsweep.trials.analytic.median_interval import (
 
 SIGNIFICANCE = 0.05
 """Family-wise error rate: probability that a comparison of equal, independent samples calls any pair different."""
+
+LEAST_WORTH = 1.0
+"""Smallest effective sample size of a side for an interval of the ratio; below it, the samples are next to a drift."""
 
 _NORMAL = 1.96
 """Half width of a 95 % interval of a normal distribution, in standard deviations."""
@@ -135,11 +139,13 @@ def _within(baseline: Floats, contrast: Floats) -> tuple[Floats, Floats]:
         (side[:, -1] - middle[0], middle[0] - side[:, 0]) for side, middle in zip(ordered, (one, other), strict=True)
     ]
     limits = [outermost[0][0] + outermost[1][1], outermost[0][1] + outermost[1][0]]
+    told = np.minimum(*(effective_size(chances, side.shape[1]) for side in sides)) >= LEAST_WORTH
     reach = []
     for (of_one, of_other), limit in zip(ends, limits, strict=True):
         errors = np.hypot(first.error * of_one, second.error * of_other)
         least = np.hypot(of_one, of_other)
-        reach.append(np.clip(widest_likely(chances, errors, freedom), least, limit))
+        distance = np.clip(widest_likely(chances, errors, freedom), least, limit)
+        reach.append(np.where(told, distance, np.nan))
     return reach[0], reach[1]
 
 
@@ -157,4 +163,5 @@ def _distances(side: Floats) -> tuple[Floats, Floats]:
     """Uncertainty of the median of processes, below and above it, that stems from the variation within them."""
     pairs, processes, n = side.shape
     median, low, high = (end.reshape(pairs, processes) for end in intervals(side.reshape(-1, n)))
+    low, high = np.where(np.isnan(low), side.min(axis=2), low), np.where(np.isnan(high), side.max(axis=2), high)
     return within_processes(median - low), within_processes(high - median)

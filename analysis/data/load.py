@@ -29,6 +29,7 @@ from lmsweep.trials.spec.config import (
     Precision,
     RequestError,
 )
+from lmsweep.trials.spec.unknown import OF_STEP
 from lmsweep.trials.store.store import Store
 
 SPEED_UNITS = {"tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "mfu": "share", "hfu": "share"}
@@ -47,7 +48,8 @@ _DEFAULTS = {
     if CONFIG_FIELDS[name].default is not None and name not in (*AUTO_FIELDS, "vocab_size")
 }
 """The value of a field in rows stored before the field existed. Identifiers leave out fields at their default, so these
-rows keep theirs. Every row has a vocabulary: null is an unknown one."""
+rows keep theirs. Every row has a vocabulary: null is an unknown one. So it is with fields that only the user's own code
+knows."""
 
 
 def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "model") -> pd.DataFrame:
@@ -94,8 +96,10 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
             stacklevel=2,
         )
     frame = table.to_pandas(types_mapper=_column_type)
+    own = frame["model_code"].notna() | frame["step"].notna()
     for name, default in _DEFAULTS.items():
-        frame[name] = frame[name].fillna(default)
+        filled = frame[name].fillna(default)
+        frame[name] = filled.where(~own, frame[name]) if name in OF_STEP else filled
     for name in AUTO_FIELDS:
         frame[name] = frame[name].astype(object).where(frame[name].notna(), "auto")
     frame["vocab_size"] = frame["vocab_size"].replace(0, pd.NA)  # what older versions stored for an unknown one
@@ -135,8 +139,7 @@ def _column_type(column: pa.DataType) -> pd.api.extensions.ExtensionDtype | None
 def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame:
     timed, alone = frame["metric"] == "time", frame["workload"] == "attention"
     counted = timed & (alone | (frame["workload"] == "timing"))
-    # A step of attention alone is forward and backward in any mode.
-    with_backward = alone | (frame["mode"].map(PASSES) > 1)
+    with_backward = frame["mode"].map(PASSES) > 1
     phase = frame["phase"].where(counted)
     forward = phase.map({"forward": 1, "backward": 0, "step": 1}).to_numpy(dtype=np.float64)
     backward = phase.map({"forward": 0, "backward": 1}).mask(phase == "step", with_backward.astype(np.float64))

@@ -127,10 +127,9 @@ def within_processes(distances: Floats) -> Floats:
 
     distances: how far one end of each process's interval is from its median, shape (results, processes). The median of
     the distances is used, because the outliers of one process do not move the median of several. A process without an
-    interval, NaN, does not count.
+    interval counts with the distance of its outermost sample.
     """
-    known = np.where(np.isnan(distances).all(axis=1, keepdims=True), 0.0, distances)
-    return np.nanmedian(known, axis=1) * spread_of_medians(distances.shape[1])
+    return np.median(distances, axis=1) * spread_of_medians(distances.shape[1])
 
 
 def _of_equally_many(each: dict[str, Floats]) -> dict[str, Floats]:
@@ -162,6 +161,7 @@ def _between_processes(each: dict[str, Floats]) -> tuple[Floats, Floats]:
             np.where(positive[:, None], np.log(each[name]), each[name])
             for name in ("median", "low", "high", "min", "max")
         )
+    low, high = np.where(np.isnan(low), least, low), np.where(np.isnan(high), most, high)
     centre, least, most = np.median(medians, axis=1), least.min(axis=1), most.max(axis=1)
     between = student(k - 1) * spread_of_medians(k) * np.std(medians, axis=1, ddof=1)
     below, above = (np.maximum(between, within_processes(np.abs(end - medians))) for end in (low, high))
@@ -170,6 +170,8 @@ def _between_processes(each: dict[str, Floats]) -> tuple[Floats, Floats]:
     lower, upper = (
         np.where(positive, np.exp(np.where(positive, end, 0)), end) for end in (centre - below, centre + above)
     )
+    median = np.median(each["median"], axis=1)  # exp and log would change its last digit
+    lower, upper = np.where(below == 0, median, lower), np.where(above == 0, median, upper)
     return np.where(told, lower, np.nan), np.where(told, upper, np.nan)
 
 

@@ -54,7 +54,8 @@ def _limits(row: Mapping[Hashable, Any], results: pd.DataFrame) -> dict[Hashable
     )
     flops, flops_from = _best(here[products], peak_flops(device, precision) if device else None)
     bandwidth, bandwidth_from = _best(here[reduces], LINKS.get(device.name) if device else None)
-    tokens, width = float(row["tokens"]), float(row["d_ff"])
+    is_known = not pd.isna(row["feed_forward"])  # of the user's own model it is not
+    tokens, width = float(row["tokens"]), float(row["d_ff"]) if is_known else float("nan")
     matrices = 2 if row["feed_forward"] == "gelu" else 3
     rates = _Rates(flops=flops, bandwidth=bandwidth, element_bytes=2 if precision in _NARROW else 4)
     return {

@@ -25,6 +25,7 @@ from lmsweep.trials.results.roles import Role, fields_with
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, RequestError
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
 from lmsweep.trials.spec.reference import REFERENCES
+from lmsweep.trials.spec.unknown import OF_STEP
 from lmsweep.trials.spec.workloads import workloads
 
 CELL_CONTENTS: dict[str, object] = {
@@ -222,7 +223,8 @@ def default_layout(
     The default value is the device time of a step if every timed step has one, else the time of a step, or of forward
     and backward if no step was timed. The default columns are
     precision and compile; the default rows are the model (d_model if there is none), the context length and whatever
-    else varies. Of results without any model, such as those of `collectives`, these keys are shown only if they vary.
+    else varies. Of results without any model, such as those of `collectives` or of a step of the
+    user's own, these keys are shown only if they vary.
     Raises RequestError if there are no results.
     """
     chosen = select(frame, where or {})
@@ -230,7 +232,7 @@ def default_layout(
     cells = pd.concat([cells_of(frame, chosen, value) for value in values])
     size = "model" if cells["model"].notna().any() else "d_model"
     usual_rows, usual_cols = [size, "context_length"], ["precision", "compile"]
-    if _without_model(cells):
+    if _without_model(cells) or cells[size].isna().all():
         usual_rows, usual_cols = (
             [name for name in names if cells[name].nunique(dropna=False) > 1] for names in (usual_rows, usual_cols)
         )
@@ -261,6 +263,8 @@ def _distinguishing(cells: pd.DataFrame, shown: list[str]) -> list[str]:
         if name in shown or cells[name].nunique(dropna=False) < 2:
             continue
         leading = [*FOLLOWS.get(name, ())]
+        if name in OF_STEP and cells[name].isna().any():  # what only the user's code knows differs by itself
+            leading = ["model", *(other for other in leading if other != "model")]
         if not leading or cells.groupby(leading, dropna=False)[name].nunique(dropna=False).max() > 1:
             found.append(name)
     return found

@@ -9,9 +9,10 @@ import pandas as pd
 
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.roles import MODEL, PARTITION, arguments_for
-from lmsweep.trials.spec.config import COMBINATION_FIELDS, Trial, TrialConfig
+from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.reference import REFERENCES, is_reference
+from lmsweep.trials.spec.unknown import OF_STEP
 from lmsweep.trials.spec.workloads import workloads
 
 _RANKS = {*PARTITION, "optimizer", *arguments_for("optimizer")}
@@ -72,6 +73,8 @@ def _stands_for_one(row: pd.Series, trials: Sequence[Trial]) -> bool:
     free = {name for column in REFERENCES if is_reference(row[column]) for name in _IN_PLACE[column]}
     names = [name for name in (*COMBINATION_FIELDS, *workload.protocol) if name not in free and name in row]
     stored = tuple(_plain(row[name]) for name in names)
+    defaults = {name: CONFIG_FIELDS[name].default for name in OF_STEP}  # unknown of the user's own model
+    stored = tuple(defaults.get(name) if value is None else value for name, value in zip(names, stored, strict=True))
     return any(workload.name in trial.workloads and _fields(trial.config, names) == stored for trial in trials)
 
 

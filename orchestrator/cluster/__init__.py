@@ -9,6 +9,7 @@
     live_nodes.py     the nodes that are alive during a run
     ray_session.py    starts, joins and stops Ray
     ray_private.py    everything that relies on names private to Ray and Tune
+    guard.py          kills what is left of Ray when the command has ended, however it ended
     grpc_probe.py     whether a port speaks gRPC, as a Ray head does
     doctor.py         what a machine can measure, and what would distort the results
 

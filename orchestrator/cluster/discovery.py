@@ -5,9 +5,10 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from lmsweep.orchestrator.cluster import ray_private
 from lmsweep.orchestrator.cluster.autoscaler import startable_nodes
 from lmsweep.orchestrator.cluster.doctor import Finding, examine
-from lmsweep.orchestrator.cluster.grpc_probe import check_speaks_grpc
+from lmsweep.orchestrator.cluster.grpc_probe import wants_token
 from lmsweep.orchestrator.cluster.live_nodes import LiveNode, live_nodes
 from lmsweep.orchestrator.cluster.nodes import (
     PATIENCE,
@@ -76,8 +77,9 @@ def connect(address: str) -> None:
 
     host_and_port = _host_and_port(address)
     try:
-        if host_and_port and os.environ.get("RAY_USE_TLS", "0") == "0":
-            check_speaks_grpc(*host_and_port, patience=PORT_PATIENCE)
+        plain = host_and_port if os.environ.get("RAY_USE_TLS", "0") == "0" else None
+        if plain and wants_token(*plain, patience=PORT_PATIENCE) and os.environ.get("RAY_AUTH_MODE") != "token":
+            raise ConnectionError("it asks for a token, and RAY_AUTH_MODE is not set to token")
         start_ray(address, cpus=0, gpus=0)
     except (OSError, ray.exceptions.AuthenticationError) as error:
         raise RequestError(
@@ -89,9 +91,10 @@ def connect(address: str) -> None:
 
 
 def _host_and_port(address: str) -> tuple[str, int] | None:
-    """Return None for `auto`, which Ray resolves. Raises RequestError for a malformed address."""
+    """Return None for `auto` where Ray finds no head. Raises RequestError for a malformed address."""
     if address == "auto":
-        return None
+        found = ray_private.head_address()
+        return _host_and_port(found) if found else None
     if address.startswith("ray://"):
         raise RequestError(f"{address}: Ray Client is not supported; run lmsweep on the head node with --address auto")
     host, _, port = address.rpartition(":")

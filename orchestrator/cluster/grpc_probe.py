@@ -1,10 +1,12 @@
-"""Checks whether a port speaks gRPC, as the head of a Ray cluster does. Ray itself would retry for minutes."""
+"""Checks whether a port speaks gRPC, as the head of a Ray cluster does, and wants a token. Ray itself would retry for
+minutes.
+"""
 
 import socket
 from collections.abc import Iterator
 from typing import BinaryIO
 
-SETTINGS, HEADERS = 4, 1
+DATA, HEADERS, SETTINGS = 0, 1, 4
 """HTTP/2 frame types (RFC 9113, section 6)."""
 END_STREAM, END_HEADERS = 1, 4
 """HTTP/2 frame flags."""
@@ -13,17 +15,26 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _STATUS_200 = 0x88
 """HPACK's first byte for `:status: 200`, which every gRPC response has; the gRPC status is a separate header."""
 
+_METHOD = b"/ray.rpc.NodeInfoGcsService/GetClusterId"
+_UNAUTHENTICATED = b"\x0bgrpc-status\x0216"
+"""HPACK's bytes of the header that refuses a call without a valid token."""
 
-def check_speaks_grpc(host: str, port: int, *, patience: float) -> None:
-    """Raise OSError if nothing listens there, nothing answers within `patience` seconds, or the answer is not gRPC."""
-    # A call to a method that does not exist: POST, http, path, authority, content type, te.
-    call = bytes([0x83, 0x86]) + b"\x44\x05/none\x41\x07lmsweep\x5f\x10application/grpc\x40\x02te\x08trailers"
+
+def wants_token(host: str, port: int, *, patience: float) -> bool:
+    """Return whether the head of a Ray cluster there refuses a call without a token.
+
+    Raise OSError if nothing listens there, nothing answers within `patience` seconds, or the answer is not gRPC.
+    """
+    # Ray's first call, without arguments: POST, http, path, authority, content type, te.
+    call = bytes([0x83, 0x86, 0x44, len(_METHOD)]) + _METHOD
+    call += b"\x41\x07lmsweep\x5f\x10application/grpc\x40\x02te\x08trailers"
     with socket.create_connection((host, port), timeout=patience) as connection:
-        connection.sendall(_PREFACE + _frame(SETTINGS, 0, 0, b"") + _frame(HEADERS, END_STREAM | END_HEADERS, 1, call))
+        connection.sendall(_PREFACE + _frame(SETTINGS, 0, 0, b"") + _frame(HEADERS, END_HEADERS, 1, call))
+        connection.sendall(_frame(DATA, END_STREAM, 1, bytes(5)))
         for kind, payload in _frames(connection.makefile("rb")):
             if kind == HEADERS:
                 if payload[:1] == bytes([_STATUS_200]):
-                    return
+                    return _UNAUTHENTICATED in payload
                 break
     raise OSError("another kind of server listens there")
 

@@ -4,6 +4,7 @@ Each name is looked up where it is used; if Ray lacks one, the error says which.
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from lmsweep.trials.machine.interpreter import ROOT
-from lmsweep.trials.machine.processes import await_end
+from lmsweep.trials.machine.processes import await_end, is_stopped
 from lmsweep.trials.spec.config import RequestError
 
 if TYPE_CHECKING:
@@ -25,6 +26,15 @@ LOOPBACK: dict[str, Any] = {"_node_ip_address": "127.0.0.1"}
 
 KILL_SECONDS = 10.0
 """How long to wait until a killed process has ended; one that waits for a device takes a while."""
+
+
+def objects_in(folder: Path) -> dict[str, str]:
+    """Return the argument of `ray.init` by which objects are files in this folder, if this Linux has no /dev/shm.
+
+    If /dev/shm is merely too small, Ray takes its temporary folder by itself.
+    """
+    is_missing = sys.platform == "linux" and not os.path.isdir("/dev/shm")
+    return {"_plasma_directory": str(folder)} if is_missing else {}
 
 
 def job_config() -> "JobConfig":
@@ -45,6 +55,17 @@ def job_config() -> "JobConfig":
     return WithoutCurrentFolder(_py_driver_sys_path=[] if installed else [ROOT])
 
 
+def head_address() -> str | None:
+    """Return the address that `auto` stands for; None if Ray finds none."""
+    from ray._private.services import get_ray_address_from_environment
+
+    try:
+        found: str | None = get_ray_address_from_environment("auto", None)
+    except ConnectionError:
+        return None
+    return found
+
+
 def kill_at_shutdown() -> None:
     """Make `ray.shutdown` kill the processes that `ray.init` has started on this machine.
 
@@ -60,6 +81,8 @@ def kill_at_shutdown() -> None:
     def kill_all(**_: Any) -> None:
         processes = []
         for info in (info for infos in started.values() for info in infos):
+            if info.process.poll() is not None:
+                continue  # it has ended, and another process may have its number
             with suppress(psutil.NoSuchProcess):
                 process = psutil.Process(info.process.pid)
                 # And its children: Ray's agents would look for their dead node for a minute.
@@ -71,6 +94,32 @@ def kill_at_shutdown() -> None:
         await_end(processes, KILL_SECONDS)
 
     node.kill_all_processes = kill_all
+
+
+def started_here() -> dict[str, psutil.Process]:
+    """Return the processes without which Ray on this machine does nothing, by name; none if another has started it."""
+    import ray
+
+    node = _private(_private(ray, "_private").worker, "_global_node")
+    started = _private(node, "all_processes") if node else {}
+    found = {}
+    for name in ("gcs_server", "raylet"):
+        for info in started.get(name, ()):
+            if info.process.poll() is None:
+                found[name] = psutil.Process(info.process.pid)
+    return found
+
+
+def kill_stopped() -> None:
+    """Kill Ray's processes if one of them is stopped: `ray.shutdown` would wait for its answer."""
+    started = started_here().values()
+    if any(is_stopped(process) for process in started):
+        for process in started:
+            process.kill()
+
+
+MOST_ENDED = 50
+"""Trials that Tune may keep after they have ended; it wants some to have run."""
 
 
 class FreeActors:
@@ -92,6 +141,17 @@ def forget_metrics(tune_trial: "TuneTrial") -> None:
     kept = _private(tune_trial, "run_metadata")
     for name in ("metric_analysis", "metric_n_steps"):
         _private(kept, name).clear()
+
+
+def forget_ended(controller: "TuneController") -> None:
+    """Drop the trials that have ended, except the last: Tune keeps all of them for tables that nobody reads."""
+    trials = _private(controller, "_trials")
+    if len(trials) < 2 * MOST_ENDED:
+        return
+    ended = {trial for trial in trials[:-MOST_ENDED] if trial.is_finished()}
+    trials[:] = [trial for trial in trials if trial not in ended]
+    for name in ("_stopped_trials", "_failed_trials", "_trials_to_cache"):
+        _private(controller, name).difference_update(ended)
 
 
 def last_error(tune_trial: "TuneTrial") -> str:

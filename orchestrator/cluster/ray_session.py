@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lmsweep.orchestrator.cluster import ray_private
+from lmsweep.orchestrator.cluster.guard import Guard
 from lmsweep.orchestrator.interrupt import postpone_ctrl_c, postpone_termination
 from lmsweep.trials.isolation.standby import Standby
 from lmsweep.trials.machine.cpu_affinity import usable_cores
@@ -31,6 +32,8 @@ SETTINGS = {
     **NODE_SETTINGS,
     # Workers that Ray starts in advance use the cores while the machine is examined: a second on two cores.
     "RAY_prestart_worker_first_driver": "0",
+    # Ray would keep a record of every call of an actor for its dashboard: 15 kB for each trial.
+    "RAY_task_events_report_interval_ms": "0",
     # Tune's own logs and snapshots cost more than a short trial. The store replaces them.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
@@ -46,6 +49,9 @@ OBJECT_STORE_BYTES = 200_000_000
 
 LONGEST_FOLDER = 107 - len("/ray/session_2026-01-31_23-59-59_123456_1234567/sockets/plasma_store")
 """Longest path, in bytes, of the folder in which Ray creates its sockets: the path of a socket is limited to 107."""
+
+_guards: list[Guard] = []
+"""The guard of the Ray that this process has started, until `stop_ray`; none otherwise."""
 
 
 def start_early() -> None:
@@ -109,11 +115,14 @@ def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
         if address is not None or gpus is None or (has.get("CPU", 0), has.get("GPU", 0)) == (cpus, gpus):
             return
         ray.shutdown()  # started early, with the wrong resources
+    if address is None and not _guards:
+        _guards.append(Guard())
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     with safe_environment():
         if address is not None:
             ray.init(address, job_config=ray_private.job_config(), **quiet)
             return
+        own: dict[str, Any] = {**ray_private.objects_in(folder_for_sockets()), **ray_private.LOOPBACK}
         ray.init(
             "local",
             num_cpus=cpus,
@@ -121,7 +130,7 @@ def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
             object_store_memory=OBJECT_STORE_BYTES,
             include_dashboard=False,
             job_config=ray_private.job_config(),
-            **ray_private.LOOPBACK,
+            **own,
             **quiet,
         )
     ray_private.kill_at_shutdown()
@@ -130,7 +139,10 @@ def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
 def stop_ray() -> None:
     """Stop Ray, or leave the cluster, if this process has started or joined it."""
     if ray := sys.modules.get("ray"):  # importing it here fails after an interrupted import
+        ray_private.kill_stopped()
         ray.shutdown()
+    while _guards:
+        _guards.pop().close()
 
 
 def folder_for_sockets() -> Path:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lmsweep.orchestrator.commands.measure import Address, CodeFolder, NoPredict, Prices, Sets, StoreOption, Trust
+from lmsweep.orchestrator.commands.measure import (
+    Address,
+    CodeFolder,
+    Grids,
+    NoPredict,
+    Prices,
+    Sets,
+    StoreOption,
+    Trust,
+)
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.spec.config import RequestError
 
@@ -39,6 +48,7 @@ def best(
         typer.Option("--with", metavar="STORE", help="A store with a few cells measured on that GPU; repeatable."),
     ] = [],  # noqa: B006
     store: StoreOption = "results",
+    grid: Grids = [],  # noqa: B006
     set: Sets = [],  # noqa: B006
     address: Address = None,
     no_predict: NoPredict = False,
@@ -61,8 +71,10 @@ def best(
     if len(what) > 1 and (sweeps := [one for one in what if one not in stores]):
         raise RequestError(f"{sweeps[0]} is no store; one sweep is searched, or the results of stores are compared")
     if stores:
-        if budget or set:
-            raise RequestError(f"{what[0]} is a store, in which nothing runs; --budget and --set are for a sweep")
+        if budget or set or grid:
+            raise RequestError(
+                f"{what[0]} is a store, in which nothing runs; --budget, --set and --grid are for a sweep"
+            )
         if other and not on:
             raise RequestError("--with calibrates a prediction; --for H200 names the device to predict")
         devices = [name for text in on for name in text.split(",")]
@@ -84,6 +96,7 @@ def best(
         sweep=sweep,
         store=store,
         overrides=tuple(set),
+        grids=tuple(grid),
         address=address,
         predict=not no_predict,
         will_run=True,

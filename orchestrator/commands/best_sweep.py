@@ -1,5 +1,8 @@
 """Searches a sweep for its best trial, and says what was found and how surely."""
 
+import json
+import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 
 import typer
@@ -31,8 +34,10 @@ from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.prices import hourly_dollars
 from lmsweep.trials.results.environment import environment_id
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.roles import JOB, MODEL
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.results.roles import JOB, MODEL, arguments_for
+from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.reference import Code, is_reference
 
 
 def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float) -> None:
@@ -63,7 +68,8 @@ def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float) 
         say(f"\n{found.reason}. {resume}", error=True)
         raise typer.Exit(1)
     measured = len(cells) - found.failed
-    largest = largest_batch_words(found) if request.predict else None
+    code = next((one.trial.code for one in whole.trials if one.trial.code), None)
+    largest = largest_batch_words(found, code) if request.predict else None
     say("")
     show_parts(answer_parts(found, cells=measured, largest_batch=largest), pages=False)
     say(f"\n{_account(whole, candidates, search, failed=found.failed)}")
@@ -75,10 +81,13 @@ def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float) 
         raise typer.Exit(1)
 
 
-def largest_batch_words(found: Answer) -> str:
-    """Return a sentence about the largest batch with which the winner fits its device and keeps the limit."""
+def largest_batch_words(found: Answer, code: Code | None = None) -> str:
+    """Return a sentence about the largest batch with which the winner fits its device and keeps the limit.
+
+    code: the user's, if the winner refers to it.
+    """
     winner = found.winner
-    largest = find_largest(winner.config, winner.environment, "batch_size", limit=found.aim.peak)
+    largest = find_largest(winner.config, winner.environment, "batch_size", limit=found.aim.peak, code=code)
     if largest is None or largest.largest is None:
         reason = largest.reason if largest else "the memory of its model or device is unknown"
         return f"The largest batch that it fits with is not known: {reason}"
@@ -90,15 +99,29 @@ def _check_sweep(sweep: Sweep, aim: Aim) -> None:
     configs = [trial.config for trial in sweep.trials]
     for name in JOB:
         if len({getattr(config, name) for config in configs}) > 1:
-            models = {config.model for config in configs}
-            which = "model" if name in MODEL and None not in models else name
+            which, choice = _choice(name, configs)
             raise RequestError(
-                f"the sweep trains different things ({which} varies), of which none is best; choose one, such as "
-                f"--set {which}={getattr(configs[0], which)}"
+                f"the sweep trains different things ({which} varies), of which none is best; choose one{choice}"
             )
     workload = aim.goal.workload
     if not any(workload in trial.workloads for trial in sweep.trials):
         raise RequestError(f"--goal {aim.goal.value} needs the workload {workload}; add it to the sweep's workloads")
+
+
+def _choice(name: str, configs: Sequence[TrialConfig]) -> tuple[str, str]:
+    """Return how the sweep file calls a field that varies, and an option that chooses one of its values."""
+    if name in arguments_for("model_code", "step"):
+        written = [json.loads(getattr(config, name) or "{}") for config in configs]
+        for argument in dict.fromkeys(argument for one in written for argument in one):
+            values = [one[argument] for one in written if argument in one]
+            if any(one.get(argument) != values[0] for one in written) and isinstance(values[0], (str, int, float)):
+                return f"{name}.{argument}", f", such as --set {name}.{argument}={values[0]}"
+    named = all(config.model is not None for config in configs)
+    if named and name in MODEL and name != "vocab_size":
+        ours = [config.model for config in configs if config.model in SIZES and config.model_code is None]
+        words = ours or [code for config in configs if (code := config.model_code) and is_reference(code)]
+        return "model", f", such as --set {shlex.quote(f'model={words[0]}')}" if words else " by --grid"
+    return name, f", such as --set {shlex.quote(f'{name}={getattr(configs[0], name)}')}"
 
 
 def _check_prices(plan: Plan, aim: Aim) -> None:

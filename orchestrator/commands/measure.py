@@ -70,9 +70,9 @@ def plan(
     fresh: Fresh = False,
     no_predict: NoPredict = False,
     on: Annotated[
-        str | None,
+        list[str],
         typer.Option("--for", metavar="GPU", help="Plan for GPUs this machine lacks: H100, 24GB, 8xH100, ..."),
-    ] = None,
+    ] = [],  # noqa: B006
     max_batch: Annotated[bool, typer.Option("--max-batch", help="Show the largest batch size that fits.")] = False,
     max_context: Annotated[bool, typer.Option("--max-context", help="Show the longest context that fits.")] = False,
     price: Prices = [],  # noqa: B006
@@ -94,6 +94,11 @@ def plan(
         raise RequestError(f"--format {format}: write text or json")
     if price and (max_batch or max_context):
         raise RequestError("--price cannot be combined with --max-batch or --max-context")
+    if len(on) > 1:
+        raise RequestError(
+            f"--for is given {len(on)} times; a plan is for one kind of GPU: lmsweep plan {shlex.quote(sweep)} --for "
+            f"{shlex.quote(on[0])}"
+        )
     request = PlanRequest(
         sweep=sweep,
         store=store,
@@ -104,7 +109,7 @@ def plan(
         retry=_statuses(retry),
         fresh=fresh,
         predict=not (no_predict or max_batch or max_context),
-        device=on,
+        device=on[0] if on else None,
         code=code,
         trusted=tuple(trust),
         shard=shard,
@@ -135,6 +140,7 @@ def plan(
 def _print_largest_fit(planned: "Planned", *, max_batch: bool, max_context: bool, as_json: bool) -> None:
     from lmsweep.orchestrator.commands.plan_text import frontier_as_json, say_frontier
     from lmsweep.orchestrator.planning.largest_fit import find_frontier
+    from lmsweep.orchestrator.running.progress import count_trials
     from lmsweep.trials.analytic.memory_prediction import Dimension
 
     dimensions: list[Dimension] = []
@@ -142,7 +148,10 @@ def _print_largest_fit(planned: "Planned", *, max_batch: bool, max_context: bool
         dimensions.append("batch_size")
     if max_context:
         dimensions.append("context_length")
-    say(f"predicting the memory of {len(planned.plan.trials)} trials at many sizes, some seconds each", error=True)
+    say(
+        f"predicting the memory of {count_trials(len(planned.plan.trials))} at many sizes, some seconds each",
+        error=True,
+    )
     found = [find_frontier(planned.plan, dimension) for dimension in dimensions]
     if as_json:
         say_data(json.dumps({"frontier": [one for each in found for one in frontier_as_json(each)]}, indent=2))
@@ -281,17 +290,22 @@ def run_or_exit(
     ready: "Run", address: str | None, grace: float, resume: str, *, search: "PlanSearch | None" = None
 ) -> None:
     """Run the plan. If that is interrupted or the store fails, say how to resume, and exit."""
-    from lmsweep.orchestrator.interrupt import cause, exit_code
+    from lmsweep.orchestrator.interrupt import cause, exit_code, last_words
+    from lmsweep.orchestrator.running.liveness import RayFailedError
     from lmsweep.orchestrator.running.run import run_plan
     from lmsweep.orchestrator.running.store_writer import StoreError
 
     location = ready.planned.store.location
+    stored = f"results of finished trials are in {location}. {resume}"
     try:
-        with ready.progress:
+        with ready.progress, last_words(stored):
             run_plan(ready, address, grace=grace, search=search)
     except KeyboardInterrupt:
-        say(f"\n{cause()}; results of finished trials are in {location}. {resume}", error=True)
+        say(f"\n{cause()}; {stored}", error=True)
         raise typer.Exit(exit_code()) from None
+    except RayFailedError as error:
+        say(f"lmsweep: {error}; {stored}", error=True)
+        raise typer.Exit(1) from None
     except StoreError as error:
         say(f"lmsweep: cannot write more results to {location}: {error}. {resume}", error=True)
         raise typer.Exit(1) from None

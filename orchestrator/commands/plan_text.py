@@ -66,10 +66,10 @@ def as_json(
             for planned in plan.trials
         ],
         "counts": dict(Counter(planned.action for planned in plan.trials)),
-        "expected_seconds": estimate.seconds,
-        "expected_seconds_between": estimate.between,
+        "expected_seconds": None if estimate.reason else estimate.seconds,
+        "expected_seconds_between": None if estimate.reason else estimate.between,
         "expected_seconds_reason": estimate.reason,
-        "expected_dollars": None if estimate.unpriced else estimate.dollars,
+        "expected_dollars": None if estimate.unpriced or estimate.reason else estimate.dollars,
         "expected_dollars_reason": _no_dollars_reason(estimate),
     }
 
@@ -261,13 +261,14 @@ def _in_all(estimate: PlanEstimate) -> str:
     if not estimate.trials or estimate.seconds is None:
         return ""
     between = f" ({' to '.join(map(format_seconds, estimate.between))})" if estimate.between else ""
-    return f", in about {format_seconds(estimate.seconds)}{between}{_dollars_text(estimate)}"
+    without = f", without {count_trials(estimate.without)} of unknown time" if estimate.without else ""
+    return f", in about {format_seconds(estimate.seconds)}{between}{_dollars_text(estimate)}{without}"
 
 
 def _dollars_text(estimate: PlanEstimate) -> str:
     if estimate.dollars is None:
         return ""
-    if reason := _no_dollars_reason(estimate):
+    if reason := f"no price for {', '.join(estimate.unpriced)}" if estimate.unpriced else None:
         return f", at least {estimate.dollars:.2f} dollars ({reason})"
     return f", {estimate.dollars:.2f} dollars"
 

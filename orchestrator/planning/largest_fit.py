@@ -9,6 +9,7 @@ from lmsweep.trials.analytic.memory_prediction import Dimension, memory_config, 
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.quantities import gib
+from lmsweep.trials.spec.reference import Code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +35,10 @@ def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
     Raises RequestError if no trial has a whole model and a device whose memory is known.
     """
     places: dict[TrialConfig, tuple[str, Budget]] = {}
+    code = next((planned.trial.code for planned in plan.trials if planned.trial.code), None)
     for planned in plan.trials:
         room = budget(planned.trial.config, planned.environment)
-        if room and planned.trial.config.num_layers is not None:
+        if room and _has_model(planned.trial.config):
             config = with_value(memory_config(planned.trial.config), dimension, 1)
             config = replace(config, model=planned.trial.config.model)
             places.setdefault(config, (planned.environment.device_name, room))
@@ -45,38 +47,57 @@ def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
             "--max-batch and --max-context need a trial with a whole model, on a device whose memory size is known; "
             "--for names a device"
         )
-    return _frontiers(places, dimension)
+    return _frontiers(places, dimension, code)
 
 
 def find_largest(
-    config: TrialConfig, environment: Fingerprint, dimension: Dimension, *, limit: int | None = None
+    config: TrialConfig,
+    environment: Fingerprint,
+    dimension: Dimension,
+    *,
+    limit: int | None = None,
+    code: Code | None = None,
 ) -> Frontier | None:
     """Return the frontier of one configuration in this environment; None if it has no whole model or no known memory.
 
-    limit: bytes that its peak must not exceed, besides the device's memory.
+    limit: bytes that its peak must not exceed, besides the device's memory. code: the user's, if the configuration
+    refers to it.
     """
     room = budget(config, environment)
-    if room is None or config.num_layers is None:
+    if room is None or not _has_model(config):
         return None
     if limit is not None and limit < room.bytes:
         room = Budget(bytes=limit, words=f"limit of {gib(limit)}")
     first = replace(with_value(memory_config(config), dimension, 1), model=config.model)
-    (found,) = _frontiers({first: (environment.device_name, room)}, dimension)
+    (found,) = _frontiers({first: (environment.device_name, room)}, dimension, code)
     return found
 
 
-def _frontiers(places: dict[TrialConfig, tuple[str, Budget]], dimension: Dimension) -> list[Frontier]:
+def _has_model(config: TrialConfig) -> bool:
+    return config.builds_a_model and config.step is None
+
+
+def _frontiers(
+    places: dict[TrialConfig, tuple[str, Budget]], dimension: Dimension, code: Code | None
+) -> list[Frontier]:
     """Return the frontiers of these configurations, each on its device."""
     rooms = [room.bytes for _, room in places.values()]
     names = [name for name, _ in places.values()]
-    answers = Answers("frontier", list(places), dimension=dimension, budgets=rooms, device_names=names).wait()
+    answers = Answers(
+        "frontier",
+        list(places),
+        dimension=dimension,
+        budgets=rooms,
+        device_names=names,
+        code=vars(code) if code else None,
+    ).wait()
     return [
         Frontier(
-            config=with_value(config, dimension, answer["largest"] or 1),
+            config=with_value(config, dimension, answer.get("largest") or 1),
             dimension=dimension,
-            largest=answer["largest"],
-            possible=answer["possible"],
-            reason=answer["reason"],
+            largest=answer.get("largest"),
+            possible=answer.get("possible"),
+            reason=answer.get("reason") or answer.get("failure"),
             device_name=device_name,
             budget=room,
         )

@@ -9,7 +9,7 @@ from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.trials.analytic.datasheets import DEVICES, UNKNOWN_SHARE, Device, device_named
 from lmsweep.trials.analytic.memory_bounds import Bounds
-from lmsweep.trials.analytic.memory_prediction import Prediction
+from lmsweep.trials.analytic.memory_prediction import Prediction, enough
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.quantities import bytes_of, gib
@@ -57,28 +57,25 @@ def depends_on_order(prediction: Prediction, budget: Budget) -> bool:
 
     The peak fits, but the reserved segments fit only if the allocator releases free ones, or not even then.
     """
-    return (
-        prediction.peak <= budget.bytes < 1.02 * prediction.reserved
-    )  # predictions of eager trials are accurate to less than 2 %
+    return prediction.peak <= budget.bytes < enough(prediction)
 
 
-class LargestDevice(NamedTuple):
-    """The device with most memory of its kind."""
+class Room(NamedTuple):
+    """A device, and the memory that a trial may use on it."""
 
-    name: str
-    room: int
-    """Bytes that a trial may use."""
+    device_name: str
+    bytes: int
 
 
-def largest_devices(nodes: Iterable[Node]) -> dict[str, LargestDevice]:
-    """Return the device with most memory, by kind of device."""
-    found: dict[str, LargestDevice] = {}
+def rooms_of(nodes: Iterable[Node]) -> dict[str, list[Room]]:
+    """Return the devices whose memory is known, each once, by kind of device."""
+    found: dict[str, dict[Room, None]] = {}
     for node in nodes:
         for kind, environment in node.environments.items():
-            room = budget(TrialConfig(d_model=2, device=kind), environment)
-            if room and (kind not in found or room.bytes > found[kind].room):
-                found[kind] = LargestDevice(environment.device_name, room.bytes)
-    return found
+            found.setdefault(kind, {})
+            if room := budget(TrialConfig(d_model=2, device=kind), environment):
+                found[kind][Room(environment.device_name, room.bytes)] = None
+    return {kind: list(rooms) for kind, rooms in found.items()}
 
 
 def why_not(prediction: Prediction | Bounds, budget: Budget, verdict: bool | None) -> str | None:

@@ -4,14 +4,15 @@ import hashlib
 import importlib.metadata
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from lmsweep import trials
 from lmsweep.orchestrator.cluster.refusal import Refusal
-from lmsweep.orchestrator.planning.memory_budget import Budget, LargestDevice, depends_on_order
-from lmsweep.orchestrator.planning.prediction_process import Answer, Answers
+from lmsweep.orchestrator.planning.memory_budget import Budget, Room, depends_on_order
+from lmsweep.orchestrator.planning.prediction_process import Answer, Answers, Question
+from lmsweep.orchestrator.terminal import counting
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import (
     Prediction,
@@ -24,19 +25,24 @@ from lmsweep.trials.analytic.memory_prediction import (
 from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.machine.cache_folder import cache_folder
 from lmsweep.trials.spec.config import Trial, TrialConfig
-from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.step_flops import StepFlops
 from lmsweep.trials.spec.workloads import Subject
 
+FEW = 250
+"""Most configurations for which each is predicted. In a larger plan some are predicted, as many as it takes to know
+which of the others fit."""
+
 MOST = 2000
-"""Most configurations for which each is predicted. In a larger plan some are predicted, and the others bounded."""
+"""Most configurations for which that is decided for all. In a larger plan at most SOME are predicted, in at most
+BOUND_SECONDS."""
 
 SOME = 200
-"""How many are predicted in a larger plan, or two of each family of comparable configurations if that is more."""
+"""How many are predicted in such a plan, or two of each family of comparable configurations if that is more."""
 
 BOUND_SECONDS = 5.0
-"""Time that a larger plan may take for its bounds. A trial without bounds by then runs, and may run out of memory."""
+"""Time that such a plan may take for its predictions. A trial that is undecided by then runs, and may run out of
+memory."""
 
 SMALL = 2 * 10**9
 """Bytes that every device has. To decide whether a trial fits, a smaller one need not be predicted."""
@@ -58,77 +64,90 @@ class _Wanted(NamedTuple):
 class Predictions:
     """The predictions of trials. Those missing in the cache are started at once, in the background."""
 
-    def __init__(self, trials: Iterable[Trial], *, least: int = 0) -> None:
-        """Trials that certainly need less than `least` bytes are not predicted."""
+    def __init__(self, trials: Iterable[Trial], *, least: int = 0, each: bool = False) -> None:
+        """Trials that certainly need less than `least` bytes are not predicted.
+
+        each: up to MOST configurations are predicted one by one, not only until it is known which fit.
+        """
         self._digests: dict[tuple[tuple[str, ...], Code], str | None] = {}
-        wanted: dict[str, _Wanted] = {}
+        self._keys: dict[tuple[TrialConfig, Subject], str] = {}
+        self._wanted: dict[str, _Wanted] = {}
         self._code: Code | None = None
-        for trial in trials:
+        for trial in counting(trials, "looked up {} predictions"):
             if subject := subject_of(trial):
-                wanted[self._key(trial, subject)] = _Wanted(trial.config, subject)
+                self._wanted[self._key(trial, subject)] = _Wanted(trial.config, subject)
                 self._code = self._code or trial.code
         self._known: dict[str, Prediction | Bounds | Refusal] = {
             key: Refusal(f"it needs less than {least} bytes")
-            for key, one in wanted.items()
+            for key, one in (self._wanted.items() if least else ())
             if (most := upper_bound(one.config, one.subject)) is not None and most < least
         }
         self._flops: dict[str, StepFlops] = {}
         self._verdicts: dict[str, bool | None] = {}
         self._cache = _Cache()
         kept = self._cache.read()
-        for key in wanted:
-            if key in kept:
-                self._learn(key, kept[key])
-        self._asked = [key for key in wanted if key not in self._known]
+        self._kept = {key: kept[key] for key in self._wanted if key in kept}
+        count = len(self._wanted) - len(self._known)
+        for key, answer in self._kept.items():
+            self._learn(key, answer)
+        self._asked = [key for key in self._wanted if key not in self._known]
         self._answers: Answers | None = None
-        self._is_bounding = False
-        self._undecided = wanted if len(self._asked) > MOST else {}
-        if self._asked and not self._undecided:
-            asked = [wanted[key] for key in self._asked]
-            self._answers = Answers(
-                "predict",
-                [memory_config(one.config) for one in asked],
-                code=vars(self._code) if self._code else None,
-                subjects=[one.subject for one in asked],
-                on_answer=lambda index, answer: self._cache.keep(self._asked[index], answer),
-            )
+        self._limit: float | None = BOUND_SECONDS if count > MOST else None
+        self._is_waiting = bool(self._asked) and count > (MOST if each else FEW)
+        """Whether `bound` is to start the process."""
+        if self._asked and not self._is_waiting:
+            self._start("predict", self._asked)
 
-    def bound(self, largest: Mapping[str, LargestDevice]) -> None:
-        """Start to bound the memory of more than MOST configurations, now that the devices are known.
+    def bound(self, rooms: Mapping[str, Sequence[Room]]) -> None:
+        """Start to find out which of more than FEW configurations fit, now that the devices are known.
 
-        `largest` has the device with most memory, by kind of device.
+        `rooms` are the devices whose memory is known, by kind of device.
         """
-        asked = []
-        for key in self._asked if self._undecided else ():
-            config, subject = self._undecided[key]
-            if config.device_type not in largest:
-                self._known[key] = Refusal("the memory size of its device is unknown")
-            elif (most := upper_bound(config, subject)) is None:
+        if not self._is_waiting:
+            return
+        self._is_waiting = False
+        undecided, self._asked = self._asked, []
+        for key in undecided:
+            config, subject = self._wanted[key]
+            there = rooms.get(config.device_type, ())
+            if not there:
+                known = config.device_type in rooms
+                why = "the memory size of its device is unknown" if known else f"no {config.device_type} device is here"
+                self._known[key] = Refusal(f"{why}; in a plan this large, --for H100 predicts")
+            elif (most := upper_bound(config, subject)) is None and self._limit:
                 self._known[key] = Refusal("in a plan this large, your own code is not predicted")
-            elif most <= largest[config.device_type].room:
-                self._known[key] = Refusal(f"it needs less than {gib(largest[config.device_type].room)}")
+            elif most is not None and most <= min(room.bytes for room in there):
+                self._known[key] = Bounds(high=most)
             else:
-                asked.append(key)
-        if asked:
-            self._is_bounding = True
-            self._asked = asked
-            chosen = [self._undecided[key] for key in asked]
-            devices = [largest[one.config.device_type] for one in chosen]
-            self._answers = Answers(
-                "bounds",
-                [memory_config(one.config) for one in chosen],
-                subjects=[one.subject for one in chosen],
-                device_names=[device.name for device in devices],
-                rooms=[device.room for device in devices],
-                most=SOME,
-                on_answer=lambda index, answer: self._cache.keep(asked[index], answer),
-            )
-        self._undecided = {}
+                self._asked.append(key)
+        if not self._asked:
+            return
+        tell = [*self._kept, *self._asked]  # what is known decides about others, too
+        devices = [rooms.get(self._wanted[key].config.device_type, ()) for key in tell]
+        most = SOME if self._limit else None
+        self._start("bounds", tell, rooms=devices, kept=[self._kept.get(key) for key in tell], most=most)
+
+    def _start(self, question: Question, keys: list[str], **options: object) -> None:
+        asked = [self._wanted[key] for key in keys]
+        self._asked = keys
+
+        def keep(index: int, answer: Answer) -> None:
+            if keys[index] not in self._kept:
+                self._cache.keep(keys[index], answer)
+
+        self._answers = Answers(
+            question,
+            [memory_config(one.config) for one in asked],
+            code=vars(self._code) if self._code else None,
+            subjects=[one.subject for one in asked],
+            on_answer=keep,
+            **options,
+        )
 
     @property
     def asked(self) -> int:
-        """The number of configurations that the process works on."""
-        return self._answers.count if self._answers else 0
+        """The number of configurations that the process works on, or will."""
+        return len(self._asked) if self._answers or self._is_waiting else 0
 
     def of(self, trial: Trial, device_name: str) -> Prediction | Bounds | Refusal:
         """Return the prediction of one of the trials on this device, or its bounds, or why there is neither.
@@ -154,7 +173,7 @@ class Predictions:
 
         `verdict` then has the results. Raises RequestError if the process failed.
         """
-        if self._is_bounding:
+        if self._limit:
             return  # in a plan this large, undecided trials run
         kept = self._cache.read()
         asked: dict[str, FitQuestion] = {}
@@ -188,13 +207,14 @@ class Predictions:
         """Wait for the process, if one was started. Raises RequestError if it failed."""
         if not self._answers:
             return
-        answers = self._answers.within(BOUND_SECONDS) if self._is_bounding else dict(enumerate(self._answers.wait()))
+        answers = self._answers.within(self._limit) if self._limit else dict(enumerate(self._answers.wait()))
         self._answers = None
         late = Refusal(f"in a plan this large, only what {BOUND_SECONDS:g} s suffice for is predicted")
         for index, key in enumerate(self._asked):
-            self._known[key] = late
             if index in answers:
                 self._learn(key, answers[index])
+            else:
+                self._known.setdefault(key, late)
 
     def _learn(self, key: str, answer: Answer) -> None:
         flops = answer.get("flops")
@@ -204,12 +224,16 @@ class Predictions:
 
     def _key(self, trial: Trial, subject: Subject) -> str:
         """Return the identifier of the trial's prediction."""
-        if trial.code is None:
-            return memory_id(trial.config, subject)
-        state = (trial.config.references, trial.code)
-        if state not in self._digests:
-            self._digests[state] = code_digest(trial.config.references, trial.code)
-        return memory_id(trial.config, subject, self._digests[state])
+        asked = (trial.config, subject)
+        if asked not in self._keys:
+            digest = None
+            if trial.code is not None:
+                state = (trial.config.references, trial.code)
+                if state not in self._digests:
+                    self._digests[state] = code_digest(trial.config.references, trial.code)
+                digest = self._digests[state]
+            self._keys[asked] = memory_id(trial.config, subject, digest)
+        return self._keys[asked]
 
     def _verdict_key(self, question: FitQuestion) -> str:
         subject = subject_of(question.trial)

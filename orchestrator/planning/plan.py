@@ -12,6 +12,7 @@ from lmsweep.orchestrator.planning.memory_budget import budget, why_not
 from lmsweep.orchestrator.planning.memory_predictions import FitQuestion, Predictions
 from lmsweep.orchestrator.sweep.duration import seconds_of
 from lmsweep.orchestrator.sweep.sweep import Sweep
+from lmsweep.orchestrator.terminal import counting
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.isolation.standby import Standby
@@ -118,7 +119,7 @@ def make_plan(
     decisions = _Decisions(nodes=nodes, done=done, predictions=predictions)
     decisions.settle(placed)
     planned: list[PlannedTrial] = []
-    for trial in placed:
+    for trial in counting(placed, f"decided about {{}} of {len(placed)} trials"):
         planned += decisions.about(trial, index=len(planned))
     return Plan(sweep=sweep.name, trials=tuple(planned))
 

@@ -50,6 +50,9 @@ class PlanEstimate:
     unpriced: tuple[str, ...]
     """Names of the devices in use that have no price, if others have one."""
     reason: str | None
+    """Why the time of a trial is unknown; None if all are known."""
+    without: int
+    """Trials whose time is unknown: the totals are those of the others, and None if there are none."""
 
 
 def estimate_plan(
@@ -70,11 +73,12 @@ def estimate_plan(
     graphs: dict[tuple[str, str], float] = {}
     for planned in to_run:
         config, estimate, placement = planned.trial.config, trials[planned.index], planned.required_placement
-        total[placement] += estimate.seconds
-        longest[placement] = max(longest[placement], estimate.seconds)
+        known = 0.0 if estimate.reason else estimate.seconds
+        total[placement] += known
+        longest[placement] = max(longest[placement], known)
         if config.compiles and estimate.is_new:
             graphs[planned.trial_id, config.mode] = graph_seconds(config)
-        dollars += hourly.get(devices[planned.index], 0.0) * estimate.seconds * config.world_size
+        dollars += hourly.get(devices[planned.index], 0.0) * known * config.world_size
     cores = max((node.gpu_share_of_cpus or node.cpus for node in nodes), default=1)
     compiling = max(max(graphs.values(), default=0.0), math.fsum(graphs.values()) / cores)
     if any(planned.trial.config.compiles for planned in to_run):
@@ -85,7 +89,9 @@ def estimate_plan(
     paid = {one.required_placement: hourly.get(devices[one.index], 0.0) for one in to_run}
     dollars += start * sum(price * placement.slots for placement, price in paid.items())
     unpriced = dict.fromkeys(name for name, kind in devices.values() if (name, kind) not in hourly) if prices else ()
-    seconds = None if reason else start + running
+    without = sum(estimate.reason is not None for estimate in trials.values())
+    none_known = without > 0 and without == len(trials)
+    seconds = None if none_known else start + running
     modelled = any(estimate.is_modelled for estimate in trials.values())
     factors = MODELLED_RANGE if modelled else MEASURED_RANGE
     return PlanEstimate(
@@ -93,9 +99,10 @@ def estimate_plan(
         seconds=seconds,
         between=None if seconds is None else Range(seconds * factors.low, seconds * factors.high),
         compiling=compiling,
-        dollars=dollars / 3600 if prices and not reason else None,
+        dollars=dollars / 3600 if prices and not none_known else None,
         unpriced=tuple(unpriced),
         reason=reason,
+        without=without,
     )
 
 

@@ -12,16 +12,21 @@ from collections.abc import Callable
 from threading import Event, Thread
 from typing import Any, Literal
 
-from lmsweep.orchestrator.terminal import format_seconds, say
+from lmsweep.orchestrator.terminal import SAY_EVERY, format_seconds, say, time_left
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.machine.processes import kill_group
 from lmsweep.trials.machine.scratch import temporary_folder
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 
-SAY_EVERY = 10.0
-"""Seconds between two messages about progress while a caller waits."""
-
 Question = Literal["predict", "bounds", "frontier", "fits"]
+
+_WHAT: dict[Question, str] = {
+    "predict": "memory",
+    "bounds": "memory",
+    "frontier": "largest size",
+    "fits": "fragmentation",
+}
+"""What a process predicts, in messages about its progress."""
 
 Answer = dict[str, Any]
 """A JSON object; its keys depend on the question."""
@@ -44,6 +49,7 @@ class Answers:
         """
         self.count = len(configs)
         """The number of configurations."""
+        self._question = question
         self._found: dict[int, Answer] = {}
         self._on_answer = on_answer
         self._began = time.monotonic()
@@ -98,15 +104,22 @@ class Answers:
             for line in lines:
                 if line.endswith(b"\n"):  # else the process was killed while it wrote
                     index, answer = json.loads(line)
-                    self._found[index] = answer
-                    self._on_answer(index, answer)
+                    if index not in self._found:  # bounds come once more with the others of their family
+                        self._found[index] = answer
+                        self._on_answer(index, answer)
         self._over.set()
 
     def _progress(self) -> str:
-        done = len(self._found)
-        words = f"predicted the memory of {done} of {self.count} configurations"
-        passed = time.monotonic() - self._began
+        done, passed = len(self._found), time.monotonic() - self._began
+        what, words = _WHAT[self._question], configurations(self.count)
         if not done:
-            return f"predicting the memory of {self.count} configurations: none is ready after {format_seconds(passed)}"
+            return f"predicting the {what} of {words}: none is ready after {format_seconds(passed)}"
+        if self._question == "bounds":
+            return f"predicted the {what} of {configurations(done)}, to find out which of {self.count} fit"
         left = passed * (self.count - done) / done
-        return f"{words}, about {format_seconds(left)} left"
+        return f"predicted the {what} of {done} of {words}, {time_left(left)}"
+
+
+def configurations(count: int) -> str:
+    """Return `1 configuration` or `2 configurations`."""
+    return f"{count} configuration" if count == 1 else f"{count} configurations"

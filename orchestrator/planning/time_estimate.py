@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
-from lmsweep.orchestrator.planning.time_model import NOMINAL, datasheet_of, iterations_seconds
+from lmsweep.orchestrator.planning.time_model import NOMINAL, datasheet_of, is_modelled, iterations_seconds
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import AUTO_FIELDS, STORED_FIELDS, TrialConfig
@@ -74,7 +74,7 @@ class Estimates:
         """Return the estimate of a trial."""
         config, environment = planned.trial.config, planned.environment
         datasheet = datasheet_of(environment)
-        overhead, iterating, known, is_new, is_modelled = 0.0, 0.0, True, True, False
+        overhead, iterating, reason, is_new, rests_on_model = 0.0, 0.0, None, True, False
         for name in planned.trial.workloads:
             measured = self._measured.get((environment.device_name, measurement_id(config, name)))
             speed = self._speeds.get((environment.device_name, name, config.compiles))
@@ -83,22 +83,30 @@ class Estimates:
                 overhead += measured.overhead
                 iterating += measured.iterating
                 continue
-            modelled = iterations_seconds(config, workload_named(name), datasheet or NOMINAL[config.device_type])
+            workload = workload_named(name)
+            modelled = iterations_seconds(config, workload, datasheet or NOMINAL[config.device_type])
+            if not is_modelled(config, workload):
+                reason = reason or (
+                    f"how long your own code takes on {environment.device_name} is unknown until it has been measured"
+                )
             if speed:
                 overhead += speed.overhead
                 iterating += modelled * speed.slowness
             else:
-                is_modelled, known = True, known and datasheet is not None
+                rests_on_model = True
+                if datasheet is None:
+                    reason = reason or (
+                        f"the speed of {environment.device_name} is unknown until something has been measured on it"
+                    )
                 overhead += SETUP_SECONDS[config.compiles]
                 iterating += modelled
-        words = f"the speed of {environment.device_name} is unknown until something has been measured on it"
         seconds = min(overhead + iterating, config.timeout_seconds)
         return Estimate(
             seconds=seconds,
             iterating=min(iterating, seconds),
-            reason=None if known else words,
+            reason=reason,
             is_new=is_new,
-            is_modelled=is_modelled,
+            is_modelled=rests_on_model,
         )
 
     def _learn(self, table: pa.Table) -> None:
@@ -123,6 +131,8 @@ class Estimates:
                 config = config_of_row(table.slice(last_row[ended_key], 1).select(list(STORED_FIELDS)).to_pylist()[0])
                 device = find_device(device_name) or NOMINAL[config.device_type]
                 modelled = iterations_seconds(config, workload_named(workload), device)
+                if not is_modelled(config, workload_named(workload)):
+                    continue
                 seen[device_name, workload, config.compiles].append((overhead, iterating / modelled if modelled else 1))
         for kind, found in seen.items():
             overhead, slowness = (statistics.median(values) for values in zip(*found, strict=True))

@@ -13,6 +13,7 @@ from lmsweep.trials.analytic.device_time import attention_parts, busy_time, loss
 from lmsweep.trials.analytic.formulas import PASSES
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.workloads import Workload
 
 LAUNCH_SECONDS = {False: 0.65e-3, True: 0.3e-3}
@@ -41,8 +42,15 @@ def datasheet_of(environment: Fingerprint) -> Device | None:
     return found or device_named(environment.device_name)
 
 
+def is_modelled(config: TrialConfig, workload: Workload) -> bool:
+    """Return whether `iterations_seconds` knows what the workload does: not if the user's own code does it."""
+    if workload.needs == "model":
+        return config.model_code is None and config.step is None
+    return not is_reference(workload.name)
+
+
 def iterations_seconds(config: TrialConfig, workload: Workload, device: Device) -> float:
-    """Return the seconds of all iterations of a workload, warm-up included."""
+    """Return the seconds of all iterations of a workload, warm-up included; of the user's own code, too few."""
     alone = {"attention": _attention_seconds, "loss": _loss_seconds}
     once = alone.get(workload.holds or workload.name, step_seconds)(config, device)
     if workload.iterations is not None:

@@ -10,6 +10,7 @@
     worker.py             runs trials on a node: reserves the device, never uses it
     admission.py          which trials may still begin, given `--budget` and Ctrl-C
     store_writer.py       writes rows to the store in the background
+    liveness.py           says what does not answer: Ray, a worker, a trial server
     eta.py                the estimated time left
     progress.py           the line for each trial, and on a terminal the live view
     live_view.py          the live view: devices, running trials with their phases, doubts, time left

@@ -7,6 +7,7 @@ from threading import Lock
 from types import FrameType
 from typing import Any, Self
 
+from lmsweep.orchestrator.interrupt import handle
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.eta import Eta
 
@@ -61,7 +62,7 @@ class Gate:
             self._begun.pop(planned.index, None)
 
     def __enter__(self) -> Self:
-        self._before: Any = signal.signal(signal.SIGINT, self._interrupted)
+        self._before: Any = handle(signal.SIGINT, self._interrupted)
         return self
 
     def __exit__(self, *_: object) -> None:

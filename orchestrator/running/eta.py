@@ -68,7 +68,8 @@ class DeviceEta:
         rest = [
             max(0.0, self.corrected(one.overhead, one.iterating) - (now - one.began)) for one in self.running.values()
         ]
-        return max([(self.corrected(self.overhead_left, self.iterating_left) + sum(rest)) / self.slots, *rest])
+        # What has not started is a sum from which all that starts is taken: rounding leaves it a little below 0.
+        return max([0.0, (self.corrected(self.overhead_left, self.iterating_left) + sum(rest)) / self.slots, *rest])
 
 
 class Eta:
@@ -130,6 +131,11 @@ class Eta:
         """The number of trials that are running."""
         with self._lock:
             return sum(len(device.running) for device in self.devices.values())
+
+    def running_since(self) -> dict[int, float]:
+        """Return when each trial that is running began, by its index: a value of time.monotonic()."""
+        with self._lock:
+            return {index: one.began for device in self.devices.values() for index, one in device.running.items()}
 
     def _parts(self, planned: PlannedTrial) -> tuple[float, float]:
         """Return the estimated seconds of overhead and of iterations."""

@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Self
 
@@ -13,7 +14,7 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.eta import Eta
 from lmsweep.orchestrator.running.live_view import LiveView
 from lmsweep.orchestrator.running.out_of_memory import in_short
-from lmsweep.orchestrator.terminal import OutputError, folded, format_seconds, harmless, say
+from lmsweep.orchestrator.terminal import OutputError, folded, format_seconds, harmless, say, time_left
 from lmsweep.trials.results.outcome import Flag, Status, error_line
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.results.roles import MODEL
@@ -60,7 +61,7 @@ class RunProgress:
         self._estimated = eta.seconds_left()
         self._told = False
         self._began = 0.0  # no trial has begun
-        self._eta = eta
+        self.eta = eta
         self._every = max(1, self._total // MOST_LINES)
         self._console = console
         self._view = LiveView(eta, self._described, phases, tells_time_left=not is_search)
@@ -78,11 +79,11 @@ class RunProgress:
         if not self._began:
             self._began = time.monotonic()
         self._view.phase_names[planned.index] = planned.trial_id
-        self._eta.started(planned)
+        self.eta.started(planned)
 
     def ended(self, planned: PlannedTrial, rows: list[Record]) -> None:
         failed = any(row.status != Status.OK for row in rows)
-        self._eta.ended(planned, iterated=None if failed else iterated_seconds(rows))
+        self.eta.ended(planned, iterated=None if failed else iterated_seconds(rows))
         self._done += 1
         self._failed += failed
         self._view.doubts.update({flag for row in rows for flag in row.flags})
@@ -97,19 +98,23 @@ class RunProgress:
         if self._every == 1:
             return ""
         failed = [f"{self._failed} failed so far"] if self._failed else []
-        left = [] if self._is_search else [f"about {format_seconds(self._eta.seconds_left())} left"]
+        left = [] if self._is_search else [time_left(self.eta.seconds_left())]
         return f" ({', '.join([*failed, *left])})" if failed or left else ""
 
     def _compare_with_estimate(self) -> None:
         """Say once if trials take notably longer, or less time, than estimated."""
         if self._told or self._is_search or not FIRST_TRIALS <= self._done < self._total:
             return
-        left = self._eta.seconds_left()
+        left = self.eta.seconds_left()
         whole = time.monotonic() - self._began + left
         if not self._estimated / NOTABLE_RATIO < whole < self._estimated * NOTABLE_RATIO:
             self._told = True
             words = "longer" if whole > self._estimated else "less time"
-            self.say(f"trials take {words} than estimated: about {format_seconds(left)} left")
+            self.say(f"trials take {words} than estimated: {time_left(left)}")
+
+    def name_of(self, index: int) -> str:
+        """Return the trial's values of the fields in which trials differ."""
+        return self._described[index]
 
     def say(self, line: str) -> None:
         """Print a line above the live view."""
@@ -128,16 +133,18 @@ def iterated_seconds(rows: Iterable[Record]) -> float:
     return sum(sum(row.samples or ()) for row in rows if row.phase == "trial" and row.metric in names)
 
 
-def varying_fields(configs: Sequence[TrialConfig]) -> list[str]:
+def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
     """Return the configuration fields in which these trials differ, without those that follow from the model's name."""
-    named = [config for config in configs if config.model is not None]
-    models = {config.model for config in named}
-    follows = {name for name in MODEL if len({(one.model, getattr(one, name)) for one in named}) == len(models)}
+    listed = list(configs)  # attrgetter over a list: a million trials have sixty million values
+    named = [config for config in listed if config.model is not None]
+    unnamed = [config for config in listed if config.model is None]
 
-    def values(name: str) -> set[object]:
-        return {getattr(one, name) for one in configs if one.model is None or name not in follows}
+    def values(*names: str, among: Sequence[TrialConfig]) -> set[object]:
+        return set(map(attrgetter(*names), among))
 
-    return [name for name in CONFIG_FIELDS if len(values(name)) > 1]
+    models = values("model", among=named)
+    follows = {name for name in MODEL if len(values("model", name, among=named)) == len(models)}
+    return [name for name in CONFIG_FIELDS if len(values(name, among=unnamed if name in follows else listed)) > 1]
 
 
 def count_trials(count: int) -> str:

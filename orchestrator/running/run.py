@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,13 +12,14 @@ from rich.console import Console
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import side_by_side
 from lmsweep.orchestrator.cluster.ray_session import start_ray, start_standby, stop_ray
-from lmsweep.orchestrator.interrupt import grace_period, postpone_termination
+from lmsweep.orchestrator.interrupt import end_soon, grace_period, postpone_termination
 from lmsweep.orchestrator.planning.plan import Action, Plan, Planned, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate, estimate_plan
 from lmsweep.orchestrator.planning.run_order import in_order
 from lmsweep.orchestrator.planning.time_estimate import Estimates
 from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.eta import Eta
+from lmsweep.orchestrator.running.liveness import Liveness
 from lmsweep.orchestrator.running.progress import RunProgress, count_trials
 from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.trials.code.bundle import pack
@@ -129,7 +131,8 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "Plan
 
     Raises KeyboardInterrupt on Ctrl-C. It is also raised on SIGTERM or SIGHUP, after running trials have had `grace`
     seconds to end. In both cases finished trials are in the store. Raises StoreError if the store rejects rows, and
-    RequestError if the user's code is too large to travel to the nodes of a cluster.
+    RequestError if the user's code is too large to travel to the nodes of a cluster. Raises RayFailedError if Ray has
+    ended or does not answer.
     """
     store, nodes = run.planned.store, run.planned.nodes
     code = None if address is None else packed_code(run.to_run)
@@ -146,7 +149,7 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "Plan
         what = f"{count_trials(running)} may finish within {grace:g} s" if running else "no trial is running"
         run.progress.say(f"{signal_name}: {what}")
 
-    writer = StoreWriter(store, kept)
+    writer = StoreWriter(store, kept, run.progress.say)
 
     def on_rows(planned: PlannedTrial, rows: list[Row]) -> None:
         if search:
@@ -154,6 +157,7 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "Plan
         writer.put(planned, rows)
 
     standby = run.planned.standby
+    liveness = Liveness(run.to_run, run.gate, run.progress, writer)
     try:
         for planned in run.planned.plan.trials:
             if planned.action in RULED_OUT:
@@ -162,7 +166,7 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "Plan
             if standby is None and address is None:
                 standby = start_standby([planned.trial.config for planned in run.to_run])
             start_ray(address, cpus=nodes[0].cpus, gpus=nodes[0].gpus)
-            with run.gate, grace_period(grace, announce_grace):
+            with run.gate, grace_period(grace, announce_grace), liveness:
                 # Ray reads its settings on import, so it must be imported after `start_ray` has made them.
                 from lmsweep.orchestrator.running.tune_runner import launch
 
@@ -175,14 +179,20 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "Plan
                     standby=standby.folder if standby else None,
                     search=search,
                 )
+    except KeyboardInterrupt:
+        if store.is_local:  # else rows may take minutes to arrive
+            end_soon()
+        if liveness.failure:
+            raise liveness.failure from None
+        raise
     finally:
-        with postpone_termination():
+        with postpone_termination(), ExitStack() as after:
+            after.callback(compact, store, run.progress)
+            after.callback(writer.close)  # whatever fails before: rows may wait for the disk
+            if standby:
+                after.callback(standby.close)
             if run.to_run:
                 stop_ray()
-            if standby:
-                standby.close()
-            writer.close()
-            compact(store, run.progress)
     if run.gate.closed:
         raise KeyboardInterrupt
 

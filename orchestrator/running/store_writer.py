@@ -24,6 +24,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 PATIENCE = 300.0
 """Seconds for which a finished run keeps trying to reach the store."""
 
+SLOW_SECONDS = 30.0
+"""How long the rows of one trial may take until a person is told."""
+
 OnKept = Callable[[PlannedTrial, list[Record]], None]
 
 
@@ -39,7 +42,11 @@ class _Item(NamedTuple):
 class StoreWriter:
     """Writes rows in the order of `put`. Its thread calls `on_kept` with the rows that have become durable."""
 
-    def __init__(self, store: Store, on_kept: OnKept) -> None:
+    def __init__(self, store: Store, on_kept: OnKept, say: Callable[[str], None] = print) -> None:
+        """`say` prints a line."""
+        self._say = say
+        self._busy_since: float | None = None
+        """time.monotonic() when the rows that are being written were taken; None while there are none, or once told."""
         self._uploader = None if store.is_local else Uploader(store)
         self._disk = self._uploader.kept_here if self._uploader else store
         self._on_kept = on_kept
@@ -58,7 +65,9 @@ class StoreWriter:
     def close(self) -> None:
         """Wait until all rows are in the store. Raises StoreError if some could not be written."""
         self._waiting.put(None)
-        self._thread.join()
+        while self._thread.is_alive():
+            self._thread.join(1.0)
+            self.say_if_slow()
         if self._uploader:
             self._error = self._uploader.close() or self._error
         self._raise_error()
@@ -67,10 +76,19 @@ class StoreWriter:
         while item := self._waiting.get():
             if self._error:
                 continue
+            self._busy_since = time.monotonic()
             try:
                 self._on_kept(item.planned, self._keep(item.rows))
             except Exception as error:  # noqa: BLE001 - raised again by `put` and `close`
                 self._error = error
+            self._busy_since = None
+
+    def say_if_slow(self) -> None:
+        """Say, once, that the disk has not taken the rows of a trial for a long time."""
+        if (since := self._busy_since) and time.monotonic() > since + SLOW_SECONDS:
+            self._busy_since = None
+            waiting = 1 + self._waiting.qsize()
+            self._say(f"{self._disk.location} does not answer; rows of trials that wait to be stored: {waiting}")
 
     def _keep(self, rows: list[Row]) -> list[Record]:
         """Add the rows and return the records. Of rows that do not fit the tables, only the failure is kept."""

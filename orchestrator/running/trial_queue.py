@@ -143,6 +143,7 @@ class PlanScheduler(NotPickled, FIFOScheduler):
         self._live_nodes = LiveNodes()
 
     def choose_trial_to_run(self, tune_controller: TuneController) -> TuneTrial | None:
+        ray_private.forget_ended(tune_controller)
         waiting = [trial for trial in tune_controller.get_live_trials() if trial.status == TuneTrial.PENDING]
         for trial in list(waiting):
             planned = self._trials[trial.config["position"]]

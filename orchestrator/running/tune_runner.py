@@ -4,6 +4,7 @@ Tune decides what runs where and when. The store keeps what was measured: each t
 result and go to `on_rows` at once.
 """
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,6 +47,7 @@ def launch(
     `code` is the packed folder with the user's code if it must travel to the nodes. `standby` is the folder of the
     trial servers that were started ahead on this machine. A `search` chooses each trial and says when to stop.
     """
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the row says why its worker has died, in one line
     collector = ResultCollector(trials, on_start=on_start, on_rows=on_rows)
     slots = sum(placement.slots for placement in {planned.required_placement for planned in trials})
     # A search knows more at each choice if no trial waits for its turn.

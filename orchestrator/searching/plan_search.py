@@ -78,12 +78,11 @@ def predicted_peaks(trials: Sequence[PlannedTrial], predictions: Predictions | N
 
 def predicted_peaks_of(cells: Sequence[Cell]) -> dict[str, float]:
     """Return the predicted peak bytes of measured cells, by `key_of` their configuration."""
-    trials = {cell.config: Trial(config=cell.config, workloads=("timing",), sweep="") for cell in cells}
-    predictions = Predictions(trials.values())
+    own_free = [cell for cell in cells if not cell.config.references]  # where the code is now is not known
+    trials = {cell.config: Trial(config=cell.config, workloads=("timing",), sweep="") for cell in own_free}
+    predictions = Predictions(trials.values(), each=True)
     found = {
-        key_of(cell.config): predictions.of(trials[cell.config], cell.environment.device_name)
-        for cell in cells
-        if not cell.config.references
+        key_of(cell.config): predictions.of(trials[cell.config], cell.environment.device_name) for cell in own_free
     }
     return {key: float(one.peak) for key, one in found.items() if isinstance(one, Prediction)}
 

@@ -7,6 +7,8 @@ own_code.py       references to the user's own code, and what may stand beside t
 software.py       the releases in which a trial's environment differs from the installed one
 hugging_face_json.py  dimensions that a Hugging Face configuration states
 located_yaml.py   YAML that remembers line numbers, so an error can say where it is
+hints.py          what to write in place of a value that its field does not take
+mistyped.py       keys that are nearly right, and numbers in quotes
 ranges.py         ranges of numbers: 128..1024, 100..400+100
 duration.py       durations: 30m, 1h30m; end times: 17:30
 shard.py          a part of a sweep for one job of an array

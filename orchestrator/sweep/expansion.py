@@ -10,6 +10,7 @@ from typing import Any
 
 from lmsweep.orchestrator.sweep.located_yaml import KeyPath, Problem
 from lmsweep.orchestrator.sweep.own_code import ALL_DIMENSIONS, DIMENSIONS, Fields, in_json
+from lmsweep.orchestrator.terminal import counting
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, RequestError, TrialConfig
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES, ModelSize, size_name
 from lmsweep.trials.spec.reference import HUGGING_FACE
@@ -42,6 +43,12 @@ class Block:
     def count(self) -> int:
         """The number of combinations, including the excluded ones."""
         return math.prod(len(values) for values in self.values.values()) * max(1, len(self.together))
+
+    @property
+    def devices(self) -> list[str]:
+        """The values of `device`."""
+        together = [row["device"] for row in self.together if "device" in row]
+        return [str(device) for device in together or self.values.get("device") or [_DEFAULTS["device"]]]
 
     @property
     def has_arguments(self) -> bool:
@@ -82,7 +89,7 @@ def expand(blocks: list[Block]) -> Expansion:
     for block in blocks:
         everything_excluded = True
         matched = [False] * len(block.exclude)
-        for arguments in _combinations(block, matched):
+        for arguments in counting(_combinations(block, matched), "read {} combinations"):
             everything_excluded = False
             lacking = _lacking(block.workloads, arguments)
             if lacking:

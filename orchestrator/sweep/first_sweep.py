@@ -3,7 +3,8 @@
 import re
 from dataclasses import asdict, dataclass
 
-from lmsweep.trials.code.discovery import Candidate, Discovery, Parameter
+from lmsweep.trials.code.definitions import Parameter
+from lmsweep.trials.code.discovery import Candidate, Discovery
 from lmsweep.trials.spec.config import GPU_DEVICES
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.reference import ATTENTION_MASKS, CAUSAL

@@ -1,7 +1,8 @@
 """Parses YAML into plain data and remembers line numbers, so that an error can say where it is.
 
-Scalars follow YAML 1.2: `no` and `on` are strings, only `true` and `false` are booleans, and `010` is not octal. Tags
-are refused, and so is a document that grows without bound when its aliases are expanded.
+Scalars follow YAML 1.2: `no` and `on` are strings, only `true` and `false` are booleans, and `010` is not octal. Merge
+keys (`<<: *anchor`) are those of YAML 1.1. Tags are refused, and so is a document that grows without bound when its
+aliases are expanded.
 """
 
 import re
@@ -24,6 +25,7 @@ MAX_DEPTH = 16
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*(_[0-9]+)*)")
 _FLOAT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_LONG_LIST = re.compile(r" \(one of: [^)]{300,}\)")
 _LONGEST_INTEGER = 60  # int() refuses more than 4300 digits; nothing here needs even 20
 
 
@@ -87,6 +89,12 @@ def shown(value: object) -> str:
     return repr(value)
 
 
+def number_in(text: str) -> str | None:
+    """Return the text if it would be a number without quotes, else None."""
+    bare = text.strip()
+    return bare if _INTEGER.fullmatch(bare) or _FLOAT.fullmatch(bare) else None
+
+
 def refusal(source: str, problems: Iterable[Problem], advice: str = "") -> RequestError:
     """Return an error with one line per problem, in the order of the file, and advice below.
 
@@ -97,9 +105,20 @@ def refusal(source: str, problems: Iterable[Problem], advice: str = "") -> Reque
     for problem in sorted(problems, key=lambda one: one.line or 0):
         named = bool(problem.path) and isinstance(problem.path[-1], str)
         places.setdefault((problem.path[-1] if named else problem.path, problem.message), []).append(problem)
-    lines = [first.text(source) + _elsewhere(first, others) for first, *others in places.values()]
+    lines = _listed_once(first.text(source) + _elsewhere(first, others) for first, *others in places.values())
     rest = [f"{source}: and {len(lines) - most} more"] if len(lines) > most else []
     return RequestError("\n".join([*lines[:most], *rest, *filter(None, [advice])]))
+
+
+def _listed_once(lines: Iterable[str]) -> list[str]:
+    """The lines with a long list of words, such as that of all fields, in the first of them only."""
+    listed: set[str] = set()
+    found = []
+    for line in lines:
+        words = _LONG_LIST.search(line)
+        found.append(line.replace(words[0], "") if words and words[0] in listed else line)
+        listed |= {words[0]} if words else set()
+    return found
 
 
 def _elsewhere(first: Problem, others: list[Problem]) -> str:
@@ -114,19 +133,42 @@ def parse(text: str, source: str) -> Document:
     except _Refused as error:
         problem = Problem(line=_line(error), message=str(error.problem))
     except yaml.MarkedYAMLError as error:
-        said = ", ".join(part for part in (error.context, error.problem) if part)
-        if "character '\\t' that cannot start any token" in said:
-            said = "a tab; indent lines with spaces"
-        elif "<block end>" in said:
-            said = "the indentation does not match that of the lines above"
-        elif said == "mapping values are not allowed here":
-            said += "; is the indentation right?"
-        problem = Problem(line=_line(error), message=f"not valid YAML: {said}")
+        line, said = _syntax_error(error, text.splitlines())
+        problem = Problem(line=line, message=f"not valid YAML: {said}")
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         code = error.character if isinstance(error.character, int) else ord(error.character)
         problem = Problem(line=line, message=f"not valid YAML: the character U+{code:04X} is not allowed")
     raise refusal(source, [problem])
+
+
+def _syntax_error(error: yaml.MarkedYAMLError, lines: list[str]) -> tuple[int, str]:
+    """Return the line of a syntax error, and what is wrong there, in a person's words where they are known."""
+    line = _line(error)
+    began = error.context_mark.line + 1 if error.context_mark else line
+    said = ", ".join(part for part in (error.context, error.problem) if part)
+    here, before = (lines[at - 1] if 0 < at <= len(lines) else "" for at in (line, line - 1))
+    if "character '\\t' that cannot start any token" in said:
+        return line, "a tab; indent lines with spaces"
+    if comment := next((at for at, one in enumerate(lines[:line], start=1) if one.lstrip().startswith("//")), None):
+        return comment, "a comment begins with #"
+    if re.search(r"\$\{|\{\{", here):
+        return line, "variables are not replaced; write the value, or give it in the command: --set FIELD=VALUE"
+    if "<block end>" in said:
+        return line, "the indentation does not match that of the lines above"
+    if said.startswith("while scanning a quoted scalar"):
+        return began, "a quote is opened and not closed"
+    if said.startswith(("while parsing a flow sequence", "while parsing a flow mapping")) and "expected ',' or" in said:
+        opened = "[" if "sequence" in said else "{"
+        return began, f"the bracket {opened} is not closed, or a comma is missing after an item"
+    if said == "mapping values are not allowed here" and re.fullmatch(r"\s*[\w.]+ +[^:#]+", before):
+        key, value = before.split(maxsplit=1)
+        return line - 1, f"a colon is missing; write {key}: {value.strip()}"
+    if said == "mapping values are not allowed here":
+        said += "; is the indentation right?"
+    elif "cannot start any token" in said:
+        said += "; put the value in quotes"
+    return line, said
 
 
 class _Refused(yaml.MarkedYAMLError):
@@ -175,6 +217,7 @@ class _Conversion:
     def __init__(self) -> None:
         self._result = Document()
         self._nodes = 0
+        self._merging: list[yaml.Node] = []
 
     def document(self, root: yaml.Node | None) -> Document:
         if root is not None:
@@ -199,23 +242,50 @@ class _Conversion:
         return _scalar(node)
 
     def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
-        data: dict[str, Any] = {}
+        data = self._merged(node, path)
+        own: set[str] = set()
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
+            if _is_merge(key_node):
+                continue
             if not isinstance(key_node, yaml.ScalarNode):
                 self._problem(line, path, "a key must be a single word, not a list or a mapping")
                 continue
             key = _text(key_node)
-            if key in data:
+            if key in own:
                 first = self._result.lines[*path, key]
                 self._problem(line, (*path, key), f"the key is given twice, first on line {first}")
                 continue
+            own.add(key)
             self._result.lines[*path, key] = line
             data[key] = self._value(value_node, (*path, key))
         return data
 
+    def _merged(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
+        """Return what the merge keys of a mapping bring in; of several mappings, the first has precedence."""
+        data: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not _is_merge(key_node):
+                continue
+            sources = value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
+            for source in reversed(sources):
+                if not isinstance(source, yaml.MappingNode):
+                    line = key_node.start_mark.line + 1
+                    self._problem(line, path, "<< merges mappings; write <<: *anchor, or <<: [*one, *other]")
+                    continue
+                if source in self._merging:
+                    raise _Refused(None, None, "<< merges a mapping with itself", key_node.start_mark)
+                self._merging.append(source)
+                data |= self._mapping(source, path)
+                self._merging.pop()
+        return data
+
     def _problem(self, line: int, path: KeyPath, message: str) -> None:
         self._result.problems.append(Problem(line=line, path=path, message=message))
+
+
+def _is_merge(key: yaml.Node) -> bool:
+    return isinstance(key, yaml.ScalarNode) and key.value == "<<" and key.style is None
 
 
 def _text(node: yaml.Node) -> str:

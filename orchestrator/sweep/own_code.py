@@ -18,8 +18,8 @@ from typing import Any
 from lmsweep.orchestrator.sweep.hugging_face_json import with_dimensions
 from lmsweep.orchestrator.sweep.located_yaml import shown
 from lmsweep.trials.code.digest import code_folder
-from lmsweep.trials.code.source import check_reference
-from lmsweep.trials.spec.config import ARGUMENTS, WORDS, RequestError, Trial
+from lmsweep.trials.code.source import check_reference, parameters_of
+from lmsweep.trials.spec.config import ARGUMENTS, COMBINATION_FIELDS, WORDS, RequestError, Trial
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES, VOCABULARIES, ModelSize
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, canonical, is_reference, short_name
 from lmsweep.trials.spec.suggestions import choices
@@ -118,7 +118,13 @@ def with_code(trials: Iterable[Trial], folder: str | None, trusted: Iterable[str
 
 def _with_code(trial: Trial, code: Code) -> Trial:
     config = trial.config
-    return replace(trial, config=with_dimensions(config, code) if config.is_hugging_face else config, code=code)
+    taken = parameters_of(config.step, code) if config.step else frozenset[str]()
+    return replace(
+        trial,
+        config=with_dimensions(config, code) if config.is_hugging_face else config,
+        code=code,
+        step_takes=tuple(sorted(COMBINATION_FIELDS if taken is None else taken)),
+    )
 
 
 def _fields(field: str, text: str, *, name: str | None = None) -> dict[str, Any]:

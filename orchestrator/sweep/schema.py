@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic.functional_validators import ModelWrapValidatorHandler  # a name of pydantic itself since 2.12 only
 
 from lmsweep.orchestrator.sweep.duration import seconds_of
+from lmsweep.orchestrator.sweep.hints import instead, instead_of_an_axis
 from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, shown
 from lmsweep.orchestrator.sweep.own_code import ALL_DIMENSIONS, DIMENSIONS, Fields, argument_of, read_code, size_fields
 from lmsweep.orchestrator.sweep.software import read_software
@@ -60,6 +61,7 @@ SIZE_FIELDS = ("memory_budget",)
 """Amounts of memory, for which a unit may be written."""
 
 _DEVICE = re.compile(r"cpu|mps|xpu|cuda(:(\*|[A-Za-z0-9-]+))?")
+_SETTING = re.compile(r"\w+ ?[:=] ?\S")
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 _HINTS = get_type_hints(TrialConfig)
 
@@ -75,6 +77,12 @@ def _device(value: str) -> str:
         raise ValueError(
             f"{value} is PyTorch's name of a single GPU; write cuda (each trial gets a GPU of its own; "
             "CUDA_VISIBLE_DEVICES limits which)"
+        )
+    if type_ := re.fullmatch(r"([A-Za-z]{1,3} ?\d{1,4}[A-Za-z]{0,2})(?:[- ].*)?", value):
+        ours = type_[1].replace(" ", "").upper()
+        raise ValueError(
+            f"{shown(value)} is not a device; write cuda for the GPU of this machine, or cuda:{ours} on a cluster with "
+            "several types"
         )
     if not _DEVICE.fullmatch(value):
         raise ValueError(is_not(value, "device", DEVICES))
@@ -199,13 +207,13 @@ class _WithArguments(BaseModel):
         return found
 
 
-_FIELDS = [name for name in CONFIG_FIELDS if name not in ("model_code", *ARGUMENTS.values())]
+FIELDS = [name for name in CONFIG_FIELDS if name not in ("model_code", *ARGUMENTS.values())]
 """The fields that a sweep file gives directly. The others are parts of a model, an attention, ..."""
 
-_row_types: dict[str, Any] = {name: (_type_of(name), None) for name in _FIELDS}
+_row_types: dict[str, Any] = {name: (_type_of(name), None) for name in FIELDS}
 _axis_types: dict[str, Any] = {
     name: (Annotated[list[_type_of(name)], Field(min_length=1)], None)  # type: ignore[misc]
-    for name in _FIELDS
+    for name in FIELDS
 }
 Row = create_model("Row", __base__=_WithArguments, **_row_types)
 """Fields with one value each; read it with `given`."""
@@ -282,18 +290,29 @@ def _legal_keys(path: KeyPath) -> tuple[str, Iterable[str]]:
         return "key", GridFile.model_fields
     if names[-1] == "model":
         return "dimension", ALL_DIMENSIONS
-    return ("axis" if names[-1] in VARYING else "field"), _FIELDS
+    return ("axis" if names[-1] in VARYING else "field"), FIELDS
 
 
 def _is_of_a_grid(key: object) -> bool:
     return key in GridFile.model_fields or key in CONFIG_FIELDS or bool(known_elsewhere(key, CONFIG_FIELDS))
 
 
+def unknown(noun: str, key: object, words: Iterable[str]) -> str:
+    """Return `unknown field; did you mean model?`, or what the key is called here."""
+    ours = known_elsewhere(key, words)
+    return f"unknown {noun}; it is called {ours} here" if ours else f"unknown {noun}{choices(key, words)}"
+
+
+def is_field(key: object) -> bool:
+    """Return whether a key of a grid is a field, or probably means one."""
+    return _field_of(key) is not None
+
+
 def _field_of(key: object) -> str | None:
     """Return the field that a key names or probably means; None if it rather means a key of a grid."""
-    if key in _FIELDS:
+    if key in FIELDS:
         return str(key)
-    return None if nearest(key, GridFile.model_fields) else nearest(key, _FIELDS)
+    return None if nearest(key, GridFile.model_fields) else nearest(key, FIELDS)
 
 
 def _beside_the_workloads(field: str, written: object, value: object) -> str:
@@ -301,6 +320,11 @@ def _beside_the_workloads(field: str, written: object, value: object) -> str:
     if isinstance(value, list):
         return f"is an axis{named}; move it below axes"
     return f"is a field{named}; move it below fixed, or with several values below axes"
+
+
+def names_values(path: KeyPath) -> bool:
+    """Whether a key below axes is a further value of the axis before it, as 2 in `{batch_size: 1, 2}`."""
+    return len(path) > 2 and path[-2] in VARYING and bool(re.fullmatch(r"[\d.]+|.*\)", str(path[-1])))
 
 
 def _message(error: Any, path: KeyPath) -> str:
@@ -312,8 +336,11 @@ def _message(error: Any, path: KeyPath) -> str:
             return "belongs in a grid"
         if len(path) == 3 and path[0] == "grids" and (field := _field_of(path[-1])):
             return _beside_the_workloads(field, path[-1], value)
-        ours = known_elsewhere(path[-1], words)
-        return f"unknown {noun}; it is called {ours} here" if ours else f"unknown {noun}{choices(path[-1], words)}"
+        if names_values(path):
+            return "is not an axis; several values go in brackets, as in batch_size: [1, 2, 4]"
+        if len(path) == 1 and isinstance(value, (dict, list)) and not nearest(path[-1], words):
+            return f"unknown {noun}; begin its name with x- if it only holds anchors{choices(path[-1], words)}"
+        return unknown(noun, path[-1], words)
     if kind == "missing":
         return f"{name} is missing"
     if isinstance(value, list) and name in CONFIG_FIELDS and not set(VARYING) & set(path):
@@ -327,16 +354,18 @@ def _message(error: Any, path: KeyPath) -> str:
     if kind == "list_type" and isinstance(value, dict) and {"value", "values"} & set(value):
         return "is a mapping; write just the list of values, in brackets"
     if kind == "list_type" and name in CONFIG_FIELDS:
-        return f"{shown(value)} is a single value; write a list in brackets, or move it to fixed"
+        return f"{shown(value)} is a single value; {instead_of_an_axis(value)}"
     if kind == "list_type" and name == "workloads" and isinstance(value, str):
         return f"{shown(value)} is not a list; write [{value}]"
     expected = {
         "list_type": "a list",
-        "model_type": "a mapping of keys to values",
-        "string_type": "text",
+        "model_type": "a mapping of keys to values"
+        + ("; write a colon and a space after each key, as in model: tiny" if _SETTING.match(str(value)) else ""),
+        "string_type": "a time; write one such as 30m or 2h" if path == ("budget",) else "text",
         "int_type": "a whole number or auto" if name in AUTO_FIELDS else "a whole number",
         "float_type": "a number",
         "bool_type": "true or false",
         "finite_number": "a number",
     }
-    return f"{shown(value)} is not {expected[kind]}"
+    taken = {"int_type": "int", "float_type": "float", "bool_type": "bool", "finite_number": "float"}.get(kind)
+    return f"{shown(value)} is not {expected[kind]}" + (instead(value, kind=taken, field=name) if taken else "")

@@ -6,7 +6,7 @@ runs.
 
 import tomllib
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 from lmsweep.orchestrator.sweep.expansion import Block, expand, on_top, spread
 from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, Scalar, parse, refusal
+from lmsweep.orchestrator.sweep.mistyped import correct_keys, quoted_numbers
 from lmsweep.orchestrator.sweep.own_code import ALL_DIMENSIONS, with_code
 from lmsweep.orchestrator.sweep.ranges import written_out
 from lmsweep.orchestrator.sweep.schema import SKELETON, VARYING, Axes, GridFile, SweepFile, given, validate
@@ -26,6 +27,9 @@ from lmsweep.trials.spec.workloads import workloads
 
 MAX_COMBINATIONS = 1_000_000
 """Most combinations in one file; more are a mistake: at a second each, a million take twelve days."""
+
+LARGE = 10_000
+"""From so many combinations on, it takes seconds to expand and plan them."""
 
 MAX_BYTES = 1_000_000
 """Size of the largest file that is read as a sweep."""
@@ -47,6 +51,18 @@ class Sweep:
     """Each configuration once, with all its workloads, in the order of the file; the last axis varies fastest."""
     grids: Mapping[str, tuple[Trial, ...]] = field(default_factory=dict)
     """Name of grids -> the trials of the grids of this name. A trial of several names is in each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outline:
+    """What is known of a large sweep before it is expanded."""
+
+    name: str
+    """Of its file."""
+    count: int
+    """The number of combinations, including the excluded ones."""
+    devices: tuple[str, ...]
+    """The values of `device` in it."""
 
 
 def packaged_sweeps() -> dict[str, str]:
@@ -92,17 +108,19 @@ def load_sweep(
     code: str | None = None,
     trusted: Sequence[str] = (),
     grids: Sequence[str] = (),
+    if_large: Callable[[Outline], object] = lambda outline: None,
 ) -> Sweep:
     """Return the packaged sweep of this name, or the sweep in this file, expanded.
 
     With `grids`, only the grids of these names. `overrides` maps fields to values that replace those of the file in
     every grid; `exclude` still applies. `code` is the folder with the user's own code; without it, the file's key
-    `code` or the current folder. References may also lead to the packages in `trusted`. Raises RequestError with one
+    `code` or the current folder. `if_large` is called before at least LARGE combinations are expanded, unless something
+    is wrong with them by then. References may also lead to the packages in `trusted`. Raises RequestError with one
     line per error: `FILE:LINE: key path: what is wrong; what was probably meant`.
     """
     workloads()  # raises where an installed package offers a broken record, which is no mistake in the sweep
     source, text = _text(name_or_path)
-    sweep, written = _read(text, source, _overrides(overrides or {}), grids)
+    sweep, written = _read(text, source, _overrides(overrides or {}), grids, if_large)
     folder = code or (str(Path(source).parent / written) if written else None)
 
     def ready(trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
@@ -161,21 +179,30 @@ def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: S
     return trials[0]
 
 
-def _read(text: str, source: str, forced: dict[str, list[object]], grids: Sequence[str]) -> tuple[Sweep, str | None]:
+def _read(
+    text: str,
+    source: str,
+    forced: dict[str, list[object]],
+    grids: Sequence[str],
+    if_large: Callable[[Outline], object],
+) -> tuple[Sweep, str | None]:
     """Return the sweep, of its grids only those of these names if any are given, and what the file has under `code`."""
     document = _document(text, source)
     if document.data is None:
         raise RequestError(
             f"{source}:1: the file is empty; the keys of a sweep are {', '.join(SweepFile.model_fields)}\n{AS_IN}"
         )
-    sweep, problems = validate(SweepFile, document.data, (), document)
-    problems += document.problems
+    if isinstance(document.data, dict):  # keys such as x-defaults are a home for anchors
+        document.data = {key: value for key, value in document.data.items() if not key.startswith("x-")}
+    problems = [*document.problems, *correct_keys(document)]
+    sweep, wrong_file = validate(SweepFile, document.data, (), document)
+    problems += wrong_file
     blocks: list[Block] = []
     for index, written in enumerate(_written_grids(document.data)):
         path: KeyPath = ("grids", index)
         problems += _write_out_ranges(written, path, document)
         grid, wrong = validate(GridFile, written, path, document)
-        problems += wrong or _contradictions(written, path, document)
+        problems += [*wrong, *(_contradictions(written, path, document) if _has_its_shape(written) else [])]
         blocks += _blocks(grid, written, path, document) if grid is not None else []
     blocks = [_forced(block, forced) for block in blocks]
     names = list(dict.fromkeys(block.name for block in blocks if block.name))
@@ -185,10 +212,15 @@ def _read(text: str, source: str, forced: dict[str, list[object]], grids: Sequen
     if count > MAX_COMBINATIONS:
         problems.append(Problem(line=1, message=f"{count} combinations are too many; the limit is {MAX_COMBINATIONS}"))
         raise refusal(source, problems)
+    if count >= LARGE and not problems:
+        devices = dict.fromkeys(device for block in blocks for device in block.devices)
+        if_large(Outline(name=source, count=count, devices=tuple(devices)))
     expansion = expand(blocks)
     problems += expansion.problems
     if problems:
         raise refusal(source, problems, advice="" if _written_grids(document.data) else AS_IN)
+    for problem in quoted_numbers(document):
+        warnings.warn(problem.text(source), stacklevel=2)
     for place in expansion.idle:
         _say_idle(place, forced, document, source)
     assert sweep is not None, "without problems, it is valid"
@@ -321,6 +353,16 @@ def _written_grids(data: Any) -> list[Any]:
     return grids if isinstance(grids, list) else []
 
 
+def _has_its_shape(written: Any) -> bool:
+    """Return whether axes, zip and fixed of a grid are what they should be, whatever is wrong within."""
+    if not isinstance(written, dict):
+        return False
+    axes, zipped, fixed = (written.get(key, {}) for key in (*VARYING, "fixed"))
+    if not all(isinstance(part, dict) for part in (axes, zipped, fixed)):
+        return False
+    return all(isinstance(values, list) for values in (*axes.values(), *zipped.values()))
+
+
 def _contradictions(written: dict[str, Any], path: KeyPath, document: Document) -> list[Problem]:
     """Return the errors of a grid whose parts are each valid but contradict one another."""
     axes, fixed = written.get("axes"), written.get("fixed") or {}
@@ -335,7 +377,8 @@ def _contradictions(written: dict[str, Any], path: KeyPath, document: Document) 
     if len(set(counts.values())) > 1:
         words = ", ".join(f"{name} has {count}" for name, count in counts.items())
         wrong[*path, "zip"] = f"fields that vary together need equally many values: {words}"
-    if written.get("exclude") and written.get("include") and axes is None and together is None:
+    rows = all(isinstance(written.get(key), list) and written[key] for key in ("exclude", "include"))
+    if rows and axes is None and together is None:
         wrong[*path, "exclude"] = "excludes nothing: this grid has no axes, and exclude does not apply to include"
     return [Problem(line=document.line(place), path=place, message=message) for place, message in wrong.items()]
 

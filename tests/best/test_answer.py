@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lmsweep.analysis import load
@@ -216,6 +217,13 @@ def test_best_of_a_store_refuses_what_is_for_a_sweep(attempts: Attempts) -> None
     done = answer_here("best", attempts.store.location, "--budget", "1m")
     assert done.returncode == 2
     assert "is a store, in which nothing runs" in done.stderr
+
+
+def test_a_median_without_an_interval_is_as_unsure_as_half_the_range_of_its_samples(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": (0.01, 0.03)})
+    attempts.ok(config(context_length=512), {"step.time": (0.01,)})
+    found = [cell.values["step.time"].error for cell in cells_of(load(attempts.store))]
+    assert found == pytest.approx([np.log(3) / 2, 0])
 
 
 def test_documents_windows_and_masks_are_other_jobs(attempts: Attempts) -> None:

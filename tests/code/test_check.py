@@ -89,6 +89,9 @@ def unscaled(q, k, v, is_causal):
 def heads_last(q, k, v, causal=False):
     return right(*(x.transpose(1, 2) for x in (q, k, v)), causal).transpose(1, 2)
 
+def unmasked(q, k, v, is_causal):
+    return right(q, k, v, False)
+
 class Lazy(torch.optim.Optimizer):
     def __init__(self, params, lr):
         super().__init__(params, {"lr": lr})
@@ -189,6 +192,7 @@ def test_of_a_model_it_counts_parameters_and_flops_and_names_the_layers(code: Co
         ("model_code", "leaves", "the process ended with exit code 3"),
         ("attention", "unscaled", "rounding to float32 explains at most"),
         ("attention", "heads_last", "it agrees for tensors of (batch, context, heads, d_head), so write def attend("),
+        ("attention", "unmasked", "it agrees with causal: false, so it ignores is_causal"),
         ("optimizer", "Lazy", "changed no weight"),
         ("step", "Step", "KeyError: 'momentum'"),
     ],

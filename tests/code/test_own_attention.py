@@ -66,6 +66,35 @@ def no_scale(q, k, v, is_causal):
 def forgets_mask(q, k, v, is_causal):
     return _attend(q, k, v, False)
 
+def without_graph(q, k, v, is_causal):
+    return _attend(q.detach(), k.detach(), v.detach(), is_causal)
+
+class ForwardOnly(Function):
+    @staticmethod
+    def backward(ctx, gradient):
+        raise NotImplementedError("the next problem of the assignment")
+
+def in_float32(q, k, v, is_causal):
+    return _attend(q.float(), k.float(), v.float(), is_causal)
+
+class CompilationError(Exception):
+    pass
+
+def triton_source(q, k, v, is_causal):
+    try:
+        raise NameError("nowhere is not defined")
+    except NameError as error:
+        raise CompilationError("at 3:20:\\ndef kernel(x):\\n    i = 0\\n    y = nowhere + i\\n        ^") from error
+
+def triton_launch(q, k, v, is_causal):
+    raise RuntimeError("0 active drivers ([]). There should only be one.")
+
+def triton_import(q, k, v, is_causal):
+    raise ModuleNotFoundError("No module named 'triton'", name="triton")
+
+def other_import(q, k, v, is_causal):
+    import a_package_that_is_not_installed
+
 def nan(q, k, v, is_causal):
     return _attend(q, k, v, is_causal) * float("nan")
 """
@@ -156,6 +185,55 @@ def test_without_a_mask_it_is_measured_with_causal_false_alone(measure: Measure)
 def test_in_mode_forward_only_the_output_is_compared(measure: Measure) -> None:
     rows = measure("mine:plain", *IN_MODEL, "mode=forward", workload="timing")
     assert "error.output" in rows and "error.gradient" not in rows
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("without_graph", "its output is no function of q, k and v"), ("ForwardOnly", "the next problem")]
+)
+def test_without_a_backward_forward_alone_is_measured_and_the_rest_is_null_for_the_reason(
+    measure: Measure, name: str, why: str
+) -> None:
+    rows = measure(f"mine:{name}", *IN_ATTENTION)
+    assert rows["forward.time"].samples and rows["error.output"].samples
+    for null in ("backward.time", "step.time", "backward.peak_allocated", "error.gradient"):
+        assert rows[null].samples is None
+    for null in ("backward.time", "step.time", "error.gradient"):
+        assert (rows[null].reason or "").startswith(f"mine:{name} has no backward") and why in (rows[null].reason or "")
+    assert "disagrees" not in rows["forward.time"].flags
+    (row,) = measure(f"mine:{name}", *IN_MODEL, workload="timing").values()
+    assert row.status == "unsupported" and f"mine:{name} has no backward" in (row.error or "")
+
+
+def test_in_mode_forward_attention_alone_has_no_backward(measure: Measure) -> None:
+    for name in ("mine:ForwardOnly", "sdpa"):
+        rows = measure(name, *IN_ATTENTION, "mode=forward")
+        assert rows["forward.time"].samples == rows["step.time"].samples
+        assert not any(key.startswith("backward.") or key == "error.gradient" for key in rows)
+
+
+def test_an_output_of_another_type_is_measured_and_flagged(measure: Measure) -> None:
+    rows = measure("mine:in_float32", *IN_ATTENTION, "precision=bf16")
+    for key in ("error.output", "forward.time", "backward.time"):
+        assert rows[key].samples and "other_type" in rows[key].flags and "disagrees" not in rows[key].flags
+    rows = measure("mine:in_float32", *IN_MODEL, "precision=bf16_pure", workload="timing")
+    assert rows["step.time"].samples and "other_type" in rows["step.time"].flags
+
+
+def test_the_error_of_a_compiler_is_its_cause_with_the_line_of_the_kernel(measure: Measure) -> None:
+    (row,) = measure("mine:triton_source", *IN_ATTENTION).values()
+    assert row.status == "error"
+    words = "CompilationError: NameError: nowhere is not defined, in `y = nowhere + i`"
+    assert (row.error or "").splitlines()[0].partition(": ")[2] == words
+
+
+def test_triton_on_a_cpu_is_unsupported(measure: Measure) -> None:
+    for name in ("triton_launch", "triton_import"):
+        (row,) = measure(f"mine:{name}", *IN_ATTENTION).values()
+        assert row.status == "unsupported"
+        assert (row.error or "").startswith("mine.py:")
+        assert (row.error or "").endswith("; Triton runs on a GPU; use device: cuda")
+    (row,) = measure("mine:other_import", *IN_ATTENTION).values()
+    assert row.status == "error"
 
 
 def test_lmsweeps_own_attention_has_no_error_rows(measure: Measure) -> None:

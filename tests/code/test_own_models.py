@@ -254,6 +254,19 @@ def test_the_row_says_which_layers_were_taken() -> None:
     assert {row.fingerprint.repeated_layers for row in rows} == {"encoder.layers (4 x TransformerEncoderLayer)"}
 
 
+def test_what_only_the_users_model_knows_is_null_in_its_rows(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "store"))
+    store.append([row for row in measured("timing", config("NanoGPT")) if isinstance(row, Record)])
+    unknown = ("d_model", "feed_forward", "tied_head", "qk_norm", "attention")
+    table = store.read()[0]
+    assert {name: set(table[name].to_pylist()) for name in unknown[:-1]} == {name: {None} for name in unknown[:-1]}
+    assert set(table["attention"].to_pylist()) == {"sdpa"}, "it was given, and PyTorch's kernel is chosen by it"
+    assert load(store)[list(unknown[:-1])].isna().all(axis=None)
+    plain = Attempt.begin(Trial(config=replace(config("NanoGPT"), attention="naive"), workloads=("timing",), sweep="s"))
+    assert plain.failure("timing", Status.ERROR, "", fingerprint("cpu")).unknown == unknown
+    assert plain.failure("attention", Status.ERROR, "", fingerprint("cpu")).unknown == ()
+
+
 def trial_of(fixed: str, folder: Path) -> TrialConfig:
     path = folder / "s.yaml"
     path.write_text(f"name: s\ngrids:\n  - workloads: [timing]\n    fixed: {{{fixed}}}\n")

@@ -18,6 +18,8 @@ STUDENT = Path(__file__).parents[2] / "examples" / "student"
 
 MINE = """
 import torch
+import triton
+import triton.language as tl
 from torch.nn import functional as F
 from lmsweep.trials.bench.phases import time_phases
 
@@ -41,6 +43,33 @@ class Step:
         with torch.no_grad():
             self.weight -= 0.1 * self.weight.grad
         self.weight.grad = None
+
+
+def scores(q, k, v, is_causal):
+    return F.scaled_dot_product_attention(q.detach(), k.detach(), v.detach(), is_causal=is_causal)
+
+
+def in_triton(q, k, v, is_causal):
+    found = scores(q, k, v, is_causal).contiguous()
+    output = torch.empty_like(found)
+    copy[(triton.cdiv(found.numel(), 128),)](found, output, found.numel(), SIZE=128)
+    return output
+
+
+def wrong_triton(q, k, v, is_causal):
+    wrong[(1,)](q, SIZE=128)
+    return q
+
+
+@triton.jit
+def copy(source, target, count, SIZE: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.store(target + at, tl.load(source + at, mask=at < count), mask=at < count)
+
+
+@triton.jit
+def wrong(target, SIZE: tl.constexpr):
+    tl.store(target + tl.arange(0, SIZE), nowhere)
 
 
 def measure(bench):
@@ -101,6 +130,21 @@ def test_attention_in_triton_is_compared_with_float64_and_timed(runner: Isolated
     assert {row.status for row in rows} == {"ok"}, rows[0].error
     assert {"output", "gradient"} <= {row.metric for row in rows if row.phase == "error"}
     assert not any("disagrees" in row.flags for row in rows)
+
+
+def test_a_kernel_without_backward_is_measured_forward_alone(runner: IsolatedRunner, folder: Path) -> None:
+    found = rows_of(runner, folder, "attention", "attention: 'mine:in_triton', d_model: 64, context_length: 256")
+    rows = {f"{row.phase}.{row.metric}": row for row in found}
+    assert rows["forward.time"].samples and rows["forward.device_time"].samples and rows["error.output"].samples
+    assert rows["backward.time"].samples is None
+    assert "mine:in_triton has no backward" in (rows["backward.time"].reason or "")
+
+
+def test_the_error_of_tritons_compiler_is_its_cause(runner: IsolatedRunner, folder: Path) -> None:
+    (row,) = rows_of(runner, folder, "attention", "attention: 'mine:wrong_triton', d_model: 64, context_length: 256")
+    first = (row.error or "").splitlines()[0]
+    assert first.startswith("mine.py:") and "nowhere is not defined" in first
+    assert first.endswith("in `tl.store(target + tl.arange(0, SIZE), nowhere)`")
 
 
 @pytest.mark.parametrize("workload", ["timing", "energy", "memory"])

@@ -7,11 +7,14 @@ from typing import Protocol
 
 import pytest
 
+from lmsweep.analysis import load
+from lmsweep.analysis.tables.pivot import default_layout, pivot
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
+from lmsweep.trials.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -153,6 +156,21 @@ def test_what_cannot_be_done_with_it_says_why(rows: Rows) -> None:
     (row,) = rows("step: mine.step:nothing")
     assert row.status == Status.ERROR
     assert "returned a int with none of forward, backward, optimize" in (row.error or "")
+
+
+def test_fields_that_the_step_is_not_told_are_null_and_their_table_does_not_show_them(rows: Rows) -> None:
+    told, untold = rows("step: mine.step:make"), rows("step: mine.step:evaluation")
+    unknown = {"d_model", "attention", "optimizer", "loss", "vocab_size", "feed_forward", "tied_head", "qk_norm"}
+    assert set(told[0].unknown) == unknown
+    assert set(untold[0].unknown) == unknown | {"context_length", "batch_size"}
+    store = Store("results")
+    store.append(untold)
+    assert {name: set(store.read()[0][name].to_pylist()) for name in unknown} == {name: {None} for name in unknown}
+    results = load(store)
+    assert results["tokens_per_second"].isna().all()
+    layout = default_layout(results)
+    table = pivot(results, rows=layout.rows, cols=layout.cols, values=layout.values, where={})
+    assert not unknown & {*layout.rows, *layout.cols, *table.conditions}
 
 
 def test_its_arguments_are_axes() -> None:

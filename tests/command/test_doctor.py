@@ -193,3 +193,29 @@ def test_what_listens_and_is_no_head_is_said_in_one_line_soon(greeting):
         seconds = time.monotonic() - began
     assert done.returncode == 2 and f"no Ray cluster answers at 127.0.0.1:{port}" in done.stderr
     assert done.stderr.count("\n") == 1 and seconds < 30  # 9 on two busy cores; Ray takes minutes
+
+
+REFUSED = (
+    b"\x88@\x0ccontent-type\x10application/grpc\x00\x0bgrpc-status\x0216"
+    b"\x00\x0cgrpc-message>InvalidAuthToken: Authentication token is missing or incorrect"
+)
+"""The header with which the head of Ray 2.60 answers whoever has no token."""
+
+
+def test_who_does_not_use_the_token_of_a_cluster_is_told_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(len(REFUSED).to_bytes(3, "big") + bytes([1, 5, 0, 0, 0, 1]) + REFUSED)
+                connection.recv(1000)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        done = answer_here("plan", "quick", "--no-predict", "--address", f"127.0.0.1:{port}", RAY_AUTH_MODE="disabled")
+        thread.join()
+    assert done.returncode == 2
+    assert f"no Ray cluster answers at 127.0.0.1:{port}: it asks for a token" in done.stderr
+    assert "RAY_AUTH_MODE=token, ~/.ray/auth_token" in done.stderr and done.stderr.count("\n") == 1

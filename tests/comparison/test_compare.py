@@ -210,6 +210,17 @@ def test_several_attempts_of_one_measurement_are_so_many_processes(attempts: Att
     assert row.verdict == "ambiguous" and row.ratio_low < 0.9 and row.ratio_high > 1.1
 
 
+def test_samples_without_an_interval_decide_nothing(attempts: Attempts) -> None:
+    drift = np.exp(np.linspace(0, 5, 10))
+    for compiled, factor in (("none", 1.0), ("block", 0.5)):
+        attempts.ok(gpu(compile=compiled), {"step.time": tuple(0.01 * factor * drift)})
+    comparison = of(attempts, {"compile": "none"}, {"compile": "block"})
+    line = comparison.frame.iloc[0]
+    assert line["ratio"] == pytest.approx(0.5) and line["verdict"] == "ambiguous"
+    assert line[["baseline_low", "contrast_high", "ratio_low", "ratio_high"]].isna().all()
+    assert "No interval of 2 medians: fewer than 6 samples" in analysis.render(comparison.listing(), "text")
+
+
 def test_what_the_samples_leave_open_is_said(attempts: Attempts) -> None:
     five = (0.1, 0.101, 0.099, 0.1005, 0.0995)
     for compiled in ("none", "block"):

@@ -205,12 +205,12 @@ def test_every_test_that_the_architecture_names_exists():
     assert not missing
 
 
-def test_the_workflow_runs_what_ci_runs_and_the_wheel():
+def test_the_workflow_runs_what_ci_runs_the_lowest_pytorch_and_the_wheel():
     script = (ROOT / ".ci" / "run").read_text("utf-8")
     assert re.findall(r"^(?:exec )?make (.*)$", script, flags=re.MULTILINE) == ["test"]
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yaml").read_text("utf-8"))
     commands = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
-    assert commands == ["bash .ci/run", "make wheel"]
+    assert commands == ["bash .ci/run", "make test-lowest-torch", "make wheel"]
 
 
 def test_every_path_that_make_and_the_hooks_name_exists():

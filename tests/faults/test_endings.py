@@ -12,6 +12,7 @@ import pandas as pd
 import psutil
 import pytest
 
+from benchmarks.scale import write_sweep as write_noops
 from lmsweep.trials.machine.scratch import scratch_folder
 from tests.support.command import COMMAND, ROOT, lmsweep, start, trial_children, wait_for_child, write_sweep
 
@@ -65,6 +66,19 @@ def test_sigterm_and_sighup_end_a_run_in_order(tmp_path: Path, number: signal.Si
     process, started = run_until_one_is_stored(tmp_path)
     (os.killpg if to_all else os.kill)(process.pid, number)
     assert_ended(process, started, number.name, 128 + number, tmp_path / "store")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to_all", [False, True])
+def test_what_is_printed_as_measured_when_sigterm_comes_is_stored(tmp_path: Path, to_all: bool):
+    process = start("run", write_noops(tmp_path, 40), "--store", tmp_path / "store")
+    assert process.stdout
+    printed = [next(line for line in process.stdout if line.startswith("[")) for _ in range(3)]
+    (os.killpg if to_all else os.kill)(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    printed += [line for line in out.splitlines() if line.startswith("[")]
+    assert process.returncode == 143, out + err
+    assert pd.read_parquet(tmp_path / "store" / "measurements")["trial_id"].nunique() == len(printed)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.support.command import COMMAND, PYTHONPATH, write_sweep
+from tests.support.command import COMMAND, PYTHONPATH, start, write_sweep
 
 
 def assert_measured(done: subprocess.CompletedProcess[str], store: Path | str, count: int = 2) -> None:
@@ -94,3 +94,69 @@ def test_a_user_whom_the_system_does_not_know_measures_everything(foreign: Path,
 @pytest.mark.slow
 def test_with_64_file_descriptors_a_run_measures_everything(tmp_path: Path) -> None:
     assert_measured(run(tmp_path, descriptors=64), tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    ("name", "locale", "words"),
+    [
+        ("stör", {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, "encoding is ascii; set PYTHONUTF8=1"),
+        (b"st\xf6r", {"LC_ALL": "C.UTF-8"}, "its name is not read as UTF-8; rename it"),
+    ],
+    ids=["ascii", "latin-1"],
+)
+def test_a_store_whose_name_python_reads_otherwise_than_arrow_is_refused_with_advice(
+    tmp_path: Path, name: str | bytes, locale: dict[str, str], words: str
+) -> None:
+    done = subprocess.run(
+        [*COMMAND, "status", os.path.join(os.fsencode(tmp_path), os.fsencode(name))],
+        env=os.environ | {"PYTHONPATH": PYTHONPATH} | locale,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, words in done.stderr) == (2, True), done.stderr
+    assert "unexpected" not in done.stderr
+
+
+@pytest.mark.slow
+def test_in_the_c_locale_a_store_may_have_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "größe"
+    folder.mkdir()
+    assert_measured(run(folder, LC_ALL="C", LANG="C"), folder / "store")
+
+
+@pytest.fixture(scope="session")
+def shifted_clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library that shifts the system's clock for the processes that load it, by the seconds in a file.
+
+    libfaketime cannot show it: with it, Python's own time.sleep fails as soon as the monotonic clock is left alone.
+    """
+    library = tmp_path_factory.mktemp("clock") / "shifted_clock.so"
+    source = Path(__file__).parents[1] / "support" / "shifted_clock.c"
+    made = subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], capture_output=True, check=False)
+    if made.returncode:
+        pytest.skip("no C compiler makes a library here")
+    return library
+
+
+@pytest.mark.slow
+def test_a_clock_that_jumps_a_day_ahead_and_two_days_back_under_a_run_changes_nothing(
+    tmp_path: Path, shifted_clock: Path
+) -> None:
+    shift, store = tmp_path / "shift", tmp_path / "store"
+    shift.write_text("0")
+    sweep = write_sweep(tmp_path, context_length=[16, 32, 48, 64], mode="forward")
+    clock = {"LD_PRELOAD": str(shifted_clock), "CLOCK_SHIFT": str(shift)}
+    process = start("run", sweep, "--store", store, **clock)
+    assert process.stdout
+    days = [86400, -86400]
+    for _ in range(2):
+        next(line for line in process.stdout if line.startswith("["))
+        shift.write_text(str(days.pop(0)))
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0 and "unexpected" not in err, out + err
+    table = pd.read_parquet(store / "measurements")
+    assert {*table["status"]} == {"ok"} and table["trial_id"].nunique() == 4
+    assert table["started_at"].max() - table["started_at"].min() > pd.Timedelta(hours=23), "the clock did not jump"
+    seconds = table[table["unit"] == "s"]["samples"].explode().astype(float)
+    assert seconds.between(0, 240).all() and " h " not in out, out

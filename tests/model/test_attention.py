@@ -296,7 +296,7 @@ def test_heads_are_a_dimension_of_the_tensors_and_absent_where_there_are_none() 
 def test_causal_is_part_of_what_is_measured_and_left_out_of_the_identifier_where_it_is_true() -> None:
     config = alone()
     assert trial_id(config) != trial_id(replace(config, causal=False))
-    assert measurement_id(config, "attention") == measurement_id(replace(config, mode="forward"), "attention")
+    assert measurement_id(config, "attention") != measurement_id(replace(config, mode="forward"), "attention")
     assert measurement_id(config, "attention") != measurement_id(replace(config, cold_l2=True), "attention")
     assert measurement_id(config, "timing") == measurement_id(replace(config, cold_l2=True), "timing")
 

@@ -18,7 +18,7 @@ from lmsweep.orchestrator.planning import memory_predictions, prediction_process
 from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.analytic.memory_bounds import bounds_of
+from lmsweep.trials.analytic.memory_bounds import Need, bounds_of
 from lmsweep.trials.analytic.memory_prediction import upper_bound
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.prediction.peak_memory import predict
@@ -26,7 +26,6 @@ from lmsweep.trials.prediction.predict import FrontierQuestion, _frontiers
 from lmsweep.trials.prediction.process_pool import answer_by_run
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
-from lmsweep.trials.spec.quantities import gib
 from tests.support.command import lmsweep, lmsweep_here, start
 
 SIDE_BY_SIDE = min(2, len(usable_cores()))
@@ -98,7 +97,8 @@ def test_a_plan_that_waits_for_predictions_says_how_far_it_is(
     assert re.search(
         rf"^predicting the memory of {count} configurations: none is ready after [\d.]+ \w+$", said, re.MULTILINE
     )
-    assert re.search(rf"^predicted the memory of [1-9]\d* of {count} .*, about [\d.]+ \w+ left$", said, re.MULTILINE)
+    left = r"(about [\d.]+ \w+|less than a second) left"
+    assert re.search(rf"^predicted the memory of [1-9]\d* of {count} .*, {left}$", said, re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -137,29 +137,30 @@ def test_a_few_peaks_bound_those_of_smaller_and_larger_trials():
     peaks = [upper_bound(config, "model") * (1 + MODES.index(config.mode)) for config in configs]
     room, asked = sorted(peaks)[len(peaks) // 2], []
 
-    def peak(index: int) -> int:
+    def need(index: int) -> Need:
         asked.append(index)
-        return peaks[index]
+        return Need(peaks[index], enough=peaks[index])
 
-    bounds = bounds_of(configs, room, peak, most=40)
+    bounds = bounds_of(configs, [room], need, most=40)
     assert len(asked) == 40
     assert all((one.low or 0) <= true <= (one.high or true) for one, true in zip(bounds, peaks, strict=True))
     decided = [(one.low or 0) > room or (one.high is not None and one.high <= room) for one in bounds]
     assert sum(decided) > 0.7 * len(configs)
 
     asked.clear()
-    bounds = bounds_of(configs, room, peak, most=len(configs))
+    bounds = bounds_of(configs, [room], need, most=len(configs))
     assert all(
         (one.low or 0) > room if true > room else one.high <= room for one, true in zip(bounds, peaks, strict=True)
     )
     assert len(asked) < len(configs) / 10
 
 
-@pytest.mark.slow
-def test_of_very_many_trials_some_are_predicted_and_no_other_is_said_to_fit_or_not_wrongly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("fewest", ["FEW", pytest.param("MOST", marks=pytest.mark.slow)])
+def test_of_many_trials_some_are_predicted_and_no_other_is_said_to_fit_or_not_wrongly(
+    fewest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(memory_predictions, "MOST", 5)
+    monkeypatch.setattr(memory_predictions, "FEW", 5)
+    monkeypatch.setattr(memory_predictions, fewest, 5)
     monkeypatch.setattr(memory_predictions, "BOUND_SECONDS", 120.0)
     axes = {"model": ["tiny", "small"], "context_length": [64, 256, 1024], "batch_size": [1, 4, 16, 64]}
     fixed = {"device": "cuda", "mode": "train_step"}
@@ -168,9 +169,7 @@ def test_of_very_many_trials_some_are_predicted_and_no_other_is_said_to_fit_or_n
     command = ["plan", sweep, "--for", "4GB", "--store", tmp_path / "none", "--format", "json"]
     found = json.loads(lmsweep_here(*command))["trials"]
     room = 4 * 10**9 - CUDA_RESERVE
-    reasons = {one["predicted_peak_reason"] for one in found}
-    assert f"it needs less than {gib(room)}" in reasons
-    assert any("from predictions of smaller and larger trials" in (reason or "") for reason in reasons)
+    assert any("a plan this large predicts only some" in (one["predicted_peak_reason"] or "") for one in found)
     actions = set()
     for one in found:
         peak = predict(TrialConfig(**one["config"])).on("a 4GB device").peak
@@ -178,7 +177,29 @@ def test_of_very_many_trials_some_are_predicted_and_no_other_is_said_to_fit_or_n
         assert one["action"] == ("run" if peak <= room else "predicted_oom"), one
         actions.add(one["action"])
     assert len(actions) == 2
-    assert 0 < len(kept(tmp_path)) < 12
+    predicted = len(kept(tmp_path))
+    assert 0 < predicted < 12
+    lmsweep_here(*command)
+    assert len(kept(tmp_path)) == predicted, "what is known decides again"
+
+
+def test_a_sweep_that_no_device_here_can_run_is_refused_before_it_is_expanded(tmp_path: Path):
+    axes = {"batch_size": "1..1000+1", "context_length": "1..900+1"}
+    fixed = {"device": "cuda", "model": "tiny"}
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text(yaml.safe_dump({"name": "s", "grids": [{"workloads": ["timing"], "axes": axes, "fixed": fixed}]}))
+    with start("plan", sweep, "--store", tmp_path / "none", CUDA_VISIBLE_DEVICES="") as process:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        used = psutil.Process(process.pid).cpu_times()
+        _, rest = process.communicate(timeout=60)
+        spent = os.times()
+    assert first == f"{sweep}: 900000 combinations\n"
+    assert used.user + used.system < 4, "it is said within two seconds on a machine that does nothing else"
+    assert process.returncode == 2
+    assert "none of the 900000 combinations can run: this machine has no cuda device" in rest
+    assert f"lmsweep plan {sweep} --for H100" in rest
+    assert spent.children_user < 60, "it was expanded"
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from lmsweep.orchestrator.running.progress import RunProgress
 from lmsweep.orchestrator.running.run import prepare
 from lmsweep.orchestrator.sweep.duration import seconds_of
 from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.orchestrator.terminal import time_left
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import Fingerprint
@@ -234,7 +235,14 @@ def test_a_run_that_takes_longer_than_estimated_says_so_once(tmp_path, capsys):
             times = [Measurement(phase="trial", metric="measured_time", unit="s", samples=(0.0,))]
             progress.ended(planned, records_of(attempt.rows("timing", times, H200)))
     said = capsys.readouterr().out
-    assert len(re.findall(r"^trials take longer than estimated: about [\d.]+ m?s left$", said, re.M)) == 1
+    words = r"^trials take longer than estimated: (about [\d.]+ s|less than a second) left$"
+    assert len(re.findall(words, said, re.M)) == 1
+
+
+def test_the_time_left_is_never_negative_nor_in_microseconds():
+    device = DeviceEta(name="x", slots=2, running={}, iterating_left=-2.24e-16)
+    assert device.seconds_left(now=0.0) == 0.0
+    assert [time_left(one) for one in (0.0, 0.99, 1.0)] == ["less than a second left"] * 2 + ["about 1.0 s left"]
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,7 @@ def test_two_small_models_stand_for_a_deep_one(fields: dict[str, Any], monkeypat
         ({"compile": "block", "num_layers": 1, "batch_size": 1}, False),
         # The memory-efficient kernel rounds rows up to multiples of 32, which no product of primes stands for.
         ({"compile": "block", "num_layers": 1, "attention": "sdpa"}, True),
+        ({"compile": "model", "num_layers": 1, "feed_forward": "gelu", "tied_head": True, "qk_norm": True}, True),
     ],
     ids=str,
 )

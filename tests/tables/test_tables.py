@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -53,10 +54,10 @@ def hardware(attempts: Attempts) -> pd.DataFrame:
     return analysis.load(attempts.store)
 
 
-def test_golden_files_hold_numbers_to_twelve_digits_and_text_to_the_letter() -> None:
+def test_golden_files_hold_numbers_to_ten_digits_and_text_to_the_letter() -> None:
     line = "0.0123,ok,1.0716652183740224,-2.5e-05"
     assert same(line, "0.0123,ok,1.0716652183740225,-2.5e-05")
-    assert not same(line, "0.0123,ok,1.0716652184740224,-2.5e-05")
+    assert not same(line, "0.0123,ok,1.0716652193740224,-2.5e-05")
     assert not same(line, "0.0123,oom,1.0716652183740224,-2.5e-05")
     assert not same("22420 ± 200 [a]", "22421 ± 200 [a]")
     assert not same("12.3 ± 0.2", "12.3 ± 0.3") and not same("12.3", "12.30 ")
@@ -486,3 +487,18 @@ def test_device_time_comes_first_where_every_step_has_one_and_wall_time_is_told(
     assert "Wall time is 2 to 3 times device time (median 2.5)" in text and "`--value step.time` shows it." in text
     attempts.ok(config(context_length=512), {"step.time": samples(0.1, 1e-3)})
     assert analysis.default_layout(analysis.load(attempts.store)).values == ["step.time"], "none is left out"
+
+
+def test_a_table_says_why_numbers_have_no_interval(attempts: Attempts) -> None:
+    attempts.ok(config(), {"step.time": (1.0, 1.1)})
+    attempts.ok(config(context_length=512), {"step.time": tuple(np.exp(np.linspace(0, 5, 10)))})
+    attempts.ok(config(context_length=1024), {"step.time": (1.0,)})
+    for median in (1.0, 5.0):
+        attempts.ok(config(batch_size=8), {"step.time": samples(median, 0.01)})
+    table = pivot(analysis.load(attempts.store), "context_length batch_size", "", "step.time")
+    assert table.low.isna().to_numpy().all() and "[" not in analysis.render(table, "text")
+    assert [note.partition(":")[2].split(",")[0] for note in table.notes if "No interval in 1 cell" in note] == [
+        " the processes differ too much for so few.",
+        " fewer than 6 samples.",
+        " the samples resemble their neighbours so much that they are worth fewer than 3 independent ones",
+    ]

@@ -120,6 +120,13 @@ def widest_likely(chances: Floats, errors: Floats, freedom: int) -> Floats:
     return ratio
 
 
+def effective_size(chances: Floats, n: int) -> Floats:
+    """Return the effective size of series of n samples, n (1 - rho) / (1 + rho), at the mean rho of these chances."""
+    rho = (chances * _RHO).sum(axis=0)
+    size: Floats = n * (1 - rho) / (1 + rho)
+    return size
+
+
 def independent_interval(ordered: Floats) -> Intervals:
     """Return the intervals of independent samples, given as a (rows, n) matrix with sorted rows."""
     rows, n = ordered.shape
@@ -141,7 +148,7 @@ def intervals(samples: Floats) -> Intervals:
         # The distance from the median grows in normal scores, so what the noise looks like does not matter.
         score = ndtri((_depth(n) + 0.625) / (n + 0.25)) * factor
         median, low, high = _between(ordered, ndtr(score) * (n + 0.25) - 0.625)
-        known = constant | (_worth(chances, n) >= LEAST_WORTH)
+        known = constant | (effective_size(chances, n) >= LEAST_WORTH)
     return Intervals(median, np.where(known, low, np.nan), np.where(known, high, np.nan))
 
 
@@ -166,15 +173,9 @@ def relative_half_width(series: Sequence[float]) -> float:
 
 
 def independent_worth(series: Sequence[float]) -> float:
-    """Return the effective sample size of one series, n (1 - rho) / (1 + rho), at the posterior mean of rho."""
+    """Return the effective sample size of one series, at the posterior mean of rho."""
     samples = np.asarray(series, dtype=np.float64)[None, :]
-    return float(_worth(correlation(samples).chances(), len(series))[0])
-
-
-def _worth(chances: Floats, n: int) -> Floats:
-    rho = (chances * _RHO).sum(axis=0)
-    worth: Floats = n * (1 - rho) / (1 + rho)
-    return worth
+    return float(effective_size(correlation(samples).chances(), len(series))[0])
 
 
 def _between(ordered: Floats, depth: Floats) -> Intervals:

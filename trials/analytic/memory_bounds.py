@@ -5,9 +5,9 @@ runs grows. So among trials that differ in nothing else, if one fits, all smalle
 the larger ones does.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -43,40 +43,92 @@ def family(config: TrialConfig) -> TrialConfig:
     return replace(memory_config(config), **same, mode="forward")
 
 
-def bounds_of(configs: list[TrialConfig], room: int, peak: Callable[[int], int | None], most: int) -> list[Bounds]:
-    """Return bounds for each configuration of a family.
+class Need(NamedTuple):
+    """What a trial needs of a device, as predicted."""
 
-    `peak(index)` returns the peak bytes of one configuration, or None if it cannot be predicted. It is called at most
-    `most` times, and fewer if it is known earlier which configurations fit into `room` bytes.
+    peak: int
+    """Bytes with fewer of which it does not fit."""
+    enough: int
+    """Bytes with which it certainly fits; with fewer, fragmentation in the allocator may matter."""
+
+
+def bounds_of(
+    configs: list[TrialConfig],
+    rooms: Sequence[int],
+    need: Callable[[int], Need | None],
+    most: int,
+    *,
+    guesses: Sequence[int | None] | None = None,
+    first: Sequence[int] = (),
+) -> list[Bounds]:
+    """Return bounds on the peak of each configuration of a family.
+
+    `need(index)` predicts one configuration, or returns None if that is not possible. It is called at most `most`
+    times, and fewer if it is known earlier which configurations fit into each of the `rooms`, in bytes. A
+    configuration of which the peak fits, but perhaps not with fragmentation, tells nothing about the others.
+    `guesses` are rough peaks, None where there is none: with good ones, fewer calls suffice. The indices in `first` are
+    known already: they do not count.
     """
     sizes = np.array([_sizes(config) for config in configs], dtype=np.int64)
-    undecided = np.ones(len(configs), dtype=bool)
+    undecided = np.ones((len(rooms), len(configs)), dtype=bool)
     bounds = [Bounds()] * len(configs)
-    for _ in range(most):
-        index = _telling(sizes, np.flatnonzero(undecided))
+    guess = _Guess(guesses or [None] * len(configs), max(rooms, default=0))
+    for number in range(len(first) + most):
+        still_open = np.flatnonzero(undecided.any(axis=0))
+        index = first[number] if number < len(first) else _telling(sizes, still_open, guess)
         if index is None:
             break
-        undecided[index] = False
-        found = peak(index)
+        undecided[:, index] = False
+        found = need(index)
         if found is None:
             continue
+        guess.correct(index, found.peak)
         larger, smaller = (sizes >= sizes[index]).all(axis=1), (sizes <= sizes[index]).all(axis=1)
-        undecided &= ~(smaller if found <= room else larger)
+        for still, room in zip(undecided, rooms, strict=True):
+            if found.enough <= room:
+                still &= ~smaller
+            elif found.peak > room:
+                still &= ~larger
         for i in np.flatnonzero(larger):
-            bounds[i] = replace(bounds[i], low=max(found, bounds[i].low or 0))
+            bounds[i] = replace(bounds[i], low=max(found.peak, bounds[i].low or 0))
         for i in np.flatnonzero(smaller):
             high = bounds[i].high
-            bounds[i] = replace(bounds[i], high=found if high is None else min(found, high))
+            bounds[i] = replace(bounds[i], high=found.peak if high is None else min(found.peak, high))
     return bounds
 
 
-def _telling(sizes: Numbers, still_open: npt.NDArray[np.intp]) -> int | None:
-    """Return the index whose answer decides most of the others in the worse case, or None if all are decided."""
+class _Guess:
+    """Which configurations probably fit into the largest room."""
+
+    def __init__(self, peaks: Sequence[int | None], room: int) -> None:
+        self._peaks = np.array([np.nan if one is None else one for one in peaks], dtype=float)
+        self._room = room
+        self._doubt = 2.0
+        """Factor by which a guess may be wrong."""
+
+    def fits(self, index: int) -> bool | None:
+        """Return whether it probably fits; None if that is open."""
+        peak = self._peaks[index]
+        return True if peak * self._doubt <= self._room else False if peak > self._room * self._doubt else None
+
+    def correct(self, index: int, peak: int) -> None:
+        """Learn from the peak of one configuration."""
+        wrong = self.fits(index) not in (None, peak <= self._room)
+        self._doubt = 2 * self._doubt if wrong else max(1.2, self._doubt / 1.5)
+        self._peaks *= peak / self._peaks[index]
+
+
+def _telling(sizes: Numbers, still_open: npt.NDArray[np.intp], guess: _Guess) -> int | None:
+    """Return the index whose answer probably decides most of the others, or None if all are decided."""
     if not len(still_open):
         return None
     chosen = still_open[:: 1 + len(still_open) // MOST_COMPARED]
     rest = sizes[still_open]
-    decided = [min((rest <= sizes[i]).all(axis=1).sum(), (rest >= sizes[i]).all(axis=1).sum()) for i in chosen]
+    decided = []
+    for i in chosen:
+        if_fits, if_not = (rest <= sizes[i]).all(axis=1).sum(), (rest >= sizes[i]).all(axis=1).sum()
+        fits = guess.fits(int(i))
+        decided.append(min(if_fits, if_not) if fits is None else if_fits if fits else if_not)
     return int(chosen[int(np.argmax(decided))])
 
 

@@ -6,6 +6,7 @@
 import hashlib
 import re
 from dataclasses import asdict, dataclass, replace
+from math import ceil
 from typing import Any, Literal
 
 from lmsweep.trials.analytic.datasheets import DEVICES
@@ -18,6 +19,9 @@ Dimension = Literal["batch_size", "context_length"]
 """A dimension whose largest value that fits can be searched."""
 
 _READ = {*COMBINATION_FIELDS, "mode"}
+
+FUSED_ATTENTION = ("sdpa", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex", "varlen")
+"""Attention implementations that do not store the score matrix."""
 
 LARGE_WORKSPACE, _SMALL_WORKSPACE = 33_554_432, 8_519_680
 _WITH_LARGE_WORKSPACE = re.compile(r"\b(GH|H|GB|B)\d+\b")
@@ -62,6 +66,15 @@ class Prediction:
         return replace(self, workspaces=0, **{name: value + more for name, value in held.items()})
 
 
+def enough(prediction: Prediction) -> int:
+    """Return the bytes with which the trial fits although the allocator's blocks have gaps between them.
+
+    With fewer, but at least its peak, the order of its allocations decides. Predictions of eager trials are accurate to
+    less than 2 %.
+    """
+    return ceil(1.02 * prediction.reserved)
+
+
 def cublas_workspace(device_name: str) -> int:
     """Return the bytes that PyTorch allocates for each thread that calls cuBLAS on this device.
 
@@ -102,13 +115,18 @@ def upper_bound(config: TrialConfig, subject: Subject) -> int | None:
 
 
 def _widest(config: TrialConfig) -> dict[str, int]:
-    """Return the dimensions of a model of the plain shape that saves at least as much for backward."""
+    """Return the dimensions of a model of the plain shape that saves at least as much for backward.
+
+    A fused kernel of attention keeps no scores, of which one head's are more than enough.
+    """
     size = config.size
+    masked = config.window is not None or config.document_length is not None
+    fused = config.device_type == "cuda" and config.attention in FUSED_ATTENTION and not masked
     return {
         "d_model": max(size.d_model, size.terms["query_width"]),
         "d_ff": size.d_ff * size.terms["active_experts"],
         "num_layers": size.num_layers,
-        "num_heads": size.num_heads,
+        "num_heads": 1 if fused else size.num_heads,
         "vocab_size": config.vocab_size,
     }
 

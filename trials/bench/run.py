@@ -13,7 +13,14 @@ from lmsweep.trials.bench.fingerprint import fingerprint, present_devices
 from lmsweep.trials.bench.own_workload import measure_outside, measure_own
 from lmsweep.trials.bench.watchdog import Show, Watchdog
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.code.traceback_text import CodeError, running_line, user_line, what_it_says
+from lmsweep.trials.code.traceback_text import (
+    CodeError,
+    needs_gpu,
+    running_line,
+    said_by,
+    user_line,
+    what_it_says,
+)
 from lmsweep.trials.distributed.process_group import leave
 from lmsweep.trials.distributed.ranks import Emit, Part, Rank, RankDiedError, Start, has_failed, parts_of, run_ranks
 from lmsweep.trials.machine.cpu_affinity import usable_cores
@@ -120,9 +127,10 @@ def run_trial(
                 with exits_raise():
                     found = list(run_workload(bench, workload))
                     rows = attempt.rows(workload, found, replace(met, repeated_layers=bench.repeated_layers))
-        except BaseException as error:  # a trial may fail in any way, and each is a row
-            if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        except BaseException as raised:  # a trial may fail in any way, and each is a row
+            if isinstance(raised, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
                 raise  # Ctrl-C; processes of trials ignore it, so there it is the user's code that raises it
+            error = as_unsupported(raised, attempt.trial.config, attempt.trial.code)
             emit([attempt.failure(workload, status_of(error), describe(error, attempt.trial.code), met)])
             return False
         emit(rows)
@@ -203,6 +211,14 @@ def status_of(error: BaseException) -> Status:
     if ran_out_of_memory(error):
         return Status.OOM
     return Status.ERROR
+
+
+def as_unsupported(error: BaseException, config: TrialConfig, code: Code | None) -> BaseException:
+    """Return what the user's code raised, as UnsupportedError if it is Triton, which a CPU cannot run."""
+    if code is None or config.device_type not in ("cpu", "mps") or not needs_gpu(error):
+        return error
+    line = str(error) if isinstance(error, CodeError) else user_line(error, code) or said_by(error)
+    return UnsupportedError(f"{line.partition(';')[0].rstrip('.')}; Triton runs on a GPU; use device: cuda")
 
 
 def describe(error: BaseException, code: Code | None = None) -> str:

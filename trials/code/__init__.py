@@ -8,6 +8,7 @@ bundle          packs the code folder for the other machines of a cluster
 missing_packages what it imports that is not installed
 importing       imports what a reference leads to, in the process of a trial
 calling         calls it with the fields that its signature has
+definitions     reads the classes and functions that its files define, by their syntax
 discovery       finds models, attention, optimizers and wrappers in a folder, by their syntax
 error_words     what the user's code raised, with its file and line first
 finding         what `lmsweep check` asks and finds

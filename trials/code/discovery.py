@@ -1,19 +1,27 @@
 """Finds what a sweep could measure in a folder of the user's code: from the syntax alone, nothing is imported."""
 
 import ast
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lmsweep.trials.code.source import is_reserved, roots
+from lmsweep.trials.code.definitions import (
+    Class,
+    Parameter,
+    classes_of,
+    last_name,
+    parameters_of,
+    parse,
+    place_of,
+    python_files,
+    reference_to,
+)
 from lmsweep.trials.spec.reference import ATTENTION_MASKS, CAUSAL, MASKS, POSITIONS, TARGETS, TOKENS, Code
 
 MAX_FILES = 3000
 """Most files that are read: a folder with more is not one project."""
 
-_SKIPPED = frozenset(("site-packages", "node_modules", "build", "dist", "tests", "test", "results", "__pycache__"))
 _HEADS = ("head", "unembed", "output", "to_logits")
 _OF_ATTENTION = ("heads", "d_head", "dim_head", "head_dim", "head_size")
 """Endings of attributes that are about attention heads."""
@@ -26,15 +34,6 @@ _KERNELS = frozenset(("jit", "autotune", "heuristics"))
 _ATTENTION = (("q", "k", "v"), ("query", "key", "value"), ("queries", "keys", "values"))
 
 Kind = Literal["model", "attention", "optimizer", "ddp"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parameter:
-    """A parameter of a function or class, without `self`."""
-
-    name: str
-    required: bool
-    annotation: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,26 +88,11 @@ class Discovery:
         return [one for one in self.candidates if one.kind == kind]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Class:
-    """A class of the folder."""
-
-    node: ast.ClassDef
-    file: Path
-    bases: frozenset[str]
-    """Last names of its bases, `Module` for nn.Module, and of theirs in this folder."""
-    methods: dict[str, ast.FunctionDef]
-
-    def calls(self) -> set[str]:
-        """The last name of everything that it calls."""
-        return {_last(node.func) for node in ast.walk(self.node) if isinstance(node, ast.Call)}
-
-
 def discover(code: Code) -> Discovery:
     """Return the models, attention functions, optimizers and wrappers that the folder defines."""
-    files = [*_files(code)]
-    trees = {file: tree for file in files[:MAX_FILES] if (tree := _parse(file)) is not None}
-    classes = _classes(trees)
+    files = [*python_files(code)]
+    trees = {file: tree for file in files[:MAX_FILES] if (tree := parse(file)) is not None}
+    classes = classes_of(trees)
     found = [*_models(classes, code), *_attention(trees, classes, code), *_others(classes, code)]
     return Discovery(
         files=len(trees),
@@ -118,48 +102,7 @@ def discover(code: Code) -> Discovery:
     )
 
 
-def _files(code: Code) -> Iterator[Path]:
-    for folder, inside, files in os.walk(code.folder):
-        skipped = (_SKIPPED, lambda name: name.startswith("."))
-        inside[:] = sorted(
-            name
-            for name in inside
-            if name not in skipped[0] and not skipped[1](name) and not Path(folder, name, "pyvenv.cfg").exists()
-        )
-        for name in sorted(files):
-            if name.endswith(".py") and not name.startswith(("test_", "conftest")):
-                yield Path(folder, name)
-
-
-def _parse(file: Path) -> ast.Module | None:
-    try:
-        return ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError, OSError):  # no code that could be imported
-        return None
-
-
-def _classes(trees: dict[Path, ast.Module]) -> list[_Class]:
-    nodes = [(node, file) for file, tree in trees.items() for node in tree.body if isinstance(node, ast.ClassDef)]
-    direct: dict[str, set[str]] = {}
-    for node, _ in nodes:
-        direct.setdefault(node.name, set()).update(_last(base) for base in node.bases)
-
-    def all_bases(name: str, seen: frozenset[str]) -> frozenset[str]:
-        more = direct.get(name, set()) - seen
-        return seen.union(more, *(all_bases(base, seen | more) for base in more))
-
-    return [
-        _Class(
-            node=node,
-            file=file,
-            bases=all_bases(node.name, frozenset()),
-            methods={one.name: one for one in node.body if isinstance(one, ast.FunctionDef)},
-        )
-        for node, file in nodes
-    ]
-
-
-def _models(classes: list[_Class], code: Code) -> list[Candidate | LeftOut]:
+def _models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
     """Modules with an embedding, their own or a part's, and those whose forward requires what lmsweep does not give;
     the likeliest first.
     """
@@ -176,8 +119,8 @@ def _models(classes: list[_Class], code: Code) -> list[Candidate | LeftOut]:
         if forward is None or "finish_gradient_synchronization" in one.methods or not embeds(name):
             continue
         is_part = any(name in calls[other] for other in modules if other != name)
-        reference, place = _reference(one.file, name, code), _place(one.file, one.node, code)
-        taken = _parameters(forward)
+        reference, place = reference_to(one.file, name, code), place_of(one.file, one.node, code)
+        taken = parameters_of(forward)
         if unknown := _not_given(taken):
             if not is_part and any(parameter.required for parameter in taken):
                 advice = (
@@ -192,7 +135,7 @@ def _models(classes: list[_Class], code: Code) -> list[Candidate | LeftOut]:
         score += 2.0 * any(head in attribute for attribute in named for head in _HEADS)
         score += 1.0 * any(word in name.lower() for word in _NAMES)
         score -= 4.0 * is_part
-        parameters = tuple(_parameters(one.methods["__init__"])) if "__init__" in one.methods else ()
+        parameters = tuple(parameters_of(one.methods["__init__"])) if "__init__" in one.methods else ()
         candidate = Candidate(
             kind="model",
             reference=reference,
@@ -212,7 +155,7 @@ def _not_given(taken: list[Parameter]) -> list[str]:
     return [one.name for one in taken if one.required and one.name not in given]
 
 
-def _settings(parameters: tuple[Parameter, ...], model: _Class, classes: list[_Class], code: Code) -> Settings | None:
+def _settings(parameters: tuple[Parameter, ...], model: Class, classes: list[Class], code: Code) -> Settings | None:
     """Return the class of the settings that a model needs, if that is all it needs."""
     needed = [one for one in parameters if one.required] or list(parameters)
     if len(needed) != 1 or needed[0].name not in ("config", "cfg", "args", "params", "hparams", "model_args"):
@@ -223,11 +166,11 @@ def _settings(parameters: tuple[Parameter, ...], model: _Class, classes: list[_C
     if not named:
         return None
     imported = _imported_from(model.file).get(wanted, "")
-    found = min(named, key=lambda one: (one.file != model.file, _reference(one.file, "", code) != f"{imported}:"))
-    if any(_reference(one.file, one.node.name, code).startswith("./") for one in (model, found)):
+    found = min(named, key=lambda one: (one.file != model.file, reference_to(one.file, "", code) != f"{imported}:"))
+    if any(reference_to(one.file, one.node.name, code).startswith("./") for one in (model, found)):
         return None  # a file that no import statement can name
     is_dataclass = any(
-        _last(one.func if isinstance(one, ast.Call) else one) == "dataclass" for one in found.node.decorator_list
+        last_name(one.func if isinstance(one, ast.Call) else one) == "dataclass" for one in found.node.decorator_list
     )
     if is_dataclass or "BaseModel" in found.bases:  # of pydantic
         fields = [one for one in found.node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)]
@@ -236,10 +179,10 @@ def _settings(parameters: tuple[Parameter, ...], model: _Class, classes: list[_C
             for one in fields
         )
     elif "__init__" in found.methods:
-        given = (*_parameters(found.methods["__init__"]), *_taken_from_kwargs(found.methods["__init__"]))
+        given = (*parameters_of(found.methods["__init__"]), *_taken_from_kwargs(found.methods["__init__"]))
     else:
         return None
-    return Settings(reference=_reference(found.file, found.node.name, code), parameters=given)
+    return Settings(reference=reference_to(found.file, found.node.name, code), parameters=given)
 
 
 def _taken_from_kwargs(function: ast.FunctionDef) -> Iterator[Parameter]:
@@ -255,18 +198,18 @@ def _taken_from_kwargs(function: ast.FunctionDef) -> Iterator[Parameter]:
 
 def _imported_from(file: Path) -> dict[str, str]:
     """Return the names that a file imports from modules that it names in full, each with its module."""
-    tree = _parse(file)
+    tree = parse(file)
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)] if tree else []
     return {one.name: node.module for node in nodes if node.module and not node.level for one in node.names}
 
 
-def _attention(trees: dict[Path, ast.Module], classes: list[_Class], code: Code) -> Iterator[Candidate | LeftOut]:
+def _attention(trees: dict[Path, ast.Module], classes: list[Class], code: Code) -> Iterator[Candidate | LeftOut]:
     """Functions, autograd.Functions and modules whose first parameters are queries, keys and values."""
     functions = [
         (node.name, node, node, file)
         for file, tree in trees.items()
         for node in tree.body
-        if isinstance(node, ast.FunctionDef) and not {_last(one) for one in node.decorator_list} & _KERNELS
+        if isinstance(node, ast.FunctionDef) and not {last_name(one) for one in node.decorator_list} & _KERNELS
     ]
     of_classes = [
         (one.node.name, one.node, one.methods["forward"], one.file)
@@ -275,12 +218,12 @@ def _attention(trees: dict[Path, ast.Module], classes: list[_Class], code: Code)
     ]
     modules = {one.node for one in classes if "Module" in one.bases}
     for name, node, function, file in (*of_classes, *functions):
-        taken = _parameters(function, skip=isinstance(node, ast.ClassDef))
+        taken = parameters_of(function, skip=isinstance(node, ast.ClassDef))
         first = tuple(one.name.lower() for one in taken[:3])
         if name.startswith("_") or first not in _ATTENTION:
             continue
         others = tuple(taken[3:])
-        reference, place = _reference(file, name, code), _place(file, node, code)
+        reference, place = reference_to(file, name, code), place_of(file, node, code)
         called = name if isinstance(node, ast.FunctionDef) else f"{name}(...)" if node in modules else f"{name}.apply"
         if why := _no_attention(called, function, others):
             advice = f"{why}: write def attend(q, k, v): return {_call_of(called, function, others)}, and name attend"
@@ -322,7 +265,7 @@ def _is_inner(node: ast.AST, function: ast.FunctionDef) -> bool:
     return node is not function and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
 
 
-def _others(classes: list[_Class], code: Code) -> Iterator[Candidate | LeftOut]:
+def _others(classes: list[Class], code: Code) -> Iterator[Candidate | LeftOut]:
     """Optimizers and data-parallel wrappers."""
     for one in classes:
         kind: Kind
@@ -332,9 +275,9 @@ def _others(classes: list[_Class], code: Code) -> Iterator[Candidate | LeftOut]:
             kind = "ddp"
         else:
             continue
-        taken = _parameters(one.methods["__init__"]) if "__init__" in one.methods else []
+        taken = parameters_of(one.methods["__init__"]) if "__init__" in one.methods else []
         name = one.node.name
-        reference, place = _reference(one.file, name, code), _place(one.file, one.node, code)
+        reference, place = reference_to(one.file, name, code), place_of(one.file, one.node, code)
         if taken and taken[0].name == "param_groups":
             advice = (
                 f"it takes groups that its training loop makes: write def make(params): return {name}(...), name make"
@@ -342,41 +285,3 @@ def _others(classes: list[_Class], code: Code) -> Iterator[Candidate | LeftOut]:
             yield LeftOut(kind=kind, reference=reference, place=place, advice=advice)
             continue
         yield Candidate(kind=kind, reference=reference, place=place, parameters=tuple(taken[1:]))
-
-
-def _parameters(function: ast.FunctionDef, *, skip: bool = True) -> list[Parameter]:
-    """Return the named parameters; `skip` leaves out the first, self or ctx."""
-    by_place = [*function.args.posonlyargs, *function.args.args]
-    without = len(by_place) - len(function.args.defaults)
-    pairs = [(one, index < without) for index, one in enumerate(by_place)][skip:]
-    pairs += [
-        (one, value is None) for one, value in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
-    ]
-    return [
-        Parameter(name=one.arg, required=required, annotation=ast.unparse(one.annotation) if one.annotation else "")
-        for one, required in pairs
-    ]
-
-
-def _last(node: ast.expr) -> str:
-    """Return `Module` for `nn.Module` or `Module`, and for `Generic[T]` its `Generic`; for `jit()` its `jit`."""
-    if isinstance(node, ast.Call):
-        return _last(node.func)
-    if isinstance(node, ast.Subscript):
-        return _last(node.value)
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-def _reference(file: Path, name: str, code: Code) -> str:
-    """Return `mine.model:Model`, or `./scripts/my-model.py:Model` if its file cannot be imported by a dotted name."""
-    root = next(root for root in reversed(roots(code)) if file.is_relative_to(root))
-    parts = list(file.relative_to(root).with_suffix("").parts)
-    if parts[-1] == "__init__" and len(parts) > 1:
-        parts.pop()
-    if all(part.isidentifier() for part in parts) and not is_reserved(parts[0]):
-        return f"{'.'.join(parts)}:{name}"
-    return f"./{file.relative_to(code.folder).as_posix()}:{name}"
-
-
-def _place(file: Path, node: ast.stmt, code: Code) -> str:
-    return f"{file.relative_to(code.folder)}:{node.lineno}"

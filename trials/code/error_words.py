@@ -15,7 +15,7 @@ OURS = Path(__file__).resolve().parents[1]
 """The folder of the modules that call the user's code."""
 
 
-def cannot(what: str, error: Exception, question: Question) -> Finding:
+def cannot(what: str, error: BaseException, question: Question) -> Finding:
     """Return the finding that lmsweep cannot do this with the code, and why: what the code raised, or lmsweep."""
     if is_lmsweeps(error):
         words = f"lmsweep itself failed, not your code ({type(error).__name__}: {error}); please report it"

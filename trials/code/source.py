@@ -114,6 +114,20 @@ def line_of(text: str, code: Code) -> str | None:
     return f"{path.resolve().relative_to(Path(code.folder).resolve())}:{found[-1].lineno}"
 
 
+def parameters_of(text: str, code: Code) -> frozenset[str] | None:
+    """Return the names of the parameters of a function or class; None if it takes any, or the files do not say."""
+    reference = parse_reference(text)
+    path = find_source(reference, code)
+    tree = ast.parse(path.read_bytes()) if path else ast.Module(body=[], type_ignores=[])
+    found = [one for one in _statements(tree.body) if isinstance(one, _DEFINITION) and one.name == reference.attribute]
+    if found and isinstance(found[-1], ast.ClassDef):
+        found = [one for one in found[-1].body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
+    if not found or isinstance(found[-1], ast.ClassDef) or found[-1].args.kwarg:
+        return None
+    given = found[-1].args
+    return frozenset(one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs))
+
+
 @cache
 def registered_packages() -> frozenset[str]:
     """Return the top-level packages that installed distributions register by entry points."""

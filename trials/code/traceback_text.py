@@ -13,6 +13,13 @@ from lmsweep.trials.spec.reference import Code
 
 _DUMPED = re.compile(r'^ *File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
 
+_IN_SOURCE = re.compile(r"at \d+:\d+:")
+"""How a message of Triton's compiler begins, before an excerpt of the source, a line with `^` and, perhaps, the cause.
+"""
+
+_WITHOUT_GPU = ("0 active drivers ([])", "cannot be accessed from Triton (cpu tensor?)")
+"""What Triton says where there is no GPU, and where a tensor is not on it."""
+
 
 class CodeError(Exception):
     """The user's code returned what it must not. The message begins with the file and line of what was called."""
@@ -31,14 +38,14 @@ def user_line(error: BaseException, code: Code) -> str | None:
     if not own:
         return None
     file, line, function = own[-1]
-    said = what_it_says(error).splitlines()
-    words = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+    said = said_by(error)
+    words = f"{type(error).__name__}: {said}" if said else type(error).__name__
     if isinstance(error, SyntaxError):
         words += other_python(code)
     if isinstance(error, SystemExit):
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
         where = "while it was imported" if function == "<module>" else f"in {function}"
-        words = f"exited with code {status} {where}" + (f": {said[0]}" if isinstance(error.code, str) and said else "")
+        words = f"exited with code {status} {where}" + (f": {said}" if isinstance(error.code, str) and said else "")
     top = (getattr(error, "name", None) or "").partition(".")[0]
     if type(error) is ModuleNotFoundError and top and not is_own(top, code):
         files = [Path(file) for file, *_ in own]
@@ -52,6 +59,30 @@ def what_it_says(error: BaseException) -> str:
         return str(error).strip()
     except Exception as failure:  # noqa: BLE001 - it is the user's code that runs here
         return f"its message cannot be told: {type(failure).__name__}"
+
+
+def said_by(error: BaseException) -> str:
+    """Return what an error says in one line. Compilers say first where they are: their cause is found, and its line."""
+    lines = what_it_says(error).splitlines() or [""]
+    if not _IN_SOURCE.match(lines[0]):
+        return " ".join(line.strip() for line in lines[: 2 if lines[0].endswith(":") else 1])
+    cause = error.__cause__
+    if cause and cause is not error and _IN_SOURCE.match(what_it_says(cause)):  # in a function that the kernel calls
+        return said_by(cause)
+    caret = max((index for index, line in enumerate(lines) if line.strip() == "^"), default=len(lines) - 1)
+    words = " ".join(line.strip() for line in lines[caret + 1 :])
+    words = words or (f"{type(cause).__name__}: {said_by(cause)}" if cause else lines[0])
+    return f"{words}, in `{lines[caret - 1].strip()}`"
+
+
+def needs_gpu(error: BaseException) -> bool:
+    """Return whether an error, or one that led to it, is that of Triton without a GPU."""
+    if isinstance(error, ModuleNotFoundError):
+        return (error.name or "").partition(".")[0] == "triton"
+    if any(words in what_it_says(error) for words in _WITHOUT_GPU):
+        return True
+    earlier = error.__cause__ or error.__context__
+    return earlier is not None and earlier is not error and needs_gpu(earlier)
 
 
 def hung_line(stacks: str, code: Code) -> str | None:

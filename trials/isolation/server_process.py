@@ -1,7 +1,6 @@
 """The process of a trial server, and the connection to it, as its client sees them."""
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -10,6 +9,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Self
+
+import psutil
 
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.machine.processes import pinned
@@ -25,7 +26,8 @@ class ServerProcess:
     """A trial server that serves this process."""
 
     connection: Connection
-    pid: int
+    process: psutil.Process
+    """By which a later process with the same number is not mistaken for it."""
     child: "subprocess.Popen[bytes] | None"
     """The process, if it is a child of this one; None for one that was started ahead by the command."""
 
@@ -42,7 +44,7 @@ class ServerProcess:
                 pass_fds=[theirs.fileno()],
                 env=compile_threads(cores) | environment(),
             )
-        return cls(connection=Connection(ours.detach()), pid=child.pid, child=child)
+        return cls(connection=Connection(ours.detach()), process=psutil.Process(child.pid), child=child)
 
     @classmethod
     def take(cls, folder: Path, slot: str) -> Self | None:
@@ -56,8 +58,12 @@ class ServerProcess:
                 continue
             with suppress(FileNotFoundError):
                 path.unlink()
-            pid = int(path.suffix.removeprefix("."))
-            return cls(connection=Connection(ours.detach()), pid=pid, child=None)
+            try:
+                process = psutil.Process(int(path.suffix.removeprefix(".")))
+            except psutil.NoSuchProcess:  # it died after it had accepted
+                ours.close()
+                continue
+            return cls(connection=Connection(ours.detach()), process=process, child=None)
         return None
 
     def has_ended(self) -> bool:
@@ -66,8 +72,8 @@ class ServerProcess:
 
     def kill(self) -> None:
         """Kill the server. Its children die with it."""
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+        with suppress(psutil.NoSuchProcess):
+            self.process.kill()
 
     def end(self) -> None:
         """End the server and its children, and wait until they have released the device."""

@@ -87,6 +87,14 @@ def has_ended(process: psutil.Process) -> bool:
         return True
 
 
+def is_stopped(process: psutil.Process) -> bool:
+    """Return whether the process has been stopped, by SIGSTOP or a debugger, and so answers nobody."""
+    try:
+        return process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    except psutil.NoSuchProcess:
+        return False
+
+
 def lead_own_group(parent_pid: int, inherited_fd: int) -> None:
     """Make a forked process the leader of its own group and let it die with its parent.
 

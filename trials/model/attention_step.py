@@ -18,8 +18,18 @@ class AttentionStep:
     bits for bf16 and fp16, without autocast.
     """
 
-    def __init__(self, config: TrialConfig, math_mode: MathMode, backend: str | Backend = "inductor") -> None:
-        """Raises UnsupportedError if a field of the configuration needs a model or would have no effect."""
+    def __init__(
+        self,
+        config: TrialConfig,
+        math_mode: MathMode,
+        backend: str | Backend = "inductor",
+        *,
+        output_dtype: torch.dtype | None = None,
+    ) -> None:
+        """Raises UnsupportedError if a field of the configuration needs a model or would have no effect.
+
+        output_dtype: the type of the output, if it is not that of the queries.
+        """
         check_compile_mode(config)
         if config.compile == "block":
             raise UnsupportedError("attention alone has no block to compile; compile: model compiles the attention")
@@ -40,8 +50,9 @@ class AttentionStep:
         each = (config.context_length, config.head_width)
         self.shape = (config.batch_size, *heads, *each)
         self._dtype, self._device = math_mode.operand_dtype, config.device_type
+        self._output_dtype = output_dtype or self._dtype
         shapes = (self.shape, *((config.batch_size, *of_keys, *each),) * 2)
-        self.inputs = [self._random(shape).requires_grad_() for shape in shapes]
+        self.inputs = [self._random(shape).requires_grad_(config.mode != "forward") for shape in shapes]
         self.output: Tensor | None = None
         self.gradient: Tensor | None = None
 
@@ -53,7 +64,7 @@ class AttentionStep:
 
     def give_gradient(self) -> None:
         """Create the random gradient of the output that backward starts from."""
-        self.gradient = self._random(self.shape)
+        self.gradient = self._random(self.shape).to(self._output_dtype)
 
     def backward(self) -> None:
         """Compute the gradients of queries, keys and values."""

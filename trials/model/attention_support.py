@@ -16,7 +16,9 @@ from torch.backends.cuda import (
     can_use_flash_attention,
 )
 
+from lmsweep.trials.analytic.formulas import PASSES
 from lmsweep.trials.machine.accelerator import compute_capability, is_nvidia
+from lmsweep.trials.model.own_attention import probe_attention
 from lmsweep.trials.model.varlen_attention import varlen_kernel
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
@@ -49,7 +51,11 @@ def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool)
             f"document_length is for lmsweep's own model and attention; {config.model_code or name} is not told where "
             "documents begin"
         )
-    if name == "flex":
+    if gradients and PASSES[config.mode] > 1 and is_reference(name) and config.model_code is None:
+        probe = probe_attention(config, device=device, dtype=dtype)
+        if probe.no_backward:
+            raise UnsupportedError(f"{probe.no_backward}; use mode: forward")
+    elif name == "flex":
         _check_flex(config, gradients)
     elif name == "varlen":
         _check_varlen(config, dtype)

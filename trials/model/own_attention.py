@@ -2,14 +2,15 @@
 
 import inspect
 from collections.abc import Callable
-from typing import cast
+from dataclasses import dataclass
+from typing import NoReturn, cast
 
 import torch
 from torch import Tensor
 
 from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.importing import code_in_use, load
-from lmsweep.trials.code.traceback_text import CodeError, defined_at, user_line
+from lmsweep.trials.code.traceback_text import CodeError, defined_at, said_by, user_line
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import ATTENTION_MASKS, CAUSAL
 
@@ -36,9 +37,46 @@ def own_attention(config: TrialConfig, *, device: torch.device | str, dtype: tor
         try:
             _check_output(attend(other, other, other), other, found)
         except Exception:  # noqa: BLE001 - it takes neither shape, and the first failure is told
-            raise placed(error, found) from error
+            raise_placed(error, found)
         return _heads_in_batch(attend) if config.num_heads else _one_head(attend)
     return attend
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """What one call of the user's attention on a small input shows."""
+
+    no_backward: str | None
+    """Why there is no backward; None if there is one, or if it fails in another way."""
+    output_dtype: torch.dtype
+
+
+def probe_attention(config: TrialConfig, *, device: torch.device | str, dtype: torch.dtype) -> Probe:
+    """Call the user's attention forward and backward on a few tokens. Raises as `own_attention` does."""
+    attend = own_attention(config, device=device, dtype=dtype)
+    heads = (config.num_heads,) if config.num_heads else ()
+    shape = (1, *heads, min(config.context_length, PROBE_TOKENS), config.head_width)
+    inputs = [torch.zeros(shape, device=device, dtype=dtype, requires_grad=True) for _ in "qkv"]
+    output = attend(*inputs)
+    reason = None if output.requires_grad else "its output is no function of q, k and v that autograd knows"
+    if reason is None:
+        try:
+            torch.autograd.grad(output, inputs, torch.ones_like(output), allow_unused=True)
+        except NotImplementedError as error:
+            reason = user_line(error, code_in_use()) or f"{type(error).__name__}: {said_by(error)}"
+        except Exception:  # noqa: BLE001 - it has one, and fails where it is used
+            pass
+    why = None if reason is None else f"{config.attention} has no backward ({reason.rstrip('.')})"
+    return Probe(no_backward=why, output_dtype=output.dtype)
+
+
+def in_type_of_queries(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return the attention with its output in the type of the queries, as the rest of a model needs it."""
+
+    def converted(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attend(q, k, v).to(q.dtype)
+
+    return converted
 
 
 def with_mask(config: TrialConfig, found: object) -> Callable[..., Tensor]:
@@ -76,22 +114,22 @@ def _may_attend(q: Tensor, k: Tensor, causal: bool) -> Tensor:
 
 
 def _check_output(output: object, q: Tensor, found: object) -> None:
-    wanted = (tuple(q.shape), q.dtype, q.device)
+    wanted = (tuple(q.shape), q.device)
     if not isinstance(output, Tensor):
         words = f"a {type(output).__name__}"
-    elif (returned := (tuple(output.shape), output.dtype, output.device)) != wanted:
-        words = " ".join(map(str, returned))
+    elif (returned := (tuple(output.shape), output.device)) != wanted or not output.is_floating_point():
+        words = " ".join(map(str, (*returned, output.dtype)))
     else:
         return
-    asked = " ".join(map(str, wanted))
-    raise _misfit(found, f"returned {words} for queries of {asked}; attention keeps shape, type and device")
+    asked = " ".join(map(str, (*wanted, q.dtype)))
+    raise _misfit(found, f"returned {words} for queries of {asked}; attention keeps shape and device")
 
 
-def placed(error: Exception, found: object) -> Exception:
-    """Return the error itself if a line of the user's raised it, else one that says where the attention is defined."""
+def raise_placed(error: Exception, found: object) -> NoReturn:
+    """Raise the error itself if a line of the user's raised it, else one that says where the attention is defined."""
     if isinstance(error, CodeError) or user_line(error, code_in_use()) is not None:
-        return error
-    return CodeError(f"{defined_at(found, code_in_use())}: {type(error).__name__}: {error}")
+        raise error
+    raise CodeError(f"{defined_at(found, code_in_use())}: {type(error).__name__}: {said_by(error)}") from error
 
 
 def _misfit(found: object, words: str) -> CodeError:

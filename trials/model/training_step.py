@@ -14,11 +14,13 @@ from lmsweep.trials.model.flex_attention import Backend
 from lmsweep.trials.model.float8 import convert_to_float8
 from lmsweep.trials.model.loss import loss_for
 from lmsweep.trials.model.optimizer import make_optimizer
+from lmsweep.trials.model.own_attention import in_type_of_queries
 from lmsweep.trials.model.own_forward import Inputs, call_own, check_devices, inputs_of, logits_of, own_loss
 from lmsweep.trials.model.own_model import build_own_model, repeated_layers, vocabulary_of
 from lmsweep.trials.model.precision import MathMode
 from lmsweep.trials.model.transformer import Transformer
 from lmsweep.trials.spec.config import Mode, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.timing.clock import Phase
 
 PHASES: dict[Mode, tuple[str, ...]] = {
@@ -85,11 +87,12 @@ class TrainingStep:
             found = repeated_layers(own, config.blocks)
             self.repeated_layers = str(found) if found else None
             return own, found.layers if found else []
+        attend = attention_for(config, device=device, dtype=self.math_mode.operand_dtype, backend=backend)
         model = Transformer(
             config.size,
             vocab_size=config.vocab_size,
             context_length=config.context_length,
-            attention=attention_for(config, device=device, dtype=self.math_mode.operand_dtype, backend=backend),
+            attention=in_type_of_queries(attend) if is_reference(config.attention) else attend,
             device=device,
             dtype=self.math_mode.parameter_dtype,
             checkpointing=config.checkpointing,

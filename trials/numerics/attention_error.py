@@ -13,7 +13,7 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.machine.accelerator import has_float64
 from lmsweep.trials.model.attention import attention_for, naive, sdpa
-from lmsweep.trials.model.own_attention import placed, with_mask
+from lmsweep.trials.model.own_attention import probe_attention, raise_placed, with_mask
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
@@ -49,11 +49,15 @@ class AttentionError:
     """Largest difference, divided by the largest element; infinite or NaN if an element is."""
     tolerance: float
     """The largest error that rounding explains."""
+    missing: str | None = None
+    """Why there is no gradient, if there is none."""
+    other_type: bool = False
+    """Whether the output has another type than the queries."""
 
     @property
     def disagrees(self) -> bool:
         """Whether the error is larger, or not finite."""
-        return not self.error <= self.tolerance  # NaN disagrees
+        return self.missing is None and not self.error <= self.tolerance  # NaN disagrees
 
 
 def own_attention_errors(bench: Workbench, *, gradients: bool) -> list[Measurement]:
@@ -83,15 +87,21 @@ def compare_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: boo
     exact_device = config.device_type if has_float64(config.device_type) else "cpu"  # MPS has no float64
     exact_inputs = [one.to(device=exact_device, dtype=torch.float64) for one in inputs]
     exact = _run(partial(naive, causal=config.causal), exact_inputs, gradients)
+    probe = probe_attention(config, device=config.device_type, dtype=dtype)
+    missing = probe.no_backward if gradients else None
     attend = attention_for(config, device=config.device_type, dtype=dtype)
     try:
-        found = _errors(_run(attend, inputs, gradients), exact)
-    except Exception as error:  # whatever the user's code raises; backward fails outside of their lines
-        raise placed(error, load(config.attention)) from error
+        found = _errors(_run(attend, inputs, gradients and not missing), exact)
+    except Exception as error:  # noqa: BLE001 - whatever the user's code raises; backward fails outside of their lines
+        raise_placed(error, load(config.attention))
     usual = [_errors(_run(partial(one, causal=config.causal), inputs, gradients), exact) for one in (naive, sdpa)]
     names: tuple[Literal["output", "gradient"], ...] = ("output", "gradient")
+    other_type = probe.output_dtype != dtype
     for i, of in enumerate(names[: len(found)]):
-        yield AttentionError(of=of, error=found[i], tolerance=tolerance([one[i] for one in usual], dtype))
+        allowed = tolerance([one[i] for one in usual], dtype)
+        yield AttentionError(of=of, error=found[i], tolerance=allowed, other_type=other_type)
+    if missing:
+        yield AttentionError(of="gradient", error=math.nan, tolerance=math.nan, missing=missing)
 
 
 def takes_heads_last(config: TrialConfig, dtype: torch.dtype) -> bool:
@@ -115,20 +125,21 @@ def tolerance(usual: Sequence[float], dtype: torch.dtype) -> float:
     return TIMES * max(*usual, torch.finfo(dtype).eps / 2)
 
 
-def disagrees(measurements: Sequence[Measurement]) -> tuple[Flag, ...]:
-    """Return the flag `disagrees` if one of these errors carries it, for the times of the same attention."""
-    return (Flag.DISAGREES,) if any(Flag.DISAGREES in one.flags for one in measurements) else ()
+def flags_of_errors(measurements: Sequence[Measurement]) -> tuple[Flag, ...]:
+    """Return the flags of these errors, for the times of the same attention."""
+    return tuple(dict.fromkeys(flag for one in measurements for flag in one.flags))
 
 
 def _measurement(found: AttentionError) -> Measurement:
     finite = math.isfinite(found.error)
+    flags = {Flag.DISAGREES: found.disagrees, Flag.OTHER_TYPE: found.other_type}
     return Measurement(
         phase="error",
         metric=found.of,
         unit="1",
         samples=(found.error,) if finite else None,
-        reason=None if finite else f"the {found.of} of the attention holds infinite elements or NaN",
-        flags=(Flag.DISAGREES,) if found.disagrees else (),
+        reason=None if finite else found.missing or f"the {found.of} of the attention holds infinite elements or NaN",
+        flags=tuple(flag for flag, holds in flags.items() if holds),
     )
 
 
@@ -151,14 +162,16 @@ def _run(attend: Attention, inputs: Sequence[Tensor], gradients: bool) -> Attent
     if not gradients:
         return AttentionResult(output=output.detach(), gradients=())
     # An input that the output does not depend on has a gradient of zeros.
-    gradients_of = torch.autograd.grad(output, (q, k, v), inputs[3], allow_unused=True, materialize_grads=True)
+    gradients_of = torch.autograd.grad(
+        output, (q, k, v), inputs[3].to(output.dtype), allow_unused=True, materialize_grads=True
+    )
     return AttentionResult(output=output.detach(), gradients=gradients_of)
 
 
 def _errors(found: AttentionResult, exact: AttentionResult) -> list[float]:
     """Return the largest relative error of the output and, if there are gradients, of the gradients."""
     output = _error(found.output, exact.output)
-    if not exact.gradients:
+    if not found.gradients:
         return [output]
     each = [_error(one, other) for one, other in zip(found.gradients, exact.gradients, strict=True)]
     return [output, math.nan if any(map(math.isnan, each)) else max(each)]

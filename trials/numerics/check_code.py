@@ -21,6 +21,7 @@ from typing import IO
 
 import torch
 
+from lmsweep.trials.bench.run import as_unsupported
 from lmsweep.trials.code.error_words import cannot, error_words, is_lmsweeps
 from lmsweep.trials.code.finding import Finding, Question
 from lmsweep.trials.code.importing import use_code
@@ -96,7 +97,8 @@ def _examine(
     try:
         for finding in findings(question):
             sender.send(finding)
-    except Exception as error:  # noqa: BLE001 - whatever the user's code raises is the finding
+    except Exception as raised:  # noqa: BLE001 - whatever the user's code raises is the finding
+        error = as_unsupported(raised, question.config, code)
         wrong = Finding(what="works", found=error_words(error, question, code), kind="wrong")
         sender.send(cannot("works", error, question) if is_lmsweeps(error) else wrong)
     faulthandler.cancel_dump_traceback_later()

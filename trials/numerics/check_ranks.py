@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from lmsweep.trials.bench.fingerprint import fingerprint
-from lmsweep.trials.bench.run import describe, status_of
+from lmsweep.trials.bench.run import as_unsupported, describe, status_of
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.code.finding import Finding, Question
 from lmsweep.trials.code.importing import code_in_use, load
@@ -77,7 +77,8 @@ def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, met: Fingerprint) -> 
             team.dismiss()
             emit(attempt.rows("ddp", found, met))
     except Exception as error:  # noqa: BLE001 - whatever the user's code raises is the finding
-        emit([attempt.failure("ddp", status_of(error), describe(error, code), met)])
+        told = as_unsupported(error, config, code)
+        emit([attempt.failure("ddp", status_of(told), describe(told, code), met)])
         return False
     leave()
     return True

@@ -21,6 +21,9 @@ from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 BATCH, CONTEXT, HEADS, HALF_HEAD, FEED_FORWARD, VOCABULARY = 3, 7, 5, 11, 13, 17
 """The dimensions of the traced model. The head dimension is twice HALF_HEAD, since heads have an even dimension."""
 
+_WITHOUT_DIMENSIONS = ("qk_norm", "feed_forward", "tied_head")
+"""Fields of a model's shape that change its operators, but have no dimension that a prime could replace."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Captured:
@@ -118,10 +121,11 @@ class UnscalableError(Exception):
 def in_primes(config: TrialConfig) -> tuple[TrialConfig, dict[int, int]] | None:
     """The configuration with primes as dimensions, and the dimension that each prime replaces.
 
-    None if a dimension is 1, which makes some operations unnecessary, if the model has a shape of its own, or if the
+    None if a dimension is 1, which makes some operations unnecessary, if the model has further dimensions, or if the
     batch is divided, which no prime can be.
     """
-    if config.accumulate > 1 or any(getattr(config, name) != CONFIG_FIELDS[name].default for name in SHAPE_FIELDS):
+    further = (name for name in SHAPE_FIELDS if name not in _WITHOUT_DIMENSIONS)
+    if config.accumulate > 1 or any(getattr(config, name) != CONFIG_FIELDS[name].default for name in further):
         return None
     primes = {BATCH: config.batch_size, CONTEXT: config.context_length}
     shape: dict[str, int] = {"batch_size": BATCH, "context_length": CONTEXT}

@@ -10,14 +10,12 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
+from lmsweep.trials.analytic.memory_prediction import FUSED_ATTENTION
 from lmsweep.trials.model.emulated_autocast import EmulatedCpuAutocast, EmulatedCudaAutocast
 from lmsweep.trials.model.optimizer import Muon
 from lmsweep.trials.model.precision import MATH_MODES, MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
-
-FUSED_ATTENTION = ("sdpa", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex", "varlen")
-"""Attention implementations that do not store the score matrix."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,8 @@ from functools import lru_cache
 from torch.nn import Module
 from torch.nn.attention.flex_attention import BlockMask
 
+from lmsweep.trials.analytic.formulas import PASSES
+from lmsweep.trials.analytic.memory_prediction import FUSED_ATTENTION
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
 from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.flex_attention import block_mask_of
@@ -24,7 +26,6 @@ from lmsweep.trials.prediction.graph_memory import graph_memory
 from lmsweep.trials.prediction.graph_replay import as_compiled, install
 from lmsweep.trials.prediction.kernel_workspace import scratch_of
 from lmsweep.trials.prediction.meta_device import (
-    FUSED_ATTENTION,
     differs_by_device,
     eager_on,
     emulate_again,
@@ -138,9 +139,10 @@ def attention_trace(config: TrialConfig) -> Trace:
                 step.attend = as_compiled(memory, recorder)
         recorder.begin("forward")
         step.forward()
-        recorder.begin("backward")
-        step.give_gradient()
-        step.backward()
+        if PASSES[config.mode] > 1:
+            recorder.begin("backward")
+            step.give_gradient()
+            step.backward()
         recorder.end()
         del mask
     return [*recorder.trace, everything_freed(recorder.trace[1:])]

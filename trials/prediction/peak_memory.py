@@ -6,12 +6,11 @@ repeated. Two shallow models tell what one layer adds. Where they differ by more
 
 from dataclasses import replace
 
-from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, Prediction, cublas_workspace
+from lmsweep.trials.analytic.memory_prediction import FUSED_ATTENTION, LARGE_WORKSPACE, Prediction, cublas_workspace
 from lmsweep.trials.model.checkpointing import grows_with_layers
 from lmsweep.trials.prediction.allocation_trace import Trace, held, runs_within
 from lmsweep.trials.prediction.caching_allocator import MIB, CachingAllocator
 from lmsweep.trials.prediction.layer_extrapolation import deepen
-from lmsweep.trials.prediction.meta_device import FUSED_ATTENTION
 from lmsweep.trials.prediction.meta_run import ITERATIONS, attention_trace, leaves_something, model_trace
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, HIDDEN_LOSSES, Mode, TrialConfig

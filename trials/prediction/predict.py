@@ -13,19 +13,22 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from lmsweep.trials.analytic.memory_bounds import bounds_of, family
-from lmsweep.trials.analytic.memory_prediction import Dimension, Prediction
+from lmsweep.trials.analytic.memory_bounds import Need, bounds_of, family
+from lmsweep.trials.analytic.memory_prediction import Dimension, Prediction, enough, upper_bound
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.largest_fit import largest_that_fits
-from lmsweep.trials.prediction.own_code_jobs import answer_with_code
+from lmsweep.trials.prediction.own_code_jobs import LIMIT_SECONDS, answer_with_code
 from lmsweep.trials.prediction.peak_memory import fits, predict
-from lmsweep.trials.prediction.process_pool import Batch, Question, answer_by_run, answer_jobs
+from lmsweep.trials.prediction.process_pool import Batch, Question, answer_batches, answer_by_run
 from lmsweep.trials.prediction.trial_graph import UnpredictableError
-from lmsweep.trials.spec.config import Mode, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import Mode, RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.workloads import Subject
+
+FRONTIER_SECONDS = 600.0
+"""Time that the search for the largest size of the user's own code may take: it runs dozens of times."""
 
 Q = TypeVar("Q", bound=Question)
 Answer = dict[str, Any]
@@ -64,10 +67,12 @@ class BoundsQuestion:
     """The trial's configuration."""
     subject: Subject
     """What is in memory: the model, or attention alone."""
-    room: int
-    """Bytes: the bounds need only tell whether the trial fits into this many."""
-    device_name: str
-    """Name of the device, ours or the driver's."""
+    rooms: tuple[tuple[str, int], ...]
+    """Devices by name, ours or the driver's, each with bytes: the bounds need only tell whether the trial fits."""
+    index: int
+    """Its place in the request."""
+    kept: Answer | None
+    """The answer, if it is known already."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +92,12 @@ class FrontierQuestion:
 def main() -> None:
     """Answer the request on standard input."""
     die_with_parent(int(sys.argv[1]))
-    for answered in _answers(json.load(sys.stdin)):
-        print(json.dumps(answered), flush=True)
+    for index, answer in _answers(json.load(sys.stdin)):
+        _tell(index, answer)
+
+
+def _tell(index: int, answer: Answer) -> None:
+    print(json.dumps([index, answer]), flush=True)
 
 
 def _answers(request: dict[str, Any]) -> Iterator[tuple[int, Answer]]:
@@ -110,24 +119,26 @@ def _answers(request: dict[str, Any]) -> Iterator[tuple[int, Answer]]:
             ]
             return _answered(_verdicts, fit_questions, code)
         case "bounds":
-            families: dict[tuple[TrialConfig, str, int], Batch[BoundsQuestion]] = {}
-            for i, (config, subject, room, name) in enumerate(columns("subjects", "rooms", "device_names")):
-                one = BoundsQuestion(config=config, subject=subject, room=room, device_name=name)
-                families.setdefault((family(config), subject, room), []).append((i, one))
-            most = max(2, request["most"] // len(families))
-            return answer_jobs(partial(_bounds, most=most), [[batch] for batch in families.values()])
+            families: dict[object, Batch[BoundsQuestion]] = {}
+            for i, (config, subject, rooms, kept) in enumerate(columns("subjects", "rooms", "kept")):
+                devices = tuple((name, room) for name, room in rooms)
+                one = BoundsQuestion(config=config, subject=subject, rooms=devices, index=i, kept=kept)
+                key = i if config.references else (family(config), subject, devices)
+                families.setdefault(key, []).append((i, one))
+            most = max(2, request["most"] // len(families)) if request["most"] else len(configs)
+            return _answered_in_batches(partial(_bounds, most=most), list(families.values()), code)
         case "frontier":
             frontiers = [
                 FrontierQuestion(config=config, dimension=request["dimension"], budget=budget, device_name=name)
                 for config, budget, name in columns("budgets", "device_names")
             ]
-            return _answered(_frontiers, frontiers, code)
+            return _answered(_frontiers, frontiers, code, limit=FRONTIER_SECONDS)
         case other:
             raise ValueError(f"no such question: {other}")
 
 
 def _answered(
-    answer: Callable[[list[Q]], list[Answer]], questions: list[Q], code: Code | None
+    answer: Callable[[list[Q]], list[Answer]], questions: list[Q], code: Code | None, limit: float = LIMIT_SECONDS
 ) -> Iterator[tuple[int, Answer]]:
     """Answer questions about lmsweep's own code in this process and its pool, those about the user's apart from it."""
     numbered = list(enumerate(questions))
@@ -135,8 +146,26 @@ def _answered(
     for place, answered in answer_by_run(answer, [questions[index] for index in ours]):
         yield ours[place], answered
     own = [[(index, one)] for index, one in numbered if one.config.references]
-    if own and code:
-        yield from answer_with_code(answer, own, code, lambda why: {"failure": why})
+    yield from _answered_apart(answer, own, code, limit)
+
+
+def _answered_in_batches(
+    answer: Callable[[list[Q]], list[Answer]], batches: list[Batch[Q]], code: Code | None
+) -> Iterator[tuple[int, Answer]]:
+    """The same where it is known which questions are answered together."""
+    own = [batch for batch in batches if batch[0][1].config.references]
+    yield from answer_batches(answer, [batch for batch in batches if batch not in own])
+    yield from _answered_apart(answer, own, code)
+
+
+def _answered_apart(
+    answer: Callable[[list[Q]], list[Answer]], own: list[Batch[Q]], code: Code | None, limit: float = LIMIT_SECONDS
+) -> Iterator[tuple[int, Answer]]:
+    if code:
+        yield from answer_with_code(answer, own, code, lambda why: {"failure": why}, limit=limit)
+        return
+    for batch in own:
+        yield from ((index, {"failure": "it needs your own code, which is not at hand"}) for index, _ in batch)
 
 
 def _predictions(questions: list[PeakQuestion]) -> list[Answer]:
@@ -173,15 +202,29 @@ def _verdict(asked: FitQuestion) -> Answer:
 
 
 def _bounds(questions: list[BoundsQuestion], *, most: int) -> list[Answer]:
-    """Predictions of at most `most` trials of one family on one device, and bounds for the others."""
+    """Predictions of at most `most` trials of one family on the same devices, and bounds for the others."""
     found: dict[int, Answer] = {}
+    rooms = questions[0].rooms
 
-    def peak(index: int) -> int | None:
+    def need(index: int) -> Need | None:
         one = questions[index]
-        found[index] = _prediction(one.config, one.subject, None)
-        return Prediction(**found[index]).on(one.device_name).peak if "peak" in found[index] else None
+        found[index] = one.kept or _prediction(one.config, one.subject, None)
+        if len(questions) > 1:  # told at once, also by a process of the pool: a plan that is killed keeps it
+            _tell(one.index, found[index])
+        if "peak" not in found[index]:
+            return None
+        predicted = Prediction(**{name: value for name, value in found[index].items() if name != "flops"})
+        on_each = [predicted.on(name) for name, _ in rooms]
+        return Need(min(one.peak for one in on_each), max(enough(one) for one in on_each))
 
-    bounds = bounds_of([one.config for one in questions], questions[0].room, peak, most)
+    bounds = bounds_of(
+        [one.config for one in questions],
+        [room for _, room in rooms],
+        need,
+        most,
+        guesses=[upper_bound(one.config, one.subject) for one in questions],
+        first=[index for index, one in enumerate(questions) if one.kept],
+    )
     return [found.get(i, asdict(one)) for i, one in enumerate(bounds)]
 
 
@@ -200,6 +243,8 @@ def _frontier(asked: FrontierQuestion) -> Answer:
 
 
 def _failure(error: Exception) -> str:
+    if isinstance(error, RequestError):  # it says itself what is wrong
+        return str(error)
     return f"predicting it failed: {type(error).__name__}: {error}"
 
 

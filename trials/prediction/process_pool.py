@@ -39,25 +39,34 @@ Job = list[Batch[Q]]
 def answer_by_run(answer: Callable[[list[Q]], list[Answer]], questions: Sequence[Q]) -> Iterator[tuple[int, Answer]]:
     """Yield the answers as they come, each with the index of its question.
 
-    `answer` is called with lists of questions that one run on meta tensors serves. Runs that share a trace go to the
-    same process, whose caches then hold the trace.
+    `answer` is called with lists of questions that one run on meta tensors serves.
     """
     runs: dict[TrialConfig, Batch[Q]] = {}
     for i, question in enumerate(questions):
         runs.setdefault(one_run_for(question.config), []).append((i, question))
+    yield from answer_batches(answer, list(runs.values()))
+
+
+def answer_batches(
+    answer: Callable[[list[Q]], list[Answer]], batches: Sequence[Batch[Q]]
+) -> Iterator[tuple[int, Answer]]:
+    """Yield the answers as they come, each with the index of its question. `answer` is called with each batch.
+
+    Batches whose largest (last) question shares a trace go to the same process, whose caches then hold the trace.
+    """
     traces: dict[TrialConfig, Job[Q]] = {}
-    for run, batch in runs.items():
-        traces.setdefault(one_trace_for(run), []).append(batch)
+    for batch in batches:
+        traces.setdefault(one_trace_for(one_run_for(batch[-1][1].config)), []).append(batch)
     # Compiled configurations take longest, so they come first.
     compiled = [graphs for trace, graphs in traces.items() if trace.compile != "none"]
     jobs = [graphs[i : i + MOST_GRAPHS] for graphs in compiled for i in range(0, len(graphs), MOST_GRAPHS)]
     jobs += [eager for trace, eager in traces.items() if trace.compile == "none"]
     if compiled and len(jobs) > 1:
         import_module("torch._inductor.fx_passes.joint_graph")  # before the fork, so that it is imported once
-    yield from answer_jobs(answer, jobs)
+    yield from _answer_jobs(answer, jobs)
 
 
-def answer_jobs(answer: Callable[[list[Q]], list[Answer]], jobs: Sequence[Job[Q]]) -> Iterator[tuple[int, Answer]]:
+def _answer_jobs(answer: Callable[[list[Q]], list[Answer]], jobs: Sequence[Job[Q]]) -> Iterator[tuple[int, Answer]]:
     """Yield the answers to all jobs as they come, using one process per core."""
     torch.set_num_threads(1)
     do = partial(_answer_job, answer)

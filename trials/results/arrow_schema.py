@@ -39,6 +39,10 @@ def rows_to_table(rows: Sequence[object], row_type: type, detail_type: type | No
         columns[name] = tuple(None if value == "auto" else value for value in columns[name])
     if "vocab_size" in columns:  # 0 stands for one that only a Hugging Face configuration knows
         columns["vocab_size"] = tuple(value or None for value in columns["vocab_size"])
+    unknown = [getattr(getattr(row, "trial", row), "unknown", ()) for row in rows]
+    for name in {name for names in unknown for name in names}:
+        known = zip(columns[name], unknown, strict=True)
+        columns[name] = tuple(None if name in names else value for value, names in known)
     return pa.table([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
 
 
@@ -47,7 +51,7 @@ def _flat_hints(row_type: type, detail_type: type | None = None) -> tuple[tuple[
     """Return the dotted path and the type of every stored field that is not itself a dataclass."""
     flat: list[tuple[str, Any]] = []
     hints = get_type_hints(row_type)
-    stored = [f.name for f in fields(row_type) if f.metadata.get("part") != "repetition"]
+    stored = [f.name for f in fields(row_type) if f.metadata.get("part") not in ("repetition", "not stored")]
     for name, declared in ((name, hints[name]) for name in stored):
         hint = detail_type if declared == Detail else declared
         if isinstance(hint, type) and is_dataclass(hint):

@@ -11,6 +11,7 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import DetailRow, Identity, Record, Row, StoredFile
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.identity import measurement_id, trial_id
+from lmsweep.trials.spec.unknown import unknown_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,4 +68,5 @@ class Attempt:
             started_at=self.started_at,
             config=replace(config, device=config.device_type),
             fingerprint=fingerprint,
+            unknown=unknown_fields(self.trial, workload),
         )

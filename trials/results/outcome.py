@@ -123,6 +123,11 @@ class Flag(StrEnum):
         'input_precision="ieee", or the trial precision: tf32. Data-parallel: check that gradients are averaged, that '
         "all of them are, and that every rank gets all updated weights.",
     )
+    OTHER_TYPE = (
+        "other_type",
+        "Your attention returns another type than that of its queries, as float32 for bfloat16, so it writes more "
+        "bytes than it must, and backward begins with them. Return output.to(q.dtype).",
+    )
 
 
 def error_line(error: str) -> str:

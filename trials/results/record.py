@@ -1,7 +1,7 @@
 """The stored rows: one Record per trial, workload, phase and metric, and the rows of the detail tables."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -54,6 +54,8 @@ class Record:
     """Why `samples` is null although the status is ok."""
     artifact: str | None = None
     """Path of a file that belongs to this row, relative to the store."""
+    unknown: tuple[str, ...] = field(default=(), metadata={"part": "not stored"})
+    """Fields of `config` that are stored as null (`lmsweep.trials.spec.unknown`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +71,7 @@ class Identity:
     started_at: datetime
     config: TrialConfig
     fingerprint: Fingerprint
+    unknown: tuple[str, ...] = field(default=(), metadata={"part": "not stored"})
 
 
 @dataclass(frozen=True, kw_only=True)

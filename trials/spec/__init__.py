@@ -5,6 +5,7 @@ workloads.py     one record per workload: all that planning, tables and the stor
 identity.py      trial_id and measurement_id: hashes of what was asked for
 model_sizes.py   the named model sizes
 reference.py     references to the user's own code
+unknown.py       the fields that only the user's own model or step decides
 software.py      the releases in which a trial's environment differs from the installed one
 step_flops.py    FLOPs of one iteration of the user's own model
 quantities.py    amounts of memory, read and written

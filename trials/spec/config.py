@@ -428,6 +428,8 @@ class Trial:
     """Name of the sweep that asked for this trial."""
     code: Code | None = None
     """Where its references lead; None if it has none."""
+    step_takes: tuple[str, ...] = ()
+    """The fields that the user's own step is told: the parameters of its function."""
     flops: StepFlops | None = None
     """FLOPs of the user's own model, if planning has counted them; with None, the trial counts them itself."""
 

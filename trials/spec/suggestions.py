@@ -9,7 +9,7 @@ LONG = 20
 # Names that other software uses, where the spelling alone would suggest a wrong word or none. The suggestion is the
 # first of the words that is allowed in that place.
 _KNOWN_ELSEWHERE: dict[str, tuple[str, ...]] = {
-    "gpu": ("cuda",),
+    **dict.fromkeys(("gpu", "nvidia"), ("cuda",)),
     "float32": ("fp32",),
     "32": ("fp32",),
     "float16": ("fp16",),
@@ -61,7 +61,7 @@ _KNOWN_ELSEWHERE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("gradient_checkpointing", "activation_checkpointing", "recompute"), ("checkpointing",)),
     **dict.fromkeys(("optim", "optimiser"), ("optimizer",)),
     **dict.fromkeys(("warmup", "num_warmup", "warmup_iters"), ("warmup_steps",)),
-    **dict.fromkeys(("steps", "num_steps", "iters", "iterations", "repeats"), ("measure_steps",)),
+    **dict.fromkeys(("steps", "num_steps", "iters", "iterations", "repeats", "max_steps"), ("measure_steps",)),
     **dict.fromkeys(("num_processes", "runs", "repetitions"), ("processes",)),
     **dict.fromkeys(("gpus", "num_gpus", "n_gpus", "nproc_per_node", "ranks"), ("world_size",)),
     **dict.fromkeys(("num_nodes", "nnodes"), ("nodes",)),

@@ -6,6 +6,7 @@
 
 Each attempt adds one immutable fragment per table. On a local disk it is written under a temporary name, synced and
 renamed. Compaction writes one file that names the files it replaces, then deletes those. A reader that finds both
-counts the rows once. Readers and compaction merge fragments in groups, because an open fragment takes about a
+counts the rows once. A writer merges its own fragments as it goes, from the rows that it
+still has. Readers and compaction merge fragments in groups, because an open fragment takes about a
 hundred times the memory of its rows. The next run moves unreadable files to `damaged/` and names them.
 """

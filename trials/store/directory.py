@@ -7,18 +7,48 @@ and a crash loses at most the file that was being written. An object store shows
 import contextlib
 import fcntl
 import os
+import sys
+import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import Empty, Queue
+from typing import TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from lmsweep.trials.spec.config import RequestError
 
+Answer = TypeVar("Answer")
+
 ABANDONED_SECONDS = 86400.0
 """Age from which a temporary file is abandoned: writing one takes minutes at most, and clocks may differ."""
+
+
+ANSWER_SECONDS = 30.0
+"""How long the file system of a store may take for its first answer."""
+
+
+def _answer(location: str, ask: Callable[[], Answer]) -> Answer:
+    """Return what `ask` returns. Raises RequestError if that takes too long: no signal ends a call that hangs."""
+    answers: Queue[tuple[Answer | None, Exception | None]] = Queue()
+
+    def work() -> None:
+        try:
+            answers.put((ask(), None))
+        except Exception as error:  # noqa: BLE001 - raised by the caller
+            answers.put((None, error))
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        answer, error = answers.get(timeout=ANSWER_SECONDS)
+    except Empty:
+        raise RequestError(f"the store {location} does not answer: its file system hangs") from None
+    if error:
+        raise error
+    return cast(Answer, answer)
 
 
 class Folder:
@@ -30,7 +60,7 @@ class Folder:
         self._files, self._root = _file_system(location)
         self.is_local = isinstance(self._files, pafs.LocalFileSystem)
         try:
-            there = self._files.get_file_info(self._root)
+            there = _answer(location, lambda: self._files.get_file_info(self._root))
         except OSError as error:
             raise self._unreachable(error) from error
         if there.type == pafs.FileType.File:
@@ -45,11 +75,15 @@ class Folder:
     def check_writable(self) -> None:
         """Raise RequestError if nothing can be written here, so that a run fails before it measures."""
         probe = f"{self._root}/.probe-{uuid.uuid4().hex}"
-        try:
+
+        def write() -> None:
             self._files.create_dir(self._root, recursive=True)
             with self._files.open_output_stream(probe) as stream:
                 stream.write(b"")
             self._files.delete_file(probe)
+
+        try:
+            _answer(self.location, write)
         except OSError as error:
             raise RequestError(f"cannot write to the store {self.location}: {error}") from error
 
@@ -141,7 +175,8 @@ class Folder:
         if not self.is_local:
             yield False
             return
-        with (self.path / name).open("w") as lock:
+        # Read and write: if it is a named pipe, opening it to write alone would wait for a reader.
+        with os.fdopen(os.open(self.path / name, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -159,6 +194,7 @@ def _file_system(location: str) -> tuple[pafs.FileSystem, str]:
             path = Path(location).expanduser()  # shells do not expand the ~ in --store=~/results
         except RuntimeError as error:
             raise RequestError(f"the store {location}: {error}") from error
+        _check_encoding(str(path.absolute()))
         return pafs.LocalFileSystem(), str(path.absolute())
     uri = location
     if location.startswith("s3://"):  # send a small file in one request, which succeeds or fails as a whole
@@ -177,3 +213,15 @@ def _file_system(location: str) -> tuple[pafs.FileSystem, str]:
         first, *_ = str(error).splitlines() or [type(error).__name__]
         raise RequestError(f"cannot reach the store {location}: {first}") from error
     return files, root.rstrip("/")
+
+
+def _check_encoding(path: str) -> None:
+    """Raise RequestError if Python and Arrow, which writes every name in UTF-8, would mean different files by it."""
+    encoding = sys.getfilesystemencoding()
+    try:
+        if os.fsencode(path) == path.encode():
+            return
+    except UnicodeEncodeError:
+        pass
+    advice = "rename it" if encoding == "utf-8" else f"this locale's encoding is {encoding}; set PYTHONUTF8=1"
+    raise RequestError(f"the store {path}: its name is not read as UTF-8; {advice}")

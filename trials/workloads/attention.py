@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from lmsweep.trials.analytic.datasheets import Device, find_device, peak_flops
-from lmsweep.trials.analytic.formulas import attention_flops
+from lmsweep.trials.analytic.formulas import PASSES, attention_flops
 from lmsweep.trials.analytic.median_interval import count_outliers
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.host_bound import host_bound_flags
@@ -21,16 +21,20 @@ from lmsweep.trials.machine.telemetry import Watch, doubts
 from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import check_compiled
-from lmsweep.trials.numerics.attention_error import disagrees, own_attention_errors
+from lmsweep.trials.model.own_attention import probe_attention
+from lmsweep.trials.numerics.attention_error import flags_of_errors, own_attention_errors
 from lmsweep.trials.profiling.device_time import DeviceTime, device_row, trace_device
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.timing.clock import Iteration, Phase
 from lmsweep.trials.timing.queued_timer import QueuedTimer
 from lmsweep.trials.timing.validity_flags import least_share_of_scores
 
 PHASES = ("forward", "backward")
+_WITHOUT_BACKWARD = (("backward", "time", "s"), ("step", "time", "s"), ("backward", "peak_allocated", "B"))
+"""Rows that are null if the user's attention has no backward."""
 MEMORY_REPETITIONS = 3
 """Iterations in which memory is read. A reading that differs between them is flagged `unsteady`."""
 
@@ -42,25 +46,33 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     """Time `measure_steps` iterations in seconds, after `warmup_steps` identical ones; then read memory in bytes.
 
     On CUDA, forward and backward are queued behind work that keeps the GPU busy, so neither waits for the host
-    (`lmsweep.trials.timing.queued_timer`). The `latency` of each is its time from an idle GPU. With `cold_l2`, the
+    (`lmsweep.trials.timing.queued_timer`). In the modes without backward, and for an attention of the user's that has
+    none, it is forward alone. The `latency` of each is its time from an idle GPU. With `cold_l2`, the
     GPU's L2 cache is overwritten before each. The first iteration of compiled attention, in which the compiler runs,
     is timed separately and is not part of the warm-up. The user's own attention is first compared with float64.
 
     Raises UnsupportedError if the device lacks the kernel, and RuntimeError if a compiled trial compiled nothing.
     """
     config = bench.config
-    check_attention(config, bench.math_mode.operand_dtype, gradients=True)
+    own = is_reference(config.attention)
+    check_attention(config, bench.math_mode.operand_dtype, gradients=config.mode != "forward" and not own)
     if config.cold_l2 and not l2_cache_bytes(config.device_type):
         raise UnsupportedError("cold_l2 needs device: cuda; the caches of other devices cannot be emptied")
-    errors = own_attention_errors(bench, gradients=True)
+    phases = phases_of(config)
+    errors = own_attention_errors(bench, gradients=len(phases) > 1)
     yield from errors
+    probe = probe_attention(config, device=config.device_type, dtype=bench.math_mode.operand_dtype) if own else None
+    missing = probe.no_backward if probe and len(phases) > 1 else None
+    if missing:
+        phases = phases[:1]
     bench.clear()  # the model of an earlier workload would count as attention's memory
     with Watch(config.device_type) as watch, bench.quiet():
-        step = AttentionStep(config, bench.math_mode)
-        step.give_gradient()
-        timer = _timer(config, step)
+        step = AttentionStep(config, bench.math_mode, output_dtype=probe.output_dtype if probe else None)
+        if len(phases) > 1:
+            step.give_gradient()
+        timer = _timer(config, step, phases)
         if config.compiles:
-            yield from _compile(bench, step, timer)
+            yield from _compile(bench, step, timer, phases)
         watch.wait()
         series = take_series(bench, timer, attrgetter("step"), before_measuring=timer.begin_measuring)
         host_bound = host_bound_flags(bench, timer, series.measured)
@@ -74,16 +86,29 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
                 )
     del timer
     step.gradient = None
-    common = (*disagrees(errors), *host_bound, *series.flags, *doubts(watch, since=series.since, until=series.until))
-    yield from _times(config, series, latencies, traced, common)
+    common = (
+        *flags_of_errors(errors),
+        *host_bound,
+        *series.flags,
+        *doubts(watch, since=series.since, until=series.until),
+    )
+    yield from _times(config, phases, series, latencies, traced, common)
     with bench.account("measured"):
-        memory = list(_memory(config.device_type, step))
+        memory = list(_memory(config.device_type, step, phases))
     yield from memory
+    if missing:
+        for phase, metric, unit in _WITHOUT_BACKWARD:
+            yield Measurement(phase=phase, metric=metric, unit=unit, samples=None, reason=missing)
 
 
-def _timer(config: TrialConfig, step: AttentionStep) -> QueuedTimer:
+def phases_of(config: TrialConfig) -> tuple[str, ...]:
+    """Return the phases of the configuration's mode; without a backward, the mode has forward alone."""
+    return PHASES if PASSES[config.mode] > 1 else PHASES[:1]
+
+
+def _timer(config: TrialConfig, step: AttentionStep, phases: Sequence[str]) -> QueuedTimer:
     return QueuedTimer(
-        [Phase(name=name, run=getattr(step, name)) for name in PHASES],
+        [Phase(name=name, run=getattr(step, name)) for name in phases],
         config.device_type,
         warmup=config.warmup_steps,
         measured=config.measure_steps,
@@ -92,18 +117,19 @@ def _timer(config: TrialConfig, step: AttentionStep) -> QueuedTimer:
     )
 
 
-def _compile(bench: Workbench, step: AttentionStep, timer: QueuedTimer) -> Iterator[Measurement]:
+def _compile(bench: Workbench, step: AttentionStep, timer: QueuedTimer, phases: Sequence[str]) -> Iterator[Measurement]:
     with bench.account("compile"):
         first = timer.from_idle()
         if step.uses_cuda_graphs:
             timer.from_idle()  # the first iteration only compiles, the second records the graphs
     flags = check_compiled(cuda_graphs=step.uses_cuda_graphs)
-    for name, seconds in zip(PHASES, first.phases, strict=True):
+    for name, seconds in zip(phases, first.phases, strict=True):
         yield Measurement(phase=name, metric="compile_time", unit="s", samples=(seconds,), flags=flags)
 
 
 def _times(
     config: TrialConfig,
+    phases: Sequence[str],
     series: Series[Iteration],
     latencies: Sequence[Iteration],
     traced: Sequence[DeviceTime],
@@ -112,7 +138,8 @@ def _times(
     """Yield the times of each phase and of both together; on CUDA also the latency and device time of each phase."""
     environment = fingerprint(config.device_type)
     device = find_device(environment.device_name, environment.device_memory)
-    for i, name in enumerate((*PHASES, "step")):
+    is_whole = phases == phases_of(config)
+    for i, name in enumerate((*phases, "step") if is_whole else phases):
         warmup, measured = (
             tuple(one.step if name == "step" else one.phases[i] for one in taken)
             for taken in (series.warmup, series.measured)
@@ -120,10 +147,10 @@ def _times(
         flags = common + flags_of_phase(config, name, measured, device)
         yield Measurement(phase=name, metric="time", unit="s", samples=measured, warmup_samples=warmup, flags=flags)
     if has_events(config.device_type):
-        for i, name in enumerate(PHASES):
+        for i, name in enumerate(phases):
             samples = tuple(one.phases[i] for one in latencies)
             yield Measurement(phase=name, metric="latency", unit="s", samples=samples)
-            yield device_row(name, "device_time", [one.step for one in traced[i :: len(PHASES)]])
+            yield device_row(name, "device_time", [one.step for one in traced[i :: len(phases)]])
         enqueued = tuple(one.enqueue for one in series.measured if one.enqueue is not None)
         yield Measurement(phase="step", metric="enqueue_time", unit="s", samples=enqueued)
 
@@ -136,7 +163,7 @@ def flags_of_phase(
     shape = {name: getattr(config, name) for name in ("context_length", "batch_size")}
     shape["d_model"] = config.head_width * (config.num_heads or 1)
     # Every implementation must compute the scores that its mask leaves: causal, of the window, within documents.
-    parts = PHASES if phase == "step" else (phase,)
+    parts = phases_of(config) if phase == "step" else (phase,)
     least = sum(attention_flops(phase=part, **shape) for part in parts)
     least *= least_share_of_scores(config, causal=config.causal)
     found = {
@@ -146,18 +173,18 @@ def flags_of_phase(
     return tuple(flag for flag, holds in found.items() if holds)
 
 
-def _memory(device_type: str, step: AttentionStep) -> Iterator[Measurement]:
+def _memory(device_type: str, step: AttentionStep, phases: Sequence[str]) -> Iterator[Measurement]:
     """Yield the bytes that PyTorch's allocator has handed out before each phase and at the peak of each phase."""
     readings = [("baseline", "allocated"), ("before_backward", "allocated")]
-    readings += [(phase, "peak_allocated") for phase in PHASES]
+    readings += [(phase, "peak_allocated") for phase in phases]
     in_bytes = partial(Measurement, unit="B")
     if not counts_memory(device_type):
         reason = f"PyTorch does not count what it allocates on device {device_type}"
         for phase, metric in readings:
             yield in_bytes(phase=phase, metric=metric, samples=None, reason=reason)
         return
-    samples = [_read_once(step, device_type) for _ in range(MEMORY_REPETITIONS)]
-    for (phase, metric), values in zip(readings, zip(*samples, strict=True), strict=True):
+    samples = [_read_once(step, device_type, with_backward=len(phases) > 1) for _ in range(MEMORY_REPETITIONS)]
+    for (phase, metric), values in zip(readings, zip(*samples, strict=True), strict=False):
         flags = (Flag.UNSTEADY,) if len(set(values)) > 1 else ()
         yield in_bytes(phase=phase, metric=metric, samples=tuple(values), flags=flags)
 
@@ -173,7 +200,7 @@ class _Allocated(NamedTuple):
     backward_peak: int
 
 
-def _read_once(step: AttentionStep, device_type: str) -> _Allocated:
+def _read_once(step: AttentionStep, device_type: str, *, with_backward: bool) -> _Allocated:
     device = device_module(device_type)
     device.synchronize()
     device.reset_peak_memory_stats()
@@ -181,9 +208,11 @@ def _read_once(step: AttentionStep, device_type: str) -> _Allocated:
     step.forward()
     device.synchronize()
     before_backward, forward_peak = device.memory_allocated(), device.max_memory_allocated()
-    step.give_gradient()
     device.reset_peak_memory_stats()
-    step.backward()
+    if with_backward:
+        step.give_gradient()
+        device.reset_peak_memory_stats()
+        step.backward()
     device.synchronize()
     backward_peak = device.max_memory_allocated()
     step.drop()

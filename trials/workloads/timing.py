@@ -14,7 +14,7 @@ from lmsweep.trials.model.captured_step import capture_phases, check_capture
 from lmsweep.trials.model.compiler import check_compiled, compile_counts
 from lmsweep.trials.model.own_step import WHOLE, OwnStep
 from lmsweep.trials.model.training_step import PHASES, TrainingStep
-from lmsweep.trials.numerics.attention_error import disagrees, own_attention_errors
+from lmsweep.trials.numerics.attention_error import flags_of_errors, own_attention_errors
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, is_host_bound, trace_device
 from lmsweep.trials.results.measurement import Measurement
@@ -85,7 +85,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         [one.step for one in device], [one.step for one in series.measured]
     )
     common = (
-        *disagrees(errors),
+        *flags_of_errors(errors),
         *(() if all(finite) else (Flag.NOT_FINITE,)),
         *((Flag.HOST_BOUND,) if host_bound else ()),
         *series.flags,

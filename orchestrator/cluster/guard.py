@@ -1,0 +1,90 @@
+"""The guard: a process that kills what is left of Ray when the process that started Ray has ended, however it ended.
+
+Ray's agents look for their dead node for a minute, and a stopped process never ends by itself. The guard has to
+remember the processes, because one whose parent has died is nobody's child.
+`python -m lmsweep.orchestrator.cluster.guard PID` remembers what the process PID has started until its standard input
+closes, which the kernel does for a killed process.
+"""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import psutil
+
+from lmsweep.trials.machine.interpreter import command, environment
+
+STARTING_SECONDS = 20.0
+"""How long Ray may take to start all of its processes."""
+LOOK_SECONDS, LATER_SECONDS = 1.0, 30.0
+"""Seconds between two looks while Ray starts, and later, when only a killed worker is replaced."""
+END_SECONDS = 10.0
+"""How long `close` waits for the guard."""
+
+
+class Guard:
+    """The guard of the Ray that this process starts."""
+
+    def __init__(self) -> None:
+        """Start it, in a session of its own: a signal to the process group must not reach it."""
+        self._process = subprocess.Popen(
+            command("lmsweep.orchestrator.cluster.guard", str(os.getpid())),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment(),
+            cwd="/",
+            start_new_session=True,
+        )
+
+    def close(self) -> None:
+        """Kill what is left of Ray."""
+        assert self._process.stdin, "a pipe"
+        self._process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_SECONDS)
+
+
+def remember(owner: psutil.Process, known: set[psutil.Process]) -> None:
+    """Add Ray's processes among those that the owner has started, and what they have started."""
+    pids = {process.pid for process in known}
+    with suppress(psutil.NoSuchProcess):
+        for process in owner.children(recursive=True):  # parents come before their children
+            with suppress(psutil.NoSuchProcess):
+                if process.ppid() in pids or any("/ray/" in word for word in process.cmdline()[:3]):
+                    pids.add(process.pid)
+                    known.add(process)
+
+
+def kill(known: set[psutil.Process]) -> None:
+    """Kill these processes and what they have started."""
+    for process in list(known):
+        with suppress(psutil.NoSuchProcess):
+            known |= set(process.children(recursive=True))
+    for process in known:
+        with suppress(psutil.NoSuchProcess):  # psutil never kills another process that has got the same number
+            process.kill()
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    owner = psutil.Process(int(sys.argv[1]))
+    known: set[psutil.Process] = set()
+    began = time.monotonic()
+    while not select.select([sys.stdin], [], [], _pause(began))[0]:
+        known = {process for process in known if process.is_running()}
+        remember(owner, known)
+    kill(known)
+
+
+def _pause(began: float) -> float:
+    return LOOK_SECONDS if time.monotonic() < began + STARTING_SECONDS else LATER_SECONDS
+
+
+if __name__ == "__main__":
+    main()

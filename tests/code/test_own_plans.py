@@ -1,0 +1,122 @@
+"""What `plan` and `best` say of models that are the user's own."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lmsweep.orchestrator.planning.largest_fit import find_largest
+from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides
+from lmsweep.trials.bench.fingerprint import fingerprint
+from lmsweep.trials.bench.run import run_here
+from lmsweep.trials.code.digest import code_folder
+from lmsweep.trials.spec.config import Trial, TrialConfig
+from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.store.store import Store
+from tests.support.command import answer_here, lmsweep_here
+
+pytestmark = pytest.mark.usefixtures("one_core")
+
+FOLDER = Path(__file__).parent / "folder"
+OWN: dict[str, Any] = {"name": "mine", "call": "zoo.py:Ours", "size": "tiny"}
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def sweep_of(folder: Path, *models: object, device: str = "cuda") -> Path:
+    fixed = {"device": device, "vocab_size": 64, "context_length": 16, "batch_size": 2}
+    path = folder / "sweep.yaml"
+    grid = {"name": "all", "workloads": ["timing"], "axes": {"model": [*models]}, "fixed": fixed}
+    path.write_text(yaml.safe_dump({"name": "s", "code": str(FOLDER), "grids": [grid]}))
+    return path
+
+
+def test_the_time_and_price_of_an_own_model_are_unknown_until_it_has_been_measured(tmp_path: Path):
+    sweep = sweep_of(tmp_path, "tiny", OWN)
+    command = ["plan", sweep, "--for", "H100", "--no-predict", "--price", "H100=36", "--store", tmp_path / "none"]
+    found = json.loads(lmsweep_here(*command, "--format", "json"))
+    ours, own = found["trials"]
+    assert ours["expected_seconds"] > 0.5
+    words = "how long your own code takes on H100 SXM is unknown until it has been measured"
+    assert (own["expected_seconds"], own["expected_seconds_reason"]) == (None, words)
+    assert (found["expected_seconds"], found["expected_dollars"], found["expected_dollars_reason"]) == (
+        None,
+        None,
+        words,
+    )
+    text = lmsweep_here(*command)
+    assert f"\ntime ?: {words}" in text
+    assert "dollars, without 1 trial of unknown time\n" in text
+    alone = lmsweep_here(*command[:1], sweep_of(tmp_path, OWN), *command[2:])
+    assert alone.startswith("s: 1 trial, 1 to run\n")
+
+
+def test_the_largest_batch_of_an_own_model_is_found_where_its_code_is():
+    size = asdict(SIZES["tiny"])
+    config = TrialConfig(model="mine", model_code="zoo.py:Ours", **size, vocab_size=64, context_length=256)
+    here = fingerprint("cpu")
+    found = find_largest(config, here, "batch_size", limit=60 * 10**6, code=code_folder(str(FOLDER)))
+    assert found and found.largest and found.reason is None
+    without = find_largest(config, here, "batch_size", limit=60 * 10**6)
+    assert without and without.largest is None and without.reason == "it needs your own code, which is not at hand"
+
+
+@pytest.mark.slow
+def test_the_plan_shows_the_largest_batch_of_an_own_model(tmp_path: Path):
+    sweep = sweep_of(tmp_path, OWN)
+    command = ["plan", sweep, "--for", "2GB", "--max-batch", "--set", "context_length=512", "--store", tmp_path / "no"]
+    (found,) = json.loads(lmsweep_here(*command, "--format", "json"))["frontier"]
+    assert found["largest"] > 10 and found["reason"] is None
+
+
+def test_the_best_of_results_of_an_own_model_is_said(tmp_path: Path):
+    config = TrialConfig(
+        model="mine-tiny",
+        model_code="zoo.py:Ours",
+        **asdict(SIZES["tiny"]),
+        vocab_size=64,
+        context_length=16,
+        batch_size=1,
+        warmup_steps=1,
+        measure_steps=3,
+    )
+    rows = run_here(Trial(config=config, workloads=("timing",), sweep="s", code=code_folder(str(FOLDER))))
+    Store(str(tmp_path / "store")).keep(rows)
+    done = answer_here("best", tmp_path / "store")
+    assert done.returncode == 0, done.stderr
+    assert "Best for tokens/s" in done.stdout
+    assert "it needs your own code, which is not at hand" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("models", "option"),
+    [
+        (["tiny", OWN], "--set model=tiny"),
+        ([OWN, {**OWN, "name": "other", "call": "zoo.py:NanoGPT"}], "--set model=zoo.py:Ours"),
+        ([{**OWN, "args": {"theta": 1}}, {**OWN, "args": {"theta": 2}}], "--set model_args.theta=1"),
+    ],
+    ids=str,
+)
+def test_best_names_a_choice_between_models_that_the_sweep_accepts(models: list[Any], option: str, tmp_path: Path):
+    sweep = sweep_of(tmp_path, *models, device="cpu")
+    done = answer_here("best", sweep, "--store", tmp_path / "none")
+    assert done.returncode == 2
+    assert f"choose one, such as {option}" in done.stderr
+    assert len(load_sweep(str(sweep), parse_overrides([option.removeprefix("--set ")])).trials) >= 1
+
+
+def test_best_searches_the_grids_that_are_named(tmp_path: Path):
+    done = answer_here("best", sweep_of(tmp_path, "tiny"), "--grid", "al", "--store", tmp_path / "none")
+    assert done.returncode == 2 and "--grid al: " in done.stderr and "did you mean all?" in done.stderr
+
+
+def test_a_plan_for_two_kinds_of_gpu_is_refused(tmp_path: Path):
+    done = answer_here("plan", "quick", "--for", "H100", "--for", "H200", "--set", "device=cuda")
+    assert done.returncode == 2
+    assert "--for is given 2 times; a plan is for one kind of GPU: lmsweep plan quick --for H100" in done.stderr

@@ -1,0 +1,165 @@
+"""Processes of a run that are stopped or killed: a sentence says which, and nothing of ours or of Ray's is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.faults.test_faults import assert_each_once, read
+from tests.support.command import ROOT, start, wait_for_child, write_sweep
+
+GONE_SECONDS = 10
+
+pytestmark = pytest.mark.usefixtures("one_core")  # threads of a trial that wait for one another's core take minutes
+
+
+def everything(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """All that the command has started, Ray's helpers too."""
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def assert_nothing_left(processes: list[psutil.Process]) -> None:
+    alive = psutil.wait_procs(processes, timeout=GONE_SECONDS)[1]
+    assert not alive, [(one, " ".join(one.cmdline())[:80]) for one in alive]
+
+
+def named(process: subprocess.Popen[str], name: str) -> psutil.Process:
+    """A process of the run: one of Ray's by its name, the actor of a trial, or its trial server."""
+    child = wait_for_child(process)
+    server = child.parent()
+    assert server
+    if name == "server":
+        return server
+    with suppress(StopIteration):
+        return next(one for one in psutil.Process(process.pid).children() if one.name() == name)
+    assert name == "actor"
+    return next(one for one in everything(process) if "Trainable" in " ".join(one.cmdline()))
+
+
+def run_long(folder: Path, **fields: float) -> subprocess.Popen[str]:
+    """A run whose trials take minutes."""
+    axes = {"context_length": [512, 1024], "batch_size": 4, "measure_steps": 10_000} | fields
+    return start("run", write_sweep(folder, **axes), "--store", folder / "store", "--no-predict")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
+def test_a_stopped_process_of_ray_ends_the_run_with_a_sentence_that_names_it(tmp_path: Path, name: str):
+    process = run_long(tmp_path)
+    stopped = named(process, name)
+    started = everything(process)
+    stopped.suspend()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1, out + err
+    assert f"({name}), process {stopped.pid}, is stopped and does not answer; results of finished trials" in err
+    assert "To resume: lmsweep run" in err and "Traceback" not in err
+    assert_nothing_left(started)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["actor", "server"])
+def test_a_stopped_worker_or_trial_server_is_named_and_killed_and_the_run_goes_on(tmp_path: Path, name: str):
+    sweep = write_sweep(tmp_path, context_length=[16, 256], measure_steps=60)
+    process = start("run", sweep, "--store", tmp_path / "store", "--no-predict")
+    stopped = named(process, name)
+    stopped.suspend()
+    out, err = process.communicate(timeout=240)
+    words = {"actor": "the worker of a trial", "server": "the trial server"}[name]
+    assert f"{words}, process {stopped.pid}, is stopped and does not answer: it is killed" in out, out + err
+    if name == "actor":  # its trial runs again
+        assert_each_once(tmp_path / "store", 2)
+    else:
+        assert sorted(read(tmp_path / "store").drop_duplicates("trial_id")["status"]) == ["lost", "ok"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gcs_server", "raylet", "actor", "server"])
+def test_ctrl_c_ends_a_run_whose_processes_are_stopped(tmp_path: Path, name: str):
+    process = run_long(tmp_path)
+    stopped = named(process, name)
+    started = everything(process)
+    stopped.suspend()
+    time.sleep(2)
+    os.killpg(process.pid, signal.SIGINT)
+    began = time.monotonic()
+    out, err = process.communicate(timeout=60)
+    assert time.monotonic() - began < 15, err
+    assert process.returncode == 130, out + err
+    assert "results of finished trials are in" in err and "Traceback" not in err
+    assert_nothing_left(started)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
+def test_a_killed_process_of_ray_ends_the_run_with_a_sentence_and_leaves_nothing(tmp_path: Path, name: str):
+    process = run_long(tmp_path)
+    killed = named(process, name)
+    started = everything(process)
+    killed.kill()
+    began = time.monotonic()
+    out, err = process.communicate(timeout=60)
+    assert_nothing_left(started)
+    assert time.monotonic() - began < GONE_SECONDS
+    assert process.returncode == 1, out + err
+    assert f"({name}), process {killed.pid}, has ended; results of finished trials" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_a_killed_command_leaves_nothing_of_ours_or_of_rays(tmp_path: Path):
+    process = run_long(tmp_path)
+    wait_for_child(process)
+    started = everything(process)
+    process.kill()
+    process.communicate()
+    assert_nothing_left(started)
+
+
+def run_here(script: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=-1, stderr=-1, text=True)
+
+
+def test_what_ray_has_left_is_killed_with_the_process_that_started_it(tmp_path: Path):
+    path = tmp_path / "ray" / "agent.py"  # told by its path, as all of Ray's own are
+    path.parent.mkdir()
+    path.write_text("import time; print('started', flush=True); time.sleep(100)")
+    script = (
+        "import subprocess, sys, time\nfrom lmsweep.orchestrator.cluster.guard import Guard\nguard = Guard()\n"
+        f"agent = subprocess.Popen([sys.executable, {str(path)!r}], start_new_session=True)\n"
+        "print(agent.pid, flush=True); time.sleep(100)"
+    )
+    with run_here(script) as process:
+        agent = psutil.Process(int(process.stdout.readline()))
+        time.sleep(2)  # the guard looks once a second
+        agent.suspend()
+        process.kill()
+        assert_nothing_left([agent])
+
+
+HANGS = """
+import ctypes, signal, sys
+from lmsweep.orchestrator import interrupt
+interrupt.END_SECONDS = 0.5
+interrupt.handle_termination()
+interrupt.handle(signal.SIGINT, signal.default_int_handler)
+with interrupt.last_words("results are in store"):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])  # no signal interrupts the call
+    print("hangs", flush=True)
+    ctypes.CDLL(None).sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("number", "cause"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "ended by SIGTERM")])
+def test_a_command_whose_main_thread_hangs_ends_by_a_signal_with_a_sentence(number: signal.Signals, cause: str):
+    with run_here(HANGS) as process:
+        assert process.stdout.readline() == "hangs\n"
+        process.send_signal(number)
+        assert process.wait(10) == 128 + number
+        words = "what it waited for did not answer within 0.5 s; results are in store"
+        assert process.stderr.read() == f"\nlmsweep: {cause}; {words}\n"

@@ -1,0 +1,54 @@
+"""What a run says of a trial whose end nobody reports."""
+
+import io
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from lmsweep.orchestrator.planning.plan import PlannedTrial
+from lmsweep.orchestrator.planning.time_estimate import Estimates
+from lmsweep.orchestrator.running import liveness
+from lmsweep.orchestrator.running.admission import Gate
+from lmsweep.orchestrator.running.eta import Eta
+from lmsweep.orchestrator.running.liveness import Liveness
+from lmsweep.orchestrator.running.progress import RunProgress
+from lmsweep.orchestrator.running.store_writer import StoreWriter
+from lmsweep.trials.spec.config import Trial
+from lmsweep.trials.spec.identity import trial_id
+from lmsweep.trials.store.store import Store
+from tests.store.test_store import CONFIG
+from tests.support.made_up_results import LAPTOP
+
+
+def planned(index: int) -> PlannedTrial:
+    config = replace(CONFIG, context_length=16 * (index + 1), timeout_seconds=0.2)
+    trial = Trial(config=config, workloads=("timing",), sweep="test")
+    return PlannedTrial(
+        index=index,
+        trial=trial,
+        trial_id=trial_id(config),
+        action="run",
+        reason=None,
+        environment=LAPTOP,
+        placement=None,
+    )
+
+
+def test_a_trial_whose_end_is_not_reported_after_its_timeout_is_named_once(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(liveness, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(liveness, "LATE_SECONDS", 0.2)
+    store, trials, said = Store(str(tmp_path)), [planned(0), planned(1)], io.StringIO()
+    estimates = Estimates(store)
+    eta = Eta(trials, {one.index: estimates.of(one) for one in trials})
+    progress = RunProgress(trials, eta, Console(file=said))
+    writer = StoreWriter(store, lambda planned, records: None)
+    with Liveness(trials, Gate(eta, until=None, on_close=lambda: None), progress, writer):
+        progress.started(trials[1])
+        time.sleep(1.0)
+    writer.close()
+    (line,) = said.getvalue().splitlines()
+    assert line.startswith(
+        "context_length 32: 0 s after its start, with a timeout of 0.2 s, its worker does not answer"
+    )
