@@ -29,6 +29,8 @@ _NAMES = ("lm", "gpt", "llama", "transformer", "model")
 
 _MODULES = frozenset(("Module", "PreTrainedModel"))
 """Classes of PyTorch and transformers that a model derives from."""
+_NOT_TOKENS = frozenset(("img", "image", "images", "video", "videos", "pixel", "pixels", "audio", "wav", "spec"))
+"""Words in the name of an input that no model of language takes."""
 _KERNELS = frozenset(("jit", "autotune", "heuristics"))
 """Decorators of kernels in Triton, which are called by functions of tensors."""
 _ATTENTION = (("q", "k", "v"), ("query", "key", "value"), ("queries", "keys", "values"))
@@ -93,7 +95,13 @@ def discover(code: Code) -> Discovery:
     files = [*python_files(code)]
     trees = {file: tree for file in files[:MAX_FILES] if (tree := parse(file)) is not None}
     classes = classes_of(trees)
-    found = [*_models(classes, code), *_attention(trees, classes, code), *_others(classes, code)]
+    found = [
+        *_models(classes, code),
+        *_without_tokens(classes, code),
+        *_pretrained(trees, code),
+        *_attention(trees, classes, code),
+        *_others(classes, code),
+    ]
     return Discovery(
         files=len(trees),
         unread=max(0, len(files) - MAX_FILES),
@@ -117,6 +125,8 @@ def _models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
     for name, one in modules.items():
         forward = one.methods.get("forward")
         if forward is None or "finish_gradient_synchronization" in one.methods or not embeds(name):
+            continue
+        if _other_input(one):
             continue
         is_part = any(name in calls[other] for other in modules if other != name)
         reference, place = reference_to(one.file, name, code), place_of(one.file, one.node, code)
@@ -146,6 +156,46 @@ def _models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
         )
         ranked.append((-score, reference, candidate))
     return [candidate for *_, candidate in sorted(ranked, key=lambda row: row[:2])]
+
+
+def _without_tokens(classes: list[Class], code: Code) -> Iterator[LeftOut]:
+    """Yield the first of the modules that take images or sound, and are no part of another: it needs a step."""
+    modules = [one for one in classes if one.bases & _MODULES]
+    called = {name for one in modules for name in one.calls() - {one.node.name}}
+    wholes = [one for one in modules if _other_input(one) and one.node.name not in called]
+    named = [(reference_to(one.file, one.node.name, code), one) for one in wholes]
+    for reference, one in sorted(named, key=lambda pair: (len(pair[0]), pair[0]))[:1]:
+        advice = (
+            f"its forward takes {_other_input(one)}, not tokens: write def make(batch_size): return an object with "
+            "forward(), backward() and optimize(), and in place of model: step: ./FILE.py:make"
+        )
+        others = len(named) - 1
+        more = f" (so {'do' if others > 1 else 'does'} {others} other{'s' * (others > 1)})" if others else ""
+        place = place_of(one.file, one.node, code)
+        yield LeftOut(kind="model", reference=reference, place=place, advice=f"{advice}{more}")
+
+
+def _pretrained(trees: dict[Path, ast.Module], code: Code) -> Iterator[LeftOut]:
+    """Yield the first call that loads a language model of transformers, as scripts do that train an adapter."""
+    for file, tree in trees.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            model = last_name(node.func.value)
+            if node.func.attr == "from_pretrained" and model.endswith("ForCausalLM"):
+                advice = (
+                    "no weights are loaded: write model: hf:NAME, or, for an adapter around it, def build(): return "
+                    'get_peft_model(AutoModelForCausalLM.from_config(CONFIG), ...), and model: "./FILE.py:build"'
+                )
+                place = f"{file.relative_to(code.folder)}:{node.lineno}"
+                yield LeftOut(kind="model", reference=f"{model}.from_pretrained", place=place, advice=advice)
+                return
+
+
+def _other_input(module: Class) -> str | None:
+    """Return the first input of a module's forward if its name says that it is no tokens."""
+    taken = parameters_of(module.methods["forward"]) if "forward" in module.methods else []
+    return taken[0].name if taken and _NOT_TOKENS & {*taken[0].name.lower().split("_")} else None
 
 
 def _not_given(taken: list[Parameter]) -> list[str]:
