@@ -200,6 +200,19 @@ def test_a_script_that_loads_a_model_of_transformers_is_told_how_to_name_it(tmp_
     assert words.startswith("AutoModelForCausalLM.from_pretrained (tune.py:2): no weights are loaded: write model: hf:")
 
 
+def test_an_embedding_of_the_users_own_makes_a_model_and_a_rotary_one_does_not(tmp_path: Path) -> None:
+    lines = [
+        "from torch import nn",
+        "class {}(nn.Module):",
+        "    def __init__(self): {}(2, 2)",
+        "    def forward(self, x): ...",
+    ]
+    own = "\n".join(lines)
+    (tmp_path / "mine.py").write_text(own.format("MyLM", "MyEmbedding"))
+    (tmp_path / "other.py").write_text(own.format("Attention", "RotaryEmbedding"))
+    assert [one.reference for one in discover(code_folder(tmp_path)).of("model")] == ["mine:MyLM"]
+
+
 def test_a_model_of_images_is_measured_by_a_step(tmp_path: Path) -> None:
     model = "from torch import nn\nclass {}(nn.Module):\n    def forward(self, img): ...\n"
     (tmp_path / "vit.py").write_text(model.format("ViT"))

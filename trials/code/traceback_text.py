@@ -17,8 +17,8 @@ _IN_SOURCE = re.compile(r"at \d+:\d+:")
 """How a message of Triton's compiler begins, before an excerpt of the source, a line with `^` and, perhaps, the cause.
 """
 
-_WITHOUT_GPU = ("0 active drivers ([])", "cannot be accessed from Triton (cpu tensor?)")
-"""What Triton says where there is no GPU, and where a tensor is not on it."""
+_WITHOUT_GPU = ("0 active drivers ([])", "cannot be accessed from Triton (cpu tensor?)", "NVTX functions not installed")
+"""What Triton says where there is no GPU, and where a tensor is not on it; and PyTorch's NVTX without CUDA."""
 
 
 class CodeError(Exception):
@@ -66,6 +66,8 @@ def what_it_says(error: BaseException) -> str:
 def said_by(error: BaseException) -> str:
     """Return what an error says in one line. Compilers say first where they are: their cause is found, and its line."""
     lines = what_it_says(error).splitlines() or [""]
+    if isinstance(error, AssertionError) and not lines[0]:  # its line says what it asserts
+        return next((one.line or "" for one in traceback.extract_tb(error.__traceback__)[-1:]), "")
     if not _IN_SOURCE.match(lines[0]):
         return " ".join(line.strip() for line in lines[: 2 if lines[0].endswith(":") else 1])
     cause = error.__cause__
@@ -78,9 +80,11 @@ def said_by(error: BaseException) -> str:
 
 
 def needs_gpu(error: BaseException) -> bool:
-    """Return whether an error, or one that led to it, is that of Triton without a GPU."""
+    """Return whether an error, or one that led to it, is of Triton or NVTX without a GPU, or an assertion of one."""
     if isinstance(error, ModuleNotFoundError):
         return (error.name or "").partition(".")[0] == "triton"
+    if isinstance(error, AssertionError) and "cuda" in said_by(error).lower():
+        return True
     if any(words in what_it_says(error) for words in _WITHOUT_GPU):
         return True
     earlier = error.__cause__ or error.__context__
