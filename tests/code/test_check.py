@@ -200,7 +200,7 @@ def test_of_a_model_it_counts_parameters_and_flops_and_names_the_layers(code: Co
         ("model_code", "Elsewhere", "has cache on meta after forward"),
         ("model_code", "Needs", "needs kernel"),
         ("model_code", "Fixed", "embed has 20 rows, so write vocab_size: 20 in the sweep; position has 8"),
-        pytest.param("model_code", "Ranges", "NVTX runs on a GPU; use device: cuda", marks=without_cuda),
+        pytest.param("model_code", "Ranges", "it runs on a GPU; use device: cuda", marks=without_cuda),
         ("model_code", "Short", "position has 8 rows for 16 tokens, so write context_length: 8 or less in the sweep"),
         ("model_code", "leaves", "the process ended with exit code 3"),
         ("attention", "unscaled", "rounding to float32 explains at most"),

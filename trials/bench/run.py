@@ -218,7 +218,7 @@ def as_unsupported(error: BaseException, config: TrialConfig, code: Code | None)
     if code is None or config.device_type not in ("cpu", "mps") or not needs_gpu(error):
         return error
     line = str(error) if isinstance(error, CodeError) else user_line(error, code) or said_by(error)
-    what = "it" if isinstance(error, AssertionError) else "NVTX" if "NVTX" in line else "Triton"
+    what = "Triton" if any(word in line.lower() for word in ("triton", "active drivers")) else "it"
     return UnsupportedError(f"{line.partition(';')[0].rstrip('.')}; {what} runs on a GPU; use device: cuda")
 
 

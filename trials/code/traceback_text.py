@@ -17,8 +17,8 @@ _IN_SOURCE = re.compile(r"at \d+:\d+:")
 """How a message of Triton's compiler begins, before an excerpt of the source, a line with `^` and, perhaps, the cause.
 """
 
-_WITHOUT_GPU = ("0 active drivers ([])", "cannot be accessed from Triton (cpu tensor?)", "NVTX functions not installed")
-"""What Triton says where there is no GPU, and where a tensor is not on it; and PyTorch's NVTX without CUDA."""
+_WITHOUT_GPU = ("0 active drivers ([])", "cannot be accessed from Triton (cpu tensor?)")
+"""What Triton says where there is no GPU, and where a tensor is not on it."""
 
 
 class CodeError(Exception):
@@ -80,9 +80,12 @@ def said_by(error: BaseException) -> str:
 
 
 def needs_gpu(error: BaseException) -> bool:
-    """Return whether an error, or one that led to it, is of Triton or NVTX without a GPU, or an assertion of one."""
+    """Return whether an error, or one that led to it, is of Triton or torch.cuda without a GPU, or asserts one."""
     if isinstance(error, ModuleNotFoundError):
         return (error.name or "").partition(".")[0] == "triton"
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and "torch/cuda/" in Path(frames[-1].filename).as_posix():
+        return True
     if isinstance(error, AssertionError) and "cuda" in said_by(error).lower():
         return True
     if any(words in what_it_says(error) for words in _WITHOUT_GPU):
