@@ -124,6 +124,7 @@ def test_a_sharded_optimizer_is_measured_with_two_ranks(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(f"{MODEL}{sharded}    def step(self): ...\n")
     (config,) = [one.config for one in trials_of(tmp_path) if one.config.optimizer == "mine:Sharded"]
     assert (config.world_size, config.ddp) == (2, "torch")
+    assert "# If a wrapper knows only the layers of your own: model: {" in (tmp_path / "lmsweep.yaml").read_text()
 
 
 def test_an_empty_folder_gets_a_sweep_of_our_model(tmp_path: Path) -> None:
