@@ -62,6 +62,19 @@ class Needs(Good):
     def __init__(self, vocab_size, kernel):
         super().__init__(vocab_size)
 
+class Fixed(Good):
+    # sizes of its own, as scripts have them
+    def __init__(self):
+        super().__init__(20)
+        self.position = nn.Embedding(8, 8)
+    def forward(self, tokens):
+        return super().forward(tokens) + self.position(torch.arange(tokens.shape[1])).sum()
+
+class Short(Fixed):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(50, 8), nn.Linear(8, 50)
+
 def leaves(vocab_size):
     os._exit(3)
 
@@ -72,6 +85,12 @@ def right(q, k, v, is_causal):
 
 def unscaled(q, k, v, is_causal):
     return right(q * math.sqrt(q.shape[-1]), k, v, is_causal)
+
+def heads_last(q, k, v, causal=False):
+    return right(*(x.transpose(1, 2) for x in (q, k, v)), causal).transpose(1, 2)
+
+def unmasked(q, k, v, is_causal):
+    return right(q, k, v, False)
 
 class Lazy(torch.optim.Optimizer):
     def __init__(self, params, lr):
@@ -168,8 +187,12 @@ def test_of_a_model_it_counts_parameters_and_flops_and_names_the_layers(code: Co
         ("model_code", "Pooled", "they must be (1, 16, vocabulary)"),
         ("model_code", "Elsewhere", "has cache on meta after forward"),
         ("model_code", "Needs", "needs kernel"),
+        ("model_code", "Fixed", "embed has 20 rows, so write vocab_size: 20 in the sweep; position has 8"),
+        ("model_code", "Short", "position has 8 rows for 16 tokens, so write context_length: 8 or less in the sweep"),
         ("model_code", "leaves", "the process ended with exit code 3"),
         ("attention", "unscaled", "rounding to float32 explains at most"),
+        ("attention", "heads_last", "it agrees for tensors of (batch, context, heads, d_head), so write def attend("),
+        ("attention", "unmasked", "it agrees with causal: false, so it ignores is_causal"),
         ("optimizer", "Lazy", "changed no weight"),
         ("step", "Step", "KeyError: 'momentum'"),
     ],

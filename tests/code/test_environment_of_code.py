@@ -96,3 +96,11 @@ def test_what_only_some_machines_import_is_not_called_missing(code: Code) -> Non
         "if False:\n    import not_now\n\ndef f():\n    import not_then\n\nwith open('x') as y:\n    import z9\n"
     )
     assert missing_packages([file], code) == ["z9"]
+
+
+def test_what_the_packages_on_the_way_to_a_file_import_is_missing_too(code: Code) -> None:
+    deep = Path(code.folder, "cs336_systems", "deep")
+    deep.mkdir()
+    (deep / "__init__.py").write_text("import z10\n")
+    (deep / "loss.py").write_text("import z9\n")
+    assert missing_packages([deep / "loss.py"], code)[-2:] == ["z10", "z9"]

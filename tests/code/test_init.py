@@ -181,6 +181,35 @@ def test_settings_are_those_that_the_file_of_the_model_imports(tmp_path: Path) -
     assert "from package.config import Settings" in str(written.adapter)
 
 
+def test_models_of_transformers_and_settings_of_pydantic_are_taken_by_name(tmp_path: Path) -> None:
+    """A PreTrainedModel is a module, whose configuration may be optional and keep its names in **kwargs."""
+    written = GPT.replace("(nn.Module)", "(PreTrainedModel)").replace("config: Settings", "config: Settings = None")
+    settings = "class Settings(PretrainedConfig):\n    def __init__(self, **kwargs): kwargs.get('vocab_size', 6400)\n"
+    fields = "class Settings(BaseModel):\n    vocab_size: int\n    block_size: int = 8\n"
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "model.py").write_text(written)
+    for text, given in ((settings, "vocab_size=vocab_size"), (fields, "block_size=context_length")):
+        (tmp_path / "package" / "config.py").write_text(text)
+        found = first_sweep("x", discover(code_folder(tmp_path)), device="cpu", gpus=0, code=".")
+        assert given in str(found.adapter)
+
+
+def test_a_script_that_loads_a_model_of_transformers_is_told_how_to_name_it(tmp_path: Path) -> None:
+    (tmp_path / "tune.py").write_text("def train(base):\n    model = AutoModelForCausalLM.from_pretrained(base)\n")
+    (words,) = first_sweep("x", discover(code_folder(tmp_path)), device="cpu", gpus=0, code=".").not_measured
+    assert words.startswith("AutoModelForCausalLM.from_pretrained (tune.py:2): no weights are loaded: write model: hf:")
+
+
+def test_a_model_of_images_is_measured_by_a_step(tmp_path: Path) -> None:
+    model = "from torch import nn\nclass {}(nn.Module):\n    def forward(self, img): ...\n"
+    (tmp_path / "vit.py").write_text(model.format("ViT"))
+    (tmp_path / "other.py").write_text(model.format("Other"))
+    sweep = first_sweep("x", discover(code_folder(tmp_path)), device="cpu", gpus=0, code=".")
+    (words,) = sweep.not_measured
+    assert words.startswith("vit:ViT (vit.py:2): its forward takes img, not tokens: write def make(batch_size): ")
+    assert words.endswith("step: ./FILE.py:make (so does 1 other)")
+
+
 def test_a_model_that_needs_more_than_its_signature_tells_is_named_and_not_called_missing(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(GPT.replace("config: Settings", "config"))
     text = first_sweep("x", discover(code_folder(tmp_path)), device="cpu", gpus=0, code=".").text

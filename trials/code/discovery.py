@@ -27,6 +27,10 @@ _OF_ATTENTION = ("heads", "d_head", "dim_head", "head_dim", "head_size")
 """Endings of attributes that are about attention heads."""
 _NAMES = ("lm", "gpt", "llama", "transformer", "model")
 
+_MODULES = frozenset(("Module", "PreTrainedModel"))
+"""Classes of PyTorch and transformers that a model derives from."""
+_NOT_TOKENS = frozenset(("img", "image", "images", "video", "videos", "pixel", "pixels", "audio", "wav", "spec"))
+"""Words in the name of an input that no model of language takes."""
 _KERNELS = frozenset(("jit", "autotune", "heuristics"))
 """Decorators of kernels in Triton, which are called by functions of tensors."""
 _ATTENTION = (("q", "k", "v"), ("query", "key", "value"), ("queries", "keys", "values"))
@@ -91,7 +95,13 @@ def discover(code: Code) -> Discovery:
     files = [*python_files(code)]
     trees = {file: tree for file in files[:MAX_FILES] if (tree := parse(file)) is not None}
     classes = classes_of(trees)
-    found = [*_models(classes, code), *_attention(trees, classes, code), *_others(classes, code)]
+    found = [
+        *_models(classes, code),
+        *_without_tokens(classes, code),
+        *_pretrained(trees, code),
+        *_attention(trees, classes, code),
+        *_others(classes, code),
+    ]
     return Discovery(
         files=len(trees),
         unread=max(0, len(files) - MAX_FILES),
@@ -104,7 +114,7 @@ def _models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
     """Modules with an embedding, their own or a part's, and those whose forward requires what lmsweep does not give;
     the likeliest first.
     """
-    modules = {one.node.name: one for one in classes if "Module" in one.bases}
+    modules = {one.node.name: one for one in classes if one.bases & _MODULES}
     calls = {name: one.calls() for name, one in modules.items()}
 
     def embeds(name: str, seen: frozenset[str] = frozenset()) -> bool:
@@ -115,6 +125,8 @@ def _models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
     for name, one in modules.items():
         forward = one.methods.get("forward")
         if forward is None or "finish_gradient_synchronization" in one.methods or not embeds(name):
+            continue
+        if _other_input(one):
             continue
         is_part = any(name in calls[other] for other in modules if other != name)
         reference, place = reference_to(one.file, name, code), place_of(one.file, one.node, code)
@@ -146,6 +158,46 @@ def _models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
     return [candidate for *_, candidate in sorted(ranked, key=lambda row: row[:2])]
 
 
+def _without_tokens(classes: list[Class], code: Code) -> Iterator[LeftOut]:
+    """Yield the first of the modules that take images or sound, and are no part of another: it needs a step."""
+    modules = [one for one in classes if one.bases & _MODULES]
+    called = {name for one in modules for name in one.calls() - {one.node.name}}
+    wholes = [one for one in modules if _other_input(one) and one.node.name not in called]
+    named = [(reference_to(one.file, one.node.name, code), one) for one in wholes]
+    for reference, one in sorted(named, key=lambda pair: (len(pair[0]), pair[0]))[:1]:
+        advice = (
+            f"its forward takes {_other_input(one)}, not tokens: write def make(batch_size): return an object with "
+            "forward(), backward() and optimize(), and in place of model: step: ./FILE.py:make"
+        )
+        others = len(named) - 1
+        more = f" (so {'do' if others > 1 else 'does'} {others} other{'s' * (others > 1)})" if others else ""
+        place = place_of(one.file, one.node, code)
+        yield LeftOut(kind="model", reference=reference, place=place, advice=f"{advice}{more}")
+
+
+def _pretrained(trees: dict[Path, ast.Module], code: Code) -> Iterator[LeftOut]:
+    """Yield the first call that loads a language model of transformers, as scripts do that train an adapter."""
+    for file, tree in trees.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            model = last_name(node.func.value)
+            if node.func.attr == "from_pretrained" and model.endswith("ForCausalLM"):
+                advice = (
+                    "no weights are loaded: write model: hf:NAME, or, for an adapter around it, def build(): return "
+                    'get_peft_model(AutoModelForCausalLM.from_config(CONFIG), ...), and model: "./FILE.py:build"'
+                )
+                place = f"{file.relative_to(code.folder)}:{node.lineno}"
+                yield LeftOut(kind="model", reference=f"{model}.from_pretrained", place=place, advice=advice)
+                return
+
+
+def _other_input(module: Class) -> str | None:
+    """Return the first input of a module's forward if its name says that it is no tokens."""
+    taken = parameters_of(module.methods["forward"]) if "forward" in module.methods else []
+    return taken[0].name if taken and _NOT_TOKENS & {*taken[0].name.lower().split("_")} else None
+
+
 def _not_given(taken: list[Parameter]) -> list[str]:
     """Return the parameters that a forward requires and is not given; the first is the tokens."""
     tokens = next((one.name for one in taken if one.name in TOKENS), taken[0].name if taken else None)
@@ -155,7 +207,7 @@ def _not_given(taken: list[Parameter]) -> list[str]:
 
 def _settings(parameters: tuple[Parameter, ...], model: Class, classes: list[Class], code: Code) -> Settings | None:
     """Return the class of the settings that a model needs, if that is all it needs."""
-    needed = [one for one in parameters if one.required]
+    needed = [one for one in parameters if one.required] or list(parameters)
     if len(needed) != 1 or needed[0].name not in ("config", "cfg", "args", "params", "hparams", "model_args"):
         return None
     wanted = needed[0].annotation.rpartition(".")[2].strip("'\"")
@@ -170,17 +222,28 @@ def _settings(parameters: tuple[Parameter, ...], model: Class, classes: list[Cla
     is_dataclass = any(
         last_name(one.func if isinstance(one, ast.Call) else one) == "dataclass" for one in found.node.decorator_list
     )
-    if is_dataclass:
+    if is_dataclass or "BaseModel" in found.bases:  # of pydantic
         fields = [one for one in found.node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)]
         given = tuple(
             Parameter(name=ast.unparse(one.target), required=one.value is None, annotation=ast.unparse(one.annotation))
             for one in fields
         )
     elif "__init__" in found.methods:
-        given = tuple(parameters_of(found.methods["__init__"]))
+        given = (*parameters_of(found.methods["__init__"]), *_taken_from_kwargs(found.methods["__init__"]))
     else:
         return None
     return Settings(reference=reference_to(found.file, found.node.name, code), parameters=given)
+
+
+def _taken_from_kwargs(function: ast.FunctionDef) -> Iterator[Parameter]:
+    """Yield the names that a function looks up in its **kwargs, as configurations for transformers do."""
+    kwargs = function.args.kwarg
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and node.args and isinstance(node.func, ast.Attribute):
+            key, place = node.args[0], node.func.value
+            is_lookup = kwargs and isinstance(place, ast.Name) and place.id == kwargs.arg
+            if is_lookup and node.func.attr in ("get", "pop") and isinstance(key, ast.Constant):
+                yield Parameter(name=str(key.value), required=False)
 
 
 def _imported_from(file: Path) -> dict[str, str]:

@@ -23,7 +23,8 @@ def missing_packages(files: Iterable[Path], code: Code) -> list[str]:
 
     Imports in functions, under `if`, and in a `try` that goes on without them do not count. Runs none of the code.
     """
-    waiting, seen, names = [*files], set[Path](), set[str]()
+    waiting = [found for file in files for found in (file, *_packages_of(file))]
+    seen, names = set[Path](), set[str]()
     while waiting:
         file = waiting.pop()
         if file in seen:
@@ -92,6 +93,14 @@ def _files_of(place: Path, parts: list[str]) -> Iterator[Path]:
     for end in range(1, len(parts) + 1):
         path = place.joinpath(*parts[:end])
         yield from (file for file in (path / "__init__.py", path.with_name(f"{path.name}.py")) if file.is_file())
+
+
+def _packages_of(file: Path) -> Iterator[Path]:
+    """Yield the files that Python runs before this one: those of the packages that it is in."""
+    for folder in file.parents:
+        if not (folder / "__init__.py").is_file():
+            return
+        yield folder / "__init__.py"
 
 
 def _is_installed(name: str) -> bool:

@@ -27,7 +27,7 @@ def own_attention(config: TrialConfig, *, device: torch.device | str, dtype: tor
     causal mask and one is asked for, and what it raises itself.
     """
     found = load(config.attention)
-    attend = _with_mask(config, found)
+    attend = with_mask(config, found)
     shape = (1, 1, min(config.context_length, PROBE_TOKENS), config.head_width)
     q = torch.zeros(shape, device=device, dtype=dtype)
     as_in_trial, other = (q, q[0]) if config.num_heads else (q[0], q)
@@ -79,7 +79,7 @@ def in_type_of_queries(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return converted
 
 
-def _with_mask(config: TrialConfig, found: object) -> Callable[..., Tensor]:
+def with_mask(config: TrialConfig, found: object) -> Callable[..., Tensor]:
     """Return the function of q, k and v, with the mask and its own arguments already given."""
     arguments = arguments_of(config.attention_args)
     is_autograd = inspect.isclass(found) and issubclass(found, torch.autograd.Function)

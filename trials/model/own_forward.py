@@ -3,13 +3,14 @@
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from traceback import walk_tb
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lmsweep.trials.code.importing import code_in_use, load
-from lmsweep.trials.code.traceback_text import CodeError, defined_at
+from lmsweep.trials.code.traceback_text import CodeError, defined_at, user_line
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import HUGGING_FACE, MASKS, POSITIONS, TARGETS, TOKENS
 
@@ -93,7 +94,37 @@ def call_own(model: nn.Module, inputs: Inputs, tokens: Tensor, targets: Tensor) 
         given[inputs.mask] = torch.ones_like(tokens)
     if inputs.positions:
         given[inputs.positions] = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
-    return model(tokens, **given) if inputs.tokens is None else model(**{inputs.tokens: tokens}, **given)
+    try:
+        return model(tokens, **given) if inputs.tokens is None else model(**{inputs.tokens: tokens}, **given)
+    except IndexError as error:
+        words = _too_small_tables(error, model, tokens)
+        place = user_line(error, code_in_use()) if words else None
+        if place:
+            raise CodeError(f"{place}; {words}") from error
+        raise
+
+
+def _too_small_tables(error: IndexError, model: nn.Module, tokens: Tensor) -> str:
+    """Return which embedding has too few rows and what to write, also for others that the next run would meet;
+    '' if no embedding raised the error.
+    """
+    for frame, _ in walk_tb(error.__traceback__):
+        table, given = frame.f_locals.get("self"), frame.f_locals.get("input")
+        if isinstance(table, nn.Embedding) and isinstance(given, Tensor):
+            break
+    else:
+        return ""
+    rows = {name: one.num_embeddings for name, one in model.named_modules() if isinstance(one, nn.Embedding)}
+    name = next((name for name, one in model.named_modules() if one is table), "its embedding")
+    short = {other: number for other, number in rows.items() if other != name and number < tokens.shape[1]}
+    if given.shape == tokens.shape and torch.equal(given, tokens):
+        words = f"{name} has {table.num_embeddings} rows, so write vocab_size: {table.num_embeddings} in the sweep"
+        others = (
+            f"; {other} has {number}: if of positions, context_length: {number}" for other, number in short.items()
+        )
+        return words + "".join(others)
+    words = f"{name} has {table.num_embeddings} rows for {tokens.shape[1]} tokens"
+    return f"{words}, so write context_length: {table.num_embeddings} or less in the sweep"
 
 
 def own_loss(inputs: Inputs, output: object) -> Tensor | None:

@@ -13,7 +13,7 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.machine.accelerator import has_float64
 from lmsweep.trials.model.attention import attention_for, naive, sdpa
-from lmsweep.trials.model.own_attention import probe_attention, raise_placed
+from lmsweep.trials.model.own_attention import probe_attention, raise_placed, with_mask
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
@@ -102,6 +102,18 @@ def compare_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: boo
         yield AttentionError(of=of, error=found[i], tolerance=allowed, other_type=other_type)
     if missing:
         yield AttentionError(of="gradient", error=math.nan, tolerance=math.nan, missing=missing)
+
+
+def takes_heads_last(config: TrialConfig, dtype: torch.dtype) -> bool:
+    """Whether the user's attention agrees if tensors are (batch, tokens, heads, d_head), as flash_attn's are."""
+    inputs = _random((1, 2, *_shape(config)[-2:]), config, dtype, count=3)
+    exact = naive(*(one.double() for one in inputs), causal=config.causal)
+    attend = with_mask(config, load(config.attention))
+    try:
+        output = attend(*(one.transpose(1, 2) for one in inputs)).transpose(1, 2)
+        return _error(output, exact) <= tolerance([_error(sdpa(*inputs, causal=config.causal), exact)], dtype)
+    except Exception:  # noqa: BLE001 - it does not take this shape either
+        return False
 
 
 def tolerance(usual: Sequence[float], dtype: torch.dtype) -> float:

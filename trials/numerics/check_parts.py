@@ -17,10 +17,10 @@ from lmsweep.trials.model.loss import loss_for
 from lmsweep.trials.model.optimizer import make_optimizer
 from lmsweep.trials.model.own_step import OwnStep
 from lmsweep.trials.model.precision import MATH_MODES, set_math_mode
-from lmsweep.trials.numerics.attention_error import compare_attention
+from lmsweep.trials.numerics.attention_error import compare_attention, takes_heads_last
 from lmsweep.trials.numerics.check_model import SMALL_TOKENS
 from lmsweep.trials.numerics.check_ranks import check_in_ranks
-from lmsweep.trials.spec.config import RequestError, UnsupportedError
+from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 
 
 def check_attention(question: Question) -> Iterator[Finding]:
@@ -40,13 +40,14 @@ def check_attention(question: Question) -> Iterator[Finding]:
             raise
         yield cannot("against float64", error, question)
         return
+    wants = _what_is_wanted(small, gradients) if any(one.disagrees for one in errors) else ""
     for one in errors:
         if one.missing:
             yield Finding(what="gradient", found=f"{one.missing}; forward alone is measured", kind="cannot")
             continue
         limit = (
             f" of the {one.of} against attention in float64, but rounding to float32 explains at most "
-            f"{one.tolerance:.1e}; tensors are (batch, heads, context, d_head), and is_causal masks later positions"
+            f"{one.tolerance:.1e}; {wants}"
             if one.disagrees
             else ""
         )
@@ -55,6 +56,20 @@ def check_attention(question: Question) -> Iterator[Finding]:
             found=f"{'error ' if limit else ''}{one.error:.1e}{limit}",
             kind="wrong" if one.disagrees else "fine",
         )
+
+
+def _what_is_wanted(config: TrialConfig, gradients: bool) -> str:
+    """Return what to write for an attention that disagrees, by the two usual reasons: another order, and no mask."""
+    if takes_heads_last(config, torch.float32):
+        name, swapped = config.attention.rpartition(":")[2], "(x.transpose(1, 2) for x in (q, k, v))"
+        return (
+            "it agrees for tensors of (batch, context, heads, d_head), so write def attend(q, k, v, is_causal): return "
+            f"{name}(*{swapped}, is_causal).transpose(1, 2), and name attend"
+        )
+    without_mask = compare_attention(replace(config, causal=False), torch.float32, gradients=gradients)
+    if config.causal and not any(one.disagrees for one in without_mask):
+        return "it agrees with causal: false, so it ignores is_causal: mask later positions, or measure causal: false"
+    return "tensors are (batch, heads, context, d_head), and is_causal masks later positions"
 
 
 def check_optimizer(question: Question) -> Iterator[Finding]:
