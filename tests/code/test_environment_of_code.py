@@ -105,3 +105,11 @@ def test_what_the_packages_on_the_way_to_a_file_import_is_missing_too(code: Code
     (deep / "__init__.py").write_text("import z10\n")
     (deep / "loss.py").write_text("import z9\n")
     assert missing_packages([deep / "loss.py"], code)[-2:] == ["z10", "z9"]
+
+
+def test_a_part_that_is_compiled_when_the_project_is_installed_is_called_so(code: Code) -> None:
+    Path(code.folder, "compiled").mkdir()
+    Path(code.folder, "compiled", "__init__.py").write_text("from . import kernels\ndef loss(logits, targets): ...\n")
+    found = said(code, "compiled:loss")
+    assert "compiled has no kernels.py, so it is probably compiled when the project is installed: " in found
+    assert found.endswith(f" install -e {code.folder}")

@@ -6,7 +6,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from lmsweep.trials.code.missing_packages import install_words, missing_packages
+from lmsweep.trials.code.missing_packages import install_words, missing_packages, not_built
 from lmsweep.trials.code.project import other_python
 from lmsweep.trials.code.source import is_own, is_users_file
 from lmsweep.trials.spec.reference import Code
@@ -47,6 +47,8 @@ def user_line(error: BaseException, code: Code) -> str | None:
         where = "while it was imported" if function == "<module>" else f"in {function}"
         words = f"exited with code {status} {where}" + (f": {said}" if isinstance(error.code, str) and said else "")
     top = (getattr(error, "name", None) or "").partition(".")[0]
+    if type(error) is ImportError:
+        words += not_built(said, Path(file), code)
     if type(error) is ModuleNotFoundError and top and not is_own(top, code):
         files = [Path(file) for file, *_ in own]
         words += f"; {install_words({top, *missing_packages(files, code)}, code)}"
