@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.roles import MODEL, PARTITION, arguments_for
+from lmsweep.trials.results.roles import MODEL, PARTITION, arguments_for, varying_fields
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.reference import REFERENCES, is_reference
@@ -34,6 +34,8 @@ class Found:
     """Of these, how many succeeded on any device."""
     failed: dict[str, int]
     """Status -> how many ended so and never succeeded."""
+    lacking: tuple[str, ...]
+    """The measurements that did not succeed: workload, trial and status of each, or missing."""
 
     @property
     def missing(self) -> int:
@@ -43,11 +45,29 @@ class Found:
 
 def found_in(frame: pd.DataFrame, trials: Sequence[Trial]) -> Found:
     """Return how many of the measurements of these trials are among the rows of `lmsweep.load`."""
-    asked = _identifiers(trials)
+    names = varying_fields(trial.config for trial in trials)
+    asked = {
+        measurement_id(trial.config, workload): f"{workload}: {_described(trial.config, names)}"
+        for trial in trials
+        for workload in trial.workloads
+    }
     rows = frame[frame["measurement_id"].isin(asked)]
     succeeded = set(rows["measurement_id"][rows["status"] == Status.OK])
     others = rows[~rows["measurement_id"].isin(succeeded)].drop_duplicates("measurement_id", keep="last")
-    return Found(asked=len(asked), ok=len(succeeded), failed=dict(Counter(map(str, others["status"]))))
+    statuses = dict(zip(others["measurement_id"], map(str, others["status"]), strict=True))
+    return Found(
+        asked=len(asked),
+        ok=len(succeeded),
+        failed=dict(Counter(statuses.values())),
+        lacking=tuple(
+            f"{words}: {statuses.get(one, 'missing')}" for one, words in asked.items() if one not in succeeded
+        ),
+    )
+
+
+def _described(config: TrialConfig, names: Sequence[str]) -> str:
+    values = {name: getattr(config, name) for name in names}
+    return ", ".join(f"{name} {value}" for name, value in values.items() if value is not None) or "the trial"
 
 
 def rows_of(frame: pd.DataFrame, trials: Sequence[Trial]) -> pd.DataFrame:

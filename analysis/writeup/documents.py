@@ -181,7 +181,9 @@ def _index(written: Sequence[Written], request: Request) -> str:
 def _markdown(written: Written, tables: Sequence[str], command: str) -> str:
     images = [f"![{image.caption}]({image.file}.png)\n\n{image.caption}\n" for image in written.figures]
     remarks = "\n".join(f"- {one}" for one in _remarks(written, f"`{command}`"))
-    return "\n".join([f"# {written.name}\n\n{written.problem.asks}\n", *tables, *images, f"{remarks}\n"])
+    lacking = "".join(f"- {one}\n" for one in written.found.lacking)
+    rest = [f"## Not measured\n\n{lacking}"] if lacking else []
+    return "\n".join([f"# {written.name}\n\n{written.problem.asks}\n", *tables, *images, f"{remarks}\n", *rest])
 
 
 def _latex(written: Written, tables: Sequence[str], command: str) -> str:

@@ -3,7 +3,6 @@
 import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
 from pathlib import Path
 from typing import Self
 
@@ -17,8 +16,8 @@ from lmsweep.orchestrator.running.out_of_memory import in_short
 from lmsweep.orchestrator.terminal import OutputError, folded, format_seconds, harmless, say, time_left
 from lmsweep.trials.results.outcome import Flag, Status, error_line
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.results.roles import MODEL
-from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
+from lmsweep.trials.results.roles import varying_fields
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import REFERENCES, short_name, short_names
 
 SHORT_ID = 8
@@ -131,20 +130,6 @@ def iterated_seconds(rows: Iterable[Record]) -> float:
     """Return the seconds of a trial's iterations, warm-up included, from its rows."""
     names = ("warmup_time", "measured_time")
     return sum(sum(row.samples or ()) for row in rows if row.phase == "trial" and row.metric in names)
-
-
-def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
-    """Return the configuration fields in which these trials differ, without those that follow from the model's name."""
-    listed = list(configs)  # attrgetter over a list: a million trials have sixty million values
-    named = [config for config in listed if config.model is not None]
-    unnamed = [config for config in listed if config.model is None]
-
-    def values(*names: str, among: Sequence[TrialConfig]) -> set[object]:
-        return set(map(attrgetter(*names), among))
-
-    models = values("model", among=named)
-    follows = {name for name in MODEL if len(values("model", name, among=named)) == len(models)}
-    return [name for name in CONFIG_FIELDS if len(values(name, among=unnamed if name in follows else listed)) > 1]
 
 
 def count_trials(count: int) -> str:

@@ -12,6 +12,7 @@ from lmsweep.trials.code.source import check_reference
 from lmsweep.trials.numerics.check_code import answer
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.reference import Code
+from tests.support.clean_process import in_clean_process
 
 COURSE = """
 [project]
@@ -43,7 +44,7 @@ def code(tmp_path: Path) -> Code:
 def said(code: Code, reference: str) -> str:
     """What is wrong with a loss."""
     question = Question(field="loss", config=TrialConfig(model="tiny", loss=reference), workloads=("timing",))
-    return "\n".join(one.found for one in answer(question, code, 60) if one.kind == "wrong")
+    return "\n".join(one.found for one in in_clean_process(answer, question, code, 60) if one.kind == "wrong")
 
 
 def test_the_version_in_pyproject_stands_in_for_a_project_that_is_not_installed(code: Code) -> None:

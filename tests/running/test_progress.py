@@ -3,11 +3,12 @@
 import pytest
 
 from lmsweep.orchestrator.commands.run_summary import trial_table
-from lmsweep.orchestrator.running.progress import describe, outcome, varying_fields
+from lmsweep.orchestrator.running.progress import describe, outcome
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.roles import varying_fields
 from lmsweep.trials.spec.config import Precision, Trial, TrialConfig
 from tests.support.made_up_results import LAPTOP
 

@@ -105,6 +105,7 @@ def test_the_users_code_appears_beside_what_it_stands_in_for(tmp_path: Path) -> 
     assert set(kept["context_length"]) == {ours.context_length}
     found = found_in(frame, trials)
     assert (found.asked, found.ok, found.missing) == (20, 1, 19)
+    assert len(found.lacking) == 19 and "attention: d_model 16, context_length 1024: missing" in found.lacking
 
 
 def test_a_model_of_the_users_stands_in_for_any_size(tmp_path: Path) -> None:
@@ -122,6 +123,7 @@ def test_a_failure_is_counted_by_its_status_and_not_as_missing(tmp_path: Path) -
     attempts.failed(trials[0].config, "oom", workload="ddp")
     found = found_in(load(attempts.store), trials)
     assert (found.ok, found.failed, found.missing) == (0, {"oom": 1}, 0)
+    assert found.lacking == ("ddp: the trial: oom",)
 
 
 def test_a_sweep_without_problems_is_refused_with_their_names(store: Path, tmp_path: Path) -> None:

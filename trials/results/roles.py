@@ -1,10 +1,11 @@
 """What each field of a configuration means. To add a field, add a row to FIELDS."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 
-from lmsweep.trials.spec.config import CONFIG_FIELDS
+from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
 
 
@@ -160,3 +161,17 @@ AXES: tuple[str, ...] = tuple(
     if name != "device"  # the name of the device stands for it
 )
 """The fields in which trials of one job may differ."""
+
+
+def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
+    """Return the configuration fields in which these trials differ, without those that follow from the model's name."""
+    listed = list(configs)  # attrgetter over a list: a million trials have sixty million values
+    named = [config for config in listed if config.model is not None]
+    unnamed = [config for config in listed if config.model is None]
+
+    def values(*names: str, among: Sequence[TrialConfig]) -> set[object]:
+        return set(map(attrgetter(*names), among))
+
+    models = values("model", among=named)
+    follows = {name for name in MODEL if len(values("model", name, among=named)) == len(models)}
+    return [name for name in CONFIG_FIELDS if len(values(name, among=unnamed if name in follows else listed)) > 1]
