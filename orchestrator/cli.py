@@ -23,7 +23,7 @@ def main() -> None:
     - 1: a trial ended as `error`, `lost` or `timeout`, `compare --fail-on` found what it was asked for, the results
       cannot be written, or lmsweep itself failed.
     - 2: the request is wrong; nothing has run.
-    - 130, 143, 129: ended by Ctrl-C, SIGTERM, SIGHUP.
+    - 128 and the number of a signal: ended by it. 130: Ctrl-C, 143: SIGTERM, 129: SIGHUP, 138: SIGUSR1.
     """
     hears_ctrl_c = signal.getsignal(signal.SIGINT) == signal.default_int_handler
     if hears_ctrl_c:

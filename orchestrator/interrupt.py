@@ -1,9 +1,10 @@
-"""Handles what ends the command early: Ctrl-C, SIGTERM and SIGHUP.
+"""Handles what ends the command early: Ctrl-C and termination signals.
 
-SIGTERM and SIGHUP come from a scheduler, a container runtime or a closing terminal. In the main thread they raise
-KeyboardInterrupt, like Ctrl-C; the exit code says which it was.
+These come from a scheduler, a container runtime, a timer or a closing terminal. In the main thread they raise
+KeyboardInterrupt, like Ctrl-C; the exit code says which it was. SIGQUIT also prints the stacks of all threads.
 """
 
+import faulthandler
 import os
 import signal
 import socket
@@ -17,7 +18,14 @@ from typing import Any
 
 from lmsweep.orchestrator.terminal import say
 
-TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+TERMINATION_SIGNALS = (
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGUSR1,  # schedulers announce the end of a job by one of these three
+    signal.SIGUSR2,
+    signal.SIGALRM,
+    signal.SIGQUIT,  # Ctrl-\ in a terminal
+)
 
 SAME_SECONDS = 1.0
 """Seconds within which a second signal repeats the first: `timeout` signals the process, then its process group."""
@@ -55,6 +63,7 @@ def handle(number: int, handler: Callable[[int, FrameType | None], object]) -> H
 
     def hear(number: int, frame: FrameType | None) -> None:
         LastResort.heard_at = time.monotonic()
+        _print_stacks(number)
         handler(number, frame)
 
     hear.tells_last_resort = True  # type: ignore[attr-defined]
@@ -113,6 +122,7 @@ class LastResort:
 
     @classmethod
     def _end(cls, number: int) -> None:
+        _print_stacks(number)
         cause = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
         what = cls._reason or f"{cause}; what it waited for did not answer within {END_SECONDS:g} s"
         os.write(2, f"\nlmsweep: {what}{cls.words and f'; {cls.words}'}\n".encode(errors="replace"))
@@ -137,7 +147,7 @@ def _is_ours(number: int) -> bool:
 
 
 def exit_code() -> int:
-    """Return the exit code of an interrupted command: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
+    """Return the exit code of an interrupted command: 130 after Ctrl-C, 143 after SIGTERM."""
     return 128 + (_ended_by or signal.SIGINT)
 
 
@@ -187,7 +197,7 @@ def postpone_termination() -> Iterator[None]:
 def grace_period(seconds: float, begin: Callable[[str], None]) -> Iterator[None]:
     """Inside, a termination signal calls `begin` with its name and interrupts after this many seconds, or if repeated.
 
-    With 0 seconds it interrupts at once, as usual.
+    With 0 seconds it interrupts at once, as usual, and SIGQUIT always does.
     """
     if not seconds:
         yield
@@ -197,15 +207,19 @@ def grace_period(seconds: float, begin: Callable[[str], None]) -> Iterator[None]
     def hear(number: int, frame: FrameType | None) -> None:
         nonlocal began
         global _ended_by
+        if number == signal.SIGQUIT:
+            _ended_by = _ended_by or signal.SIGQUIT
+            raise Terminated
         if began is None:
             began, _ended_by = time.monotonic(), signal.Signals(number)
             _leave_terminal(number)
             begin(_ended_by.name)
             signal.setitimer(signal.ITIMER_REAL, seconds)
-        elif number == signal.SIGALRM or time.monotonic() > began + SAME_SECONDS:
-            raise KeyboardInterrupt
+        elif time.monotonic() >= began + min(seconds, SAME_SECONDS):  # repeated, or SIGALRM of the timer
+            raise Terminated
 
-    before = {number: handle(number, hear) for number in (*TERMINATION_SIGNALS, signal.SIGALRM)}
+    heard = [number for number in TERMINATION_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: handle(number, hear) for number in {*heard, signal.SIGALRM}}
     try:
         yield
     finally:
@@ -250,3 +264,9 @@ def _leave_terminal(number: int) -> None:
         for stream in (1, 2):
             if stat.S_ISCHR(os.fstat(stream).st_mode):
                 os.dup2(nowhere, stream)
+
+
+def _print_stacks(number: int) -> None:
+    """After SIGQUIT, print where each thread is."""
+    if number == signal.SIGQUIT:
+        faulthandler.dump_traceback(2)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -193,6 +194,19 @@ def registry_asked_once() -> Iterator[None]:
         yield
     finally:
         use(ask, put)
+
+
+@contextmanager
+def signals_left_alone() -> Iterator[None]:
+    """Inside, Tune handles no signal. It would end a run by SIGUSR1 as if all trials had ended, and Ctrl-C is ours."""
+    from ray.tune import tune
+
+    handle = _private(tune, "_setup_signal_catching")
+    tune._setup_signal_catching = Event
+    try:
+        yield
+    finally:
+        tune._setup_signal_catching = handle
 
 
 def _private(thing: Any, name: str) -> Any:

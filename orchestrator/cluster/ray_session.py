@@ -39,8 +39,6 @@ SETTINGS = {
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
     "RAY_AIR_NEW_OUTPUT": "0",
-    # We handle Ctrl-C ourselves: Tune would write a snapshot that nobody reads.
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
 }
 """Environment variables that Ray reads when it is imported or started."""
 

@@ -54,7 +54,7 @@ def launch(
     at_once = slots if search else TRIALS_PER_SLOT * slots
     searcher = SearchingSearcher(trials, gate=gate, search=search) if search else PlanSearcher(trials, gate=gate)
     supervisor = tune.with_parameters(Supervisor, trials=trials, code=code, standby=standby)
-    with scratch_folder() as scratch, ray_private.registry_asked_once():
+    with scratch_folder() as scratch, ray_private.registry_asked_once(), ray_private.signals_left_alone():
         tuner = tune.Tuner(
             tune.with_resources(supervisor, resources),
             tune_config=tune.TuneConfig(

@@ -149,17 +149,21 @@ interrupt.END_SECONDS = 0.5
 interrupt.handle_termination()
 interrupt.handle(signal.SIGINT, signal.default_int_handler)
 with interrupt.last_words("results are in store"):
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])  # no signal interrupts the call
+    # No signal interrupts the call.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, *interrupt.TERMINATION_SIGNALS])
     print("hangs", flush=True)
     ctypes.CDLL(None).sleep(60)
 """
 
 
-@pytest.mark.parametrize(("number", "cause"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "ended by SIGTERM")])
-def test_a_command_whose_main_thread_hangs_ends_by_a_signal_with_a_sentence(number: signal.Signals, cause: str):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])
+def test_a_command_whose_main_thread_hangs_ends_by_a_signal_with_a_sentence(number: signal.Signals):
     with run_here(HANGS) as process:
         assert process.stdout.readline() == "hangs\n"
         process.send_signal(number)
         assert process.wait(10) == 128 + number
-        words = "what it waited for did not answer within 0.5 s; results are in store"
-        assert process.stderr.read() == f"\nlmsweep: {cause}; {words}\n"
+        stacks, _, sentence = process.stderr.read().rpartition("\n\n")
+    cause = "interrupted" if number == signal.SIGINT else f"ended by {number.name}"
+    words = "what it waited for did not answer within 0.5 s; results are in store"
+    assert sentence.strip() == f"lmsweep: {cause}; {words}"
+    assert ('File "<string>"' in stacks) == (number == signal.SIGQUIT), stacks

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lmsweep.orchestrator.interrupt import postpone_termination
 from lmsweep.orchestrator.running.progress import outcome
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.code.digest import code_folder
@@ -62,7 +63,8 @@ def runner():
 def odd_runner(runner, tmp_path_factory):
     """A runner whose server has little memory to give, no compiler, and children that leave when they get SIGUSR2.
 
-    The other runner has no server meanwhile.
+    The server is started where a run starts it, out of the reach of signals; its children are not. The other runner
+    has no server meanwhile.
     """
     folder = tmp_path_factory.mktemp("odd")
     leave = "lambda: signal.signal(signal.SIGUSR2, lambda *_: ctypes.CDLL(None)._exit(3))"
@@ -71,7 +73,7 @@ def odd_runner(runner, tmp_path_factory):
     )
     runner.close()
     with IsolatedRunner() as odd:
-        with pytest.MonkeyPatch.context() as patched:
+        with postpone_termination(), pytest.MonkeyPatch.context() as patched:
             patched.setenv("PYTHONPATH", f"{folder}:{PYTHONPATH}")
             patched.setenv("LMSWEEP_HOST_MEMORY", "1.5GB")
             patched.setenv("CXX", "no-such-compiler")

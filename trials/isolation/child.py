@@ -13,6 +13,12 @@ from lmsweep.trials.isolation.messages import Finished, Request
 from lmsweep.trials.machine.processes import lead_own_group, sender
 from lmsweep.trials.results.record import Record
 
+PRINT_STACKS = signal.SIGVTALRM
+"""The signal at which a child and its ranks print their stacks. No scheduler sends it, and it dumps no core."""
+
+SCHEDULERS_SIGNALS = {signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM}
+"""What a scheduler may send to every process of a job. Only the command decides what ends by it."""
+
 
 def main(connection: Connection, parent_pid: int, output_fd: int, inherited_fd: int) -> None:
     """Run requests until one leaves the process unfit for another or the connection closes.
@@ -25,7 +31,8 @@ def main(connection: Connection, parent_pid: int, output_fd: int, inherited_fd: 
     for stream in (1, 2):
         os.dup2(output_fd, stream)
     faulthandler.enable(output_fd)
-    faulthandler.register(signal.SIGUSR1, output_fd)
+    faulthandler.register(PRINT_STACKS, output_fd)
+    _free_signals()
     reusable = True
     while reusable:
         try:
@@ -41,6 +48,14 @@ def main(connection: Connection, parent_pid: int, output_fd: int, inherited_fd: 
             part=request.part,
         )
         send(Finished(reusable=reusable))
+
+
+def _free_signals() -> None:
+    """Let the trial's code handle the signals that its server was started without; until it does, ignore them."""
+    for number in SCHEDULERS_SIGNALS:
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SCHEDULERS_SIGNALS)
 
 
 def _say_error(message: object, output: Path) -> None:

@@ -23,6 +23,7 @@ import torch._inductor.config
 
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.code.traceback_text import hung_line
+from lmsweep.trials.isolation.child import PRINT_STACKS
 from lmsweep.trials.isolation.child import main as child_main
 from lmsweep.trials.isolation.messages import Finished, PrecompileRequest, Request
 from lmsweep.trials.isolation.precompile import compile_side_by_side
@@ -175,7 +176,7 @@ class Server:
             reason = _exit_reason(child.process.exitcode)
             return Death(status=Status.LOST, error=f"{reason}\n{child.last_words()}".strip())
         with suppress(ProcessLookupError):
-            os.killpg(child.process.pid or 0, signal.SIGUSR1)  # the child and its ranks print their stacks
+            os.killpg(child.process.pid or 0, PRINT_STACKS)  # the child and its ranks print their stacks
         time.sleep(LAST_WORDS_SECONDS)
         words = child.last_words()
         place = hung_line(words, trial.code) if trial.code else None
