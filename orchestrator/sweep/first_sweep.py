@@ -95,7 +95,7 @@ def first_sweep(name: str, found: Discovery, *, device: str, gpus: int, code: st
     ]
     lines += _attention_grids(found, device, left)
     lines += _optimizer_grid(found, model, device, left)
-    lines += _ddp_grid(found, device, gpus, left)
+    lines += _ddp_grid(found, model, device, gpus, left)
     if left:
         lines += ["", "# Found, and not measured:", *(f"# - {words}" for words in left)]
     return FirstSweep(text="\n".join(lines) + "\n", adapter=adapter, not_measured=tuple(left))
@@ -244,7 +244,7 @@ def _optimizer_grid(found: Discovery, model: str, device: str, left: list[str]) 
     ]
 
 
-def _ddp_grid(found: Discovery, device: str, gpus: int, left: list[str]) -> list[str]:
+def _ddp_grid(found: Discovery, model: str, device: str, gpus: int, left: list[str]) -> list[str]:
     own = _measured(found.of("ddp"), "ddp", left)
     every = [one for one in found.of("optimizer") if _is_sharded(one)]
     sharded = [one.reference for one in every[:MOST]]
@@ -263,6 +263,7 @@ def _ddp_grid(found: Discovery, device: str, gpus: int, left: list[str]) -> list
         *(f"      - {{ddp: torch, optimizer: {_quoted(reference)}}}" for reference in sharded),
         "    fixed:",
         f"      model: {'small' if device == 'cuda' else 'tiny'}",
+        *([f"      # If a wrapper knows only the layers of your own: {model}"] if "call:" in model else []),
         "      context_length: 128",
         f"      device: {device}",
         "      world_size: 2",

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from lmsweep.trials.code.finding import Finding, Question
 from lmsweep.trials.code.source import line_of
@@ -70,6 +71,11 @@ class Fixed(Good):
     def forward(self, tokens):
         return super().forward(tokens) + self.position(torch.arange(tokens.shape[1])).sum()
 
+class Ranges(Good):
+    def forward(self, tokens):
+        with torch.cuda.nvtx.range("model"):
+            return super().forward(tokens)
+
 class Short(Fixed):
     def __init__(self):
         super().__init__()
@@ -88,6 +94,9 @@ def unscaled(q, k, v, is_causal):
 
 def heads_last(q, k, v, causal=False):
     return right(*(x.transpose(1, 2) for x in (q, k, v)), causal).transpose(1, 2)
+
+def on_gpu(q, k, v, is_causal):
+    assert q.is_cuda and k.is_cuda
 
 def unmasked(q, k, v, is_causal):
     return right(q, k, v, False)
@@ -154,6 +163,9 @@ class Sleeps(Step):
 """
 
 
+without_cuda = pytest.mark.skipif(torch.version.cuda is not None, reason="PyTorch with CUDA has NVTX")
+
+
 @pytest.fixture
 def code(tmp_path: Path) -> Code:
     """A folder with the module `mine`."""
@@ -188,10 +200,12 @@ def test_of_a_model_it_counts_parameters_and_flops_and_names_the_layers(code: Co
         ("model_code", "Elsewhere", "has cache on meta after forward"),
         ("model_code", "Needs", "needs kernel"),
         ("model_code", "Fixed", "embed has 20 rows, so write vocab_size: 20 in the sweep; position has 8"),
+        pytest.param("model_code", "Ranges", "it runs on a GPU; use device: cuda", marks=without_cuda),
         ("model_code", "Short", "position has 8 rows for 16 tokens, so write context_length: 8 or less in the sweep"),
         ("model_code", "leaves", "the process ended with exit code 3"),
         ("attention", "unscaled", "rounding to float32 explains at most"),
         ("attention", "heads_last", "it agrees for tensors of (batch, context, heads, d_head), so write def attend("),
+        ("attention", "on_gpu", "AssertionError: assert q.is_cuda and k.is_cuda; it runs on a GPU; use device: cuda"),
         ("attention", "unmasked", "it agrees with causal: false, so it ignores is_causal"),
         ("optimizer", "Lazy", "changed no weight"),
         ("step", "Step", "KeyError: 'momentum'"),
@@ -258,14 +272,17 @@ def test_a_sharded_optimizer_is_tried_in_the_ranks_that_the_trial_has(
 def test_a_step_is_called_and_may_be_slow_on_the_cpu(code: Code) -> None:
     found = look(code, "mine:Sleeps", "step", seconds=3, device="cuda")
     (slow,) = [one for one in found if "still running" in one.found]
-    assert (slow.kind, slow.found.partition(": ")[2]) == ("cannot", "still running after 3 s on this CPU")
+    assert (slow.kind, slow.found.partition(": ")[2]) == (
+        "cannot",
+        "still running after 3 s (--timeout 5m gives it longer) on this CPU",
+    )
 
 
 def test_an_import_that_hangs_ends_at_its_time_limit_with_the_line(code: Code) -> None:
     Path(code.folder, "slow.py").write_text("import time\n\nwhile True:\n    time.sleep(0.1)\n\ndef f(): ...\n")
     (found,) = look(code, "slow:f", seconds=3)
     assert found.kind == "wrong"
-    assert found.found == "slow.py:4: still running after 3 s"
+    assert found.found == "slow.py:4: still running after 3 s (--timeout 5m gives it longer)"
 
 
 def test_the_line_of_a_definition_is_found_without_importing(code: Code) -> None:

@@ -12,6 +12,7 @@ from lmsweep.trials.code.source import check_reference
 from lmsweep.trials.numerics.check_code import answer
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.reference import Code
+from tests.support.clean_process import in_clean_process
 
 COURSE = """
 [project]
@@ -43,7 +44,7 @@ def code(tmp_path: Path) -> Code:
 def said(code: Code, reference: str) -> str:
     """What is wrong with a loss."""
     question = Question(field="loss", config=TrialConfig(model="tiny", loss=reference), workloads=("timing",))
-    return "\n".join(one.found for one in answer(question, code, 60) if one.kind == "wrong")
+    return "\n".join(one.found for one in in_clean_process(answer, question, code, 60) if one.kind == "wrong")
 
 
 def test_the_version_in_pyproject_stands_in_for_a_project_that_is_not_installed(code: Code) -> None:
@@ -104,3 +105,11 @@ def test_what_the_packages_on_the_way_to_a_file_import_is_missing_too(code: Code
     (deep / "__init__.py").write_text("import z10\n")
     (deep / "loss.py").write_text("import z9\n")
     assert missing_packages([deep / "loss.py"], code)[-2:] == ["z10", "z9"]
+
+
+def test_a_part_that_is_compiled_when_the_project_is_installed_is_called_so(code: Code) -> None:
+    Path(code.folder, "compiled").mkdir()
+    Path(code.folder, "compiled", "__init__.py").write_text("from . import kernels\ndef loss(logits, targets): ...\n")
+    found = said(code, "compiled:loss")
+    assert "compiled has no kernels.py, so it is probably compiled when the project is installed: " in found
+    assert found.endswith(f" install -e {code.folder}")

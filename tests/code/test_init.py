@@ -124,6 +124,7 @@ def test_a_sharded_optimizer_is_measured_with_two_ranks(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(f"{MODEL}{sharded}    def step(self): ...\n")
     (config,) = [one.config for one in trials_of(tmp_path) if one.config.optimizer == "mine:Sharded"]
     assert (config.world_size, config.ddp) == (2, "torch")
+    assert "# If a wrapper knows only the layers of your own: model: {" in (tmp_path / "lmsweep.yaml").read_text()
 
 
 def test_an_empty_folder_gets_a_sweep_of_our_model(tmp_path: Path) -> None:
@@ -198,6 +199,19 @@ def test_a_script_that_loads_a_model_of_transformers_is_told_how_to_name_it(tmp_
     (tmp_path / "tune.py").write_text("def train(base):\n    model = AutoModelForCausalLM.from_pretrained(base)\n")
     (words,) = first_sweep("x", discover(code_folder(tmp_path)), device="cpu", gpus=0, code=".").not_measured
     assert words.startswith("AutoModelForCausalLM.from_pretrained (tune.py:2): no weights are loaded: write model: hf:")
+
+
+def test_an_embedding_of_the_users_own_makes_a_model_and_a_rotary_one_does_not(tmp_path: Path) -> None:
+    lines = [
+        "from torch import nn",
+        "class {}(nn.Module):",
+        "    def __init__(self): {}(2, 2)",
+        "    def forward(self, x): ...",
+    ]
+    own = "\n".join(lines)
+    (tmp_path / "mine.py").write_text(own.format("MyLM", "MyEmbedding"))
+    (tmp_path / "other.py").write_text(own.format("Attention", "RotaryEmbedding"))
+    assert [one.reference for one in discover(code_folder(tmp_path)).of("model")] == ["mine:MyLM"]
 
 
 def test_a_model_of_images_is_measured_by_a_step(tmp_path: Path) -> None:

@@ -214,11 +214,12 @@ def status_of(error: BaseException) -> Status:
 
 
 def as_unsupported(error: BaseException, config: TrialConfig, code: Code | None) -> BaseException:
-    """Return what the user's code raised, as UnsupportedError if it is Triton, which a CPU cannot run."""
+    """Return what the user's code raised, as UnsupportedError if it is a kernel that a CPU cannot run."""
     if code is None or config.device_type not in ("cpu", "mps") or not needs_gpu(error):
         return error
     line = str(error) if isinstance(error, CodeError) else user_line(error, code) or said_by(error)
-    return UnsupportedError(f"{line.partition(';')[0].rstrip('.')}; Triton runs on a GPU; use device: cuda")
+    what = "Triton" if any(word in line.lower() for word in ("triton", "active drivers")) else "it"
+    return UnsupportedError(f"{line.partition(';')[0].rstrip('.')}; {what} runs on a GPU; use device: cuda")
 
 
 def describe(error: BaseException, code: Code | None = None) -> str:

@@ -29,6 +29,8 @@ _NAMES = ("lm", "gpt", "llama", "transformer", "model")
 
 _MODULES = frozenset(("Module", "PreTrainedModel"))
 """Classes of PyTorch and transformers that a model derives from."""
+_OTHER_EMBEDDINGS = ("rotary", "rope", "position", "sinus", "patch", "time")
+"""Words in the names of embeddings of something else than tokens."""
 _NOT_TOKENS = frozenset(("img", "image", "images", "video", "videos", "pixel", "pixels", "audio", "wav", "spec"))
 """Words in the name of an input that no model of language takes."""
 _KERNELS = frozenset(("jit", "autotune", "heuristics"))
@@ -119,7 +121,7 @@ def _models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
 
     def embeds(name: str, seen: frozenset[str] = frozenset()) -> bool:
         parts = (calls[name] & modules.keys()) - seen - {name}
-        return "Embedding" in calls[name] or any(embeds(part, seen | {name, part}) for part in parts)
+        return _embeds_tokens(calls[name]) or any(embeds(part, seen | {name, part}) for part in parts)
 
     ranked: list[tuple[float, str, Candidate | LeftOut]] = []
     for name, one in modules.items():
@@ -140,7 +142,8 @@ def _models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
                 ranked.append((0.0, reference, LeftOut(kind="model", reference=reference, place=place, advice=advice)))
             continue
         attributes = {node.attr.lower() for node in ast.walk(one.node) if isinstance(node, ast.Attribute)}
-        score = 2.0 * ("Embedding" in calls[name])
+        embeds_itself = _embeds_tokens(calls[name])
+        score = 2.0 * embeds_itself
         named = [attribute for attribute in attributes if not attribute.endswith(_OF_ATTENTION)]
         score += 2.0 * any(head in attribute for attribute in named for head in _HEADS)
         score += 1.0 * any(word in name.lower() for word in _NAMES)
@@ -151,11 +154,17 @@ def _models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
             reference=reference,
             place=place,
             parameters=parameters,
-            is_likely=score > 2 or (score > 0 and "Embedding" in calls[name]),
+            is_likely=score > 2 or (score > 0 and embeds_itself),
             settings=_settings(parameters, one, classes, code),
         )
         ranked.append((-score, reference, candidate))
     return [candidate for *_, candidate in sorted(ranked, key=lambda row: row[:2])]
+
+
+def _embeds_tokens(calls: set[str]) -> bool:
+    """Whether one of the names that a module calls is that of an embedding: PyTorch's, or the user's MyEmbedding."""
+    names = [name.lower() for name in calls if name.endswith("Embedding")]
+    return any(not any(word in name for word in _OTHER_EMBEDDINGS) for name in names)
 
 
 def _without_tokens(classes: list[Class], code: Code) -> Iterator[LeftOut]:

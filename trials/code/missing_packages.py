@@ -1,6 +1,7 @@
 """Which packages the user's code imports that are not installed: all of them, and the command that installs them."""
 
 import ast
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
@@ -57,12 +58,26 @@ def install_words(names: Iterable[str], code: Code) -> str:
         wanted: list[str] = []
         for name in (DISTRIBUTIONS.get(name, name) for name in absent):
             wanted += next((found for one in known if (found := one.requirement(name))), [name])
-        tool = [sys.executable, "-m", "pip", "install"]
-        if not find_spec("pip"):  # an environment that uv made
-            tool = ["uv", "pip", "install", "--python", sys.executable]
         them = "it" if len(absent) == 1 else "them"
-        words.append(f"not installed here: {', '.join(absent)}; install {them}: {shlex.join([*tool, *wanted])}")
+        words.append(f"not installed here: {', '.join(absent)}; install {them}: {shlex.join([*_installer(), *wanted])}")
     return "; ".join(words)
+
+
+def not_built(message: str, file: Path, code: Code) -> str:
+    """Return what to run if a package of the user's imports a part that is compiled when it is installed, else ''."""
+    found = re.match(r"cannot import name '(\w+)' from partially initialized module '([\w.]+)'", message)
+    if not found or (file.parent / f"{found[1]}.py").exists() or (file.parent / found[1]).is_dir():
+        return ""
+    inside = [folder for folder in file.parents if folder.is_relative_to(code.folder)]
+    project = next((one for one in inside if (one / "pyproject.toml").is_file()), None)
+    command = f": {shlex.join([*_installer(), '-e', str(project)])}" if project else ""
+    return f"; {found[2]} has no {found[1]}.py, so it is probably compiled when the project is installed{command}"
+
+
+def _installer() -> list[str]:
+    if not find_spec("pip"):  # an environment that uv made
+        return ["uv", "pip", "install", "--python", sys.executable]
+    return [sys.executable, "-m", "pip", "install"]
 
 
 def _imported(file: Path) -> Iterator[tuple[int, str]]:

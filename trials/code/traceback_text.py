@@ -6,7 +6,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from lmsweep.trials.code.missing_packages import install_words, missing_packages
+from lmsweep.trials.code.missing_packages import install_words, missing_packages, not_built
 from lmsweep.trials.code.project import other_python
 from lmsweep.trials.code.source import is_own, is_users_file
 from lmsweep.trials.spec.reference import Code
@@ -47,6 +47,8 @@ def user_line(error: BaseException, code: Code) -> str | None:
         where = "while it was imported" if function == "<module>" else f"in {function}"
         words = f"exited with code {status} {where}" + (f": {said}" if isinstance(error.code, str) and said else "")
     top = (getattr(error, "name", None) or "").partition(".")[0]
+    if type(error) is ImportError:
+        words += not_built(said, Path(file), code)
     if type(error) is ModuleNotFoundError and top and not is_own(top, code):
         files = [Path(file) for file, *_ in own]
         words += f"; {install_words({top, *missing_packages(files, code)}, code)}"
@@ -64,6 +66,8 @@ def what_it_says(error: BaseException) -> str:
 def said_by(error: BaseException) -> str:
     """Return what an error says in one line. Compilers say first where they are: their cause is found, and its line."""
     lines = what_it_says(error).splitlines() or [""]
+    if isinstance(error, AssertionError) and not lines[0]:  # its line says what it asserts
+        return next((one.line or "" for one in traceback.extract_tb(error.__traceback__)[-1:]), "")
     if not _IN_SOURCE.match(lines[0]):
         return " ".join(line.strip() for line in lines[: 2 if lines[0].endswith(":") else 1])
     cause = error.__cause__
@@ -76,9 +80,14 @@ def said_by(error: BaseException) -> str:
 
 
 def needs_gpu(error: BaseException) -> bool:
-    """Return whether an error, or one that led to it, is that of Triton without a GPU."""
+    """Return whether an error, or one that led to it, is of Triton or torch.cuda without a GPU, or asserts one."""
     if isinstance(error, ModuleNotFoundError):
         return (error.name or "").partition(".")[0] == "triton"
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and "torch/cuda/" in Path(frames[-1].filename).as_posix():
+        return True
+    if isinstance(error, AssertionError) and "cuda" in said_by(error).lower():
+        return True
     if any(words in what_it_says(error) for words in _WITHOUT_GPU):
         return True
     earlier = error.__cause__ or error.__context__

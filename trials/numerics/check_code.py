@@ -79,7 +79,9 @@ def _unfinished(stack: str, exit_code: int | None, code: Code, limit: float | No
         (f"{os.path.relpath(file, code.folder)}:{line}: " for file, line, _ in frames if is_users_file(file, code)), ""
     )
     if limit is not None:
-        return Finding(what="ends", found=f"{place}still running after {limit:g} s", kind="wrong")
+        return Finding(
+            what="ends", found=f"{place}still running after {limit:g} s (--timeout 5m gives it longer)", kind="wrong"
+        )
     how = f"signal {signal.Signals(-exit_code).name}" if exit_code and exit_code < 0 else f"exit code {exit_code}"
     return Finding(what="ends", found=f"{place}the process ended with {how}", kind="wrong")
 

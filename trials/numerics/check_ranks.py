@@ -109,6 +109,9 @@ def _failure(row: Record, question: Question) -> Finding:
     error = row.error or ""
     sure = question.config.device_type == "cpu" or row.status == Status.UNSUPPORTED
     misused = any(word in error for word in _MISUSED)
+    if question.config.model_code and not misused and row.status != Status.UNSUPPORTED:  # it may know only that model
+        words = f"{error_line(error)}, with lmsweep's tiny model in place of yours"
+        return Finding(what="ranks", found=words, kind="cannot")
     return Finding(what="ranks", found=error_line(error), kind="wrong" if sure or misused else "cannot")
 
 
