@@ -18,9 +18,10 @@ import psutil
 import pytest
 
 from benchmarks.scale import write_sweep as write_noops
+from lmsweep.trials.machine.processes import await_end, has_ended
 from lmsweep.trials.store.store import Store
 from tests.store.test_store import rows as made_up_rows
-from tests.support.command import lmsweep, start, trial_children, wait_for_child, write_sweep
+from tests.support.command import lmsweep, start, trial_children, wait_for_actor, wait_for_child, write_sweep
 
 
 def read(store: Path) -> pd.DataFrame:
@@ -46,8 +47,8 @@ def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 def assert_gone(processes: list[psutil.Process]) -> None:
-    _, alive = psutil.wait_procs(processes, timeout=30)
-    assert not alive, "it left processes running"
+    await_end(processes, 30)  # a server that was started ahead is waited for at the end of the command only
+    assert all(map(has_ended, processes)), "it left processes running"
 
 
 def kill_at_random(sweep: Path, store: Path, seconds: list[float], count: int) -> None:
@@ -113,10 +114,9 @@ def test_a_driver_that_is_killed_at_twenty_moments_leaves_the_store_of_an_undist
 def kill_actor(process: subprocess.Popen[str]) -> None:
     """Kills the actor whose trial is running, which takes its server and child along."""
     child = wait_for_child(process)
-    (server,) = [one for one in child.parents() if "lmsweep.trials.isolation.server" in one.cmdline()]
-    actor = server.parent()
-    assert actor is not None and "ray::" in actor.cmdline()[0]
-    actor.kill()
+    server = child.parent()
+    assert server
+    wait_for_actor(process).kill()
     assert_gone([child, server])
 
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.faults.test_faults import assert_each_once, read
-from tests.support.command import ROOT, start, wait_for_child, write_sweep
+from tests.support.command import ROOT, start, wait_for_actor, wait_for_child, write_sweep
 
 GONE_SECONDS = 10
 
@@ -39,7 +39,7 @@ def named(process: subprocess.Popen[str], name: str) -> psutil.Process:
     with suppress(StopIteration):
         return next(one for one in psutil.Process(process.pid).children() if one.name() == name)
     assert name == "actor"
-    return next(one for one in everything(process) if "Trainable" in " ".join(one.cmdline()))
+    return wait_for_actor(process)
 
 
 def run_long(folder: Path, **fields: float) -> subprocess.Popen[str]:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import warnings
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -141,6 +141,18 @@ def wait_for_child(process: subprocess.Popen[str], seconds: float = 90) -> psuti
             return children[0]
         time.sleep(0.02)
     raise AssertionError(f"no trial began: {process.communicate() if process.poll() is not None else 'it still runs'}")
+
+
+def wait_for_actor(process: subprocess.Popen[str], seconds: float = 90) -> psutil.Process:
+    """The actor that runs a trial, which its title says. It need not have started the trial's server."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        for one in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if "Trainable.train" in " ".join(one.cmdline()[:1]):
+                    return one
+        time.sleep(0.02)
+    raise AssertionError("no actor runs a trial")
 
 
 def interrupt(process: subprocess.Popen[str], *, times: int = 1) -> tuple[str, str]:
