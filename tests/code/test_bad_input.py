@@ -36,9 +36,7 @@ BAD = {
     "a_module.py": "import torch\nclass attend(torch.nn.Module):\n    pass",
     "shape.py": "\n\ndef attend(q, k, v, is_causal):\n    return q.sum(-1)",
     "gives_a_tuple.py": "def attend(q, k, v, is_causal):\n    return q, k",
-    "dtype.py": "def attend(q, k, v, is_causal):\n    return q.double()",
     "device.py": "\nimport torch\ndef attend(q, k, v, is_causal):\n    return q * torch.ones(8, device='meta')",
-    "detached.py": "def attend(q, k, v, is_causal):\n    return v.detach()",
     "argument.py": "def attend(q, k, v, is_causal, *, block):\n    return q",
 }
 SAID = {
@@ -53,9 +51,7 @@ SAID = {
     "a_module.py": "a_module.py:2: attend is a class",
     "shape.py": "shape.py:3: attend returned (1, 1, 16)",
     "gives_a_tuple.py": "gives_a_tuple.py:1: attend returned a tuple",
-    "dtype.py": "dtype.py:1: attend returned (1, 1, 16, 8) torch.float64",
     "device.py": "device.py:",
-    "detached.py": "detached.py:1: RuntimeError: element 0 of tensors does not require grad",
     "argument.py": "argument.py:1: TypeError: attend() missing 1 required keyword-only argument",
 }
 MODEL = """
@@ -251,7 +247,7 @@ def test_plan_imports_nothing_of_the_users(tmp_path: Path, monkeypatch: pytest.M
 def test_run_and_trial_say_the_users_line_in_a_folder_full_of_such_names(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    references = ", ".join(f"{name}:attend" for name in ("raises.py", "hangs.py", "dtype.py", "research.py"))
+    references = ", ".join(f"{name}:attend" for name in ("raises.py", "hangs.py", "device.py", "research.py"))
     (folder / "bad.yaml").write_text(
         f"name: bad\ngrids:\n  - workloads: [attention]\n    axes: {{attention: [{references}]}}\n"
         "    fixed: {d_model: 16, context_length: 16, batch_size: 1, measure_steps: 2, timeout_seconds: 5}\n"
@@ -261,7 +257,7 @@ def test_run_and_trial_say_the_users_line_in_a_folder_full_of_such_names(
     assert done.returncode == 1
     assert "raises.py:2: ValueError: no GPU here" in done.stdout
     assert "timeout after 5.0 s at hangs.py:" in done.stdout
-    assert "dtype.py:1: attend returned" in done.stdout
+    assert "device.py:" in done.stdout
     assert "workloads by status: 3 error" not in done.stdout and "1 ok" in done.stdout
     trial = lmsweep("trial", "workloads=attention", "attention=hangs.py:attend", "d_model=16", "timeout_seconds=20")
     assert trial.returncode == 1 and "hangs.py:" in trial.stdout.partition("ended when")[0], trial.stdout

@@ -21,7 +21,7 @@ def test_the_reference_has_every_verb_option_field_status_and_flag() -> None:
     assert [
         word for word in (*verbs, *fields, *statuses, *(f"| `{flag}` |" for flag in Flag)) if word not in page
     ] == []
-    assert "`--subject-to`" in page and "- 130, 143, 129: " in page
+    assert "`--subject-to`" in page and "130: Ctrl-C" in page
 
 
 def test_every_page_is_in_the_navigation() -> None:
