@@ -57,6 +57,7 @@ def test_the_time_and_price_of_an_own_model_are_unknown_until_it_has_been_measur
     assert alone.startswith("s: 1 trial, 1 to run\n")
 
 
+@pytest.mark.slow
 def test_the_largest_batch_of_an_own_model_is_found_where_its_code_is():
     size = asdict(SIZES["tiny"])
     config = TrialConfig(model="mine", model_code="zoo.py:Ours", **size, vocab_size=64, context_length=256)

@@ -146,6 +146,8 @@ HANGS = """
 import ctypes, signal, sys
 from lmsweep.orchestrator import interrupt
 interrupt.END_SECONDS = 0.5
+for number in (signal.SIGINT, *interrupt.TERMINATION_SIGNALS):
+    signal.signal(number, signal.SIG_DFL)  # what starts the tests may ignore some
 interrupt.handle_termination()
 interrupt.handle(signal.SIGINT, signal.default_int_handler)
 with interrupt.last_words("results are in store"):

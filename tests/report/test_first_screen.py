@@ -324,6 +324,7 @@ def test_a_store_beside_is_compared_on_the_first_screen_and_never_collapsed(brow
     page.context.close()
 
 
+@pytest.mark.slow
 def test_stores_without_a_common_cell_have_a_page_that_names_the_fields_between_them(
     browser: Browser, tmp_path: Path
 ) -> None:
