@@ -39,6 +39,7 @@ def test_an_end_time_is_today_or_tomorrow_or_a_date(text: str, seconds: float) -
     assert seconds_until(text, "--until", now=datetime(2026, 11, 22, 17, 0)) == seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["soon", "25:00", "2026-11-22T16:00", "17"])
 def test_an_end_time_that_has_passed_or_is_none_is_refused(text: str) -> None:
     with pytest.raises(RequestError, match=f"--until {text}"):

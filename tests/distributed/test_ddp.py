@@ -537,6 +537,7 @@ def test_a_foreign_process_on_any_ranks_gpu_is_a_doubt_of_the_step(kind, crowded
 # Ranks that die or hang
 
 
+@pytest.mark.slow
 def test_a_killed_rank_makes_the_trial_lost_and_the_next_one_runs(runner, environment):
     thread = signal_later(signal.SIGKILL, "rank")
     rows = run(runner, environment, ENDLESS)

@@ -86,6 +86,7 @@ def test_nsys_without_a_profile_to_take_is_refused():
     assert done.returncode == 2 and "workload profile" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_trial_that_asks_for_nsys_where_there_is_none_is_unsupported(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", "/nowhere")
     (row,) = run_here(Trial(config=config("tiny", profiler="nsys"), workloads=("profile",), sweep="test"))
