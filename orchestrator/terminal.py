@@ -176,10 +176,13 @@ class Traceback:
 
 
 def say_warnings() -> None:
-    """Show Python warnings as plain lines on standard error, without their place in the source."""
+    """Show each Python warning once, as a plain line on standard error, without its place in the source."""
+    said = set[str]()
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        say(f"lmsweep: {message}", error=True)
+        if str(message) not in said:
+            said.add(str(message))
+            say(f"lmsweep: {message}", error=True)
 
     warnings.showwarning = show
 

@@ -225,6 +225,9 @@ def test_somebody_elses_parquet_is_named_and_the_rest_is_read(tmp_path, foreign)
     assert "| test    | Laptop CPU (8 cores) |    1 |" in status.stdout
     table = answer_here("table", tmp_path, "--value", "forward.time")
     assert "train-00000.parquet" in table.stderr and "150" in table.stdout
+    if isinstance(foreign, dict) and "a" in foreign:
+        page = answer_here("report", tmp_path, "--output", tmp_path / "report.html")
+        assert page.stderr.count("train-00000.parquet") == 1, "the page reads the store several times"
     assert [item.path for item in store.set_aside_damage()] == ["measurements/train-00000.parquet"]
     assert len(pd.read_parquet(tmp_path / "measurements")) == 2
 
