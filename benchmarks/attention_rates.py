@@ -16,10 +16,10 @@ from typing import Any
 
 from triton.testing import do_bench
 
-from lmsweep.trials.bench.run import run_here
-from lmsweep.trials.model.attention import kernel_chosen
+from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.model.attention_step import AttentionStep
-from lmsweep.trials.model.precision import set_math_mode
+from lmsweep.trials.model.precision_modes import set_math_mode
+from lmsweep.trials.model.transformer.attention_functions import kernel_chosen
 from lmsweep.trials.results.record import records_of
 from lmsweep.trials.spec.config import Trial, TrialConfig
 

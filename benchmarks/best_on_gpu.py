@@ -39,7 +39,7 @@ from lmsweep.analysis import load
 from lmsweep.analysis.best.answer import Answer, answer
 from lmsweep.analysis.best.cells import Cell, cells_of, key_of
 from lmsweep.analysis.best.goal import Aim, parse_aim
-from lmsweep.orchestrator.sweep.duration import seconds_of
+from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.trials.analytic.prices import parse_prices
 
 SWEEP = str(Path(__file__).parent / "best-grid.yaml")

@@ -53,11 +53,11 @@ from lmsweep.orchestrator.planning.time_model import (
     step_seconds,
 )
 from lmsweep.orchestrator.searching.search import Search
-from lmsweep.trials.analytic.device_time import device_seconds
 from lmsweep.trials.analytic.formulas import PASSES, forward_flops
-from lmsweep.trials.analytic.median_interval import Floats
+from lmsweep.trials.analytic.roofline_time import device_seconds
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.workloads import workloads
+from lmsweep.trials.statistics.median_interval import Floats
 
 AXES: dict[str, tuple[object, ...]] = {
     "batch_size": (1, 2, 4, 8, 16, 32),

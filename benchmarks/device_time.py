@@ -16,7 +16,7 @@ import torch
 import torch._dynamo
 
 from lmsweep.orchestrator.sweep.sweep import single_trial
-from lmsweep.trials.bench.run import run_here
+from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.profiling.device_time import DeviceTime, TracedClock, trace_device
 from lmsweep.trials.results.outcome import error_line
 from lmsweep.trials.results.record import records_of

@@ -2,7 +2,7 @@
 
 python -m benchmarks.fit_device_time
 
-Prints the factors for `lmsweep.trials.analytic.device_time`, and the deviations of the model with its present factors.
+Prints the factors for `roofline_time`, and the deviations of the model with its present factors.
 For each set it also prints the deviations with factors fitted to the other sets.
 """
 
@@ -17,7 +17,7 @@ from tabulate import tabulate
 from benchmarks.predicted_peak import config_of
 from lmsweep.analysis import load
 from lmsweep.trials.analytic.datasheets import Device, find_device
-from lmsweep.trials.analytic.device_time import FACTORS, attention_parts, has_known_work, model_parts, update_parts
+from lmsweep.trials.analytic.roofline_time import FACTORS, attention_parts, has_known_work, model_parts, update_parts
 from lmsweep.trials.spec.config import HIDDEN_LOSSES, TrialConfig
 
 STEPS = (

@@ -22,7 +22,7 @@ from tabulate import tabulate
 
 from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
 from lmsweep.orchestrator.planning.prediction_process import Answers
-from lmsweep.trials.bench.run import status_of
+from lmsweep.trials.bench.run_trial import status_of
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import Attention, Compile, Precision, TrialConfig

@@ -21,7 +21,7 @@ from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
-from lmsweep.trials.model import transformer
+from lmsweep.trials.model.transformer import transformer
 from lmsweep.trials.results.record import records_of
 from lmsweep.trials.spec.config import Trial
 
@@ -34,7 +34,7 @@ WRAPPER = """
 def make(vocab_size, context_length, d_model, d_ff, num_layers, num_heads, device, dtype):
     from functools import partial
 
-    from lmsweep.trials.model.attention import naive
+    from lmsweep.trials.model.transformer.attention_functions import naive
     from lmsweep.trials.spec.model_sizes import ModelSize
 
     size = ModelSize(d_model=d_model, d_ff=d_ff, num_layers=num_layers, num_heads=num_heads)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from lmsweep.trials.bench.run import run_here
+from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.prediction.peak_memory import predict

@@ -23,8 +23,8 @@ from tabulate import tabulate
 from lmsweep.analysis import load
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
+from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.peak_memory import predict
-from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.results.roles import varying_fields
 from lmsweep.trials.spec.config import STORED_FIELDS, TrialConfig
 from lmsweep.trials.spec.workloads import Subject

@@ -13,10 +13,10 @@ import math
 
 import torch
 
-from lmsweep.trials.model.precision import set_math_mode
+from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.prediction.graph_memory import graph_memory
-from lmsweep.trials.prediction.trial_graph import graph_config, traced_graph
+from lmsweep.trials.prediction.compiled.graph_memory import graph_memory
+from lmsweep.trials.prediction.compiled.trial_graph import graph_config, traced_graph
 from lmsweep.trials.spec.config import TrialConfig
 
 MIB = 2**20

@@ -29,13 +29,13 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
-from lmsweep.trials.analytic.median_interval import median_interval
-from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
-from lmsweep.trials.model.attention import sdpa
-from lmsweep.trials.model.precision import set_math_mode
-from lmsweep.trials.model.transformer import Transformer, cross_entropy
+from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
+from lmsweep.trials.model.precision_modes import set_math_mode
+from lmsweep.trials.model.transformer.attention_functions import sdpa
+from lmsweep.trials.model.transformer.transformer import Transformer, cross_entropy
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.statistics.median_interval import median_interval
 
 VARIANTS = ("ddp", "fsdp", "fsdp kept", "fsdp bf16", "fsdp bf16 kept")
 MESHES = ("hsdp", "hsdp bf16", "tp", "tp fsdp", "tp fsdp bf16")

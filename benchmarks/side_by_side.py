@@ -16,14 +16,14 @@ from statistics import median
 from tabulate import tabulate
 
 from lmsweep.orchestrator.sweep.sweep import single_trial
-from lmsweep.trials.analytic.median_interval import median_interval
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.machine.cpu_affinity import cores_of, find_cores, find_gpus
-from lmsweep.trials.machine.cuda_keepalive import ReadyCudaDriver
+from lmsweep.trials.machine.gpu.cuda_keepalive import ReadyCudaDriver
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial
+from lmsweep.trials.statistics.median_interval import median_interval
 
 CELLS = [
     ["model=large", "precision=tf32", "context_length=1024"],

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -17,6 +18,8 @@ MAY_IMPORT = {
     "orchestrator": ("trials", "analysis", "orchestrator"),
 }
 """The packages, and those that each may import from."""
+MOST_MODULES = 12
+"""In one folder."""
 HARDWARE = ("torch", "triton", "nvtx", "pynvml", "psutil")
 """Imported by what measures or looks at a machine."""
 
@@ -101,7 +104,9 @@ def test_a_room_that_lists_its_files_lists_them_all():
 
 
 def test_the_folder_listings_are_short():
-    assert len(rooms("trials")) <= 16
+    folders = [folder for package in MAY_IMPORT for folder in (ROOT / package).rglob("*/") if folder.is_dir()]
+    sizes = {folder: len({*folder.glob("*.py")} - {folder / "__init__.py"}) for folder in folders}
+    assert len(sizes) > 30 and not {folder: size for folder, size in sizes.items() if size > MOST_MODULES}
     assert not {path.name for path in (ROOT / "trials").glob("*.py")} - {"__init__.py"}
     assert {path.stem for path in (ROOT / "orchestrator").glob("*.py")} == {"__init__", "cli", "terminal", "interrupt"}
     assert {path.name for path in (ROOT / "analysis").glob("*.py")} == {"__init__.py"}
@@ -158,6 +163,11 @@ def test_the_files_that_know_tune_are_few_and_the_orchestrator_knows_no_torch():
     assert {path.stem for path in tune} == runs_trials | {"ray_private", "ray_session"}
 
 
+def test_each_module_has_a_name_of_its_own():
+    names = Counter(path.stem for package in MAY_IMPORT for path in files(package) if path.stem != "__init__")
+    assert not {name for name, count in names.items() if count > 1}
+
+
 def test_no_modules_import_each_other_in_a_circle():
     modules = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts): path
@@ -183,7 +193,8 @@ def test_durations_are_of_the_monotonic_clock():
 def test_importing_the_analysis_or_the_plan_loads_neither_torch_nor_ray():
     script = (
         "import sys, lmsweep.analysis; from lmsweep.trials.isolation import client;"
-        "from lmsweep.orchestrator.planning import plan; from lmsweep.orchestrator.running import run, worker;"
+        "from lmsweep.orchestrator.planning import plan; "
+        "from lmsweep.orchestrator.running import run_plan, worker;"
         "print([m for m in ('torch', 'ray') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -194,7 +205,7 @@ FEWEST_NAMED = 3
 """Elements from which on a tuple in the signature of a public function must be a NamedTuple or a dataclass."""
 UNTYPED = {
     "trials.analytic.formulas.Number": "an int, a NumPy array or a pandas Series: mixed arithmetic has no common type",
-    "trials.prediction.aot_graph.returned": "what an fx graph returns: nodes, None or constants",
+    "trials.prediction.compiled.aot_graph.returned": "what an fx graph returns: nodes, None or constants",
 }
 """Public functions, and names for a type, that may say `Any`: each with the object that passes through."""
 

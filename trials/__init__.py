@@ -14,12 +14,13 @@ The rooms, from the top down. A module imports from its own room and from the ro
     timing        clocks, stopping rules, and the flags that times raise
     machine       the host: cores, memory, processes, GPUs and their telemetry
     store         the results on disk: Parquet files that readers always see whole
-    analytic      arithmetic: FLOPs, bytes, datasheets, prices, the confidence interval of a median
+    analytic      arithmetic: FLOPs, bytes, datasheets, prices
     code          the user's own code: where references lead, what may be called, its state
     results       what is stored: measurements, records, environments, status words and flags
+    statistics    the confidence interval of a median, and trends of series
     spec          what is asked for: configurations, workloads, identifiers, model sizes
 
-The last five import neither torch nor anything that inspects a machine, so planning and analysis can use them too.
+The last six import neither torch nor anything that inspects a machine, so planning and analysis can use them too.
 """
 
 __version__ = "0.1.0"

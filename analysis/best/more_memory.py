@@ -9,8 +9,8 @@ import numpy as np
 from lmsweep.analysis.best.cells import WITHIN, Cell
 from lmsweep.analysis.best.goal import Aim, Goal
 from lmsweep.analysis.best.surrogate import Space, Surrogate
-from lmsweep.trials.analytic.median_interval import Floats
 from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.statistics.median_interval import Floats
 
 TOO_LARGE = (Status.OOM, Status.PREDICTED_OOM)
 

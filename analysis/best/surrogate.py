@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.optimize import minimize
 
-from lmsweep.trials.analytic.median_interval import Floats
+from lmsweep.trials.statistics.median_interval import Floats
 
 Indices = NDArray[np.int64]
 

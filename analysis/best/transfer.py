@@ -1,7 +1,7 @@
 """What another device would do: device times of one device, scaled to another and calibrated by cells measured on both.
 
 A cell's device time is scaled by the ratio of what the datasheets of the two devices expect of its step
-(`lmsweep.trials.analytic.device_time`). Cells that were measured on both say by how much that is off. The geometric
+(`lmsweep.trials.analytic.roofline_time`). Cells that were measured on both say by how much that is off. The geometric
 mean of these ratios is the calibration, one factor for all cells; their scatter is the error of a prediction.
 
 Nothing is said of the time in which the device waits for its host, which belongs to the host.
@@ -14,9 +14,9 @@ from math import exp, log, sqrt
 import numpy as np
 
 from lmsweep.analysis.best.cells import Cell, Value, key_of
-from lmsweep.analysis.data.processes import student
+from lmsweep.analysis.data.pooling import student
 from lmsweep.trials.analytic.datasheets import Device, find_device
-from lmsweep.trials.analytic.device_time import device_seconds
+from lmsweep.trials.analytic.roofline_time import device_seconds
 
 DEVICE_TIME = "step.device_time"
 

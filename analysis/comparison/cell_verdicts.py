@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from lmsweep.analysis.comparison.noise import Floors, of_device_times, percent
 from lmsweep.analysis.comparison.pairing import SIDES
-from lmsweep.analysis.comparison.tests import direction, holm, p_values, ratio_of_medians
-from lmsweep.analysis.data.processes import pool_statistics
+from lmsweep.analysis.comparison.significance import direction, holm, p_values, ratio_of_medians
+from lmsweep.analysis.data.pooling import pool_statistics
 from lmsweep.analysis.tables.listing import HIGH, LOW
-from lmsweep.trials.analytic.median_interval import Floats
+from lmsweep.trials.statistics.median_interval import Floats
 
 
 def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, floors: Floors) -> pd.DataFrame:

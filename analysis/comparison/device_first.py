@@ -16,8 +16,8 @@ from lmsweep.analysis.comparison.noise import DEVICE_TIME, Machines, floors
 from lmsweep.analysis.comparison.pairing import cells_of_sides
 from lmsweep.analysis.data.selection import values_in
 from lmsweep.analysis.tables.listing import HIGH, LOW
-from lmsweep.trials.analytic.median_interval import Floats
 from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.statistics.median_interval import Floats
 
 HOST_LIMITED = "host-limited"
 """The verdict if wall times differ, but device times agree or are unknown with a slow or busy host."""

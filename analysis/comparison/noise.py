@@ -11,13 +11,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order
-from lmsweep.analysis.data.processes import RESULT
+from lmsweep.analysis.data.pooling import RESULT
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
-from lmsweep.trials.analytic.median_interval import Floats
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.statistics.median_interval import Floats
 
 SWEEPS = ("noise", "noise-cpu")
 """The packaged sweeps that `lmsweep noise` runs."""

@@ -4,7 +4,7 @@ open_store.py     opens a store by its location, one that ships with lmsweep by 
 fetch_store.py    fetches a shared store from an https address
 load.py           reads every stored row and adds its statistics
 sample_stats.py   median, interval and outliers of many series at once
-processes.py      pools processes that measured the same configuration into one result
+pooling.py        pools processes that measured the same configuration into one result
 code_states.py    the states of the user's code: latest, previous, older
 flop_rates.py     how rates of FLOPs are counted, and which lie above the peak
 columns.py        the columns that distinguish results, and the order of their values

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from lmsweep.analysis.data.code_states import with_code_states
 from lmsweep.analysis.data.columns import size_terms
 from lmsweep.analysis.data.open_store import open_store
-from lmsweep.analysis.data.processes import as_lists, pool
+from lmsweep.analysis.data.pooling import as_lists, pool
 from lmsweep.analysis.data.sample_stats import describe
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
-from lmsweep.trials.analytic.documents import share_of_packed_scores
+from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
 from lmsweep.trials.analytic.flop_conventions import FlopConvention, counted_flops, share_of_scores
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, tokens_per_step
 from lmsweep.trials.analytic.recomputation import recomputed_blocks, recomputed_flops
@@ -75,7 +75,7 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
     store: its location, or the name of a reference store: `h200-devices`.
 
     pooled: combine the processes that measured the same configuration into one row
-    (`lmsweep.analysis.data.processes.pool`). False keeps the rows of every attempt, superseded failures included.
+    (`lmsweep.analysis.data.pooling.pool`). False keeps the rows of every attempt, superseded failures included.
 
     Lists stay in Arrow (a cell of `samples` reads as a list), integers are nullable, and the columns of AUTO_FIELDS
     hold numbers and the word "auto". Unreadable files are left out, each with a warning. Raises RequestError if there

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmsweep.trials.analytic.median_interval import Floats, count_outliers, intervals
+from lmsweep.trials.statistics.median_interval import Floats, count_outliers, intervals
 
 STATISTICS = ("n", "median", "low", "high", "mean", "std", "min", "max", "outliers")
 
@@ -15,7 +15,7 @@ STATISTICS = ("n", "median", "low", "high", "mean", "std", "min", "max", "outlie
 def describe(values: Floats, offsets: NDArray[np.int64]) -> pd.DataFrame:
     """Return the statistics of ragged rows, in the unit of the values; row i is values[offsets[i]:offsets[i + 1]].
 
-    Columns: n; median; low and high, its 95 % interval (see `lmsweep.trials.analytic.median_interval`); mean; std, the
+    Columns: n; median; low and high, its 95 % interval (see `median_interval`); mean; std, the
     sample standard deviation (n - 1); min; max; outliers, the number of samples more than three interquartile ranges
     outside the quartiles. Everything but n is NaN for an empty row; low, high and std are NaN for a single sample. If
     one sample of a row is NaN, so are all its statistics but n.

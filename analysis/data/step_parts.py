@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.data.processes import pool_statistics
+from lmsweep.analysis.data.pooling import pool_statistics
 from lmsweep.analysis.data.sample_stats import describe
 from lmsweep.trials.results.outcome import Status
 

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 from lmsweep.analysis.data.columns import size_terms
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.formulas import parameter_count, saved_bytes
-from lmsweep.trials.analytic.median_interval import Floats
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import CONFIG_FIELDS, FLOAT8_PRECISIONS
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
+from lmsweep.trials.statistics.median_interval import Floats
 
 # Minimum traffic of a step in bytes per parameter: float32 weights are read in forward and in backward, gradients are
 # written, and AdamW reads weights, gradients and both moments and writes all of them but the gradients.

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.metrics.memory import pick
+from lmsweep.analysis.metrics.allocations import pick
 from lmsweep.trials.store.store import Store
 
 CATEGORIES = ("weights", "optimizer_state", "inputs", "workspace", "gradients", "activations", "other")

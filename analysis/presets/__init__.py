@@ -1,15 +1,15 @@
 """Named tables: those of the published reports, and others that each answer one question, for any store.
 
-timing.py      times of the parts of a training step; warm-up; reduced precision; compilation
-attention.py   times and memory of attention alone
-memory.py      peak memory, what makes it up, the largest allocations and residuals
-numbers.py     reduced precision: sums, dtypes and errors; parameters of the models
-profile.py     kernel time of a step by phase and by range
-operators.py   PyTorch operators and single kernels, as profilers list them
-ddp.py         data-parallel training: synchronisation, links and memory of each rank
-upgrade.py     what another release of the software brings
-limits.py      roofline, scaling, sharding, largest sizes that fit, cost
-layout.py      the row and column keys that presets share
+    timing_tables.py      times of the parts of a training step; warm-up; reduced precision; compilation
+    attention_tables.py   times and memory of attention alone
+    memory_tables.py      peak memory, what makes it up, the largest allocations and residuals
+    numbers_tables.py     reduced precision: sums, dtypes and errors; parameters of the models
+    profile_tables.py     kernel time of a step by phase and by range
+    operators_tables.py   PyTorch operators and single kernels, as profilers list them
+    ddp_tables.py         data-parallel training: synchronisation, links and memory of each rank
+    upgrade.py            what another release of the software brings
+    limits_tables.py      roofline, scaling, sharding, largest sizes that fit, cost
+    layout.py             the row and column keys that presets share
 
 To add a preset, write a function from `Results` to a table and add a line to PRESETS.
 """
@@ -18,9 +18,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.presets import ddp, numbers, operators, profile
-from lmsweep.analysis.presets.attention import attention_compiled, attention_grid, attention_rates
-from lmsweep.analysis.presets.limits import (
+from lmsweep.analysis.presets import ddp_tables as ddp
+from lmsweep.analysis.presets import numbers_tables as numbers
+from lmsweep.analysis.presets import operators_tables as operators
+from lmsweep.analysis.presets import profile_tables as profile
+from lmsweep.analysis.presets.attention_tables import attention_compiled, attention_grid, attention_rates
+from lmsweep.analysis.presets.limits_tables import (
     break_even_table,
     cost_table,
     frontier_table,
@@ -29,8 +32,8 @@ from lmsweep.analysis.presets.limits import (
     scaling_table,
     sharding_table,
 )
-from lmsweep.analysis.presets.memory import allocations, parts, peaks, residuals
-from lmsweep.analysis.presets.timing import compiled, end_to_end, precisions, warm_up, warm_up_series
+from lmsweep.analysis.presets.memory_tables import allocations, parts, peaks, residuals
+from lmsweep.analysis.presets.timing_tables import compiled, end_to_end, precisions, warm_up, warm_up_series
 from lmsweep.analysis.presets.upgrade import upgrade
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table

@@ -14,8 +14,8 @@ from markupsafe import Markup
 
 from lmsweep import trials
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.report.answer import first_answer, priced_here, stores_beside
-from lmsweep.analysis.report.data import Json, page_data
+from lmsweep.analysis.report.first_answer import first_answer, priced_here, stores_beside
+from lmsweep.analysis.report.page_data import Json, page_data
 from lmsweep.analysis.report.sections import beside_section, sections_of
 from lmsweep.analysis.report.summary import summarize
 from lmsweep.trials.analytic.prices import Price

@@ -13,10 +13,10 @@ from lmsweep.analysis.comparison.compare import VERDICTS, Comparison, ResultKey,
 from lmsweep.analysis.comparison.device_first import HOST_LIMITED
 from lmsweep.analysis.comparison.pairing import ApartError, Obstacle
 from lmsweep.analysis.data.columns import label, natural_ranks
-from lmsweep.analysis.report.data import JsonObject, encoded_codes, encoded_numbers
+from lmsweep.analysis.report.page_data import JsonObject, encoded_codes, encoded_numbers
 from lmsweep.analysis.tables.listing import Listing
-from lmsweep.trials.analytic.median_interval import Floats
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.statistics.median_interval import Floats
 
 DEVICE = "device_name"
 """The key of sides that are devices."""

@@ -10,7 +10,7 @@ from lmsweep.analysis.best.cells import Cell, cells_of
 from lmsweep.analysis.best.goal import Aim, parse_aim
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.report.charts import Figure
-from lmsweep.analysis.report.data import JsonObject
+from lmsweep.analysis.report.page_data import JsonObject
 from lmsweep.analysis.tables.number_format import number_text
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.quantities import gib

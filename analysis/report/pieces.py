@@ -7,7 +7,7 @@ import pandas as pd
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.timeline import CATEGORIES
 from lmsweep.analysis.report.charts import Figure, each_trial
-from lmsweep.analysis.report.data import JsonObject
+from lmsweep.analysis.report.page_data import JsonObject
 from lmsweep.analysis.tables.number_format import Unit, choose_unit, number_text
 
 MOST = 12

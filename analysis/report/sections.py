@@ -10,8 +10,8 @@ from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.scaling import frontier
 from lmsweep.analysis.presets import PRESETS
 from lmsweep.analysis.report import charts, icicle, pareto, pieces
-from lmsweep.analysis.report.answer import Answer
 from lmsweep.analysis.report.charts import Figure
+from lmsweep.analysis.report.first_answer import Answer
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import number_text
 from lmsweep.analysis.tables.pivot import Table, common_conditions, varying_keys

@@ -8,8 +8,8 @@ import pandas as pd
 
 from lmsweep.analysis.data.columns import NO_VALUE
 from lmsweep.analysis.tables.pivot import CELL_CONTENTS, Table
-from lmsweep.trials.analytic.median_interval import Floats
 from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.statistics.median_interval import Floats
 
 Kind = Literal["speed_up", "change"]
 """speed_up: baseline / median; change: median / baseline - 1."""

@@ -18,7 +18,7 @@ import psutil
 from lmsweep.orchestrator.cluster.nodes import this_machine
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
 from lmsweep.trials.machine.cpu_affinity import usable_cores
-from lmsweep.trials.machine.gpu_inventory import GpuState, gpu_states
+from lmsweep.trials.machine.gpu.gpu_inventory import GpuState, gpu_states
 from lmsweep.trials.spec.quantities import gib
 
 FEW_CORES = 4

@@ -6,9 +6,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from lmsweep.orchestrator.commands import measure, read, sweep_files
-from lmsweep.orchestrator.commands.best import best
-from lmsweep.orchestrator.commands.bisect import bisect
 from lmsweep.orchestrator.commands.notebooks import notebooks
+from lmsweep.orchestrator.commands.search.best import best
+from lmsweep.orchestrator.commands.search.bisect import bisect
 from lmsweep.orchestrator.terminal import Pager, Traceback, say
 from lmsweep.trials import __version__
 

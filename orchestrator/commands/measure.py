@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lmsweep.orchestrator.commands.plan_request import PlanRequest
     from lmsweep.orchestrator.planning.plan import Planned
-    from lmsweep.orchestrator.running.run import Run
+    from lmsweep.orchestrator.running.run_plan import Run
     from lmsweep.orchestrator.searching.plan_search import PlanSearch
 
 Sweep = Annotated[str, typer.Argument(help="A sweep file, or the name of a packaged sweep.")]
@@ -117,7 +117,7 @@ def plan(
     if max_batch or max_context:
         _print_largest_fit(request.make(), max_batch=max_batch, max_context=max_context, as_json=format == "json")
         return
-    from lmsweep.orchestrator.commands.plan_text import as_json, say_plan
+    from lmsweep.orchestrator.commands.text.plan_text import as_json, say_plan
     from lmsweep.orchestrator.planning.plan_estimate import estimate_plan
     from lmsweep.orchestrator.planning.rank_estimate import RankEstimates
     from lmsweep.orchestrator.planning.time_estimate import Estimates
@@ -138,9 +138,9 @@ def plan(
 
 
 def _print_largest_fit(planned: "Planned", *, max_batch: bool, max_context: bool, as_json: bool) -> None:
-    from lmsweep.orchestrator.commands.plan_text import frontier_as_json, say_frontier
+    from lmsweep.orchestrator.commands.text.plan_text import frontier_as_json, say_frontier
     from lmsweep.orchestrator.planning.largest_fit import find_frontier
-    from lmsweep.orchestrator.running.progress import count_trials
+    from lmsweep.orchestrator.running.progress.trial_progress import count_trials
     from lmsweep.trials.analytic.memory_prediction import Dimension
 
     dimensions: list[Dimension] = []
@@ -186,8 +186,8 @@ def run(
     """
     began = time.monotonic()
     from lmsweep.orchestrator.commands.plan_request import PlanRequest
-    from lmsweep.orchestrator.commands.run_summary import left_out, show_summary
-    from lmsweep.orchestrator.sweep.duration import seconds_of
+    from lmsweep.orchestrator.commands.text.run_summary import left_out, show_summary
+    from lmsweep.orchestrator.sweep.ranges import seconds_of
 
     if grace:
         seconds_of(grace, "--grace")
@@ -241,7 +241,7 @@ def noise(
     from lmsweep.analysis import load
     from lmsweep.analysis.comparison.noise import noise_table
     from lmsweep.orchestrator.commands.plan_request import PlanRequest
-    from lmsweep.orchestrator.commands.show_table import show_table
+    from lmsweep.orchestrator.commands.text.show_table import show_table
     from lmsweep.trials.machine.cpu_affinity import find_gpus
 
     request = PlanRequest(sweep="noise" if find_gpus() else "noise-cpu", store=store, fresh=fresh, will_run=True)
@@ -267,7 +267,7 @@ def _plan_and_run(
     request: "PlanRequest", console: "Console", *, phases: Path | None, began: float, grace: str | None
 ) -> "Run":
     from lmsweep.orchestrator.commands.program import make_ready
-    from lmsweep.orchestrator.sweep.duration import seconds_of
+    from lmsweep.orchestrator.sweep.ranges import seconds_of
 
     ready = make_ready(request, console, began=began, phases=phases)
     resume = f"To resume: {request.resume_command(grace)}"
@@ -291,8 +291,8 @@ def run_or_exit(
 ) -> None:
     """Run the plan. If that is interrupted or the store fails, say how to resume, and exit."""
     from lmsweep.orchestrator.interrupt import cause, exit_code, last_words
-    from lmsweep.orchestrator.running.liveness import RayFailedError
-    from lmsweep.orchestrator.running.run import run_plan
+    from lmsweep.orchestrator.running.progress.liveness import RayFailedError
+    from lmsweep.orchestrator.running.run_plan import run_plan
     from lmsweep.orchestrator.running.store_writer import StoreError
 
     location = ready.planned.store.location
@@ -331,8 +331,8 @@ def trial(
       lmsweep trial quick --id bf76f90b
     """
     from lmsweep.orchestrator.commands.one_trial import LiveLine, check_fit, unmade_rows
-    from lmsweep.orchestrator.commands.run_summary import show_trial
     from lmsweep.orchestrator.commands.software_environments import continue_with
+    from lmsweep.orchestrator.commands.text.run_summary import show_trial
     from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides, planned_trial, single_trial
     from lmsweep.trials.isolation.virtual_environment import SoftwareError
     from lmsweep.trials.machine.host_memory import memory_asked_for
@@ -362,7 +362,7 @@ def trial(
         unmade = error
     if not (no_predict or unmade):
         check_fit(asked)
-    from lmsweep.trials.bench.run import run_watched
+    from lmsweep.trials.bench.run_trial import run_watched
 
     line = LiveLine(asked)
     failed = False
@@ -391,12 +391,12 @@ def doctor(address: Address = None) -> None:
       lmsweep doctor
     """
     from lmsweep.orchestrator.cluster.doctor import examine
-    from lmsweep.orchestrator.commands.doctor_text import say_findings
+    from lmsweep.orchestrator.commands.text.doctor_text import say_findings
 
     if address is None:
         say_findings(examine())
         return
-    from lmsweep.orchestrator.cluster.discovery import examine_nodes
+    from lmsweep.orchestrator.cluster.node_discovery import examine_nodes
 
     for name, findings in examine_nodes(address).items():
         say_findings(findings, node=name)

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from lmsweep.orchestrator.cluster.discovery import find_nodes
+from lmsweep.orchestrator.cluster.node_discovery import find_nodes
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import able_nodes
 from lmsweep.orchestrator.cluster.ray_session import start_early, start_standby
@@ -24,7 +24,7 @@ from lmsweep.orchestrator.planning.plan import Planned, make_plan
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS
 from lmsweep.orchestrator.planning.prediction_process import configurations
 from lmsweep.orchestrator.running.store_writer import upload_left_over
-from lmsweep.orchestrator.sweep.duration import seconds_of, seconds_until
+from lmsweep.orchestrator.sweep.ranges import seconds_of, seconds_until
 from lmsweep.orchestrator.sweep.shard import Shard
 from lmsweep.orchestrator.sweep.sweep import Outline, Sweep, load_sweep, parse_overrides
 from lmsweep.orchestrator.terminal import say

@@ -7,10 +7,10 @@ from pathlib import Path
 from rich.console import Console
 
 from lmsweep.orchestrator.commands.plan_request import PlanRequest
-from lmsweep.orchestrator.commands.plan_text import summary
+from lmsweep.orchestrator.commands.text.plan_text import summary
 from lmsweep.orchestrator.planning.plan import Planned
-from lmsweep.orchestrator.running.other_runs import other_runs, warning_about
-from lmsweep.orchestrator.running.run import Run, prepare, run_plan
+from lmsweep.orchestrator.running.progress.other_runs import other_runs, warning_about
+from lmsweep.orchestrator.running.run_plan import Run, prepare, run_plan
 from lmsweep.orchestrator.terminal import say
 
 

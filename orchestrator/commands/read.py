@@ -27,7 +27,7 @@ def status(store: StoreArgument = "results", format: Format = "text") -> None:
     """
     from lmsweep.analysis import load
     from lmsweep.analysis.metrics.status import as_json, counts, counts_listing, flag_words
-    from lmsweep.orchestrator.commands.show_table import show_table
+    from lmsweep.orchestrator.commands.text.show_table import show_table
 
     frame = load(store, pooled=False)
     if format == "json":
@@ -71,12 +71,12 @@ def table(
       lmsweep table results --preset end-to-end
     """
     from lmsweep.analysis.presets import PRESETS
-    from lmsweep.analysis.questions.table import table as table_of
-    from lmsweep.analysis.questions.table import tables
+    from lmsweep.analysis.questions.tables_of_store import table as table_of
+    from lmsweep.analysis.questions.tables_of_store import tables
     from lmsweep.analysis.tables.bar_chart import bar_chart
     from lmsweep.analysis.tables.listing import Listing
     from lmsweep.analysis.tables.pivot import Table
-    from lmsweep.orchestrator.commands.show_table import show_lines, show_tables
+    from lmsweep.orchestrator.commands.text.show_table import show_lines, show_tables
     from lmsweep.orchestrator.terminal import terminal_size
 
     if list_presets:
@@ -141,7 +141,7 @@ def compare(
       lmsweep compare results --baseline precision=fp32 --contrast precision=bf16
     """
     from lmsweep.analysis.comparison.compare import VERDICTS
-    from lmsweep.orchestrator.commands.show_table import show_table
+    from lmsweep.orchestrator.commands.text.show_table import show_table
 
     for word in fail_on:
         if word not in VERDICTS:
@@ -159,7 +159,7 @@ def compare(
 
         show_table(place_beside(select(load(store), conditions), beside), format)
         return
-    from lmsweep.analysis.questions.compare import compare as compare_results
+    from lmsweep.analysis.questions.compare_stores import compare as compare_results
 
     found = compare_results(
         store,
@@ -197,7 +197,7 @@ def diff(
     """
     from lmsweep.analysis import load
     from lmsweep.analysis.comparison.environment_diff import environment_diff
-    from lmsweep.orchestrator.commands.show_table import show_table
+    from lmsweep.orchestrator.commands.text.show_table import show_table
 
     frames = [load(location, pooled=False) for location in (store, other)]
     found = environment_diff(frames[0], frames[1], (store, other))

@@ -18,7 +18,7 @@ def sweeps() -> None:
     Example:
       lmsweep sweeps
     """
-    from lmsweep.orchestrator.commands.show_table import show_lines
+    from lmsweep.orchestrator.commands.text.show_table import show_lines
     from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
 
     found = [load_sweep(name) for name in packaged_sweeps()]
@@ -57,7 +57,7 @@ def check(
       lmsweep check quick
     """
     from lmsweep.orchestrator.commands.code_check import answers, as_text, missing_from, questions
-    from lmsweep.orchestrator.sweep.duration import seconds_of
+    from lmsweep.orchestrator.sweep.ranges import seconds_of
     from lmsweep.orchestrator.sweep.sweep import load_sweep
 
     seconds = seconds_of(timeout, "--timeout")

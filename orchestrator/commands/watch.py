@@ -122,7 +122,7 @@ def _compare(sweep: Sweep, store: str, *, before: set[str], now: set[str]) -> se
     from lmsweep.analysis import load
     from lmsweep.analysis.comparison.compare import compare, select_sides
     from lmsweep.analysis.comparison.noise import machines
-    from lmsweep.orchestrator.commands.show_table import show_table
+    from lmsweep.orchestrator.commands.text.show_table import show_table
     from lmsweep.trials.results.outcome import Status
 
     if not Store(store).exists():

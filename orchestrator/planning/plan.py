@@ -10,7 +10,7 @@ from lmsweep.orchestrator.cluster.placement import Placement, able_nodes, place
 from lmsweep.orchestrator.cluster.refusal import Refusal
 from lmsweep.orchestrator.planning.memory_budget import budget, why_not
 from lmsweep.orchestrator.planning.memory_predictions import FitQuestion, Predictions
-from lmsweep.orchestrator.sweep.duration import seconds_of
+from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.orchestrator.terminal import counting
 from lmsweep.trials.analytic.memory_prediction import Prediction

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from lmsweep.trials.analytic.datasheets import DEVICES, Device, device_named, find_device
-from lmsweep.trials.analytic.device_time import attention_parts, busy_time, loss_parts, seconds_of
 from lmsweep.trials.analytic.formulas import PASSES
+from lmsweep.trials.analytic.roofline_time import attention_parts, busy_time, loss_parts, seconds_of
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from lmsweep.orchestrator.interrupt import handle
 from lmsweep.orchestrator.planning.plan import PlannedTrial
-from lmsweep.orchestrator.running.eta import Eta
+from lmsweep.orchestrator.running.progress.eta import Eta
 
 
 class Gate:

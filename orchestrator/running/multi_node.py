@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from lmsweep.orchestrator.cluster.live_nodes import live_nodes
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.worker import Worker
-from lmsweep.trials.distributed.ranks import FAREWELL_SECONDS, Part, parts_of
+from lmsweep.trials.distributed.ranks.ranks import FAREWELL_SECONDS, Part, parts_of
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row

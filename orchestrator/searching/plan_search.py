@@ -17,8 +17,8 @@ from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.orchestrator.planning.time_model import NOMINAL, datasheet_of, graph_seconds, step_seconds
 from lmsweep.orchestrator.searching.search import Search
-from lmsweep.trials.analytic.device_time import device_seconds
 from lmsweep.trials.analytic.memory_prediction import Prediction
+from lmsweep.trials.analytic.roofline_time import device_seconds
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record

@@ -14,7 +14,7 @@ from scipy.special import ndtr
 
 from lmsweep.analysis.best.cells import BETWEEN_PROCESSES
 from lmsweep.analysis.best.surrogate import Indices, Space, Surrogate
-from lmsweep.trials.analytic.median_interval import Floats
+from lmsweep.trials.statistics.median_interval import Floats
 
 MARGIN = 0.01
 """A cell counts as better only if it is better by more than this share."""

@@ -2,9 +2,8 @@
 
 import re
 
-from lmsweep.orchestrator.sweep.duration import seconds_of
 from lmsweep.orchestrator.sweep.located_yaml import number_in
-from lmsweep.orchestrator.sweep.ranges import is_range
+from lmsweep.orchestrator.sweep.ranges import is_range, seconds_of
 from lmsweep.trials.spec.config import RequestError
 
 _VARIABLE = re.compile(r".*(\$\{|\$\(|\{\{|\$[A-Za-z_]|%[A-Za-z_]+%).*")

@@ -23,11 +23,11 @@ from pydantic import (
 )
 from pydantic.functional_validators import ModelWrapValidatorHandler  # a name of pydantic itself since 2.12 only
 
-from lmsweep.orchestrator.sweep.duration import seconds_of
 from lmsweep.orchestrator.sweep.hints import instead, instead_of_an_axis
 from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, shown
 from lmsweep.orchestrator.sweep.own_code import ALL_DIMENSIONS, DIMENSIONS, Fields, argument_of, read_code, size_fields
-from lmsweep.orchestrator.sweep.software import read_software
+from lmsweep.orchestrator.sweep.ranges import seconds_of
+from lmsweep.orchestrator.sweep.software_axis import read_software
 from lmsweep.trials.spec.config import (
     ARGUMENTS,
     AUTO_FIELDS,

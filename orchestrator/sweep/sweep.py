@@ -18,7 +18,7 @@ from lmsweep.orchestrator.sweep.mistyped import correct_keys, quoted_numbers
 from lmsweep.orchestrator.sweep.own_code import ALL_DIMENSIONS, with_code
 from lmsweep.orchestrator.sweep.ranges import written_out
 from lmsweep.orchestrator.sweep.schema import SKELETON, VARYING, Axes, GridFile, SweepFile, given, validate
-from lmsweep.orchestrator.sweep.software import with_software
+from lmsweep.orchestrator.sweep.software_axis import with_software
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import is_reference

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.fit_device_time import STEPS, measured_steps
 from lmsweep.trials.analytic.datasheets import Device, find_device
-from lmsweep.trials.analytic.device_time import busy_time, device_seconds, seconds_of
+from lmsweep.trials.analytic.roofline_time import busy_time, device_seconds, seconds_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 

@@ -14,9 +14,9 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from lmsweep.trials.analytic import formulas
-from lmsweep.trials.model.attention import ATTENTION
 from lmsweep.trials.model.emulated_autocast import EmulatedCudaAutocast
-from lmsweep.trials.model.transformer import Transformer, cross_entropy
+from lmsweep.trials.model.transformer.attention_functions import ATTENTION
+from lmsweep.trials.model.transformer.transformer import Transformer, cross_entropy
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
 
 pytestmark = pytest.mark.usefixtures("one_core")

@@ -12,7 +12,7 @@ from lmsweep import analysis
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.recomputation import recomputed_blocks, recomputed_flops
-from lmsweep.trials.model.precision import MATH_MODES
+from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.timing.validity_flags import exceeds_peak, least_forward_flops, least_recomputed_flops

@@ -2,8 +2,7 @@
 
 import pytest
 
-from lmsweep.trials.analytic.datasheets import device_named
-from lmsweep.trials.analytic.links import LINKS
+from lmsweep.trials.analytic.datasheets import LINKS, device_named
 from lmsweep.trials.analytic.scaling_limits import (
     data_parallel_limit,
     mesh_limit,

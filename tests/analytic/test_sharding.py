@@ -5,8 +5,8 @@ from typing import get_args
 import pytest
 
 from lmsweep.analysis import load
-from lmsweep.analysis.metrics.sharding import sharding
-from lmsweep.trials.analytic.sharding import HELD, SHARED, rank_bytes
+from lmsweep.analysis.metrics.rank_state import sharding
+from lmsweep.trials.analytic.sharded_state import HELD, SHARED, rank_bytes
 from lmsweep.trials.spec.config import Ddp
 from tests.support.command import ROOT
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from lmsweep.analysis.best.recipe import LINE, pytorch_snippet, trial_command
 from lmsweep.orchestrator.sweep.sweep import single_trial
-from lmsweep.trials.model.precision import set_math_mode
+from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.identity import measurement_id, trial_id

@@ -11,7 +11,7 @@ from lmsweep.analysis import load
 from lmsweep.analysis.best.cells import Cell, cells_of
 from lmsweep.analysis.best.transfer import Transfer, transfers
 from lmsweep.trials.analytic.datasheets import device_named
-from lmsweep.trials.analytic.device_time import device_seconds
+from lmsweep.trials.analytic.roofline_time import device_seconds
 from tests.support.command import ROOT, answer_here, lmsweep_here
 from tests.support.made_up_results import H200, Attempts, config, samples
 

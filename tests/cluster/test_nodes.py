@@ -23,7 +23,7 @@ from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
 from lmsweep.orchestrator.cluster.refusal import Refusal
 from lmsweep.orchestrator.running.multi_node import free_port
 from lmsweep.trials.bench.fingerprint import fingerprint
-from lmsweep.trials.distributed.ranks import LOOPBACK, parts_of
+from lmsweep.trials.distributed.ranks.ranks import LOOPBACK, parts_of
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.isolation.precompile import graphs_of
 from lmsweep.trials.machine.cpu_affinity import usable_cores

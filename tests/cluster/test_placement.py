@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from lmsweep.orchestrator.cluster.autoscaler import startable_nodes
-from lmsweep.orchestrator.cluster.discovery import find_nodes
+from lmsweep.orchestrator.cluster.node_discovery import find_nodes
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import Placement, can_hold
-from lmsweep.orchestrator.cluster.software import differences, software
+from lmsweep.orchestrator.cluster.same_software import differences, software
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, make_plan
 from lmsweep.orchestrator.sweep.sweep import load_sweep
@@ -194,13 +194,13 @@ def test_differences_are_said_in_words():
         "torch": "2.13.0",
         "triton": "3.6.0",
         "trials/timing/clock.py": "a",
-        "trials/bench/run.py": "b",
+        "trials/bench/run_trial.py": "b",
     }
     there = {"Python": "3.11", "torch": "2.12.0", "trials/timing/clock.py": "c", "analysis/new.py": "d"}
     assert differences(here, there) == [
         "Python 3.11 instead of 3.12",
         "torch 2.12.0 instead of 2.13.0",
-        "different code in analysis/new.py, trials/bench/run.py, trials/timing/clock.py",
+        "different code in analysis/new.py, trials/bench/run_trial.py, trials/timing/clock.py",
     ]
 
 

@@ -24,13 +24,13 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.memory_prediction import memory_id
 from lmsweep.trials.bench.fingerprint import fingerprint
-from lmsweep.trials.bench.run import run_here
+from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.code.digest import code_digest, code_folder
 from lmsweep.trials.code.importing import _CodeFinder, use_code
 from lmsweep.trials.code.traceback_text import CodeError
-from lmsweep.trials.model.own_model import repeated_layers
-from lmsweep.trials.model.precision import MathMode
+from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.users.users_model import repeated_layers
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.own_code_jobs import answer_with_code
 from lmsweep.trials.prediction.peak_memory import predict
@@ -362,7 +362,7 @@ def test_a_name_on_the_hub_is_asked_for_once_and_one_sentence_says_how_to_fetch_
         threading.Thread(target=hang_up, daemon=True).start()
         script = (
             "from lmsweep.trials.code.digest import code_folder; from lmsweep.trials.code.importing import use_code\n"
-            "from lmsweep.trials.model.hugging_face import _read_configuration\n"
+            "from lmsweep.trials.model.users.hugging_face import _read_configuration\n"
             "from lmsweep.trials.spec.config import TrialConfig\n"
             f"use_code(code_folder({str(FOLDER)!r}))\n"
             "try: _read_configuration(TrialConfig(model_code='hf:some/model', vocab_size=0), {})\n"

@@ -11,7 +11,7 @@ import yaml
 from lmsweep.orchestrator.planning.largest_fit import find_largest
 from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides
 from lmsweep.trials.bench.fingerprint import fingerprint
-from lmsweep.trials.bench.run import run_here
+from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES

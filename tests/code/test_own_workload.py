@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.bench.run import run_here
+from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.identity import measurement_id

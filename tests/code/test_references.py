@@ -68,7 +68,7 @@ def test_what_the_code_folder_defines_may_be_named_by_module_or_file(folder: Pat
         ("builtins:eval", "builtins is part of Python"),
         ("pickle:loads", "pickle is part of Python"),
         ("torch:load", "torch is an installed package"),
-        ("lmsweep.trials.bench.run:run_here", "lmsweep is an installed package"),
+        ("lmsweep.trials.bench.run_trial:run_here", "lmsweep is an installed package"),
         ("mine.model:os.system", "os is imported from os"),
         ("mine.model:system", "system is imported from os"),
         ("mine.model:Start", "Start is imported from subprocess"),

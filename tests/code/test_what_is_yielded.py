@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.bench.run import run_here
+from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.results.record import Row, records_of
 from lmsweep.trials.store.store import Store
 

@@ -17,7 +17,7 @@ import pytest
 from lmsweep.orchestrator.cluster import doctor
 from lmsweep.orchestrator.cluster.doctor import Finding
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
-from lmsweep.trials.machine.gpu_inventory import GpuState, gpu_states
+from lmsweep.trials.machine.gpu.gpu_inventory import GpuState, gpu_states
 from tests.support.command import answer_here, lmsweep
 
 HEALTHY = GpuState(

@@ -17,7 +17,7 @@ import pytest
 
 from lmsweep.analysis import load, pivot, render
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.bench.run import run_here
+from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.isolation import standby
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store

@@ -13,7 +13,7 @@ import pytest
 from lmsweep import analysis
 from lmsweep.analysis.comparison.compare import Comparison, compare, select_sides
 from lmsweep.analysis.comparison.side_by_side import beside
-from lmsweep.analysis.comparison.tests import direction, holm, p_values, ratio_of_medians
+from lmsweep.analysis.comparison.significance import direction, holm, p_values, ratio_of_medians
 from lmsweep.analysis.reference import published
 from lmsweep.analysis.tables.ratios import ratio_interval
 from lmsweep.orchestrator.cli import main

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from lmsweep import analysis
 from lmsweep.analysis.comparison.compare import Comparison, compare, select_sides
 from lmsweep.analysis.comparison.noise import DEVICE, WALL, machines, noise_table
-from lmsweep.analysis.comparison.tests import direction, holm, p_values, ratio_of_medians
+from lmsweep.analysis.comparison.significance import direction, holm, p_values, ratio_of_medians
 from lmsweep.orchestrator.commands.app import app
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError

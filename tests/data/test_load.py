@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.data.processes import pool_statistics
+from lmsweep.analysis.data.pooling import pool_statistics
 from lmsweep.analysis.data.sample_stats import describe
 from lmsweep.trials.results.arrow_schema import rows_to_table, schema_of
 from lmsweep.trials.results.outcome import Flag

@@ -6,7 +6,7 @@ import pytest
 from scipy import signal, stats
 
 from lmsweep.analysis.data.sample_stats import describe, describe_samples
-from lmsweep.trials.analytic.median_interval import _ranks, independent_interval, independent_worth
+from lmsweep.trials.statistics.median_interval import _ranks, independent_interval, independent_worth
 
 
 def described(*rows: list[float]) -> pd.DataFrame:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.profiler import record_function
 
-from lmsweep.trials.distributed.block_waits import Needed, kind_of, needed_on_cpu, needed_on_gpu
-from lmsweep.trials.distributed.wait_rows import REASONS, wait_rows
+from lmsweep.trials.distributed.traffic.block_waits import Needed, kind_of, needed_on_cpu, needed_on_gpu
+from lmsweep.trials.distributed.traffic.wait_rows import REASONS, wait_rows
 from lmsweep.trials.profiling.events import DeviceEvent, HostEvent
 from lmsweep.trials.profiling.torch_trace import events_of, ranges_traced
 from lmsweep.trials.results.measurement import Measurement, Wait

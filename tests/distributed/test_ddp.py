@@ -19,24 +19,24 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from lmsweep.trials.analytic.collective_time import bus_factor
 from lmsweep.trials.bench.fingerprint import fingerprint
-from lmsweep.trials.bench.run import run_trial, status_of
+from lmsweep.trials.bench.run_trial import run_trial, status_of
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.comm_trace import SETTLE_SECONDS, on_gpu
-from lmsweep.trials.distributed.coordinator import Team
-from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.fully_sharded import gathered
-from lmsweep.trials.distributed.gradient_buckets import fill_buckets
-from lmsweep.trials.distributed.gradient_sync import SYNCHRONIZERS, Naive
-from lmsweep.trials.distributed.orders import TimeLocalStep, TimeStep
-from lmsweep.trials.distributed.pair_rows import exposed_flags
-from lmsweep.trials.distributed.process_group import leave
-from lmsweep.trials.distributed.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
-from lmsweep.trials.distributed.step_checks import RanksDisagreeError
-from lmsweep.trials.distributed.step_pairs import StepPairs
+from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
+from lmsweep.trials.distributed.parallel.fully_sharded import gathered
+from lmsweep.trials.distributed.parallel.gradient_buckets import fill_buckets
+from lmsweep.trials.distributed.parallel.gradient_sync import SYNCHRONIZERS, Naive
+from lmsweep.trials.distributed.parallel.step_checks import RanksDisagreeError
+from lmsweep.trials.distributed.ranks.coordinator import Team
+from lmsweep.trials.distributed.ranks.orders import TimeLocalStep, TimeStep
+from lmsweep.trials.distributed.ranks.process_group import leave
+from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
+from lmsweep.trials.distributed.traffic.comm_trace import SETTLE_SECONDS, on_gpu
+from lmsweep.trials.distributed.traffic.pair_rows import exposed_flags
+from lmsweep.trials.distributed.traffic.step_pairs import StepPairs
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.machine.cpu_affinity import usable_cores
-from lmsweep.trials.machine.nvml_sampler import Reading
-from lmsweep.trials.model.precision import set_math_mode
+from lmsweep.trials.machine.gpu.nvml_sampler import Reading
+from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import Fingerprint, environment_id
@@ -553,7 +553,7 @@ def test_a_rank_that_hangs_makes_the_trial_time_out_and_tell_where(runner, envir
     rows = run(runner, environment, replace(ENDLESS, timeout_seconds=5.0))
     thread.join()
     assert [row.status for row in rows] == [Status.TIMEOUT]
-    assert "trials/distributed/coordinator.py" in (rows[0].error or "") or "data_parallel_step.py" in (
+    assert "trials/distributed/ranks/coordinator.py" in (rows[0].error or "") or "data_parallel_step.py" in (
         rows[0].error or ""
     )
     assert no_process_left()

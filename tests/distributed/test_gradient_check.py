@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.coordinator import Team
-from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.fully_sharded import gathered, part_of
-from lmsweep.trials.distributed.gradient_check import gradient_error, part_like
-from lmsweep.trials.distributed.memory_stages import MemoryWatch
-from lmsweep.trials.distributed.step_checks import RanksDisagreeError
+from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
+from lmsweep.trials.distributed.parallel.fully_sharded import gathered, part_of
+from lmsweep.trials.distributed.parallel.gradient_check import gradient_error, part_like
+from lmsweep.trials.distributed.parallel.memory_stages import MemoryWatch
+from lmsweep.trials.distributed.parallel.step_checks import RanksDisagreeError
+from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.workloads.ddp import lead
 from tests.distributed.test_sharding import SMALL, in_ranks

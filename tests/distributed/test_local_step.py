@@ -11,13 +11,13 @@ import psutil
 import pytest
 
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.coordinator import Team
-from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.fully_sharded import FullyShard
-from lmsweep.trials.distributed.gradient_check import gradient_error
-from lmsweep.trials.distributed.local_step import Misfit, is_short_of_memory, local_step, rehearse_local_step
-from lmsweep.trials.distributed.pair_rows import pair_rows
-from lmsweep.trials.distributed.step_pairs import Pair
+from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
+from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
+from lmsweep.trials.distributed.parallel.gradient_check import gradient_error
+from lmsweep.trials.distributed.parallel.local_step import Misfit, is_short_of_memory, local_step, rehearse_local_step
+from lmsweep.trials.distributed.ranks.coordinator import Team
+from lmsweep.trials.distributed.traffic.pair_rows import pair_rows
+from lmsweep.trials.distributed.traffic.step_pairs import Pair
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.timing.clock import Iteration, Phase

@@ -13,21 +13,21 @@ import pytest
 import torch
 
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.coordinator import Team
-from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.fully_sharded import check_sharding, gathered
-from lmsweep.trials.distributed.gradient_check import gradient_error
-from lmsweep.trials.distributed.local_step import Misfit, local_step
-from lmsweep.trials.distributed.memory_stages import STAGES, MemoryWatch
-from lmsweep.trials.distributed.orders import ReportStep
-from lmsweep.trials.distributed.process_group import leave
-from lmsweep.trials.distributed.rank_traces import KeepTrace, merge_traces
-from lmsweep.trials.distributed.ranks import Emit, Rank, parts_of, run_ranks
-from lmsweep.trials.distributed.relative_error import largest_error, largest_of
-from lmsweep.trials.distributed.step_checks import WEIGHTS_TOLERANCE
-from lmsweep.trials.distributed.step_report import StepReport, report_step
+from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
+from lmsweep.trials.distributed.parallel.fully_sharded import check_sharding, gathered
+from lmsweep.trials.distributed.parallel.gradient_check import gradient_error
+from lmsweep.trials.distributed.parallel.local_step import Misfit, local_step
+from lmsweep.trials.distributed.parallel.memory_stages import STAGES, MemoryWatch
+from lmsweep.trials.distributed.parallel.relative_error import largest_error, largest_of
+from lmsweep.trials.distributed.parallel.step_checks import WEIGHTS_TOLERANCE
+from lmsweep.trials.distributed.ranks.coordinator import Team
+from lmsweep.trials.distributed.ranks.orders import ReportStep
+from lmsweep.trials.distributed.ranks.process_group import leave
+from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, parts_of, run_ranks
+from lmsweep.trials.distributed.traffic.rank_traces import KeepTrace, merge_traces
+from lmsweep.trials.distributed.traffic.step_report import StepReport, report_step
 from lmsweep.trials.machine.cpu_affinity import usable_cores
-from lmsweep.trials.model.precision import set_math_mode
+from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.measurement import Artifact
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError

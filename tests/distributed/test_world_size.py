@@ -6,7 +6,7 @@ from pathlib import Path
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import able_nodes, place
 from lmsweep.orchestrator.planning.plan import Plan, make_plan
-from lmsweep.orchestrator.running.run import count_slots
+from lmsweep.orchestrator.running.run_plan import count_slots
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.machine.cpu_affinity import share_of
 from lmsweep.trials.results.environment import Fingerprint

@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmsweep.orchestrator.cluster.nodes import this_machine
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
+from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
+from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import await_end, has_ended

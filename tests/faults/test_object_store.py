@@ -15,9 +15,9 @@ import pytest
 from rich.console import Console
 
 from lmsweep.orchestrator.running import store_writer
-from lmsweep.orchestrator.running.eta import Eta
-from lmsweep.orchestrator.running.progress import RunProgress
-from lmsweep.orchestrator.running.run import compact
+from lmsweep.orchestrator.running.progress.eta import Eta
+from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
+from lmsweep.orchestrator.running.run_plan import compact
 from lmsweep.orchestrator.running.store_writer import (
     FIRST_PAUSE,
     LONGEST_PAUSE,

@@ -116,7 +116,7 @@ PRELOADED = """
 import multiprocessing, os, sys
 import torch
 from lmsweep.trials.isolation.server import preload
-from lmsweep.trials.machine.gpu_inventory import gpu_states
+from lmsweep.trials.machine.gpu.gpu_inventory import gpu_states
 class Notes:
     asked = []
     def find_spec(self, name, path, target=None):

@@ -5,9 +5,9 @@ import torch
 from torch.profiler import ProfilerActivity
 
 from lmsweep.trials.bench.fingerprint import present_devices
-from lmsweep.trials.machine import accelerator
-from lmsweep.trials.machine.telemetry import Watch
-from lmsweep.trials.model.precision import set_math_mode
+from lmsweep.trials.machine.gpu import accelerator
+from lmsweep.trials.machine.gpu.telemetry import Watch
+from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.profiling.device_time import trace_device
 from lmsweep.trials.spec.config import UnsupportedError
 from lmsweep.trials.timing.clock import EventClock, HostClock, clock_for

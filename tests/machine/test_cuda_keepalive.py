@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lmsweep.trials.machine.cuda_keepalive import ReadyCudaDriver
+from lmsweep.trials.machine.gpu.cuda_keepalive import ReadyCudaDriver
 from lmsweep.trials.machine.processes import kill_group
 
 STAND_IN = """
@@ -65,7 +65,7 @@ def test_it_initialises_the_driver_once_for_the_visible_gpus_and_stays_until_it_
 
 
 def test_it_dies_with_its_owner(told: Path):
-    imports = "import time\nfrom lmsweep.trials.machine.cuda_keepalive import ReadyCudaDriver\n"
+    imports = "import time\nfrom lmsweep.trials.machine.gpu.cuda_keepalive import ReadyCudaDriver\n"
     owner_code = f"{imports}ReadyCudaDriver()\ntime.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", owner_code]) as owner:
         wait_until(told.exists)

@@ -15,12 +15,12 @@ import pandas as pd
 import pytest
 
 from lmsweep.analysis import load, render
-from lmsweep.analysis.metrics.memory import largest_allocations, load_allocations
+from lmsweep.analysis.metrics.allocations import largest_allocations, load_allocations
 from lmsweep.analysis.metrics.timeline import load_timelines, memory_timeline
 from lmsweep.analysis.presets import make_preset
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic import formulas
-from lmsweep.trials.bench.run import run_here
+from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.memory.cuda_history import read_trace
 from lmsweep.trials.memory.ledger import CATEGORIES, Label, Ledger, Piece
@@ -284,7 +284,7 @@ def test_a_residual_names_its_shape_the_operator_that_computed_it_and_the_line_t
     assert (exponentials.shape, exponentials.dtype, exponentials.count) == ("3x4x13x13", "float32", 1)
     gates = rows["FeedForward.forward", "mm"]
     assert (gates.shape, gates.count, gates.bytes) == ("3x13x80", 2, 4 * 3 * 13 * 80)
-    assert gates.line and gates.line.startswith("trials/model/transformer.py:")
+    assert gates.line and gates.line.startswith("trials/model/transformer/transformer.py:")
     casts = {row.operator: row for row in measured(replace(CONFIG, precision="bf16")).residuals}
     assert casts["to_copy"].dtype == "bfloat16"
 
@@ -421,8 +421,11 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
         "workspace": 64,
     }
     table = {(row.category, row.bytes): row for row in usage.largest()}
-    assert table["weights", 1000].line == "trials/model/transformer.py:36" and table["weights", 1000].phase == "init"
-    assert table["activations", 300].line == "trials/model/transformer.py:40"
+    assert (
+        table["weights", 1000].line == "trials/model/transformer/transformer.py:36"
+        and table["weights", 1000].phase == "init"
+    )
+    assert table["activations", 300].line == "trials/model/transformer/transformer.py:40"
     gradient = table["gradients", 1000]
     assert (gradient.line, gradient.phase, gradient.at_peak) == (None, "backward", 1)
     assert gradient.reason == "autograd's thread, which runs no Python"
@@ -494,7 +497,7 @@ def test_the_tables_by_name_show_peaks_parts_and_lines(store: str):
     assert list(peaks.median.iloc[0]) == [measured(config)["step.peak_tensors"] for config in modes]
     parts = make_preset("memory-parts", store).median
     assert (parts.iloc[:, :-1].sum(axis=1) == parts.iloc[:, -1]).all()
-    assert "trials/model/transformer.py:" in render(make_preset("allocations", store), "text")
+    assert "trials/model/transformer/transformer.py:" in render(make_preset("allocations", store), "text")
 
 
 def test_the_packaged_sweeps_hold_the_published_memory_tables():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lmsweep.trials.model.precision import set_math_mode
+from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.timing.clock import HostClock, phase_names, time_iteration

@@ -21,17 +21,17 @@ from lmsweep import analysis
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.formulas import attention_before_backward_bytes, attention_flops
-from lmsweep.trials.bench.run import run_here
+from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.isolation.precompile import graphs_of, precompile
 from lmsweep.trials.memory.storage_tracker import StorageTracker
-from lmsweep.trials.model import attention_support
-from lmsweep.trials.model.attention import ATTENTION, attention_for, kernel_chosen
 from lmsweep.trials.model.attention_step import AttentionStep
-from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import compile_counts, reset_compiler
-from lmsweep.trials.model.flex_attention import _not_ahead, causal_block_mask
-from lmsweep.trials.model.precision import MATH_MODES
+from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.transformer import attention_support
+from lmsweep.trials.model.transformer.attention_functions import ATTENTION, attention_for, kernel_chosen
+from lmsweep.trials.model.transformer.attention_support import check_attention
+from lmsweep.trials.model.transformer.flex_attention import _not_ahead, causal_block_mask
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError

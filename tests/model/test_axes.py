@@ -12,7 +12,7 @@ from torch._inductor.utils import fresh_cache
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmsweep.trials.model.compiler import check_compile_mode, reset_compiler
-from lmsweep.trials.model.precision import set_math_mode
+from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import CompileMode, TrialConfig, UnsupportedError, word_or_number
 

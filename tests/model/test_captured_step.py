@@ -6,9 +6,9 @@ from statistics import median
 import pytest
 import torch
 
-from lmsweep.trials.bench.run import run_here
+from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.model.captured_step import capture_phases
-from lmsweep.trials.model.precision import set_math_mode
+from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.record import Record, records_of
 from lmsweep.trials.spec.config import Trial, TrialConfig

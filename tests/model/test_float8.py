@@ -10,7 +10,7 @@ from torch import Tensor
 from lmsweep.trials.isolation.server import may_share_a_process
 from lmsweep.trials.model.compiler import compile_model, reset_compiler
 from lmsweep.trials.model.float8 import convert_to_float8, float8_product
-from lmsweep.trials.model.precision import MATH_MODES, set_math_mode
+from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, Trial, TrialConfig, UnsupportedError
 

@@ -8,10 +8,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmsweep.trials.memory.labels import lasting_labels
-from lmsweep.trials.model.precision import MATH_MODES
+from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.peak_memory import predict
-from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from tests.support.needs import needs_chunked_loss
 

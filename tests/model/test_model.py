@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from lmsweep.trials.model.attention import ATTENTION
-from lmsweep.trials.model.transformer import Transformer, cross_entropy
+from lmsweep.trials.model.transformer.attention_functions import ATTENTION
+from lmsweep.trials.model.transformer.transformer import Transformer, cross_entropy
 from lmsweep.trials.spec.model_sizes import ModelSize
 
 pytestmark = pytest.mark.usefixtures("one_core")

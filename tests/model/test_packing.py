@@ -14,16 +14,16 @@ from torch.nn.attention.flex_attention import create_block_mask
 from lmsweep import analysis
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
-from lmsweep.trials.analytic.documents import document_lengths, share_of_packed_scores
-from lmsweep.trials.bench.run import run_here
-from lmsweep.trials.model.attention import ATTENTION, attention_for, naive
-from lmsweep.trials.model.attention_support import check_attention
+from lmsweep.trials.analytic.document_lengths import document_lengths, share_of_packed_scores
+from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.model.compiler import reset_compiler
-from lmsweep.trials.model.documents import document_of_positions, lengths_of
-from lmsweep.trials.model.flex_attention import banded_block_mask
-from lmsweep.trials.model.precision import MATH_MODES
+from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.model.transformer import Transformer
+from lmsweep.trials.model.transformer.attention_functions import ATTENTION, attention_for, naive
+from lmsweep.trials.model.transformer.attention_support import check_attention
+from lmsweep.trials.model.transformer.document_mask import document_of_positions, lengths_of
+from lmsweep.trials.model.transformer.flex_attention import banded_block_mask
+from lmsweep.trials.model.transformer.transformer import Transformer
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError

@@ -8,9 +8,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from lmsweep.trials.analytic.formulas import forward_flops, parameter_count
-from lmsweep.trials.model.attention import attention_for
-from lmsweep.trials.model.precision import MATH_MODES
+from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.transformer.attention_functions import attention_for
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES, VOCABULARIES, ModelSize, size_name
@@ -90,7 +90,7 @@ def test_shared_heads_give_what_repeated_heads_give(name: str) -> None:
 
 
 def test_every_expert_takes_its_share_of_the_tokens() -> None:
-    from lmsweep.trials.model.experts import Experts
+    from lmsweep.trials.model.transformer.experts import Experts
 
     size = ModelSize(d_model=8, d_ff=16, num_layers=1, num_heads=1, num_experts=4, active_experts=2)
     experts = Experts(size, device="cpu", dtype=torch.float32)

@@ -10,9 +10,9 @@ from torch.nn.attention.flex_attention import create_block_mask
 from lmsweep import analysis
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.flop_conventions import share_of_scores
-from lmsweep.trials.model.attention import attention_for
-from lmsweep.trials.model.attention_support import check_attention
-from lmsweep.trials.model.flex_attention import FLEX_BLOCK, banded_block_mask
+from lmsweep.trials.model.transformer.attention_functions import attention_for
+from lmsweep.trials.model.transformer.attention_support import check_attention
+from lmsweep.trials.model.transformer.flex_attention import FLEX_BLOCK, banded_block_mask
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.workloads.attention import flags_of_phase
 from tests.support.made_up_results import H200, Attempts

@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lmsweep.analysis import load, render
-from lmsweep.analysis.metrics.precision import accumulation_table, dtype_table, error_table, load_dtypes
+from lmsweep.analysis.metrics.rounding import accumulation_table, dtype_table, error_table, load_dtypes
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.bench.run import run_here
-from lmsweep.trials.model.precision import MATH_MODES, set_math_mode
+from lmsweep.trials.bench.run_trial import run_here
+from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.numerics.accumulation import Accumulation, accumulations, reciprocal_rms
 from lmsweep.trials.numerics.reference_pass import (

@@ -14,16 +14,16 @@ import pytest
 from rich.console import Console
 
 from lmsweep.orchestrator.cluster.nodes import Node
-from lmsweep.orchestrator.commands.plan_text import as_json, as_text
+from lmsweep.orchestrator.commands.text.plan_text import as_json, as_text
 from lmsweep.orchestrator.planning.plan import Plan, Planned, make_plan
 from lmsweep.orchestrator.planning.plan_estimate import estimate_plan
 from lmsweep.orchestrator.planning.run_order import in_order
 from lmsweep.orchestrator.planning.time_estimate import Estimates
 from lmsweep.orchestrator.running.admission import Gate
-from lmsweep.orchestrator.running.eta import Correction, DeviceEta, Eta, Running
-from lmsweep.orchestrator.running.progress import RunProgress
-from lmsweep.orchestrator.running.run import prepare
-from lmsweep.orchestrator.sweep.duration import seconds_of
+from lmsweep.orchestrator.running.progress.eta import Correction, DeviceEta, Eta, Running
+from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
+from lmsweep.orchestrator.running.run_plan import prepare
+from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.orchestrator.terminal import time_left
 from lmsweep.trials.analytic.prices import parse_prices

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from torch.profiler import ProfilerActivity, profile
 
-from lmsweep.trials.bench.run import run_workload
+from lmsweep.trials.bench.run_trial import run_workload
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.model.compiler import check_memory_budget
+from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.peak_memory import predict
-from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmsweep.trials.prediction.caching_allocator import MIB, Block, CachingAllocator, OutOfMemoryError
+from lmsweep.trials.prediction.without_device.caching_allocator import MIB, Block, CachingAllocator, OutOfMemoryError
 
 
 @pytest.mark.parametrize(

@@ -21,16 +21,16 @@ from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
 from lmsweep.trials.analytic import formulas
 from lmsweep.trials.analytic.memory_prediction import Prediction, cublas_workspace, memory_id, upper_bound
 from lmsweep.trials.memory.storage_tracker import StorageTracker
-from lmsweep.trials.model.precision import MATH_MODES
+from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.prediction import meta_run
-from lmsweep.trials.prediction.aot_graph import _scale
-from lmsweep.trials.prediction.largest_fit import largest_that_fits
-from lmsweep.trials.prediction.meta_run import model_trace, one_run_for
+from lmsweep.trials.prediction.compiled.aot_graph import _scale
+from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
+from lmsweep.trials.prediction.largest_batch_fit import largest_that_fits
 from lmsweep.trials.prediction.peak_memory import fits, predict
 from lmsweep.trials.prediction.predict import PeakQuestion
 from lmsweep.trials.prediction.process_pool import answer_by_run
-from lmsweep.trials.prediction.trial_graph import UnpredictableError
+from lmsweep.trials.prediction.without_device import meta_run
+from lmsweep.trials.prediction.without_device.meta_run import model_trace, one_run_for
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
 from tests.support.command import answer_here, lmsweep_here
@@ -236,12 +236,14 @@ def test_a_graph_of_primes_stands_for_that_of_any_size(
         sizes_of.append(primes)
         _scale(graph, primes)
 
-    monkeypatch.setattr("lmsweep.trials.prediction.aot_graph._scale", scale)
-    monkeypatch.setattr("lmsweep.trials.prediction.meta_run.traced_graph", meta_run.traced_graph.__wrapped__)
+    monkeypatch.setattr("lmsweep.trials.prediction.compiled.aot_graph._scale", scale)
+    monkeypatch.setattr(
+        "lmsweep.trials.prediction.without_device.meta_run.traced_graph", meta_run.traced_graph.__wrapped__
+    )
     meta_run._recorded.cache_clear()
     found = predict(config, subject)
     assert bool(sizes_of) is tried
-    monkeypatch.setattr("lmsweep.trials.prediction.trial_graph.in_primes", lambda config: None)
+    monkeypatch.setattr("lmsweep.trials.prediction.compiled.trial_graph.in_primes", lambda config: None)
     meta_run._recorded.cache_clear()
     sizes_of.clear()
     assert found == predict(config, subject)

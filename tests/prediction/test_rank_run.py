@@ -12,19 +12,19 @@ from benchmarks.predicted_rank import peak_of
 from lmsweep.analysis import load
 from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.memory_stages import PARTS, STAGES, Held
-from lmsweep.trials.distributed.process_group import leave
-from lmsweep.trials.distributed.ranks import Emit, Rank, parts_of, run_ranks
-from lmsweep.trials.distributed.step_report import StepReport, report_step
+from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
+from lmsweep.trials.distributed.parallel.memory_stages import PARTS, STAGES, Held
+from lmsweep.trials.distributed.ranks.process_group import leave
+from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, parts_of, run_ranks
+from lmsweep.trials.distributed.traffic.step_report import StepReport, report_step
 from lmsweep.trials.machine.cpu_affinity import usable_cores
-from lmsweep.trials.model.precision import set_math_mode
-from lmsweep.trials.prediction.allocation_trace import Recorder, Trace, held, leaves_nothing, repeated
-from lmsweep.trials.prediction.caching_allocator import CachingAllocator
-from lmsweep.trials.prediction.kernel_workspace import scratch_of
+from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.prediction.layer_extrapolation import deepen
 from lmsweep.trials.prediction.peak_memory import predict
-from lmsweep.trials.prediction.rank_run import ITERATIONS, _memberless, _step, rank_report, rank_trace
+from lmsweep.trials.prediction.without_device.allocation_trace import Recorder, Trace, held, leaves_nothing, repeated
+from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator
+from lmsweep.trials.prediction.without_device.kernel_workspace import scratch_of
+from lmsweep.trials.prediction.without_device.rank_run import ITERATIONS, _memberless, _step, rank_report, rank_trace
 from lmsweep.trials.spec.config import TrialConfig
 from tests.support.clean_process import in_clean_process
 

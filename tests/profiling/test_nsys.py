@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from lmsweep.analysis import load
-from lmsweep.trials.bench.run import run_here
+from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.machine import interpreter
 from lmsweep.trials.profiling.nsys import profile_command, read_reports
 from lmsweep.trials.results.record import Record

@@ -14,10 +14,10 @@ import torch._dynamo
 from torch.profiler import ProfilerActivity, profile
 
 from lmsweep.analysis import load
-from lmsweep.trials.bench.run import run_here
+from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.model.annotations import Range, ranges_on
 from lmsweep.trials.model.compiler import reset_compiler
-from lmsweep.trials.model.precision import set_math_mode
+from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.profiling import torch_trace
 from lmsweep.trials.profiling.attribution import UNATTRIBUTED, host_pieces, surroundings

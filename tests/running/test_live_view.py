@@ -9,8 +9,8 @@ from rich.console import Console
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
-from lmsweep.orchestrator.running.eta import Eta
-from lmsweep.orchestrator.running.progress import RunProgress
+from lmsweep.orchestrator.running.progress.eta import Eta
+from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
 from lmsweep.trials.machine.live_phase import read_phase, tell_phase, watched_phases
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.outcome import Status

@@ -9,11 +9,11 @@ from rich.console import Console
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimates
-from lmsweep.orchestrator.running import liveness
 from lmsweep.orchestrator.running.admission import Gate
-from lmsweep.orchestrator.running.eta import Eta
-from lmsweep.orchestrator.running.liveness import Liveness
-from lmsweep.orchestrator.running.progress import RunProgress
+from lmsweep.orchestrator.running.progress import liveness
+from lmsweep.orchestrator.running.progress.eta import Eta
+from lmsweep.orchestrator.running.progress.liveness import Liveness
+from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
 from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.identity import trial_id

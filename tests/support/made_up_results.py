@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from lmsweep.trials.analytic.median_interval import median_interval
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.statistics.median_interval import median_interval
 from lmsweep.trials.store.store import Store
 
 H200 = Fingerprint(

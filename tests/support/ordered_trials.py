@@ -11,7 +11,7 @@ from lmsweep.orchestrator.cluster.ray_session import start_ray, stop_ray
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimates
 from lmsweep.orchestrator.running.admission import Gate
-from lmsweep.orchestrator.running.eta import Eta
+from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.trials.results.record import Row
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id

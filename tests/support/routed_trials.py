@@ -3,13 +3,13 @@
 import sys
 from dataclasses import asdict
 
-from lmsweep.orchestrator.cluster.discovery import connect
+from lmsweep.orchestrator.cluster.node_discovery import connect
 from lmsweep.orchestrator.cluster.nodes import ACCELERATOR, this_machine
 from lmsweep.orchestrator.cluster.placement import Placement
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimates
 from lmsweep.orchestrator.running.admission import Gate
-from lmsweep.orchestrator.running.eta import Eta
+from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.model_sizes import SIZES

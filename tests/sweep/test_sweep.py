@@ -12,7 +12,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lmsweep.orchestrator.sweep.duration import seconds_of
+from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.sweep.schema import SKELETON
 from lmsweep.orchestrator.sweep.sweep import (
     AS_IN,

@@ -15,7 +15,7 @@ from lmsweep.analysis.presets import make_preset
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import p_text
 from lmsweep.analysis.tables.ratio_bar import bars
-from lmsweep.analysis.tables.terminal import terminal_text
+from lmsweep.analysis.tables.terminal_table import terminal_text
 from tests.support.command import ROOT
 
 REFERENCE = ROOT / "analysis/reference"

@@ -14,11 +14,11 @@ import pytest
 
 from lmsweep import analysis
 from lmsweep.analysis.tables.render import FORMATS
-from lmsweep.orchestrator.commands.run_summary import trial_table
+from lmsweep.orchestrator.commands.text.run_summary import trial_table
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.formulas import forward_flops
-from lmsweep.trials.machine.nvml_sampler import PERIOD, Reading, read_until_closed
-from lmsweep.trials.machine.telemetry import ENERGY_SECONDS, Watch, doubts, energy_row, gauge_rows
+from lmsweep.trials.machine.gpu.nvml_sampler import PERIOD, Reading, read_until_closed
+from lmsweep.trials.machine.gpu.telemetry import ENERGY_SECONDS, Watch, doubts, energy_row, gauge_rows
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.timing.validity_flags import exceeds_peak, flags_of_times, least_forward_flops
 from tests.support.made_up_results import Attempts, config

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import signal
 
-from lmsweep.trials.analytic.median_interval import count_outliers, median_interval, relative_half_width
+from lmsweep.trials.statistics.median_interval import count_outliers, median_interval, relative_half_width
+from lmsweep.trials.statistics.trend import correlation_of_neighbours, have_trend, is_drifting
 from lmsweep.trials.timing.stopping import (
     FEWEST,
     FEWEST_OF_SLOW,
@@ -22,7 +23,6 @@ from lmsweep.trials.timing.stopping import (
     is_worth_little,
     repeat,
 )
-from lmsweep.trials.timing.trend import correlation_of_neighbours, have_trend, is_drifting
 
 GENEROUS = Limit(iterations=1000, seconds=60.0)
 

@@ -13,9 +13,9 @@ import torch
 
 from lmsweep.trials.bench.iterations import count_disturbances
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.machine import nvml_sampler
+from lmsweep.trials.machine.gpu import nvml_sampler
 from lmsweep.trials.model.compiler import reset_compiler
-from lmsweep.trials.model.precision import set_math_mode
+from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag

@@ -1,18 +1,15 @@
 """Arithmetic that needs no device: formulas, datasheets, prices and the confidence interval of a median.
 
 flop_conventions.py    the two ways to count attention's FLOPs: as the model defines it, and as kernels are rated
-documents.py           the documents of a packed sequence, and the scores that their mask leaves
+document_lengths.py    the documents of a packed sequence, and the scores that their mask leaves
 recomputation.py       the FLOPs that checkpointing computes again
 formulas.py            parameters, FLOPs and bytes of the transformer in closed form
 datasheets.py          peak rates and memory of known devices
-links.py               peak bandwidth between the GPUs of a node, and between nodes
 collective_time.py     how long a collective takes, from measured ones or from the link's datasheet
-device_time.py         the busy seconds of a step, from a datasheet
-links.py               peak bandwidth between the GPUs of a node
+roofline_time.py       the busy seconds of a step, from a datasheet
 scaling_limits.py      from how many ranks on communication takes longer than computation
-sharding.py            what a rank holds of weights, gradients and optimizer state, by how they are shared
+sharded_state.py       what a rank holds of weights, gradients and optimizer state, by how they are shared
 prices.py              dollars per hour of a device, from the option --price
-median_interval.py     the 95 % confidence interval of the median of autocorrelated samples
 memory_prediction.py   the result of a memory prediction, and which trials share one
 memory_bounds.py       bounds on the memory of many trials from predictions of a few
 """

@@ -4,7 +4,7 @@
 (Chowdhery et al., "PaLM", 2022). `hardware` is that of FlashAttention's published figures (Dao, "FlashAttention-2",
 2023): a causal mask leaves half of the scores, and a fused backward has five products for the two of forward, since it
 computes the scores again. Of a window of w positions, `model` counts w scores for each of the s positions, `hardware`
-those that exist, ws - w²/2. Of packed documents (`lmsweep.trials.analytic.documents`), each counts what a sequence of
+those that exist, ws - w²/2. Of packed documents (`document_lengths`), each counts what a sequence of
 its length would. Both count every other matrix product alike, and neither counts activation checkpointing
 (`lmsweep.trials.analytic.recomputation`).
 """

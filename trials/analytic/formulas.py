@@ -1,6 +1,6 @@
 """Closed-form counts of the transformer's parameters, FLOPs and bytes.
 
-The model is `lmsweep.trials.model.transformer`. The formulas use plain arithmetic, so they accept ints, NumPy arrays
+The model is `transformer`. The formulas use plain arithmetic, so they accept ints, NumPy arrays
 and pandas columns.
 
 Notation: L layers, d model width, f feed-forward width, h heads, V vocabulary size, B batch size, s context length,

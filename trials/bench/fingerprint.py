@@ -22,11 +22,11 @@ import torch
 
 from lmsweep import trials
 from lmsweep.trials.code.git import ask_git
-from lmsweep.trials.machine.accelerator import device_module, device_name, is_nvidia
 from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.machine.gpu.accelerator import device_module, device_name, is_nvidia
 from lmsweep.trials.machine.host_memory import memory_for_a_trial
 from lmsweep.trials.machine.processes import die_with_parent
-from lmsweep.trials.model.precision import float32_matmul_in_force
+from lmsweep.trials.model.precision_modes import float32_matmul_in_force
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import GPU_DEVICES
 

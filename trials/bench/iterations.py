@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.machine.accelerator import counts_memory, device_module
 from lmsweep.trials.machine.cpu_time import is_host_busy, read_cpu_time
+from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module
 from lmsweep.trials.model.compiler import compile_counts
 from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.statistics.trend import is_drifting
 from lmsweep.trials.timing.stopping import MEASURE_LIMIT, WARMUP_LIMIT, is_narrow, is_steady, is_worth_little, repeat
-from lmsweep.trials.timing.trend import is_drifting
 
 Taken = TypeVar("Taken")
 

@@ -6,7 +6,7 @@ from operator import attrgetter
 from lmsweep.trials.bench.host_bound import host_bound_flags
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.machine.telemetry import Watch, doubts
+from lmsweep.trials.machine.gpu.telemetry import Watch, doubts
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.timing.clock import Phase
 from lmsweep.trials.timing.queued_timer import QueuedTimer

@@ -12,17 +12,17 @@ import torch
 from lmsweep.trials.bench.fingerprint import fingerprint, present_devices
 from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.code.importing import use_code
-from lmsweep.trials.distributed.process_group import collective_library, join
-from lmsweep.trials.distributed.ranks import Rank
-from lmsweep.trials.machine.accelerator import counts_memory, device_module, synchronize, why_absent
+from lmsweep.trials.distributed.ranks.process_group import collective_library, join
+from lmsweep.trials.distributed.ranks.ranks import Rank
 from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module, synchronize, why_absent
 from lmsweep.trials.machine.live_phase import tell_phase
-from lmsweep.trials.model.attention import kernel_chosen
-from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import reset_compiler, save_share
-from lmsweep.trials.model.own_step import OwnStep
-from lmsweep.trials.model.precision import set_math_mode
+from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.transformer.attention_functions import kernel_chosen
+from lmsweep.trials.model.transformer.attention_support import check_attention
+from lmsweep.trials.model.users.users_step import OwnStep
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.identity import trial_id

@@ -10,7 +10,6 @@ importing       imports what a reference leads to, in the process of a trial
 calling         calls it with the fields that its signature has
 definitions     reads the classes and functions that its files define, by their syntax
 discovery       finds models, attention, optimizers and wrappers in a folder, by their syntax
-error_words     what the user's code raised, with its file and line first
 finding         what `lmsweep check` asks and finds
 traceback_text  describes an error in the user's code, with the user's file and line first
 """

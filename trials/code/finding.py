@@ -1,9 +1,16 @@
 """What `lmsweep check` asks about the user's code, and what it finds."""
 
+import re
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Literal
 
-from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.code.importing import code_in_use
+from lmsweep.trials.code.source import line_of
+from lmsweep.trials.code.traceback_text import user_line
+from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.reference import HUGGING_FACE, Code
 
 Kind = Literal["fine", "cannot", "wrong"]
 """fine; cannot: something that lmsweep cannot do with this code, and why; wrong: no trial with it can succeed."""
@@ -45,3 +52,45 @@ class Finding:
     what: str
     found: str
     kind: Kind = "fine"
+
+
+OURS = Path(__file__).resolve().parents[1]
+"""The folder of the modules that call the user's code."""
+
+
+def cannot(what: str, error: BaseException, question: Question) -> Finding:
+    """Return the finding that lmsweep cannot do this with the code, and why: what the code raised, or lmsweep."""
+    if is_lmsweeps(error):
+        words = f"lmsweep itself failed, not your code ({type(error).__name__}: {error}); please report it"
+    else:
+        words = _in_code(error, code_in_use()) or f"{type(error).__name__}: {error}"
+    return Finding(what=what, found=words, kind="cannot")
+
+
+def is_lmsweeps(error: BaseException) -> bool:
+    """Return whether an assertion or a look-up of lmsweep's own failed, which no code of the user's may cause."""
+    frames = extract_tb(error.__traceback__)
+    in_ours = bool(frames) and Path(frames[-1].filename).resolve().is_relative_to(OURS)
+    return in_ours and isinstance(error, AssertionError | LookupError | AttributeError | NameError)
+
+
+def error_words(error: BaseException, question: Question, code: Code) -> str:
+    """Return the error with the user's file and line first: where it was raised, else what the reference names."""
+    if line := _in_code(error, code):
+        return line
+    kind = "" if isinstance(error, RequestError | UnsupportedError) else f"{type(error).__name__}: "
+    words = f"{kind}{str(error).strip() or 'no message'}"
+    place = None if question.reference.startswith(HUGGING_FACE) else line_of(question.reference, code)
+    return f"{place}: {words}" if place else words
+
+
+def _in_code(error: BaseException, code: Code) -> str | None:
+    """Return the error with the user's line that raised it, or that it names; None if there is none."""
+    if re.match(r"[^\s:]+\.py:\d+: ", str(error).strip()):
+        return str(error).strip()
+    cause: BaseException | None = error
+    while cause is not None:
+        if line := user_line(cause, code):
+            return line
+        cause = cause.__cause__
+    return None

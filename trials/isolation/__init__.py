@@ -1,13 +1,13 @@
 """Trials in processes of their own: a server that has imported torch forks one child per trial.
 
-    client.py               IsolatedRunner: `run(trial)` returns rows, whatever happens to the child
-    standby.py              starts servers while a run is planned, before their workers exist
-    server_process.py       the process of a server and the connection to it, as its client sees them
-    messages.py             the requests and answers that client, server and child exchange
-    server.py               imports torch once, never touches a device, forks children
-    child.py                runs one trial; killed with its whole process group when its time is up
-    virtual_environment.py  makes the environment that a trial's software asks for
-    precompile.py           compiles the graphs of coming trials on fake tensors into the compiler's cache
+    client.py                IsolatedRunner: `run(trial)` returns rows, whatever happens to the child
+    standby.py               starts servers while a run is planned, before their workers exist
+    server_process.py        the process of a server and the connection to it, as its client sees them
+    messages.py              the requests and answers that client, server and child exchange
+    server.py                imports torch once, never touches a device, forks children
+    child.py                 runs one trial; killed with its whole process group when its time is up
+    virtual_environment.py   makes the environment that a trial's software asks for
+    precompile.py            compiles the graphs of coming trials on fake tensors into the compiler's cache
 
 The server is a program of its own instead of `multiprocessing`'s fork server: the main module of a Ray worker is Ray's,
 and every child would import it again. On this machine the command starts the servers, one per slot, as soon as it is

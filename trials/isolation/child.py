@@ -8,7 +8,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from lmsweep.trials.bench.run import run_trial
+from lmsweep.trials.bench.run_trial import run_trial
 from lmsweep.trials.isolation.messages import Finished, Request
 from lmsweep.trials.machine.processes import lead_own_group, sender
 from lmsweep.trials.results.record import Record

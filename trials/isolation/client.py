@@ -6,7 +6,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Self
 
-from lmsweep.trials.distributed.ranks import Part
+from lmsweep.trials.distributed.ranks.ranks import Part
 from lmsweep.trials.isolation.messages import Precompiled, PrecompileRequest, Request
 from lmsweep.trials.isolation.server_process import ServerProcess
 from lmsweep.trials.results.attempt import Attempt

@@ -28,7 +28,7 @@ from lmsweep.trials.isolation.messages import PrecompileRequest
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import kill_group, lead_own_group
 from lmsweep.trials.model.attention_step import AttentionStep
-from lmsweep.trials.model.precision import set_math_mode
+from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.roles import Reader, fields_read_by
 from lmsweep.trials.spec.config import CONFIG_FIELDS, HIDDEN_LOSSES, CompileMode, TrialConfig

@@ -14,7 +14,7 @@ from typing import Self
 
 from lmsweep.trials.isolation.server_process import compile_threads, server_command
 from lmsweep.trials.machine.cpu_affinity import Gpu, cores_of, find_cores, find_gpus
-from lmsweep.trials.machine.cuda_keepalive import ReadyCudaDriver
+from lmsweep.trials.machine.gpu.cuda_keepalive import ReadyCudaDriver
 from lmsweep.trials.machine.interpreter import environment
 from lmsweep.trials.machine.processes import kill_group, pinned
 from lmsweep.trials.machine.scratch import scratch_folder

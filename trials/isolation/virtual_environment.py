@@ -31,7 +31,7 @@ from packaging.specifiers import SpecifierSet
 from lmsweep.trials.machine.cache_folder import cache_folder
 from lmsweep.trials.machine.interpreter import MADE_BY_US, command, environment
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.software import pinned
+from lmsweep.trials.spec.software_pins import pinned
 
 MOST_SECONDS = 3600.0
 """Time that an installation may take: torch with CUDA's libraries is a download of some 3 GB."""

@@ -1,20 +1,16 @@
 """The host and its GPUs: cores, memory, processes and telemetry.
 
-    cpu_affinity.py     which cores belong to which GPU
-    cpu_time.py         CPU time that other processes took from a trial
-    host_memory.py      how much host memory a trial may hold, and how much it holds
-    out_of_memory.py    how running out of memory is told from other failures
-    huge_pages.py       huge pages, which make a fork of a large process cheap
-    processes.py        process groups, core pinning, and death with the parent
-    interpreter.py      how our Python processes start: no module of the user's folder hides one of ours
-    cache_folder.py     where files are kept between runs: ~/.cache/lmsweep
-    live_phase.py       what a running trial is doing, told through a file
-    scratch.py          temporary folders that are deleted even after a crash
-    accelerator.py      what the device of a trial can do, asked of PyTorch
-    gpu_inventory.py    the state of every NVIDIA GPU, read without torch
-    nvml_sampler.py     a process that samples one GPU through NVML
-    telemetry.py        clocks, power, temperature and energy during a trial, from those samples
-    cuda_keepalive.py   a process that keeps the CUDA driver initialised between trials
+    cpu_affinity.py    which cores belong to which GPU
+    cpu_time.py        CPU time that other processes took from a trial
+    host_memory.py     how much host memory a trial may hold, and how much it holds
+    out_of_memory.py   how running out of memory is told from other failures
+    huge_pages.py      huge pages, which make a fork of a large process cheap
+    processes.py       process groups, core pinning, and death with the parent
+    interpreter.py     how our Python processes start: no module of the user's folder hides one of ours
+    cache_folder.py    where files are kept between runs: ~/.cache/lmsweep
+    live_phase.py      what a running trial is doing, told through a file
+    scratch.py         temporary folders that are deleted even after a crash
+    gpu/               gPUs: which there are, their state, their telemetry
 
 Trials that run side by side disturb each other least if they share nothing. The server of a slot and everything that it
 starts are pinned to the cores of its GPU: an equal share of the physical cores of the GPU's NUMA node. The share is the

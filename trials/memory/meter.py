@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from lmsweep.trials.machine.accelerator import device_module
+from lmsweep.trials.machine.gpu.accelerator import device_module
 from lmsweep.trials.memory.storage_tracker import StorageTracker
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from lmsweep.trials.machine.accelerator import counts_memory
+from lmsweep.trials.machine.gpu.accelerator import counts_memory
 from lmsweep.trials.memory.cuda_history import TracedHistory
 from lmsweep.trials.memory.dispatch_history import TrackedHistory
 from lmsweep.trials.memory.ledger import CATEGORIES, Label

@@ -60,7 +60,7 @@ class Sources:
 
     def place(self, frame: Frame) -> str:
         """File, relative to the project, the code folder or the installed packages, and line, such as
-        trials/model/transformer.py:44.
+        trials/model/transformer/transformer.py:44.
         """
         path = Path(frame.file)
         roots = [*([Path(self.code.folder)] if self.code else []), ROOT, *(Path(one).parent for one in self.packages)]

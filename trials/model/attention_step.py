@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from lmsweep.trials.model.attention import attention_for
 from lmsweep.trials.model.compiler import check_compile_mode, ready_compiler
-from lmsweep.trials.model.flex_attention import Backend
-from lmsweep.trials.model.precision import MathMode
+from lmsweep.trials.model.precision_modes import MathMode
+from lmsweep.trials.model.transformer.attention_functions import attention_for
+from lmsweep.trials.model.transformer.flex_attention import Backend
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 
 

@@ -12,7 +12,7 @@ import torch._functorch.config
 from torch import nn
 from torch._dynamo.utils import counters
 
-from lmsweep.trials.model.flex_attention import Backend
+from lmsweep.trials.model.transformer.flex_attention import Backend
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 

@@ -11,7 +11,7 @@ from importlib import import_module
 import torch
 from torch import Tensor, nn
 
-from lmsweep.trials.model.transformer import Linear
+from lmsweep.trials.model.transformer.transformer import Linear
 from lmsweep.trials.spec.config import UnsupportedError
 
 MULTIPLE = 16

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from lmsweep.trials.model.loss import loss_for
-from lmsweep.trials.model.precision import MathMode
+from lmsweep.trials.model.loss_functions import loss_for
+from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.timing.clock import Phase
 

@@ -7,18 +7,18 @@ import torch
 from torch import nn
 
 from lmsweep.trials.model.annotations import Range
-from lmsweep.trials.model.attention import attention_for
 from lmsweep.trials.model.compiler import check_compile_mode, compile_model, ready_compiler
-from lmsweep.trials.model.documents import positions_in_documents
-from lmsweep.trials.model.flex_attention import Backend
 from lmsweep.trials.model.float8 import convert_to_float8
-from lmsweep.trials.model.loss import loss_for
+from lmsweep.trials.model.loss_functions import loss_for
 from lmsweep.trials.model.optimizer import make_optimizer
-from lmsweep.trials.model.own_attention import in_type_of_queries
-from lmsweep.trials.model.own_forward import Inputs, call_own, check_devices, inputs_of, logits_of, own_loss
-from lmsweep.trials.model.own_model import build_own_model, repeated_layers, vocabulary_of
-from lmsweep.trials.model.precision import MathMode
-from lmsweep.trials.model.transformer import Transformer
+from lmsweep.trials.model.precision_modes import MathMode
+from lmsweep.trials.model.transformer.attention_functions import attention_for
+from lmsweep.trials.model.transformer.document_mask import positions_in_documents
+from lmsweep.trials.model.transformer.flex_attention import Backend
+from lmsweep.trials.model.transformer.transformer import Transformer
+from lmsweep.trials.model.users.users_attention import in_type_of_queries
+from lmsweep.trials.model.users.users_forward import Inputs, call_own, check_devices, inputs_of, logits_of, own_loss
+from lmsweep.trials.model.users.users_model import build_own_model, repeated_layers, vocabulary_of
 from lmsweep.trials.spec.config import Mode, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.timing.clock import Phase

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.code.importing import load
-from lmsweep.trials.machine.accelerator import has_float64
-from lmsweep.trials.model.attention import attention_for, naive, sdpa
-from lmsweep.trials.model.own_attention import probe_attention, raise_placed, with_mask
+from lmsweep.trials.machine.gpu.accelerator import has_float64
+from lmsweep.trials.model.transformer.attention_functions import attention_for, naive, sdpa
+from lmsweep.trials.model.users.users_attention import probe_attention, raise_placed, with_mask
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig

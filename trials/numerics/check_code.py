@@ -21,9 +21,8 @@ from typing import IO
 
 import torch
 
-from lmsweep.trials.bench.run import as_unsupported
-from lmsweep.trials.code.error_words import cannot, error_words, is_lmsweeps
-from lmsweep.trials.code.finding import Finding, Question
+from lmsweep.trials.bench.run_trial import as_unsupported
+from lmsweep.trials.code.finding import Finding, Question, cannot, error_words, is_lmsweeps
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.code.source import is_users_file
 from lmsweep.trials.machine.processes import die_with_parent, kill_group, lead_own_group

@@ -5,15 +5,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from lmsweep.trials.analytic.memory_prediction import subject_of
-from lmsweep.trials.code.error_words import cannot
-from lmsweep.trials.code.finding import Finding, Question
+from lmsweep.trials.code.finding import Finding, Question, cannot
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.isolation.precompile import imports_own_code
 from lmsweep.trials.numerics.check_model import check_model
 from lmsweep.trials.numerics.check_parts import check_attention, check_loss, check_optimizer, check_step
 from lmsweep.trials.numerics.check_ranks import check_in_ranks
+from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.peak_memory import predict
-from lmsweep.trials.prediction.trial_graph import UnpredictableError
 from lmsweep.trials.spec.config import Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.reference import HUGGING_FACE

@@ -7,15 +7,14 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from lmsweep.trials.code.error_words import cannot
-from lmsweep.trials.code.finding import Finding, Question
+from lmsweep.trials.code.finding import Finding, Question, cannot
 from lmsweep.trials.code.importing import nothing_cached
 from lmsweep.trials.code.traceback_text import CodeError
-from lmsweep.trials.model.own_forward import call_own, check_devices, inputs_of, logits_of
-from lmsweep.trials.model.own_model import build_own_model, repeated_layers
-from lmsweep.trials.prediction.fake_run import uninitialized_weights
-from lmsweep.trials.prediction.fakes import Fakes
+from lmsweep.trials.model.users.users_forward import call_own, check_devices, inputs_of, logits_of
+from lmsweep.trials.model.users.users_model import build_own_model, repeated_layers
 from lmsweep.trials.prediction.flop_count import count_flops
+from lmsweep.trials.prediction.without_device.fake_run import uninitialized_weights
+from lmsweep.trials.prediction.without_device.fakes import Fakes
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 
 SMALL_TOKENS = 128

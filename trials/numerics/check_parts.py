@@ -9,14 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from lmsweep.trials.analytic.formulas import PASSES
-from lmsweep.trials.code.error_words import cannot
-from lmsweep.trials.code.finding import Finding, Question
+from lmsweep.trials.code.finding import Finding, Question, cannot
 from lmsweep.trials.code.importing import load
-from lmsweep.trials.distributed.users_optimizer import shards_state
-from lmsweep.trials.model.loss import loss_for
+from lmsweep.trials.distributed.parallel.sharded_optimizer import shards_state
+from lmsweep.trials.model.loss_functions import loss_for
 from lmsweep.trials.model.optimizer import make_optimizer
-from lmsweep.trials.model.own_step import OwnStep
-from lmsweep.trials.model.precision import MATH_MODES, set_math_mode
+from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
+from lmsweep.trials.model.users.users_step import OwnStep
 from lmsweep.trials.numerics.attention_error import compare_attention, takes_heads_last
 from lmsweep.trials.numerics.check_model import SMALL_TOKENS
 from lmsweep.trials.numerics.check_ranks import check_in_ranks

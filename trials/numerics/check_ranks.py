@@ -7,17 +7,17 @@ from functools import partial
 from typing import Any
 
 from lmsweep.trials.bench.fingerprint import fingerprint
-from lmsweep.trials.bench.run import as_unsupported, describe, status_of
+from lmsweep.trials.bench.run_trial import as_unsupported, describe, status_of
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.code.finding import Finding, Question
 from lmsweep.trials.code.importing import code_in_use, load
-from lmsweep.trials.distributed.coordinator import Team
-from lmsweep.trials.distributed.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.orders import Build
-from lmsweep.trials.distributed.own_wrapper import FINISH
-from lmsweep.trials.distributed.process_group import leave
-from lmsweep.trials.distributed.ranks import Emit, Rank, RankDiedError, has_failed, parts_of, run_ranks
-from lmsweep.trials.distributed.step_checks import check_configuration, verify
+from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
+from lmsweep.trials.distributed.parallel.step_checks import check_configuration, verify
+from lmsweep.trials.distributed.parallel.users_wrapper import FINISH
+from lmsweep.trials.distributed.ranks.coordinator import Team
+from lmsweep.trials.distributed.ranks.orders import Build
+from lmsweep.trials.distributed.ranks.process_group import leave
+from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, RankDiedError, has_failed, parts_of, run_ranks
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import Fingerprint

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from lmsweep.trials.machine.accelerator import has_float64
-from lmsweep.trials.model.attention import attention_for
-from lmsweep.trials.model.documents import positions_in_documents
-from lmsweep.trials.model.loss import loss_for
-from lmsweep.trials.model.own_forward import call_own, inputs_of, logits_of, own_loss
-from lmsweep.trials.model.own_model import CHECKPOINTED, build_own_model
+from lmsweep.trials.machine.gpu.accelerator import has_float64
+from lmsweep.trials.model.loss_functions import loss_for
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.model.transformer import Transformer, cross_entropy
+from lmsweep.trials.model.transformer.attention_functions import attention_for
+from lmsweep.trials.model.transformer.document_mask import positions_in_documents
+from lmsweep.trials.model.transformer.transformer import Transformer, cross_entropy
+from lmsweep.trials.model.users.users_forward import call_own, inputs_of, logits_of, own_loss
+from lmsweep.trials.model.users.users_model import CHECKPOINTED, build_own_model
 
 
 @dataclass(frozen=True, kw_only=True)

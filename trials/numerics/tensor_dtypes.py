@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lmsweep.trials.model.attention import naive
 from lmsweep.trials.model.emulated_autocast import EmulatedCudaAutocast
-from lmsweep.trials.model.precision import MathMode
-from lmsweep.trials.model.transformer import Transformer, cross_entropy
+from lmsweep.trials.model.precision_modes import MathMode
+from lmsweep.trials.model.transformer.attention_functions import naive
+from lmsweep.trials.model.transformer.transformer import Transformer, cross_entropy
 from lmsweep.trials.results.measurement import TensorDtype
 from lmsweep.trials.spec.config import TrialConfig
 

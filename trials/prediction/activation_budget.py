@@ -14,9 +14,9 @@ from functools import cache
 import torch._functorch.config
 
 from lmsweep.trials.model.compiler import check_memory_budget
-from lmsweep.trials.prediction.meta_run import forget_runs
+from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.peak_memory import UNSURE_COMPILED, predict
-from lmsweep.trials.prediction.trial_graph import UnpredictableError
+from lmsweep.trials.prediction.without_device.meta_run import forget_runs
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.quantities import gib
 

@@ -14,10 +14,10 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from lmsweep.trials.code.importing import nothing_cached
 from lmsweep.trials.code.traceback_text import CodeError
-from lmsweep.trials.model.precision import MathMode
+from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.prediction.fake_run import uninitialized_weights, unpacked_batches
-from lmsweep.trials.prediction.fakes import Fakes
+from lmsweep.trials.prediction.without_device.fake_run import uninitialized_weights, unpacked_batches
+from lmsweep.trials.prediction.without_device.fakes import Fakes
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.step_flops import StepFlops
 

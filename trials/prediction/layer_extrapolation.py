@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 
-from lmsweep.trials.prediction.allocation_trace import Event, Stretch, Trace
+from lmsweep.trials.prediction.without_device.allocation_trace import Event, Stretch, Trace
 
 Name = tuple[int, int]
 """Names a piece: the part of the trace that allocates it, and its index among that part's allocations."""

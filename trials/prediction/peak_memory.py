@@ -7,12 +7,12 @@ repeated. Two shallow models tell what one layer adds. Where they differ by more
 from dataclasses import replace
 
 from lmsweep.trials.analytic.memory_prediction import FUSED_ATTENTION, LARGE_WORKSPACE, Prediction, cublas_workspace
-from lmsweep.trials.model.checkpointing import grows_with_layers
-from lmsweep.trials.prediction.allocation_trace import Trace, held, runs_within
-from lmsweep.trials.prediction.caching_allocator import MIB, CachingAllocator
+from lmsweep.trials.model.transformer.checkpointing import grows_with_layers
+from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.layer_extrapolation import deepen
-from lmsweep.trials.prediction.meta_run import ITERATIONS, attention_trace, leaves_something, model_trace
-from lmsweep.trials.prediction.trial_graph import UnpredictableError
+from lmsweep.trials.prediction.without_device.allocation_trace import Trace, held, runs_within
+from lmsweep.trials.prediction.without_device.caching_allocator import MIB, CachingAllocator
+from lmsweep.trials.prediction.without_device.meta_run import ITERATIONS, attention_trace, leaves_something, model_trace
 from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, HIDDEN_LOSSES, Mode, TrialConfig
 from lmsweep.trials.spec.workloads import Subject
 
@@ -120,7 +120,9 @@ def _deep_trace(config: TrialConfig, num_layers: int, run: Mode | None) -> Trace
 
 def _deep_rank_trace(config: TrialConfig) -> Trace:
     """The trace of the rank that needs most, at the model's full depth."""
-    from lmsweep.trials.prediction.rank_run import rank_trace  # imports torch.distributed, which others do not need
+    from lmsweep.trials.prediction.without_device.rank_run import (
+        rank_trace,  # imports torch.distributed, which others do not need
+    )
 
     # Buckets begin and end anywhere in a layer, a vector of all gradients is rounded up once, and a share of the
     # optimizer's state is any set of weights.

@@ -13,7 +13,7 @@ import torch
 
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import die_with_parent
-from lmsweep.trials.prediction.meta_run import one_run_for, one_trace_for
+from lmsweep.trials.prediction.without_device.meta_run import one_run_for, one_trace_for
 from lmsweep.trials.spec.config import TrialConfig
 
 MOST_GRAPHS = 12

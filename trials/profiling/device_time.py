@@ -18,7 +18,7 @@ from statistics import median
 
 from torch.profiler import ProfilerActivity, profile
 
-from lmsweep.trials.machine.accelerator import activity
+from lmsweep.trials.machine.gpu.accelerator import activity
 from lmsweep.trials.profiling.kineto import DeviceType, KinetoEvent
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.timing.clock import EventClock

@@ -7,8 +7,8 @@ from typing import Any
 from torch import nn
 
 from lmsweep.trials.model.annotations import Range
-from lmsweep.trials.model.own_model import CHECKPOINTED
 from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.users.users_model import CHECKPOINTED
 from lmsweep.trials.spec.config import Compile
 
 

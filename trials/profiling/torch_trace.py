@@ -15,7 +15,7 @@ from torch.autograd import (  # type: ignore[attr-defined]  # PyTorch does not e
 )
 from torch.profiler import ProfilerActivity, profile
 
-from lmsweep.trials.machine.accelerator import activity
+from lmsweep.trials.machine.gpu.accelerator import activity
 from lmsweep.trials.model.annotations import ranges_on
 from lmsweep.trials.profiling.device_time import CALL
 from lmsweep.trials.profiling.events import DeviceEvent, HostEvent, Trace

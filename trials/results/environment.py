@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from lmsweep.trials.spec.software import decided_fields, pinned
+from lmsweep.trials.spec.software_pins import decided_fields, pinned
 
 MEASURING_VERSION = 2
 """Incremented when a change to the measuring code makes earlier results incomparable. Part of every environment."""

@@ -202,7 +202,7 @@ class TrialConfig:
     """Of the workload `collectives`, the bytes of its message, as nccl-tests counts them."""
     software: str | None = _combination(None)
     """The releases in which the trial's environment differs from the installed one, as `torch==2.12.0 triton==3.7.1`
-    (`lmsweep.trials.spec.software`); None: what is installed."""
+    (`lmsweep.trials.spec.software_pins`); None: what is installed."""
     device: str = _combination("cpu")
     """cpu, mps, cuda, xpu or cuda:<accelerator type>. Identifiers hash the part before the colon."""
     mode: Mode = _protocol("train_step")

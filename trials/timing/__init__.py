@@ -3,6 +3,5 @@
 clock.py            when each phase of an iteration began and ended on the device
 queued_timer.py     intervals that hold no launch: iterations queued on a busy GPU
 stopping.py         how many iterations are enough, for a fixed number and for `auto`
-trend.py            the Mann-Kendall test for a drift in a series of samples
 validity_flags.py   outliers, and times that no device can reach
 """

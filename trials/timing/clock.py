@@ -13,7 +13,7 @@ from typing import Protocol
 
 import torch
 
-from lmsweep.trials.machine.accelerator import device_module, has_events, synchronize
+from lmsweep.trials.machine.gpu.accelerator import device_module, has_events, synchronize
 
 
 @dataclass(frozen=True, kw_only=True)

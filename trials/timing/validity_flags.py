@@ -6,12 +6,12 @@ from statistics import median
 import numpy as np
 
 from lmsweep.trials.analytic.datasheets import Device, peak_flops
-from lmsweep.trials.analytic.documents import share_of_packed_scores
+from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
 from lmsweep.trials.analytic.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops
-from lmsweep.trials.analytic.median_interval import count_outliers
 from lmsweep.trials.analytic.recomputation import recomputed_blocks, recomputed_flops
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.statistics.median_interval import count_outliers
 
 
 def flags_of_times(

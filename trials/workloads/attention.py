@@ -11,23 +11,23 @@ import torch
 
 from lmsweep.trials.analytic.datasheets import Device, find_device, peak_flops
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops
-from lmsweep.trials.analytic.median_interval import count_outliers
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.host_bound import host_bound_flags
 from lmsweep.trials.bench.iterations import Series, take_series
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.machine.accelerator import counts_memory, device_module, has_events, l2_cache_bytes
-from lmsweep.trials.machine.telemetry import Watch, doubts
+from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module, has_events, l2_cache_bytes
+from lmsweep.trials.machine.gpu.telemetry import Watch, doubts
 from lmsweep.trials.model.attention_step import AttentionStep
-from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import check_compiled
-from lmsweep.trials.model.own_attention import probe_attention
+from lmsweep.trials.model.transformer.attention_support import check_attention
+from lmsweep.trials.model.users.users_attention import probe_attention
 from lmsweep.trials.numerics.attention_error import flags_of_errors, own_attention_errors
 from lmsweep.trials.profiling.device_time import DeviceTime, device_row, trace_device
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.statistics.median_interval import count_outliers
 from lmsweep.trials.timing.clock import Iteration, Phase
 from lmsweep.trials.timing.queued_timer import QueuedTimer
 from lmsweep.trials.timing.validity_flags import least_share_of_scores

@@ -7,9 +7,9 @@ from dataclasses import replace
 from lmsweep.trials.analytic.collective_time import bus_factor
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.collective_step import CheckCollective, CollectiveStep, TimeCollective
-from lmsweep.trials.distributed.coordinator import Team
-from lmsweep.trials.distributed.orders import EndWatch, StartWatch
+from lmsweep.trials.distributed.ranks.coordinator import Team
+from lmsweep.trials.distributed.ranks.orders import EndWatch, StartWatch
+from lmsweep.trials.distributed.traffic.collective_step import CheckCollective, CollectiveStep, TimeCollective
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.spec.config import UnsupportedError
 

@@ -7,13 +7,13 @@ from lmsweep.trials.analytic.collective_time import bus_factor
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.comm_trace import Communication
-from lmsweep.trials.distributed.coordinator import Team
-from lmsweep.trials.distributed.data_parallel_step import (
+from lmsweep.trials.distributed.parallel.data_parallel_step import (
     DataParallelStep,
     RankMemory,
 )
-from lmsweep.trials.distributed.orders import (
+from lmsweep.trials.distributed.parallel.step_checks import check_configuration, verify
+from lmsweep.trials.distributed.ranks.coordinator import Team
+from lmsweep.trials.distributed.ranks.orders import (
     Build,
     EndWatch,
     ReadMemory,
@@ -24,14 +24,14 @@ from lmsweep.trials.distributed.orders import (
     TimeStep,
     TraceStep,
 )
-from lmsweep.trials.distributed.pair_rows import pair_rows
-from lmsweep.trials.distributed.rank_traces import FILE_NAME, KeepTrace, merge_traces
-from lmsweep.trials.distributed.report_rows import report_rows
-from lmsweep.trials.distributed.step_checks import check_configuration, verify
-from lmsweep.trials.distributed.step_pairs import StepPairs
-from lmsweep.trials.distributed.wait_rows import wait_rows
-from lmsweep.trials.model.attention_support import check_attention
+from lmsweep.trials.distributed.traffic.comm_trace import Communication
+from lmsweep.trials.distributed.traffic.pair_rows import pair_rows
+from lmsweep.trials.distributed.traffic.rank_traces import FILE_NAME, KeepTrace, merge_traces
+from lmsweep.trials.distributed.traffic.report_rows import report_rows
+from lmsweep.trials.distributed.traffic.step_pairs import StepPairs
+from lmsweep.trials.distributed.traffic.wait_rows import wait_rows
 from lmsweep.trials.model.compiler import check_compiled
+from lmsweep.trials.model.transformer.attention_support import check_attention
 from lmsweep.trials.profiling.device_time import device_row, is_host_bound
 from lmsweep.trials.profiling.torch_trace import trace_file
 from lmsweep.trials.results.measurement import Measurement, Yielded

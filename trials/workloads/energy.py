@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.machine.telemetry import ENERGY_SECONDS, Watch, energy_row
+from lmsweep.trials.machine.gpu.telemetry import ENERGY_SECONDS, Watch, energy_row
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.timing.clock import clock_for, time_iteration
 

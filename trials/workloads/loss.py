@@ -9,8 +9,8 @@ from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.bench.host_bound import host_bound_flags
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.machine.accelerator import counts_memory
-from lmsweep.trials.machine.telemetry import Watch, doubts
+from lmsweep.trials.machine.gpu.accelerator import counts_memory
+from lmsweep.trials.machine.gpu.telemetry import Watch, doubts
 from lmsweep.trials.memory.meter import AllocatorMeter, TensorMeter
 from lmsweep.trials.memory.rows import unknown_rows, value_rows
 from lmsweep.trials.memory.storage_tracker import StorageTracker

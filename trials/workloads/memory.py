@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.machine.accelerator import counts_memory, synchronize
+from lmsweep.trials.machine.gpu.accelerator import counts_memory, synchronize
 from lmsweep.trials.memory.cuda_history import TracedHistory
 from lmsweep.trials.memory.dispatch_history import TrackedHistory
 from lmsweep.trials.memory.labels import activations_noted, lasting_labels
@@ -18,8 +18,8 @@ from lmsweep.trials.memory.storage_tracker import StorageTracker, storage_key
 from lmsweep.trials.memory.usage import Usage
 from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.loss_step import LossStep
-from lmsweep.trials.model.own_step import WHOLE, OwnStep
 from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.users.users_step import WHOLE, OwnStep
 from lmsweep.trials.results.measurement import Yielded
 from lmsweep.trials.spec.config import TrialConfig
 

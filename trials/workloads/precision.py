@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.model.attention_support import check_attention
 from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.transformer.attention_support import check_attention
 from lmsweep.trials.numerics.accumulation import (
     PUBLISHED_ACTIVATION,
     PUBLISHED_ADDEND,

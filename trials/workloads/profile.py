@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.machine.accelerator import activity
+from lmsweep.trials.machine.gpu.accelerator import activity
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.profiling.attribution import device_pieces, host_pieces, surroundings
 from lmsweep.trials.profiling.events import STEP, Trace

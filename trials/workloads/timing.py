@@ -8,12 +8,12 @@ from operator import attrgetter
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.bench.iterations import Series, take_series
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.machine.accelerator import has_events
-from lmsweep.trials.machine.telemetry import Watch, doubts, gauge_rows
+from lmsweep.trials.machine.gpu.accelerator import has_events
+from lmsweep.trials.machine.gpu.telemetry import Watch, doubts, gauge_rows
 from lmsweep.trials.model.captured_step import capture_phases, check_capture
 from lmsweep.trials.model.compiler import check_compiled, compile_counts
-from lmsweep.trials.model.own_step import WHOLE, OwnStep
 from lmsweep.trials.model.training_step import PHASES, TrainingStep
+from lmsweep.trials.model.users.users_step import WHOLE, OwnStep
 from lmsweep.trials.numerics.attention_error import flags_of_errors, own_attention_errors
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, is_host_bound, trace_device

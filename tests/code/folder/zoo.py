@@ -239,8 +239,8 @@ def Ours(vocab_size, context_length, d_model, d_ff, num_layers, num_heads):  # n
     """Return lmsweep's own transformer, as a model of somebody else's."""
     from functools import partial
 
-    from lmsweep.trials.model.attention import naive
-    from lmsweep.trials.model.transformer import Transformer
+    from lmsweep.trials.model.transformer.attention_functions import naive
+    from lmsweep.trials.model.transformer.transformer import Transformer
     from lmsweep.trials.spec.model_sizes import ModelSize
 
     size = ModelSize(d_model=d_model, d_ff=d_ff, num_layers=num_layers, num_heads=num_heads)

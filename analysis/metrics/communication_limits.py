@@ -1,0 +1,87 @@
+"""Ranks above which each way to divide a model is bound by communication, with a store's own rates if it has them."""
+
+from collections.abc import Hashable, Mapping
+from typing import Any, TypedDict
+
+import numpy as np
+import pandas as pd
+
+from lmsweep.trials.analytic.datasheets import LINKS, find_device, peak_flops
+from lmsweep.trials.analytic.scaling_limits import (
+    data_parallel_limit,
+    mesh_limit,
+    serial_mesh_limit,
+    tensor_parallel_backward_limit,
+    tensor_parallel_limit,
+)
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.config import FLOAT8_PRECISIONS
+
+LIMITS = ("data_parallel", "tensor_parallel", "tensor_parallel_backward", "mesh", "serial_mesh")
+MEASURED, DATASHEET = "measured", "datasheet"
+
+_MODEL = ["model", "d_ff", "feed_forward", "tokens", "precision", "device_name", "device_memory"]
+
+
+def scaling_limits(results: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each model, batch, precision and device in the store.
+
+    results: rows of `lmsweep.load`. Columns: model, d_ff, tokens (of all ranks), precision, device_name; `flops` with
+    `flops_from`, `bandwidth` with `bandwidth_from` (measured or datasheet); one column for each of LIMITS, in ranks.
+    Rates that are neither measured nor in a datasheet are NaN, and so are the limits.
+
+    The measured rate of FLOPs is that of a large matrix product (workload `ceiling`); the measured bandwidth is the
+    highest bus bandwidth of an all-reduce (workloads `collectives` and `ddp`).
+    """
+    ok = results[results["status"] == Status.OK]
+    ranks, sharing = (ok[name].to_numpy(dtype=np.float64, na_value=1.0) for name in ("world_size", "tp"))
+    slices = ranks / sharing
+    tokens = ok["batch_size"].to_numpy(dtype=np.float64) * ok["context_length"].to_numpy(dtype=np.float64) * slices
+    steps = ok.assign(tokens=tokens)[ok["d_ff"].notna() & ok["num_layers"].notna()]
+    rows = steps[_MODEL].drop_duplicates().reset_index(drop=True)
+    found = [_limits(row, ok) for row in rows.to_dict("records")]
+    return pd.DataFrame(found, columns=[*_MODEL, "flops", "flops_from", "bandwidth", "bandwidth_from", *LIMITS])
+
+
+def _limits(row: Mapping[Hashable, Any], results: pd.DataFrame) -> dict[Hashable, Any]:
+    name, precision = row["device_name"], row["precision"]
+    device = find_device(name, None if pd.isna(row["device_memory"]) else int(row["device_memory"]))
+    here = results[results["device_name"] == name]
+    products = (here["workload"] == "ceiling") & (here["metric"] == "flops_rate") & (here["precision"] == precision)
+    reduces = (here["metric"] == "bus_bandwidth") & (
+        (here["workload"] == "ddp") | ((here["workload"] == "collectives") & (here["collective"] == "all_reduce"))
+    )
+    flops, flops_from = _best(here[products], peak_flops(device, precision) if device else None)
+    bandwidth, bandwidth_from = _best(here[reduces], LINKS.get(device.name) if device else None)
+    is_known = not pd.isna(row["feed_forward"])  # of the user's own model it is not
+    tokens, width = float(row["tokens"]), float(row["d_ff"]) if is_known else float("nan")
+    matrices = 2 if row["feed_forward"] == "gelu" else 3
+    rates = _Rates(flops=flops, bandwidth=bandwidth, element_bytes=2 if precision in _NARROW else 4)
+    return {
+        **row,
+        "flops": flops,
+        "flops_from": flops_from,
+        "bandwidth": bandwidth,
+        "bandwidth_from": bandwidth_from,
+        "data_parallel": data_parallel_limit(tokens=tokens, **rates),
+        "tensor_parallel": tensor_parallel_limit(d_ff=width, matrices=matrices, **rates),
+        "tensor_parallel_backward": tensor_parallel_backward_limit(d_ff=width, matrices=matrices, **rates),
+        "mesh": mesh_limit(tokens=tokens, d_ff=width, matrices=matrices, **rates),
+        "serial_mesh": serial_mesh_limit(tokens=tokens, d_ff=width, matrices=matrices, **rates),
+    }
+
+
+class _Rates(TypedDict):
+    flops: float
+    bandwidth: float
+    element_bytes: int
+
+
+_NARROW = ("bf16", "fp16", "bf16_pure", *FLOAT8_PRECISIONS)
+
+
+def _best(measured: pd.DataFrame, published: float | None) -> tuple[float, str | None]:
+    """The highest measured rate, else the published one, and which of the two it is; NaN without either."""
+    if not measured.empty:
+        return float(measured["median"].max()), MEASURED
+    return (published, DATASHEET) if published else (float("nan"), None)

@@ -1,0 +1,119 @@
+"""Results of the workload `precision`: sums in 16 bits, dtypes of tensors, and errors relative to float64."""
+
+from typing import get_args
+
+import pandas as pd
+
+from lmsweep.analysis.data.open_store import open_store
+from lmsweep.analysis.data.pooling import newest_rows
+from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.config import Precision, RequestError
+from lmsweep.trials.store.store import Store
+
+ERRORS = ("logits.relative_error", "loss.relative_error", "gradients.relative_error", "gradients.underflow")
+"""The values that `error_table` shows by default."""
+
+_SUM = 10.0
+"""The exact result of the accumulation experiment."""
+
+
+def accumulation_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the sums of 1000 addends of 0.01, one row for each way to accumulate and each distinct result.
+
+    frame: rows of `lmsweep.load`. Columns: accumulator and addend (dtypes), cast (whether each addend is cast to the
+    accumulator's dtype first), sum, error (sum - 10) and devices, the names of those that computed it.
+
+    Raises RequestError if there are no such results.
+    """
+    found = _of(frame, "accumulation")[["metric", "median", "device_name"]]
+    grouped = found.groupby(["metric", "median"], sort=False)["device_name"].unique().reset_index()
+    way = grouped["metric"].str.removesuffix("_cast").str.split("_")
+    return pd.DataFrame(
+        {
+            "accumulator": way.str[0],
+            "addend": way.str[1],
+            "cast": grouped["metric"].str.endswith("_cast"),
+            "sum": grouped["median"],
+            "error": grouped["median"] - _SUM,
+            "devices": grouped["device_name"].map(", ".join),
+        }
+    )
+
+
+def reciprocal_rms_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return 1 / sqrt(mean(x²)) for x = 1000: columns type (of x), cast (to float32 before squaring), value, devices.
+
+    frame: rows of `lmsweep.load`. Raises RequestError if there are no such results.
+    """
+    found = _of(frame, "reciprocal_rms")[["metric", "median", "device_name"]]
+    grouped = found.groupby(["metric", "median"], sort=False)["device_name"].unique().reset_index()
+    return pd.DataFrame(
+        {
+            "type": grouped["metric"].str.removesuffix("_cast"),
+            "cast": grouped["metric"].str.endswith("_cast"),
+            "value": grouped["median"],
+            "devices": grouped["device_name"].map(", ".join),
+        }
+    )
+
+
+def error_table(frame: pd.DataFrame, *, values: tuple[str, ...] = ERRORS, where: dict[str, str] | None = None) -> Table:
+    """Return the errors relative to float64, one row for each precision and whatever else varies.
+
+    values and where: as for `lmsweep.analysis.pivot`. Raises RequestError if there is nothing to show.
+    """
+    chosen = frame[frame["workload"] == "precision"]
+    if chosen.empty:
+        raise _nothing()
+    rows, cols, shown = default_layout(chosen, cols=[], values=list(values), where=where)
+    if "precision" not in rows:
+        rows = [*rows, "precision"]
+    return pivot(chosen, rows=rows, cols=cols, values=shown, where=where or {})
+
+
+def load_dtypes(store: str | Store) -> pd.DataFrame:
+    """Return the store's table `dtypes`: the newest rows of each measurement in each environment, in stored order.
+
+    Raises RequestError if there are none.
+    """
+    store = open_store(store)
+    frame = store.read("dtypes")[0].to_pandas()
+    if frame.empty:
+        raise _nothing()
+    # Only successful attempts store details.
+    return newest_rows(frame.assign(status=Status.OK)).drop(columns="status")
+
+
+def dtype_table(dtypes: pd.DataFrame, *, subject: str) -> pd.DataFrame:
+    """Return the dtypes of a step's tensors, one row per tensor in the order in which the step creates them.
+
+    Columns: kind, name, and one for each precision and device type whose autocast rules applied, or were emulated:
+    `bf16, cuda (emulated)`.
+
+    dtypes: from `load_dtypes`. subject: transformer or toy; raises RequestError for another, or if none was stored.
+    """
+    chosen = dtypes[dtypes["subject"] == subject]
+    if chosen.empty:
+        raise RequestError(f"the store has no tensor dtypes of {subject!r}; the subjects are transformer and toy")
+    emulated = chosen["rules"] != chosen["device"]
+    names = chosen["precision"] + ", " + chosen["rules"] + emulated.map({True: " (emulated)", False: ""})
+    order = chosen.assign(column=names, place=chosen["precision"].map(get_args(Precision).index)).sort_values(
+        ["place", "rules"]
+    )["column"]
+    tensors = [chosen["kind"], chosen["name"]]
+    words = chosen["dtype"].groupby([*tensors, names], sort=False).agg(lambda found: ", ".join(dict.fromkeys(found)))
+    made = pd.MultiIndex.from_arrays(tensors).drop_duplicates()
+    wide = words.unstack(fill_value="-").reindex(index=made, columns=order.unique())
+    return wide.rename_axis(columns=None).reset_index()
+
+
+def _of(frame: pd.DataFrame, phase: str) -> pd.DataFrame:
+    found = frame[(frame["workload"] == "precision") & (frame["phase"] == phase)]
+    if found.empty:
+        raise _nothing()
+    return found
+
+
+def _nothing() -> RequestError:
+    return RequestError("the store has no results of the workload precision; `lmsweep run precision` adds them")

@@ -1,0 +1,88 @@
+"""Presets of reduced precision (sums, dtypes, errors) and of the models' parameters."""
+
+import pandas as pd
+
+from lmsweep.analysis.data.columns import natural_ranks, size_terms
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.metrics.rounding import accumulation_table, dtype_table, error_table, reciprocal_rms_table
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.pivot import Table
+from lmsweep.trials.analytic.formulas import forward_flops, parameter_count
+from lmsweep.trials.spec.config import RequestError
+
+_DIMENSIONS = ["d_model", "d_ff", "num_layers", "vocab_size"]
+
+
+def accumulation(results: Results) -> Listing:
+    """Sums in 16 bits, by the dtypes of accumulator and addend."""
+    frame = accumulation_table(results.of("precision"))
+    return Listing(
+        title="Sum of 1000 addends of 0.01",
+        frame=frame,
+        keys=["accumulator", "addend", "cast"],
+        units={"sum": "1", "error": "1"},
+        decimals={"sum": 4},  # as in the published tables: the sums differ in the fifth digit
+        notes=["cast: whether each addend is cast to the accumulator's dtype before it is added; error: sum - 10"],
+    )
+
+
+def reciprocal_rms(results: Results) -> Listing:
+    """The reciprocal root mean square of normalisation layers, computed in 16 bits."""
+    return Listing(
+        title="1 / sqrt(mean(x²)) for x = 1000",
+        frame=reciprocal_rms_table(results.of("precision")),
+        keys=["type", "cast"],
+        units={"value": "1"},
+        notes=["cast: whether x is cast to float32 before it is squared; inf and 0 result from overflow of the dtype"],
+    )
+
+
+def errors(results: Results) -> Table:
+    """Errors of each precision relative to float64."""
+    return error_table(results.of("precision"))
+
+
+def toy_dtypes(results: Results) -> Listing:
+    """Dtypes of the tensors of the assignment's toy model."""
+    return _dtypes(results, "toy", "a model of two linear layers and a LayerNorm")
+
+
+def transformer_dtypes(results: Results) -> Listing:
+    """Dtypes of the tensors of a transformer."""
+    return _dtypes(results, "transformer", "a transformer")
+
+
+def _dtypes(results: Results, subject: str, words: str) -> Listing:
+    frame = dtype_table(results.details("dtypes", "precision"), subject=subject)
+    return Listing(title=f"Dtypes of the tensors in a step of {words}", frame=frame, keys=["kind", "name"], units={})
+
+
+def parameters(results: Results) -> Listing:
+    """Parameters and forward FLOPs of every model in the store, from closed formulas."""
+    frame = results.measurements
+    models = frame.dropna(subset=["model", "num_heads", *_DIMENSIONS]).drop_duplicates(["model", *_DIMENSIONS])
+    if models.empty:
+        raise RequestError("the store has no results of a whole model")
+    models = models.iloc[natural_ranks(models, "model").argsort()].reset_index(drop=True)
+    sizes = {name: models[name].astype("int64") for name in _DIMENSIONS}
+    terms = size_terms(models)
+    count = pd.Series(parameter_count(**terms)).astype("int64")
+    of_scores = 4 * terms["num_layers"] * terms["query_width"]
+    per_token = pd.Series(forward_flops(**terms, context_length=1, batch_size=1) - of_scores).astype("int64")
+    lines = pd.DataFrame({"model": models["model"], **sizes, "num_heads": models["num_heads"]})
+    lines = lines.assign(
+        parameters=count,
+        without_embedding=count - sizes["vocab_size"] * sizes["d_model"],
+        weights=4 * count,
+        flops_per_token=per_token,
+    )
+    return Listing(
+        title="Models",
+        frame=lines,
+        keys=["model", *_DIMENSIONS, "num_heads"],
+        units={"parameters": "1", "without_embedding": "1", "weights": "B", "flops_per_token": "1"},
+        notes=[
+            "without_embedding: parameters minus one vocabulary matrix, as some reports count; weights: in float32",
+            "flops_per_token: forward pass, without attention's scores, whose FLOPs grow with the context length",
+        ],
+    )

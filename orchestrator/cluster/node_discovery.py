@@ -1,0 +1,177 @@
+"""Finds the nodes of a Ray cluster: a small task on each node reports its environment and its software."""
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from lmsweep.orchestrator.cluster import ray_private
+from lmsweep.orchestrator.cluster.autoscaler import startable_nodes
+from lmsweep.orchestrator.cluster.doctor import Finding, examine
+from lmsweep.orchestrator.cluster.grpc_probe import wants_token
+from lmsweep.orchestrator.cluster.live_nodes import LiveNode, live_nodes
+from lmsweep.orchestrator.cluster.nodes import (
+    PATIENCE,
+    Node,
+    accelerator_names,
+    look_at_machine,
+    node_from_json,
+    this_machine,
+)
+from lmsweep.orchestrator.cluster.ray_session import start_ray
+from lmsweep.orchestrator.cluster.same_software import differences, software
+from lmsweep.trials.machine.interpreter import environment
+from lmsweep.trials.spec.config import GPU_DEVICES, RequestError
+
+PORT_PATIENCE = 5.0
+"""Seconds in which the head must answer."""
+
+Answer = TypeVar("Answer")
+
+
+def find_nodes(
+    address: str | None, cluster_file: str | None = None, meanwhile: Callable[[], object] = lambda: None
+) -> list[Node]:
+    """Return the nodes of the cluster at this address, with those that the autoscaler may start; without an address,
+    this machine.
+
+    `meanwhile` is called while this machine describes itself. Raises RequestError as `cluster_nodes` does.
+    """
+    if address is not None:
+        return cluster_nodes(address, cluster_file)
+    if cluster_file:
+        raise RequestError(f"--cluster {cluster_file}: also give the cluster's --address")
+    return [this_machine(meanwhile)]
+
+
+def cluster_nodes(address: str, cluster_file: str | None = None) -> list[Node]:
+    """Return every node with cores to assign, and every kind of node that the autoscaler could start.
+
+    Raises RequestError if the cluster is unreachable, a node does not answer, or its software differs from ours.
+    """
+    connect(address)
+    alive = live_nodes()
+    _check_software(alive, ask_nodes(alive, software))
+    with_cores = [node for node in alive if node.resources.get("CPU", 0) >= 1]
+    descriptions = ask_nodes(with_cores, describe)
+    started = [_node(live, text) for live, text in zip(with_cores, descriptions, strict=True)]
+    some = started[0] if started else this_machine()
+    found = started + startable_nodes(started, some.environments["cpu"], cluster_file)
+    if not found:
+        raise RequestError(
+            f"no node of the cluster at {address} has CPU cores for Ray to assign, and none can be started"
+        )
+    return found
+
+
+def examine_nodes(address: str) -> dict[str, list[Finding]]:
+    """Return the doctor's findings on each node, by its address. Raises RequestError as `cluster_nodes` does."""
+    connect(address)
+    alive = live_nodes()
+    return dict(zip([node.address for node in alive], ask_nodes(alive, examine), strict=True))
+
+
+def connect(address: str) -> None:
+    """Join the cluster. Raises RequestError if that fails."""
+    import ray
+
+    host_and_port = _host_and_port(address)
+    try:
+        plain = host_and_port if os.environ.get("RAY_USE_TLS", "0") == "0" else None
+        if plain and wants_token(*plain, patience=PORT_PATIENCE) and os.environ.get("RAY_AUTH_MODE") != "token":
+            raise ConnectionError("it asks for a token, and RAY_AUTH_MODE is not set to token")
+        start_ray(address, cpus=0, gpus=0)
+    except (OSError, ray.exceptions.AuthenticationError) as error:
+        raise RequestError(
+            f"no Ray cluster answers at {address}: {_first_line(error)}. Check that it is running and that this "
+            "machine has its token (RAY_AUTH_MODE=token, ~/.ray/auth_token). On the head node, use --address auto"
+        ) from error
+    except (RuntimeError, ValueError) as error:  # different versions of Ray or Python, or a malformed address
+        raise RequestError(f"cannot join the Ray cluster at {address}: {_first_line(error)}") from error
+
+
+def _host_and_port(address: str) -> tuple[str, int] | None:
+    """Return None for `auto` where Ray finds no head. Raises RequestError for a malformed address."""
+    if address == "auto":
+        found = ray_private.head_address()
+        return _host_and_port(found) if found else None
+    if address.startswith("ray://"):
+        raise RequestError(f"{address}: Ray Client is not supported; run lmsweep on the head node with --address auto")
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise RequestError(
+            f"{address!r} is not the address of a Ray cluster; write HOST:PORT, or auto on the head node"
+        )
+    return host, int(port)
+
+
+def ask_nodes(nodes: Sequence[LiveNode], question: Callable[[], Answer]) -> list[Answer]:
+    """Run the function on each of these nodes and return its results. Raises RequestError if it fails on one."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    remote = ray.remote(num_cpus=0, max_retries=0)(question)
+    tasks = [
+        remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False)).remote()
+        for node in nodes
+    ]
+    answers = []
+    for node, task in zip(nodes, tasks, strict=True):
+        try:
+            answers.append(ray.get(task, timeout=PATIENCE))
+        except ray.exceptions.RayError as error:
+            raise RequestError(
+                f"the node {node.address} does not answer: {_last_line(error)}. Check that lmsweep is installed there"
+            ) from error
+    return answers
+
+
+def describe() -> str:
+    """Return the node's description as JSON; runs on the node."""
+    done = subprocess.run(
+        look_at_machine(), capture_output=True, env=environment(), text=True, check=False, timeout=PATIENCE
+    )
+    if done.returncode:
+        raise RuntimeError(f"python -m lmsweep.trials.bench.fingerprint: {done.stderr.strip()[-500:]}")
+    return done.stdout
+
+
+def _node(live: LiveNode, description: str) -> Node:
+    described = node_from_json(description)
+    gpus = int(live.resources.get("GPU", 0))
+    names = (accelerator_names(live.resources) or [*described.names]) if gpus else []
+    return Node(
+        cpus=int(live.resources["CPU"]),
+        gpus=gpus,
+        accelerator_type=names[-1] if names else None,
+        also_called=tuple(names[:-1]),
+        node_id=live.node_id,
+        environments={
+            device: environment
+            for device, environment in described.environments.items()
+            if device not in GPU_DEVICES or gpus
+        },
+    )
+
+
+def _check_software(alive: Sequence[LiveNode], answers: list[dict[str, str]]) -> None:
+    here = software()
+    wrong = [
+        f"  {node.address}: {'; '.join(found)}"
+        for node, there in zip(alive, answers, strict=True)
+        if (found := differences(here, there))
+    ]
+    if wrong:
+        raise RequestError(
+            "these nodes run different software from this machine, so their results would not be comparable:\n"
+            + "\n".join(wrong)
+            + "\ninstall this project, with its constraints.txt, on all of them (with a cluster file: ray up)"
+        )
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")
+
+
+def _last_line(error: BaseException) -> str:
+    return str(error).strip().rpartition("\n")[2].rstrip(".")

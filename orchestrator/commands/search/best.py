@@ -1,0 +1,194 @@
+"""The verb `best`: searches a sweep, or the results of a store, for the best configuration."""
+
+import os
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lmsweep.orchestrator.commands.measure import (
+    Address,
+    CodeFolder,
+    Grids,
+    NoPredict,
+    Prices,
+    Sets,
+    StoreOption,
+    Trust,
+)
+from lmsweep.orchestrator.terminal import say
+from lmsweep.trials.spec.config import RequestError
+
+if TYPE_CHECKING:
+    from lmsweep.analysis.best.cells import Cell
+    from lmsweep.analysis.best.goal import Aim
+    from lmsweep.analysis.tables.listing import Listing
+
+
+What = Annotated[list[str], typer.Argument(help="A sweep to search, or stores whose results are enough.")]
+
+
+def best(
+    what: What = ["results"],  # noqa: B006
+    goal: Annotated[str, typer.Option(help="tokens/s, $/Mtoken, J/Mtoken or memory.")] = "tokens/s",
+    subject_to: Annotated[
+        list[str], typer.Option("--subject-to", metavar="LIMIT", help="A limit: 'peak < 70GB'.")
+    ] = [],  # noqa: B006
+    price: Prices = [],  # noqa: B006
+    budget: Annotated[str | None, typer.Option(help="Search for no longer than this: 20m, 2h, ...")] = None,
+    where: Annotated[list[str], typer.Option(help="FIELD=VALUE: only these results of a store; repeatable.")] = [],  # noqa: B006
+    on: Annotated[
+        list[str],
+        typer.Option("--for", metavar="GPU", help="H200: what this GPU would do, predicted from a store; repeatable."),
+    ] = [],  # noqa: B006
+    other: Annotated[
+        list[str],
+        typer.Option("--with", metavar="STORE", help="A store with a few cells measured on that GPU; repeatable."),
+    ] = [],  # noqa: B006
+    store: StoreOption = "results",
+    grid: Grids = [],  # noqa: B006
+    set: Sets = [],  # noqa: B006
+    address: Address = None,
+    no_predict: NoPredict = False,
+    code: CodeFolder = None,
+    trust: Trust = [],  # noqa: B006
+) -> None:
+    """Find the best configuration of a sweep, running as few trials as possible, or the best one in a store.
+
+    \b
+    Example:
+      lmsweep best h200-best-2.7b --subject-to 'peak < 100GB'
+    """
+    began = time.monotonic()
+    _keep_arithmetic_to_one_core()
+    from lmsweep.analysis.best.goal import parse_aim
+    from lmsweep.trials.analytic.prices import parse_prices
+
+    aim = parse_aim(goal, subject_to, parse_prices(price))
+    stores = [one for one in what if _is_store(one)]
+    if len(what) > 1 and (sweeps := [one for one in what if one not in stores]):
+        raise RequestError(f"{sweeps[0]} is no store; one sweep is searched, or the results of stores are compared")
+    if stores:
+        if budget or set or grid:
+            raise RequestError(
+                f"{what[0]} is a store, in which nothing runs; --budget, --set and --grid are for a sweep"
+            )
+        if other and not on:
+            raise RequestError("--with calibrates a prediction; --for H200 names the device to predict")
+        devices = [name for text in on for name in text.split(",")]
+        predict = not no_predict and _can_predict()
+        _best_of_stores(stores, where, aim, predict=predict, devices=devices, others=other)
+        return
+    (sweep,) = what
+    if on or other:
+        raise RequestError(
+            f"--for predicts from stored results: lmsweep best {store} --for {on[0] if on else 'H200'}; "
+            f"lmsweep plan {sweep} --for shows what of a sweep fits"
+        )
+    if where:
+        raise RequestError("--where selects results of a store; --set changes a sweep")
+    from lmsweep.orchestrator.commands.plan_request import PlanRequest
+    from lmsweep.orchestrator.commands.search.best_sweep import best_of_sweep
+
+    request = PlanRequest(
+        sweep=sweep,
+        store=store,
+        overrides=tuple(set),
+        grids=tuple(grid),
+        address=address,
+        predict=not no_predict,
+        will_run=True,
+        needs_peaks=True,
+        verb="best",
+        budget=budget,
+        code=code,
+        trusted=tuple(trust),
+    )
+    options = {"--goal": [goal] if goal != "tokens/s" else [], "--subject-to": subject_to, "--price": price}
+    more = [word for option, values in options.items() for value in values for word in (option, value)]
+    best_of_sweep(request, aim, resume=f"To resume: {request.resume_command(None, more)}", began=began)
+
+
+def _keep_arithmetic_to_one_core() -> None:
+    """Import NumPy and SciPy so that their OpenBLAS uses one thread.
+
+    The matrices of a search are small. With a thread per core it takes several times as long, and its waiting threads
+    take the cores that trials are measured on. OpenBLAS reads the variable when it is loaded; the processes of the
+    trials must not inherit it.
+    """
+    name = "OPENBLAS_NUM_THREADS"
+    if name in os.environ:
+        return
+    os.environ[name] = "1"
+    import numpy  # noqa: F401
+    import scipy.linalg  # noqa: F401
+
+    del os.environ[name]
+
+
+def _can_predict() -> bool:
+    """Return whether memory can be predicted here, and say so if not: it runs a step on PyTorch's meta tensors."""
+    if find_spec("torch"):
+        return True
+    say("PyTorch is not installed here, so no memory is predicted", error=True)
+    return False
+
+
+def _is_store(what: str) -> bool:
+    from lmsweep.analysis.data.open_store import open_store
+    from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
+
+    return what not in packaged_sweeps() and not Path(what).is_file() and open_store(what).exists()
+
+
+def _best_of_stores(
+    locations: list[str], where: list[str], aim: "Aim", *, predict: bool, devices: list[str], others: list[str]
+) -> None:
+    from lmsweep.analysis import load
+    from lmsweep.analysis.best.answer import NoAnswer, answer, job_of, job_words
+    from lmsweep.analysis.best.answer_text import answer_parts
+    from lmsweep.analysis.best.cells import cells_of, with_predicted_peaks
+    from lmsweep.analysis.data.load import of_present_devices
+    from lmsweep.analysis.data.selection import select
+    from lmsweep.orchestrator.commands.read import pairs
+    from lmsweep.orchestrator.commands.text.show_table import show_parts
+    from lmsweep.trials.analytic.prices import hourly_dollars
+
+    conditions = pairs(where, "--where")
+    cells: list[Cell] = []
+    for location in locations:
+        frame = load(location)
+        if frame.empty:
+            raise RequestError(f"{location} holds no results; measure some with: lmsweep run quick --store {location}")
+        cells += cells_of(select(of_present_devices(frame, conditions), conditions))
+    if predict:
+        from lmsweep.orchestrator.commands.search.best_sweep import largest_batch_words
+        from lmsweep.orchestrator.searching.plan_search import predicted_peaks_of
+
+        cells = with_predicted_peaks(cells, predicted_peaks_of(cells))
+    if devices:
+        from lmsweep.orchestrator.commands.search.best_transfer import say_transfers
+
+        more = [cell for other in others for cell in cells_of(load(other))]
+        say_transfers([*cells, *more], devices, aim, title=", ".join(locations))
+        return
+    hourly_dollars(aim.prices, [(one.environment.device_name, one.environment.accelerator_type) for one in cells])
+    jobs: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in cells:
+        jobs.setdefault(job_of(cell), []).append(cell)
+    parts: list[str | Listing] = []
+    for of_job in jobs.values():
+        found = answer(of_job, aim)
+        if isinstance(found, NoAnswer):
+            continue
+        largest = largest_batch_words(found) if predict else None
+        parts.append(job_words(of_job[0].config))
+        parts += answer_parts(found, cells=len(of_job) - found.failed, largest_batch=largest)
+    if not parts:
+        first = answer(cells, aim)
+        raise RequestError(
+            f"{', '.join(locations)}: {first.reason if isinstance(first, NoAnswer) else 'no result of a step'}"
+        )
+    show_parts(parts)

@@ -1,0 +1,199 @@
+"""Searches a sweep for its best trial, and says what was found and how surely."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+
+import typer
+from rich.console import Console
+
+from lmsweep.analysis import load
+from lmsweep.analysis.best.answer import Answer, NoAnswer, answer
+from lmsweep.analysis.best.answer_text import answer_parts
+from lmsweep.analysis.best.cells import Cell, cells_of, key_of, with_predicted_peaks
+from lmsweep.analysis.best.goal import Aim, Goal
+from lmsweep.orchestrator.commands.measure import run_or_exit
+from lmsweep.orchestrator.commands.plan_request import PlanRequest
+from lmsweep.orchestrator.commands.text.run_summary import where_the_time_went
+from lmsweep.orchestrator.commands.text.show_table import show_parts
+from lmsweep.orchestrator.planning.largest_fit import find_largest
+from lmsweep.orchestrator.planning.plan import Plan, Planned
+from lmsweep.orchestrator.running.run_plan import prepare
+from lmsweep.orchestrator.searching.plan_search import (
+    Candidates,
+    PlanSearch,
+    candidates_of,
+    measurements_of,
+    predicted_peaks,
+)
+from lmsweep.orchestrator.searching.search import MARGIN
+from lmsweep.orchestrator.sweep.ranges import seconds_of
+from lmsweep.orchestrator.sweep.sweep import Sweep
+from lmsweep.orchestrator.terminal import say
+from lmsweep.trials.analytic.prices import hourly_dollars
+from lmsweep.trials.results.environment import environment_id
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.roles import JOB, MODEL, arguments_for
+from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.reference import Code, is_reference
+
+
+def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float) -> None:
+    """Run trials of the sweep until the best is known, and print the answer.
+
+    resume: the sentence with the command that goes on. began: time.monotonic() at the start of the command. Raises
+    RequestError if the sweep cannot answer the question, and Exit with 1 if no trial did.
+    """
+    _check_sweep(request.load(), aim)  # before memory is predicted, which takes longer
+    planned = request.make()
+    whole = planned.plan
+    _check_prices(whole, aim)
+    peaks = predicted_peaks(whole.trials, planned.predictions)
+    for damage in planned.store.set_aside_damage():
+        place = planned.store.location
+        say(f"moved {place}/{damage.path}, which cannot be read ({damage.error}), to {place}/damaged/", error=True)
+    candidates = candidates_of(planned, _stored_cells(planned, peaks), aim, peaks)
+    budget = seconds_of(planned.budget) if planned.budget else None
+    ready = prepare(replace(planned, plan=candidates.plan), Console(), began=began, budget=budget, is_search=True)
+    search = PlanSearch(ready.to_run, candidates.known, aim, estimates=ready.estimate.trials, peaks=peaks)
+    say(_heading(whole, candidates, aim))
+    run_or_exit(ready, request.address, 0.0, resume, search=search)
+
+    cells = _stored_cells(planned, peaks)
+    grid = [one.trial.config for one in whole.trials if one.action in ("run", "stored")]
+    found = answer(cells, aim, grid=grid, larger=_larger_cells(whole, aim, peaks))
+    if isinstance(found, NoAnswer):
+        say(f"\n{found.reason}. {resume}", error=True)
+        raise typer.Exit(1)
+    measured = len(cells) - found.failed
+    code = next((one.trial.code for one in whole.trials if one.trial.code), None)
+    largest = largest_batch_words(found, code) if request.predict else None
+    say("")
+    show_parts(answer_parts(found, cells=measured, largest_batch=largest), pages=False)
+    say(f"\n{_account(whole, candidates, search, failed=found.failed)}")
+    if ready.account.statuses:
+        say(where_the_time_went(ready.account))
+    if search.left and not search.is_settled:
+        say(resume)
+    if any(not Status(status).is_final for status in ready.account.statuses):
+        raise typer.Exit(1)
+
+
+def largest_batch_words(found: Answer, code: Code | None = None) -> str:
+    """Return a sentence about the largest batch with which the winner fits its device and keeps the limit.
+
+    code: the user's, if the winner refers to it.
+    """
+    winner = found.winner
+    largest = find_largest(winner.config, winner.environment, "batch_size", limit=found.aim.peak, code=code)
+    if largest is None or largest.largest is None:
+        reason = largest.reason if largest else "the memory of its model or device is unknown"
+        return f"The largest batch that it fits with is not known: {reason}"
+    return f"The largest batch with which it fits: {largest.largest} (predicted; {largest.budget.words})"
+
+
+def _check_sweep(sweep: Sweep, aim: Aim) -> None:
+    """Raise RequestError if the sweep has several jobs or does not measure the goal."""
+    configs = [trial.config for trial in sweep.trials]
+    for name in JOB:
+        if len({getattr(config, name) for config in configs}) > 1:
+            which, choice = _choice(name, configs)
+            raise RequestError(
+                f"the sweep trains different things ({which} varies), of which none is best; choose one{choice}"
+            )
+    workload = aim.goal.workload
+    if not any(workload in trial.workloads for trial in sweep.trials):
+        raise RequestError(f"--goal {aim.goal.value} needs the workload {workload}; add it to the sweep's workloads")
+
+
+def _choice(name: str, configs: Sequence[TrialConfig]) -> tuple[str, str]:
+    """Return how the sweep file calls a field that varies, and an option that chooses one of its values."""
+    if name in arguments_for("model_code", "step"):
+        written = [json.loads(getattr(config, name) or "{}") for config in configs]
+        for argument in dict.fromkeys(argument for one in written for argument in one):
+            values = [one[argument] for one in written if argument in one]
+            if any(one.get(argument) != values[0] for one in written) and isinstance(values[0], (str, int, float)):
+                return f"{name}.{argument}", f", such as --set {name}.{argument}={values[0]}"
+    named = all(config.model is not None for config in configs)
+    if named and name in MODEL and name != "vocab_size":
+        ours = [config.model for config in configs if config.model in SIZES and config.model_code is None]
+        words = ours or [code for config in configs if (code := config.model_code) and is_reference(code)]
+        return "model", f", such as --set {shlex.quote(f'model={words[0]}')}" if words else " by --grid"
+    return name, f", such as --set {shlex.quote(f'{name}={getattr(configs[0], name)}')}"
+
+
+def _check_prices(plan: Plan, aim: Aim) -> None:
+    """Raise RequestError if the answer is in money and a device has no price."""
+    devices = [(one.environment.device_name, one.environment.accelerator_type) for one in plan.trials]
+    priced = hourly_dollars(aim.prices, devices)
+    if aim.goal is Goal.MONEY and (missing := [name for name, kind in devices if (name, kind) not in priced]):
+        raise RequestError(f"--goal $/Mtoken needs the price of every device; {missing[0]} has none")
+
+
+def _stored_cells(planned: Planned, peaks: dict[int, float]) -> list[Cell]:
+    """Return what the store has of the plan's trials."""
+    if not planned.store.exists():
+        return []
+    frame = load(planned.store)
+    frame = frame[frame["measurement_id"].isin(measurements_of(planned.plan))]
+    predicted = {key_of(one.trial.config): peaks[one.index] for one in planned.plan.trials if one.index in peaks}
+    return with_predicted_peaks(cells_of(frame), predicted)
+
+
+def _larger_cells(plan: Plan, aim: Aim, peaks: dict[int, float]) -> list[Cell]:
+    """Return the cells of the trials that did not run, because their predicted peak exceeds the device or the limit."""
+    return [
+        Cell(
+            config=one.trial.config,
+            environment=one.environment,
+            environment_id=environment_id(one.environment),
+            values={},
+            processes=1,
+            status=str(Status.PREDICTED_OOM.value),
+            reason=one.reason,
+            predicted_peak=peaks[one.index],
+        )
+        for one in plan.trials
+        if one.action in ("run", "predicted_oom")
+        and one.index in peaks
+        and (one.action == "predicted_oom" or (aim.peak is not None and peaks[one.index] >= aim.peak))
+    ]
+
+
+def _heading(plan: Plan, candidates: Candidates, aim: Aim) -> str:
+    """Return what the search begins with."""
+    counts = {
+        "known from the store": len(candidates.known),
+        "predicted not to fit": plan.count("predicted_oom"),
+        "unsupported": plan.count("unsupported"),
+        "over the limit": candidates.over_limit,
+        "not run, as their peak would not be known": candidates.unknown_peak,
+    }
+    known = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
+    left = len(candidates.plan.to_run)
+    cells = {(key_of(one.trial.config), one.environment.device_name) for one in plan.trials}
+    heading = f"{count_combinations(len(cells))}{f': {known}' if known else ''}. "
+    return heading + f"Searching the other {left} for the best by {aim.words}; most of them need not run."
+
+
+def _account(plan: Plan, candidates: Candidates, search: PlanSearch, *, failed: int) -> str:
+    """Return how many combinations ran or were ruled out, and how surely."""
+    first = _heading(plan, candidates, search.aim).partition(". ")[0]
+    words = [f"{first}, {search.ran} ran{f' ({failed} failed)' if failed else ''}"]
+    if search.left:
+        chance = search.doubt()
+        sure = f"the surrogate gives it {_share(chance)} that any of them is more than {100 * MARGIN:.0f} % better"
+        why = "were ruled out" if search.is_settled else "did not run in time"
+        words.append(f"{len(search.left)} {why}: {sure}")
+    return "; ".join(words)
+
+
+def _share(chance: float) -> str:
+    return "less than 0.1 %" if chance < 0.001 else f"{100 * chance:.1f} %"
+
+
+def count_combinations(count: int) -> str:
+    """Return `1 combination` or `2 combinations`."""
+    return f"{count} combination" if count == 1 else f"{count} combinations"

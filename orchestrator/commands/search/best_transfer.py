@@ -1,0 +1,68 @@
+"""What `lmsweep best STORE --for DEVICE` prints: stored results, predicted for a device that did not measure them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lmsweep.analysis.best.answer import job_of, job_words
+from lmsweep.analysis.best.cells import Cell
+from lmsweep.analysis.best.goal import Aim, Goal
+from lmsweep.analysis.best.transfer import Predicted, Transfer, transfers
+from lmsweep.analysis.best.transfer_text import how_wrong, job_tables
+from lmsweep.orchestrator.commands.text.show_table import show_parts
+from lmsweep.orchestrator.planning.memory_budget import budget, devices_meant
+from lmsweep.orchestrator.terminal import say
+from lmsweep.trials.analytic.datasheets import Device
+from lmsweep.trials.analytic.prices import hourly_dollars
+from lmsweep.trials.spec.config import RequestError
+
+
+def say_transfers(cells: Sequence[Cell], names: Sequence[str], aim: Aim, *, title: str) -> None:
+    """Print the predictions for these devices, job by job.
+
+    cells: with those that calibrate the predictions. names: of devices, such as `H200`. title: of the store.
+    Raises RequestError for an unknown device, for a goal that cannot be predicted, and if no cell can be scaled.
+    """
+    if aim.goal not in (Goal.SPEED, Goal.MONEY):
+        raise RequestError(
+            f"--for predicts time and money, not {aim.goal.value}; lmsweep plan --for shows the memory of a sweep"
+        )
+    targets = [_device(name) for name in names]
+    known = [(one.environment.device_name, one.environment.accelerator_type) for one in cells]
+    priced = hourly_dollars(aim.prices, [*known, *((one.name, None) for one in targets)])
+    if aim.goal is Goal.MONEY and (missing := [one.name for one in targets if (one.name, None) not in priced]):
+        raise RequestError(f"--goal $/Mtoken needs the price of every device; {missing[0]} has none")
+    found = [one for target in targets for one in transfers(cells, target)]
+    if not found:
+        raise RequestError(
+            f"{title}: nothing can be predicted for {', '.join(names)}; it takes device times (the workload timing, on "
+            "CUDA) of lmsweep's own models, on another device whose datasheet is known"
+        )
+    say("\n".join(how_wrong(one) for one in found))
+    fitting = [_without(one, [each for each in one.cells if not _fits(each, one.target, aim)]) for one in found]
+    for whole, kept in zip(found, fitting, strict=True):
+        if left := len(whole.cells) - len(kept.cells):
+            say(f"{left} of {len(whole.cells)} cells are left out, as they would not fit or exceed the limit")
+    jobs = dict.fromkeys(job_of(each.cell) for one in fitting for each in one.cells)
+    for job in jobs:
+        of_job = [_without(one, [each for each in one.cells if job_of(each.cell) != job]) for one in fitting]
+        first = next(each.cell.config for one in of_job for each in one.cells)
+        say("")
+        show_parts([job_words(first), *job_tables(of_job, aim)])
+
+
+def _device(name: str) -> Device:
+    first, *others = devices_meant(name)
+    if others:
+        say(f"--for {name}: taken as {first.name}; also: {', '.join(one.name for one in others)}", error=True)
+    return first
+
+
+def _fits(one: Predicted, target: Device, aim: Aim) -> bool:
+    """Return whether its peak is within the target's memory and the limit; an unknown peak fits where no limit is."""
+    there = replace(one.cell.environment, device_name=target.name, device_memory=target.memory)
+    room = budget(one.cell.config, there)
+    return one.cell.keeps(aim) and (one.cell.peak is None or room is None or one.cell.peak <= room.bytes)
+
+
+def _without(one: Transfer, gone: Sequence[Predicted]) -> Transfer:
+    return replace(one, cells=tuple(each for each in one.cells if each not in gone))

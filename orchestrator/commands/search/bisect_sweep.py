@@ -1,0 +1,210 @@
+"""Searches the releases of a package for the one in which a cell of a sweep changed, and says what was found."""
+
+import math
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+
+import pandas as pd
+from packaging.version import InvalidVersion, Version
+from rich.console import Console
+
+from lmsweep.analysis import load
+from lmsweep.analysis.comparison.compare import Comparison, compare
+from lmsweep.analysis.comparison.device_first import HOST_LIMITED
+from lmsweep.analysis.comparison.noise import machines
+from lmsweep.analysis.data.columns import label
+from lmsweep.orchestrator.commands.measure import run_or_exit
+from lmsweep.orchestrator.commands.plan_request import PlanRequest
+from lmsweep.orchestrator.commands.program import make_ready
+from lmsweep.orchestrator.commands.text.show_table import show_table
+from lmsweep.orchestrator.planning.plan import Plan
+from lmsweep.orchestrator.searching.bisection import Bisection
+from lmsweep.orchestrator.sweep.software_axis import canonical_software
+from lmsweep.orchestrator.terminal import say
+from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with
+from lmsweep.trials.machine.interpreter import environment
+from lmsweep.trials.machine.scratch import temporary_folder
+from lmsweep.trials.results.environment import environment_id
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.identity import measurement_id
+
+CHANGED = ("slower", "faster", "more", "less", "failed", "fixed")
+"""Verdicts that say that a cell changed."""
+
+INDEX_SECONDS = 120.0
+"""Time in which the package index must answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What `bisect` is asked."""
+
+    request: PlanRequest
+    """The sweep, without its software."""
+    package: str
+    releases: tuple[str, ...]
+    """At least two, the oldest first."""
+    processes: int
+    """Fresh processes that measure each release."""
+    values: tuple[str, ...]
+    """What is compared, `PHASE.METRIC`; empty: what a comparison shows."""
+    resume: str
+    """The command that goes on."""
+
+    def software(self, position: int) -> str:
+        """Return the software of the trials with this release. Raises RequestError if it is no version."""
+        try:
+            return canonical_software([f"{self.package}=={self.releases[position]}"])
+        except ValueError as error:
+            raise RequestError(f"--releases: {error}") from None
+
+
+def known_releases(package: str, good: str, bad: str) -> list[str]:
+    """Return the releases that the package index offers here between two, both included, from `good` to `bad`.
+
+    Raises RequestError if the index does not answer, if an end is no version, or if they are the same.
+    """
+    try:
+        ends = sorted([Version(good), Version(bad)])
+        canonical_software([f"{package}=={good}"])
+    except (InvalidVersion, ValueError) as error:
+        raise RequestError(f"--good {good} --bad {bad}: {error}") from None
+    words = [sys.executable, "-m", "pip", "index", "versions", package, "--disable-pip-version-check"]
+    advice = "; name the releases with --releases 2.11.0,2.12.0,2.13.0"
+    try:
+        done = subprocess.run(
+            words,
+            cwd=temporary_folder(),
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=INDEX_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RequestError(f"the package index does not tell the releases of {package}: {error}{advice}") from None
+    listed = re.search(r"^Available versions: (.*)$", done.stdout, flags=re.MULTILINE)
+    if not listed:
+        last = (done.stderr.strip().splitlines() or [""])[-1]
+        raise RequestError(f"the package index does not tell the releases of {package}: {last}{advice}")
+    offered = {Version(text.strip()).public for text in listed[1].split(",")} | {good, bad}
+    within = sorted((text for text in offered if ends[0] <= Version(text) <= ends[1]), key=Version)
+    return within if Version(good) <= Version(bad) else within[::-1]
+
+
+def bisect_sweep(question: Question) -> None:
+    """Measure the two ends and then halve, until the release is found, and print what changed.
+
+    Raises RequestError if the request is wrong or an end cannot be installed, and Exit if a run is interrupted.
+    """
+    for position in range(len(question.releases)):
+        question.software(position)  # reports what is no version before anything runs
+    ends = _compared(question, 0, len(question.releases) - 1)
+    show_table(ends.listing())
+    changed = ends.frame[ends.frame["verdict"].isin(CHANGED)]
+    if changed.empty:
+        limited = ends.frame["verdict"].eq(HOST_LIMITED).any()
+        why = " Wall times differ, but the host may explain that: measure on a quiet machine." if limited else ""
+        both = f"{question.software(0)} and {question.software(len(question.releases) - 1)}"
+        say(f"\n{both} do not differ beyond the noise, so there is nothing to search.{why}")
+        return
+    followed = changed.iloc[int(changed["ratio"].map(_size).to_numpy().argmax())]
+    cell = {name: followed[name] for name in ends.keys}
+    words = ", ".join(f"{name} {label(one)}" for name, one in cell.items())
+    say(f"\nsearching {len(question.releases)} releases for the change of {words}: {_change(followed)}")
+    search = Bisection(len(question.releases))
+    while (middle := search.next()) is not None:
+        left = math.ceil(math.log2(search.high - search.low))
+        say(f"\nbetween {question.software(search.low)} and {question.software(search.high)}: about {left} to measure")
+        row = _row(_compared(question, 0, middle), cell)
+        search.learn(middle, None if row is None else _has_changed(row, followed))
+    _say_found(question, search, cell)
+
+
+def _compared(question: Question, first: int, second: int) -> Comparison:
+    """Measure what is missing of two releases, and compare them."""
+    names = question.software(first), question.software(second)
+    more = (f"software={','.join(names)}", f"processes={question.processes}")
+    request = replace(question.request, overrides=(*question.request.overrides, *more))
+    ready = make_ready(request, Console(), began=time.monotonic())
+    if (first, second) == (0, len(question.releases) - 1):
+        _install(ready.planned.plan)
+    run_or_exit(ready, None, 0.0, f"To resume: {question.resume}")
+    measured = {
+        (measurement_id(trial.config, name), environment_id(planned.environment, planned.trial.config.software))
+        for trial in request.load().trials
+        for planned in ready.planned.plan.trials
+        if planned.trial.config.software == trial.config.software
+        for name in trial.workloads
+    }
+    every = load(request.store, pooled=False)
+    of_these = [pair in measured for pair in zip(every["measurement_id"], every["environment_id"], strict=True)]
+    frame = every[of_these]
+    sides = [frame[frame["software"] == name] for name in names]
+    return compare(
+        sides[0],
+        sides[1],
+        between={"software": names},
+        values=list(question.values) or None,
+        machines=machines(every),
+    )
+
+
+def _install(plan: Plan) -> None:
+    """Make the environments of the trials that will run. Raises RequestError if one of them cannot be made."""
+    for software in dict.fromkeys(filter(None, (planned.trial.config.software for planned in plan.to_run))):
+        try:
+            interpreter_with(software, lambda words: say(words, error=True))
+        except SoftwareError as error:
+            raise RequestError(
+                f"{software} is an end of the search: {error}; name another release by --good, --bad or --releases"
+            ) from error
+
+
+def _row(found: Comparison, cell: dict[str, object]) -> pd.Series | None:
+    """Return the line of the cell; None if it is not there."""
+    frame = found.frame
+    for name, value in cell.items():
+        if name in found.keys:
+            frame = frame[frame[name].map(label) == label(value)]
+    return None if frame.empty else frame.iloc[0]
+
+
+def _has_changed(row: pd.Series, ends: pd.Series) -> bool | None:
+    """Return whether a release is nearer to the last than to the first; None if it was not measured.
+
+    row: its comparison with the first; ends: that of the last with the first.
+    """
+    if ends["verdict"] in ("failed", "fixed"):
+        return bool(row["verdict"] == ends["verdict"])
+    if pd.isna(row["ratio"]):
+        return None
+    return math.log(row["ratio"]) / math.log(ends["ratio"]) > 0.5
+
+
+def _size(ratio: float) -> float:
+    """Return how large a change is; one to or from a failure is the largest."""
+    return math.inf if pd.isna(ratio) else abs(math.log(ratio))
+
+
+def _change(row: pd.Series) -> str:
+    return str(row["verdict"]) if pd.isna(row["ratio"]) else f"{row['ratio']:.3g}x, {row['verdict']}"
+
+
+def _say_found(question: Question, search: Bisection, cell: dict[str, object]) -> None:
+    found = _compared(question, search.low, search.high)
+    say("")
+    show_table(found.listing())
+    row = _row(found, cell)
+    before, after = question.software(search.low), question.software(search.high)
+    unknown = [question.software(one) for one in sorted(search.skipped) if search.low < one < search.high]
+    place = f"between {before} and {after}" if unknown else f"with {after}, after {before}"
+    said = f"\nThe change came {place}: {_change(row) if row is not None else 'failed'}."
+    if unknown:
+        said += f" Between them, {', '.join(unknown)} could not be measured."
+    if row is not None and row["verdict"] not in CHANGED:
+        said += " This step alone is within the noise: the change is spread over several releases."
+    say(said)

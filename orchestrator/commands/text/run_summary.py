@@ -1,0 +1,156 @@
+"""What `run` and `trial` print at their end: the results as a table, where the time went, and what to do next."""
+
+import math
+import shlex
+from collections.abc import Sequence
+
+import pandas as pd
+from tabulate import tabulate
+
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.orchestrator.commands.text.show_table import show_table
+from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
+from lmsweep.orchestrator.running.out_of_memory_text import in_short
+from lmsweep.orchestrator.running.progress.trial_progress import SHORT_ID, count_trials, descriptions
+from lmsweep.orchestrator.running.run_plan import Account
+from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say, say_data
+from lmsweep.trials.results.environment import is_absent
+from lmsweep.trials.results.outcome import Flag, Status
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.spec.identity import measurement_id
+from lmsweep.trials.store.store import Store
+
+COLUMNS = ["workload", "phase", "metric", "median", "low", "high", "unit", "status"]
+"""Columns of the table of one trial."""
+
+MOST_ROWS = 40
+"""Rows of the longest table that a run prints; `lmsweep table` prints longer ones."""
+
+MOST_LEFT_OUT = 10
+"""Most trials left out that are listed; of more, only the number is given."""
+
+
+def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: str | None) -> None:
+    """Print the results of this sweep as a table, their flags, the account of the run, and a hint.
+
+    trial_command: repeats a trial on this machine if an identifier is appended; None on a cluster.
+    """
+    parts = _show_results(plan, store, trial_command)
+    if sum(account.seconds.values()):
+        parts.append(where_the_time_went(account))
+    if account.statuses:
+        counts = ", ".join(f"{count} {status}" for status, count in account.statuses.most_common())
+        parts.append(f"workloads by status: {counts}")
+    quoted = shlex.quote(store.location)
+    parts.append(
+        f"results are in {store.location}; show them with: lmsweep table {quoted}\n"
+        f"or in a browser: lmsweep report {quoted}"
+    )
+    say("\n\n".join(part for part in parts if part))
+
+
+def left_out(trials: Sequence[PlannedTrial], plan: Plan) -> str:
+    """Return the number of these trials and, if they are few, which they are."""
+    count = count_trials(len(trials))
+    if len(trials) > MOST_LEFT_OUT:
+        return count
+    described = descriptions(plan.trials)
+    return f"{count} ({'; '.join(described[planned.index] for planned in trials)})"
+
+
+def where_the_time_went(account: Account) -> str:
+    """Return the run's wall time and its shares by purpose, over all slots."""
+    shares = account.shares()
+    whole = sum(shares.values()) or 1.0
+    words = ", ".join(f"{name} {format_seconds(s)} ({s / whole:.0%})" for name, s in shares.items() if s)
+    slots = f" on each of {account.slots} slots" if account.slots > 1 else ""
+    return f"took {format_seconds(whole / account.slots)}{slots}: {words}"
+
+
+def show_trial(rows: Sequence[Record]) -> None:
+    """Print the rows of one trial as a table; on a terminal, fitted to its width."""
+    if not on_terminal():
+        say_data(trial_table(rows))
+        return
+    frame = pd.DataFrame(_trial_lines(rows), columns=COLUMNS, dtype=object)
+    show_table(Listing(title="", frame=frame, keys=COLUMNS[:3], units={}, notes=_advice(rows)), pages=False)
+    for trace in _traces(rows):
+        say_data(f"\n{trace}")
+
+
+def trial_table(rows: Sequence[Record]) -> str:
+    """Return the rows of one trial as a table."""
+    alignment = ["left"] * 3 + ["right"] * 3 + ["left"] * 2
+    table = tabulate(_trial_lines(rows), headers=COLUMNS, disable_numparse=True, colalign=alignment)
+    return "\n\n".join([table, *_traces(rows), *_advice(rows)])
+
+
+def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
+    """Return the texts of COLUMNS for each row."""
+    from lmsweep.analysis.data.sample_stats import describe_samples
+
+    lines = []
+    for row in rows:
+        numbers = ["", "", ""] if row.samples is None else [_number(one) for one in describe_samples(row.samples)]
+        error = in_short(row.error) if row.status == Status.OOM and row.error else _split(row.error)[0]
+        notes = [row.status, *row.flags, error or row.reason]
+        names = [row.workload, row.phase or "", row.metric or ""]
+        lines.append([*names, *numbers, row.unit or "", ", ".join(filter(None, notes))])
+    return lines
+
+
+def _traces(rows: Sequence[Record]) -> list[str]:
+    """Return the tracebacks of the rows' errors, which are too long for a table."""
+    traces = (_split(row.error)[1] for row in rows if row.status != Status.OOM)
+    return list(dict.fromkeys(trace for trace in traces if trace))
+
+
+def _split(error: str | None) -> tuple[str, str]:
+    """Return the first line of an error, and what follows it."""
+    first, _, rest = (error or "").partition("\n")
+    return first, rest.strip("\n")
+
+
+def _advice(rows: Sequence[Record]) -> list[str]:
+    return [f"{flag.value}: {flag.advice}" for flag in Flag if any(flag.value in row.flags for row in rows)]
+
+
+def _number(value: float) -> str:
+    """Return the number with six significant digits; whole numbers in full, nothing for NaN."""
+    if math.isnan(value):
+        return ""
+    return f"{value:.0f}" if value.is_integer() else f"{value:.6g}"
+
+
+def _show_results(plan: Plan, store: Store, trial_command: str | None) -> list[str]:
+    """Print the table, if it is not too long, and return what to say of the results below it."""
+    from lmsweep.analysis import load
+    from lmsweep.analysis.metrics.status import flag_words
+    from lmsweep.analysis.tables.pivot import default_layout, pivot
+    from lmsweep.analysis.tables.render import render
+
+    if not store.exists():  # no trial ran
+        return []
+    wanted = {measurement_id(one.trial.config, name) for one in plan.trials for name in one.trial.workloads}
+    frame = load(store)
+    states = {one.environment.code_digest for one in plan.trials}  # other results are of earlier states of the code
+    is_of_state = frame["code_digest"].isna() | frame["code_digest"].isin(states)
+    frame = frame[frame["measurement_id"].isin(wanted) & is_of_state]
+    if frame.empty:
+        return []
+    if (frame["status"] == Status.UNSUPPORTED.value).all():
+        return ["None of these trials can run here. `lmsweep doctor` shows what can; `lmsweep run quick` needs no GPU."]
+    frame = frame[~frame["device_name"].map(is_absent)]  # the plan's summary lists them
+    rows, cols, values = default_layout(frame)
+    table = pivot(frame, rows=rows, cols=cols, values=values, where={})
+    told = ""
+    if len(table.median) <= MOST_ROWS:
+        show_table(table, pages=False)
+        told = render(table, "text")
+        say("")
+    parts = [flag_words(frame, told=told)]
+    failed = frame.loc[frame["status"] == Status.ERROR.value, "trial_id"]
+    if trial_command and len(failed):
+        which = "the failed trial" if failed.nunique() == 1 else "the first failed trial"
+        parts.append(f"repeat {which} here, with its traceback: {trial_command} {failed.iloc[0][:SHORT_ID]}")
+    return parts

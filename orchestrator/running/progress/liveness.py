@@ -1,0 +1,133 @@
+"""Watches what a run waits for, and says what does not answer: Ray, a worker, a trial server, the store.
+
+Whoever waits for a stopped process waits for ever, without a word. Here each second that this process runs counts: if
+the whole machine or container was suspended, nothing has become late by that.
+"""
+
+import _thread
+import signal
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Self
+
+import psutil
+
+from lmsweep.orchestrator.cluster import ray_private
+from lmsweep.orchestrator.interrupt import end_soon
+from lmsweep.orchestrator.planning.plan import PlannedTrial
+from lmsweep.orchestrator.running.admission import Gate
+from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
+from lmsweep.orchestrator.running.store_writer import StoreWriter
+from lmsweep.trials.isolation.server_process import MODULE as SERVER
+from lmsweep.trials.machine.processes import has_ended, is_stopped
+
+LOOK_SECONDS = 1.0
+"""Seconds between two looks at Ray's own processes."""
+LOOKS_PER_SEARCH = 10
+"""Looks between two searches for workers and trial servers, which read all processes of the machine: 10 ms."""
+STOPPED_SECONDS = 30
+"""How long a process may be stopped."""
+LATE_SECONDS = 45
+"""How long after its timeout a trial may end. Its own process has been killed by then."""
+
+NAMES = {"gcs_server": "Ray's control service (gcs_server)", "raylet": "Ray's scheduler (raylet)"}
+
+
+class RayFailedError(Exception):
+    """Ray has ended or does not answer; the message says which of its processes."""
+
+
+class Liveness:
+    """Inside, a thread says what does not answer. It kills a worker or trial server that has been stopped, whose
+    trial then runs again or is `lost`, and ends the run if Ray cannot go on.
+    """
+
+    def __init__(self, trials: Sequence[PlannedTrial], gate: Gate, progress: RunProgress, writer: StoreWriter) -> None:
+        self._trials = {planned.index: planned for planned in trials}
+        self._gate = gate
+        self._progress = progress
+        self._writer = writer
+        self.failure: RayFailedError | None = None
+        """Why the run has ended early."""
+        self._left = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="liveness", daemon=True)
+        self._stopped: dict[psutil.Process, float] = {}
+        """Seconds for which a process has been stopped."""
+        self._ran: dict[tuple[int, float], float] = {}
+        """Seconds for which a trial has run, by its index and its start."""
+
+    def __enter__(self) -> Self:
+        self._ray = {NAMES[name]: process for name, process in ray_private.started_here().items()}
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        looks = 0
+        while not self._left.wait(LOOK_SECONDS):
+            looks += 1
+            for name, process in self._ray.items():
+                if has_ended(process):
+                    return self._end(f"{name}, process {process.pid}, has ended")
+                if self._is_late(process, LOOK_SECONDS):
+                    return self._end(f"{name}, process {process.pid}, is stopped and does not answer")
+            if looks % LOOKS_PER_SEARCH == 0 or self._gate.closed:
+                self._search()
+            self._say_late_trials()
+            self._writer.say_if_slow()
+        return None
+
+    def _is_late(self, process: psutil.Process, seconds: float) -> bool:
+        """Note whether the process is stopped, and return whether it has been for too long: after Ctrl-C, at all."""
+        if not is_stopped(process):
+            self._stopped.pop(process, None)
+            return False
+        self._stopped[process] = self._stopped.get(process, 0.0) + seconds
+        return self._gate.closed or self._stopped[process] >= STOPPED_SECONDS
+
+    def _search(self) -> None:
+        """Kill workers and trial servers that have been stopped for too long."""
+        for process in psutil.Process().children(recursive=True):
+            if self._is_late(process, LOOK_SECONDS * LOOKS_PER_SEARCH) and (name := _name(process)):
+                self._progress.say(f"{name}, process {process.pid}, is stopped and does not answer: it is killed")
+                process.kill()
+
+    def _say_late_trials(self) -> None:
+        """Say once of each trial that nobody has reported its end. It may run on another machine."""
+        running = self._progress.eta.running_since()
+        self._ran = {key: self._ran.get(key, 0.0) + LOOK_SECONDS for key in running.items()}
+        for (index, _), seconds in self._ran.items():
+            config = self._trials[index].trial.config
+            # Before the trial itself, its graph may be compiled, or its environment made.
+            longest = config.timeout_seconds * (2 if config.compiles or config.software else 1) + LATE_SECONDS
+            if longest <= seconds < longest + LOOK_SECONDS:
+                self._progress.say(
+                    f"{self._progress.name_of(index)}: {seconds:.0f} s after its start, with a timeout of "
+                    f"{config.timeout_seconds:g} s, its worker does not answer; it, its node or the network may hang"
+                )
+
+    def _end(self, reason: str) -> None:
+        """End the run: nothing can start any more, and what has ended is stored."""
+        if not self._gate.closed:  # else Ctrl-C ends it
+            self.failure = RayFailedError(reason)
+        end_soon(str(self.failure) if self.failure else None)
+        for process in self._ray.values():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()  # else the main thread might wait for its answer
+        self._gate.closed = True
+        _thread.interrupt_main(signal.SIGINT)
+
+
+def _name(process: psutil.Process) -> str | None:
+    """Return what a process is to the run; None if something else watches it."""
+    with suppress(psutil.NoSuchProcess):
+        command, parent = process.cmdline(), process.parent()
+        if SERVER in command:
+            return "the trial server" if parent and SERVER not in parent.cmdline() else None
+        if command and command[0].startswith("ray::"):
+            return "the worker of a trial"
+    return None

@@ -1,0 +1,234 @@
+"""Runs a plan from start to end: rows go to the store as trials end, and an account says where the time went."""
+
+import time
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from lmsweep.orchestrator.cluster.nodes import Node
+from lmsweep.orchestrator.cluster.placement import side_by_side
+from lmsweep.orchestrator.cluster.ray_session import start_ray, start_standby, stop_ray
+from lmsweep.orchestrator.interrupt import end_soon, grace_period, postpone_termination
+from lmsweep.orchestrator.planning.plan import Action, Plan, Planned, PlannedTrial
+from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate, estimate_plan
+from lmsweep.orchestrator.planning.run_order import in_order
+from lmsweep.orchestrator.planning.time_estimate import Estimates
+from lmsweep.orchestrator.running.admission import Gate
+from lmsweep.orchestrator.running.progress.eta import Eta
+from lmsweep.orchestrator.running.progress.liveness import Liveness
+from lmsweep.orchestrator.running.progress.trial_progress import RunProgress, count_trials
+from lmsweep.orchestrator.running.store_writer import StoreWriter
+from lmsweep.trials.code.bundle import pack
+from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record import Record, Row, records_of
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store.store import Store
+
+if TYPE_CHECKING:
+    from lmsweep.orchestrator.searching.plan_search import PlanSearch
+
+COMPACT_FROM = 32
+"""A finished run merges the files of a store with at least this many. Opening a file costs as much as reading thousands
+of rows."""
+
+RULED_OUT: dict[Action, Status] = {"unsupported": Status.UNSUPPORTED, "predicted_oom": Status.PREDICTED_OOM}
+"""Action by which planning rules a trial out -> the status of its rows."""
+
+PURPOSES = ("setup", "checked", "compile", "warmup", "measured", "profiled")
+"""What a trial spends time on; `checked` is the comparison of the user's attention with float64. Its rows hold the
+seconds of each as `trial.PURPOSE_time`."""
+
+
+@dataclass(kw_only=True)
+class Account:
+    """What a run has done and where its time went."""
+
+    began: float
+    """time.monotonic() at the start of the command."""
+    slots: int
+    """Trials that can run at the same time."""
+    statuses: Counter[str] = field(default_factory=Counter)
+    """Number of workloads by status."""
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PURPOSES, 0.0))
+    """Seconds by purpose; `compile` includes precompilation."""
+
+    def add(self, rows: list[Record]) -> None:
+        self.statuses.update({row.workload: row.status for row in rows}.values())
+        for row in rows:
+            if row.phase == "trial" and row.unit == "s" and row.samples:
+                purpose = str(row.metric).removesuffix("_time").removeprefix("pre")  # precompile_time counts as compile
+                self.seconds[purpose] += sum(row.samples)
+
+    def shares(self) -> dict[str, float]:
+        """Return seconds by purpose, summed over the slots; time in which no trial ran is `idle`."""
+        whole = (time.monotonic() - self.began) * self.slots
+        return self.seconds | {"idle": max(0.0, whole - sum(self.seconds.values()))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A plan that is ready to run."""
+
+    planned: Planned
+    to_run: list[PlannedTrial]
+    """In the order in which they begin."""
+    estimate: PlanEstimate
+    eta: Eta
+    progress: RunProgress
+    gate: Gate
+    account: Account
+
+
+def prepare(
+    planned: Planned,
+    console: Console,
+    *,
+    began: float,
+    budget: float | None,
+    phases: Path | None = None,
+    is_search: bool = False,
+) -> Run:
+    """Return everything that running the plan needs.
+
+    `began` is the time.monotonic() at the start of the command; `budget` is how many seconds the command may take.
+    `phases` is the folder in which trials tell their phases, if they run on this machine. `is_search`: it is not known
+    how many of the trials will run.
+    """
+    plan, nodes = planned.plan, planned.nodes
+    estimate = estimate_plan(plan, Estimates(planned.store), nodes)
+    to_run = in_order(plan.to_run, estimate.trials, budgeted=budget is not None)
+    trials = dict(estimate.trials)
+    if first := next((planned for planned in to_run if planned.trial.config.compiles), None):
+        estimated = trials[first.index]  # the first compiled trial waits for the precompilation
+        trials[first.index] = replace(estimated, seconds=estimated.seconds + estimate.compiling)
+    eta = Eta(to_run, trials)
+    progress = RunProgress(to_run, eta, console, phases=phases, is_search=is_search)
+
+    def on_close() -> None:
+        what = f"finishing {count_trials(eta.running)}" if eta.running else "no trial is running; starting none"
+        progress.say(f"Ctrl-C: {what}; press it again to stop at once")
+
+    gate = Gate(eta, until=None if budget is None else began + budget, on_close=on_close)
+    account = Account(began=began, slots=count_slots(plan, nodes))
+    return Run(
+        planned=planned,
+        to_run=to_run,
+        estimate=estimate,
+        eta=eta,
+        progress=progress,
+        gate=gate,
+        account=account,
+    )
+
+
+def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "PlanSearch | None" = None) -> None:
+    """Run the plan's trials, or those that `search` chooses. For each trial that the plan rules out, store the reason.
+
+    Raises KeyboardInterrupt on Ctrl-C. It is also raised on SIGTERM or SIGHUP, after running trials have had `grace`
+    seconds to end. In both cases finished trials are in the store. Raises StoreError if the store rejects rows, and
+    RequestError if the user's code is too large to travel to the nodes of a cluster. Raises RayFailedError if Ray has
+    ended or does not answer.
+    """
+    store, nodes = run.planned.store, run.planned.nodes
+    code = None if address is None else packed_code(run.to_run)
+
+    def kept(planned: PlannedTrial, records: list[Record]) -> None:
+        run.account.add(records)
+        if planned.action not in RULED_OUT:
+            run.progress.ended(planned, records)
+            run.gate.ended(planned)
+
+    def announce_grace(signal_name: str) -> None:
+        run.gate.closed = True
+        running = run.eta.running
+        what = f"{count_trials(running)} may finish within {grace:g} s" if running else "no trial is running"
+        run.progress.say(f"{signal_name}: {what}")
+
+    writer = StoreWriter(store, kept, run.progress.say)
+
+    def on_rows(planned: PlannedTrial, rows: list[Row]) -> None:
+        if search:
+            search.learn(planned, records_of(rows))
+        writer.put(planned, rows)
+
+    standby = run.planned.standby
+    liveness = Liveness(run.to_run, run.gate, run.progress, writer)
+    try:
+        for planned in run.planned.plan.trials:
+            if planned.action in RULED_OUT:
+                writer.put(planned, ruled_out_rows(planned))
+        if run.to_run and not run.gate.keeps_all_out(run.to_run):
+            if standby is None and address is None:
+                standby = start_standby([planned.trial.config for planned in run.to_run])
+            start_ray(address, cpus=nodes[0].cpus, gpus=nodes[0].gpus)
+            with run.gate, grace_period(grace, announce_grace), liveness:
+                # Ray reads its settings on import, so it must be imported after `start_ray` has made them.
+                from lmsweep.orchestrator.running.tune_runner import launch
+
+                launch(
+                    run.to_run,
+                    gate=run.gate,
+                    on_start=run.progress.started,
+                    on_rows=on_rows,
+                    code=code,
+                    standby=standby.folder if standby else None,
+                    search=search,
+                )
+    except KeyboardInterrupt:
+        if store.is_local:  # else rows may take minutes to arrive
+            end_soon()
+        if liveness.failure:
+            raise liveness.failure from None
+        raise
+    finally:
+        with postpone_termination(), ExitStack() as after:
+            after.callback(compact, store, run.progress)
+            after.callback(writer.close)  # whatever fails before: rows may wait for the disk
+            if standby:
+                after.callback(standby.close)
+            if run.to_run:
+                stop_ray()
+    if run.gate.closed:
+        raise KeyboardInterrupt
+
+
+def packed_code(trials: list[PlannedTrial]) -> bytes | None:
+    """Return the packed folder with the user's code, for the nodes of a cluster; None if no trial needs it."""
+    references = {text: planned.trial.code for planned in trials for text in planned.trial.references}
+    code = next((code for code in references.values() if code), None)
+    return pack(code, references) if code else None
+
+
+def compact(store: Store, progress: RunProgress) -> None:
+    """Merge the fragments of a store that has many. Nothing is lost if its disk is full or it is unreachable."""
+    try:
+        if store.count_fragments() >= COMPACT_FROM:
+            store.compact()
+    except (OSError, RequestError) as error:
+        progress.say(f"could not merge the files of {store.location}: {error}")
+
+
+def ruled_out_rows(planned: PlannedTrial) -> list[Row]:
+    """Return the rows that say why the trial does not run."""
+    attempt = Attempt.begin(planned.trial)
+    assert planned.reason is not None, "a trial that does not run has a reason"
+    status = RULED_OUT[planned.action]
+    return [attempt.failure(name, status, planned.reason, planned.environment) for name in planned.trial.workloads]
+
+
+def count_slots(plan: Plan, nodes: list[Node]) -> int:
+    """Return how many of the plan's trials can run at the same time.
+
+    On CPUs it is one per node. On GPUs it is how many fit of the trials that need the fewest GPUs.
+    """
+    started = [node for node in nodes if node.started]
+    configs = [planned.trial.config for planned in plan.to_run]
+    shapes = {(config.world_size, config.nodes): config for config in configs if config.takes_gpus}
+    on_gpus = [side_by_side(config, started) for config in shapes.values()]
+    on_cpus = [one.placement.slots for one in plan.to_run if one.placement and not one.trial.config.takes_gpus]
+    return max([*on_gpus, *on_cpus, 1])

@@ -1,0 +1,251 @@
+"""Runs a trial in this process: its workloads in turn, each turned into rows."""
+
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+
+from lmsweep.trials.bench.fingerprint import fingerprint, present_devices
+from lmsweep.trials.bench.own_workload import measure_outside, measure_own
+from lmsweep.trials.bench.watchdog import Show, Watchdog
+from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.code.traceback_text import (
+    CodeError,
+    needs_gpu,
+    running_line,
+    said_by,
+    user_line,
+    what_it_says,
+)
+from lmsweep.trials.distributed.ranks.process_group import leave
+from lmsweep.trials.distributed.ranks.ranks import (
+    Emit,
+    Part,
+    Rank,
+    RankDiedError,
+    Start,
+    has_failed,
+    parts_of,
+    run_ranks,
+)
+from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.machine.out_of_memory import ran_out_of_memory
+from lmsweep.trials.machine.processes import exits_raise
+from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.results.measurement import Measurement, Yielded
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record import Record, Row
+from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, Trial, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.reference import Code, is_reference
+from lmsweep.trials.spec.workloads import BUILT_IN, ranked_workloads, workload_named, workloads
+
+
+def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
+    """Yield what the workload measures, then the time that each part of the work took."""
+    record = workload_named(workload)
+    _check_fields(bench.config, workload)
+    if not record.has_ranks and (bench.config.world_size > 1 or bench.config.ddp != "none"):
+        ranked = ", ".join(ranked_workloads())
+        raise UnsupportedError(f"{workload} runs in one process; world_size and ddp are for {ranked}")
+    if bench.config.capture != "none" and not record.captures:
+        raise UnsupportedError(f"{workload} measures no captured step; capture is for timing")
+    if bench.config.accumulate > 1 and not record.accumulates:
+        counting = ", ".join(name for name, one in workloads().items() if one.accumulates)
+        raise UnsupportedError(f"{workload} looks into a step with one batch; accumulate is for {counting}")
+    if bench.config.step and not record.takes_own_step:
+        raise UnsupportedError(
+            f"{workload} looks into the model, and of the step {bench.config.step} only its phases are known; "
+            f"{', '.join(name for name, one in workloads().items() if one.takes_own_step)} measure it"
+        )
+    if bench.config.memory_budget is not None and (record.has_ranks or record.holds != "model"):
+        budgeted = ", ".join(name for name, one in workloads().items() if one.holds == "model" and not one.has_ranks)
+        raise UnsupportedError(f"{workload} does not keep a step within memory_budget; {budgeted} do")
+    before = dict(bench.seconds)
+    if is_reference(workload):
+        yield from measure_own(workload, bench)
+    elif workload in BUILT_IN:
+        yield from import_module(record.module).measure(bench)
+    else:
+        yield from measure_outside(record, bench)
+    if bench.config.memory_budget is not None:
+        yield Measurement(phase="step", metric="saved_share", unit="1", samples=(bench.saved_share,))
+    for what, seconds in bench.seconds.items():
+        yield Measurement(phase="trial", metric=f"{what}_time", unit="s", samples=(seconds - before.get(what, 0.0),))
+
+
+def _check_fields(config: TrialConfig, workload: str) -> None:
+    """Raise UnsupportedError if a field that only one workload reads is set for another."""
+    for field, only in (
+        ("reshard", "ddp"),
+        ("gather", "ddp"),
+        ("shards", "ddp"),
+        ("collective", "collectives"),
+        ("message_bytes", "collectives"),
+    ):
+        value = getattr(config, field)
+        if workload != only and value != CONFIG_FIELDS[field].default:
+            raise UnsupportedError(f"{field} {value} has no effect in the workload {workload}; it is for {only}")
+
+
+def run_trial(
+    attempt: Attempt,
+    fallback: Fingerprint,
+    emit: Emit,
+    *,
+    requested_at: float,
+    keep: bool = False,
+    part: Part | None = None,
+    rank: Rank | None = None,
+    start: Start = "fork",
+) -> bool:
+    """Run the workloads of a trial and emit the rows of each. Return whether this process may run another trial.
+
+    A failure is a row too; the workloads after it are left to another process. With `keep`, the process is cleaned up
+    after the last workload, and only then may it run another trial.
+
+    A workload with ranks runs in one process per rank, each of which calls this function again with its `rank`. `start`
+    is how these processes are created. `part` are the ranks on this machine; None is all.
+
+    This is the only place that catches what a trial raises. `fallback` is the environment for the row of a trial that
+    fails before it has determined its own.
+    """
+    met = fallback
+    bench = None
+    for workload in attempt.trial.workloads:
+        try:
+            if workload_named(workload).has_ranks and rank is None:
+                if bench and start == "fork":
+                    return False  # a process that has touched the device must not fork; a new one runs the rest
+                rows = _rows_of_ranks(attempt, workload, fallback, part, requested_at=requested_at, start=start)
+            else:
+                trial = attempt.trial
+                bench = bench or Workbench(
+                    trial.config,
+                    requested_at=requested_at,
+                    rank=rank,
+                    code=trial.code,
+                    references=trial.references,
+                    flops=trial.flops,
+                )
+                met = bench.fingerprint(workload)
+                with exits_raise():
+                    found = list(run_workload(bench, workload))
+                    rows = attempt.rows(workload, found, replace(met, repeated_layers=bench.repeated_layers))
+        except BaseException as raised:  # a trial may fail in any way, and each is a row
+            if isinstance(raised, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+                raise  # Ctrl-C; processes of trials ignore it, so there it is the user's code that raises it
+            error = as_unsupported(raised, attempt.trial.config, attempt.trial.code)
+            emit([attempt.failure(workload, status_of(error), describe(error, attempt.trial.code), met)])
+            return False
+        emit(rows)
+        if has_failed(rows):
+            return False
+    return keep and bench is not None and bench.clear()
+
+
+def _rows_of_ranks(
+    attempt: Attempt, workload: str, fallback: Fingerprint, part: Part | None, *, requested_at: float, start: Start
+) -> list[Row]:
+    parts = [part] if part else parts_of(attempt.trial.config)
+    if len(parts) > 1:
+        raise UnsupportedError(f"nodes is {len(parts)}, but this is one machine; lmsweep run --address joins a cluster")
+    alone = replace(attempt, trial=replace(attempt.trial, workloads=(workload,)))
+    body = partial(_run_rank, attempt=alone, fallback=fallback, requested_at=requested_at)
+    return run_ranks(parts[0], body, cores=tuple(usable_cores()), start=start)
+
+
+def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, fallback: Fingerprint, requested_at: float) -> bool:
+    ended_well = True
+
+    def pass_on(rows: list[Row]) -> None:
+        nonlocal ended_well
+        ended_well = not has_failed(rows)
+        if rank.index == 0 or not ended_well:
+            emit(rows)
+
+    run_trial(attempt, fallback, pass_on, requested_at=requested_at, rank=rank)
+    if ended_well:
+        leave()
+    return ended_well
+
+
+def run_here(trial: Trial) -> list[Row]:
+    """Run a trial in this process and return its rows. The workloads after a failed one are not run."""
+    rows: list[Row] = []
+    run_trial(Attempt.begin(trial), _expected(trial), rows.extend, requested_at=time.monotonic(), start="spawn")
+    return rows
+
+
+def run_watched(trial: Trial, tell: Callable[[list[Row]], None], show: Show) -> None:
+    """Run a trial in this process under a watchdog, and call `tell` with its rows.
+
+    When its time is up or it holds too much host memory, `tell` is called with the rows so far and the failures, and
+    the process exits. `show` is called regularly with the seconds that it has run and the bytes that it holds.
+    """
+    attempt, expected = Attempt.begin(trial), _expected(trial)
+    rows: list[Row] = []
+
+    def end(status: Status, reason: str) -> None:
+        if status == Status.TIMEOUT:
+            reason = f"{reason}: timeout_seconds is {trial.config.timeout_seconds:g}"
+            place = running_line(threading.main_thread().ident or 0, trial.code) if trial.code else None
+            reason = f"{place}: {reason}" if place else reason
+        told = list(rows)
+        records = [row for row in told if isinstance(row, Record)]
+        waiting = [name for name in trial.workloads if name not in {record.workload for record in records}]
+        met = records[-1].fingerprint if records else expected
+        tell(told + [attempt.failure(name, status, reason, met) for name in waiting])
+
+    with Watchdog(seconds=trial.config.timeout_seconds, end=end, show=show):
+        run_trial(attempt, expected, rows.extend, requested_at=time.monotonic(), start="spawn")
+    tell(rows)
+
+
+def _expected(trial: Trial) -> Fingerprint:
+    """Return the environment for the rows of a trial that fails before it has determined its own."""
+    return fingerprint("cpu" if trial.config.device_type not in present_devices() else trial.config.device_type)
+
+
+def status_of(error: BaseException) -> Status:
+    """Return the status word for what a trial raised."""
+    if isinstance(error, UnsupportedError):
+        return Status.UNSUPPORTED
+    if isinstance(error, RankDiedError):
+        return Status.LOST
+    if ran_out_of_memory(error):
+        return Status.OOM
+    return Status.ERROR
+
+
+def as_unsupported(error: BaseException, config: TrialConfig, code: Code | None) -> BaseException:
+    """Return what the user's code raised, as UnsupportedError if it is a kernel that a CPU cannot run."""
+    if code is None or config.device_type not in ("cpu", "mps") or not needs_gpu(error):
+        return error
+    line = str(error) if isinstance(error, CodeError) else user_line(error, code) or said_by(error)
+    what = "Triton" if any(word in line.lower() for word in ("triton", "active drivers")) else "it"
+    return UnsupportedError(f"{line.partition(';')[0].rstrip('.')}; {what} runs on a GPU; use device: cuda")
+
+
+def describe(error: BaseException, code: Code | None = None) -> str:
+    """Return the error text of a row: one line for an expected failure, the allocator's whole message for running out
+    of memory, and the traceback for anything else. A line of the user's own code comes first.
+    """
+    status, said = status_of(error), what_it_says(error)
+    if status == Status.ERROR:
+        says_where = isinstance(error, RequestError | CodeError)
+        own = user_line(error, code) if code and not says_where else None
+        first = [said] if says_where else [own] if own else []
+        return "\n".join([*first, _shortened("".join(traceback.format_exception(error)))])
+    if status == Status.OOM and said:
+        return said[:8000]
+    return said.splitlines()[0] if said else type(error).__name__
+
+
+def _shortened(text: str) -> str:
+    """Return a traceback of at most some 8000 characters: its beginning, and its end with what was raised."""
+    return text if len(text) <= 8000 else f"{text[:1500]}\n[...]\n{text[-6500:]}"

@@ -1,0 +1,167 @@
+"""What a rank holds in memory after init, before a step, after it, and at its peak, by what the memory is for."""
+
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lmsweep.trials.distributed.parallel.fully_sharded import part_of
+from lmsweep.trials.machine.gpu.accelerator import allocated, peak_allocated, reset_peak
+from lmsweep.trials.memory.storage_tracker import storage_key, tensors_in
+from lmsweep.trials.model.training_step import TrainingStep
+
+Part = Literal["weights", "gradients", "optimizer_state", "inputs", "communication", "activations", "other"]
+"""What memory is for. communication: what collectives read and write, such as buckets and gathered weights.
+activations: what autograd saves for backward. other: the rest, such as temporary tensors."""
+PARTS: tuple[Part, ...] = get_args(Part)
+Stage = Literal["init", "before_step", "after_step", "peak"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """Memory of a rank at one moment."""
+
+    total: int
+    """Bytes: on CUDA of the allocator's blocks, on a CPU of all tensors."""
+    parts: Mapping[Part, int]
+    """Bytes of each part; together the total."""
+
+
+@dataclass
+class _Piece:
+    """A live storage."""
+
+    storage: weakref.ref[torch.UntypedStorage]
+    part: Part
+
+
+class MemoryWatch(TorchDispatchMode):
+    """A context that notes the storages which operators create in it. They stay known until they are freed.
+
+    The size of a storage is read whenever memory is counted, because fully_shard frees and allocates the memory of the
+    same storages again and again.
+    """
+
+    def __init__(self, device_type: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch does not annotate it
+        self._device_type = device_type
+        self._live: dict[int, _Piece] = {}
+        self._peak: int | None = None
+        self._at_peak: list[tuple[_Piece, int]] = []
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        allocates = self._see(tensors_in(result), "other")
+        if func.namespace in ("c10d", "_c10d_functional", "fsdp"):
+            whole_gradients = func._schema.name == "fsdp::chunk_cat"  # copied into what is scattered
+            self._see(_tensors(args), "gradients" if whole_gradients else "communication")
+            self._see(chain(_tensors((kwargs or {}).values()), tensors_in(result)), "communication")
+            allocates = True  # fully_shard has allocated the memory that these operators fill
+        if allocates and self._peak is not None:
+            self._note_peak()
+        return result
+
+    def held(self, step: TrainingStep) -> Held:
+        """What is held now by a rank with this training step."""
+        self._label(step)
+        sizes = self._sizes()
+        return _held(sizes, allocated(self._device_type))
+
+    @contextmanager
+    def peak_noted(self) -> Iterator[None]:
+        """A context in which the peak is noted; the storages that autograd saves in it are activations."""
+        self._peak, self._at_peak = 0, []
+        reset_peak(self._device_type)
+        with torch.autograd.graph.saved_tensors_hooks(self._save, lambda tensor: tensor):
+            yield
+
+    def label_gradients(self, step: TrainingStep) -> None:
+        """Note which storages hold gradients now."""
+        self._label(step)
+
+    def peak(self) -> Held:
+        """What was held at the peak inside `peak_noted`."""
+        self._peak = None
+        found, self._at_peak = _held(self._at_peak, peak_allocated(self._device_type)), []
+        return found
+
+    def _save(self, tensor: Tensor) -> Tensor:
+        self._see([tensor], "activations")
+        return tensor.detach()  # saving the tensor itself would create a reference cycle with its graph
+
+    def _label(self, step: TrainingStep) -> None:
+        weights = list(step.model.parameters())
+        own = [] if step.optimizer is None else vars(step.optimizer).values()
+        optimizers = [step.optimizer, *(one for one in own if isinstance(one, torch.optim.Optimizer))]
+        states = chain.from_iterable(getattr(one, "state", {}).values() for one in optimizers)
+        lasting: dict[Part, list[Any]] = {
+            "weights": weights,
+            "gradients": [weight.grad for weight in weights if weight.grad is not None],
+            "optimizer_state": [part for state in states for part in state.values() if isinstance(part, Tensor)],
+            "inputs": [step.inputs, step.targets, *step.model.buffers()],
+        }
+        for part, tensors in lasting.items():
+            self._see(tensors, part)
+
+    def _see(self, tensors: Iterable[Tensor], part: Part) -> bool:
+        """Note what the storages of these tensors are for. Returns whether one of them is new."""
+        is_new = False
+        for tensor in map(part_of, tensors):
+            if tensor.device.type != self._device_type:
+                continue
+            key = storage_key(tensor)
+            known = self._live.get(key)
+            if known is None:
+                storage = weakref.ref(tensor.untyped_storage(), partial(self._forget, key))
+                self._live[key] = _Piece(storage=storage, part=part)
+                is_new = True
+            elif PARTS.index(part) < PARTS.index(known.part):
+                known.part = part
+        return is_new
+
+    def _forget(self, key: int, _: object) -> None:
+        self._live.pop(key, None)
+
+    def _sizes(self) -> list[tuple[_Piece, int]]:
+        # A copy, because gloo's threads may free a storage meanwhile.
+        pieces = list(self._live.values())
+        return [(piece, storage.nbytes()) for piece in pieces if (storage := piece.storage()) is not None]
+
+    def _note_peak(self) -> None:
+        sizes = self._sizes()
+        total = sum(size for _, size in sizes)
+        if total > (self._peak or 0):
+            self._peak, self._at_peak = total, sizes
+
+
+def _held(sizes: list[tuple[_Piece, int]], total: int | None) -> Held:
+    """`total`: bytes by the allocator's count, whose rounding and other users are `other`; None for the sum."""
+    parts: dict[Part, int] = dict.fromkeys(PARTS, 0)
+    for piece, size in sizes:
+        parts[piece.part] += size
+    counted = sum(parts.values())
+    if total is not None:
+        parts["other"] += total - counted
+    return Held(total=counted if total is None else total, parts=parts)
+
+
+def _tensors(argument: object) -> Iterator[Tensor]:
+    if isinstance(argument, Tensor):
+        yield argument
+    elif isinstance(argument, Iterable) and not isinstance(argument, str):
+        for item in argument:
+            yield from _tensors(item)

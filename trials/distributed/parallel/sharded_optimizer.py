@@ -1,0 +1,95 @@
+"""AdamW with its state sharded over the ranks (ZeRO stage 1)."""
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
+
+from lmsweep.trials.code.calling import arguments_of, call
+from lmsweep.trials.code.importing import load
+from lmsweep.trials.distributed.parallel.fully_sharded import part_of
+from lmsweep.trials.model.optimizer import LEARNING_RATE, class_parameter
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.reference import is_reference
+
+
+def sharded_optimizer(model: nn.Module, config: TrialConfig) -> ZeroRedundancyOptimizer:
+    """AdamW of which each rank updates its share of the weights and broadcasts them as one tensor."""
+    return ZeroRedundancyOptimizer(
+        model.parameters(),
+        optimizer_class=torch.optim.AdamW,
+        parameters_as_bucket_view=True,
+        lr=LEARNING_RATE,
+        fused=config.optimizer == "adamw_fused",
+        foreach=config.optimizer == "adamw_foreach",
+    )
+
+
+def own_optimizer(optimizer: torch.optim.Optimizer | None) -> torch.optim.Optimizer | None:
+    """The optimizer that updates only this rank's share, without broadcasting; of an unsharded one, itself."""
+    return optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
+
+
+def state_bytes(optimizer: torch.optim.Optimizer | None) -> int | None:
+    """Bytes of the optimizer's state in this process; 0 without an optimizer or before its first step.
+
+    The user's own may keep its state in an optimizer that it holds. None if no state is found in either.
+    """
+    mine = own_optimizer(optimizer)
+    if mine is None:
+        return 0
+    held = [one for one in vars(mine).values() if isinstance(one, torch.optim.Optimizer)]
+    found = [
+        part_of(value).nbytes
+        for one in (mine, *held)
+        for state in getattr(one, "state", {}).values()
+        for value in state.values()
+        if torch.is_tensor(value)
+    ]
+    return sum(found) if found or type(mine).__module__.startswith("torch.optim") else None
+
+
+WHOLE = torch.optim.AdamW
+"""The class of optimizer that the user's class shards."""
+
+
+def shards_state(config: TrialConfig) -> bool:
+    """Whether the optimizer is the user's and takes the class of an optimizer, whose state it shards."""
+    return is_reference(config.optimizer) and class_parameter(load(config.optimizer)) is not None
+
+
+def users_sharded_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
+    """The user's class, called with the weights, AdamW, and the arguments that AdamW takes.
+
+    Raises RequestError if its signature does not fit, TypeError if it returns no optimizer.
+    """
+    own = cast(Callable[..., object], load(config.optimizer))
+    name = class_parameter(own)
+    assert name is not None, "it takes the class of an optimizer"
+    make = partial(own, list(model.parameters()))
+    arguments: dict[str, Any] = {name: WHOLE, "lr": LEARNING_RATE, **arguments_of(config.optimizer_args)}
+    parameters = inspect.signature(make).parameters
+    if "lr" not in parameters and not _takes_any(parameters):
+        del arguments["lr"]
+    made = call(make, {}, arguments, config.optimizer)
+    if not (hasattr(made, "step") and hasattr(made, "zero_grad")):
+        raise TypeError(f"{config.optimizer} returned a {type(made).__name__}; an optimizer has step and zero_grad")
+    return cast(torch.optim.Optimizer, made)
+
+
+def whole_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
+    """AdamW with all of its state in this process, and those arguments that the user's class passes on."""
+    parameters = inspect.signature(partial(cast(Callable[..., object], load(config.optimizer)), [])).parameters
+    given = arguments_of(config.optimizer_args)
+    passed_on = {name: value for name, value in given.items() if name not in parameters or name == "lr"}
+    if "lr" in parameters or _takes_any(parameters):
+        passed_on = {"lr": LEARNING_RATE} | passed_on
+    return WHOLE(model.parameters(), **cast(dict[str, Any], passed_on))
+
+
+def _takes_any(parameters: Any) -> bool:
+    return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())

@@ -1,0 +1,117 @@
+"""The user's own wrapper of a module, which averages the gradients over the ranks."""
+
+import inspect
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from lmsweep.trials.code.calling import arguments_of, call
+from lmsweep.trials.code.importing import load
+from lmsweep.trials.distributed.parallel.gradient_sync import DEFAULT_BUCKET_BYTES
+from lmsweep.trials.model.users.users_forward import misfit
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+
+FINISH = "finish_gradient_synchronization"
+"""The method that is called between backward and the optimizer, if the wrapper has it."""
+
+GATHER = "gather_full_params"
+"""The method by which a wrapper that shards the weights (FSDP) returns all of them, by name."""
+
+
+class OwnWrapper:
+    """What the user's class or function makes of the module, as a way to average gradients."""
+
+    def __init__(self, module: nn.Module, config: TrialConfig) -> None:
+        """Raises RequestError if the signature does not fit, UnsupportedError if a field of the configuration cannot
+        apply to it, CodeError if what it returns cannot be called, and what the user's code raises.
+        """
+        wrap = partial(cast(Callable[..., object], load(config.ddp)), module)
+        before = {name: parameter.shape for name, parameter in module.named_parameters()}
+        made = call(
+            wrap, _bucket(wrap, config) | _compute_dtype(wrap, config), arguments_of(config.ddp_args), config.ddp
+        )
+        if not callable(made) and not hasattr(made, "forward"):
+            raise misfit(config.ddp, f"returned a {type(made).__name__}; a wrapper is called as the module is")
+        self._made = made
+        self.model = made if isinstance(made, nn.Module) else _AsModule(made, module)
+        self.is_sharded = [parameter.shape for parameter in self.model.parameters()] != list(before.values())
+        if self.is_sharded and not hasattr(made, GATHER):
+            raise UnsupportedError(
+                f"{config.ddp} changes the shapes of the module's parameters, as FSDP does, and has no {GATHER}() that "
+                "returns the whole weights by name, so it cannot be compared with one process"
+            )
+        self._name = config.ddp
+        self._trained = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+        self._shapes = before
+
+    def whole_weights(self) -> list[Tensor]:
+        """The weights that are trained, each in its whole shape; every rank must call it at the same time.
+
+        Raises ValueError if the wrapper returns others.
+        """
+        if not self.is_sharded:
+            return [parameter.detach() for parameter in self.model.parameters() if parameter.requires_grad]
+        gathered = getattr(self._made, GATHER)()
+        found = {str(name).removeprefix("module."): weight for name, weight in gathered.items()}
+        for name in self._trained:
+            if name not in found or found[name].shape != self._shapes[name]:
+                shape = tuple(found[name].shape) if name in found else "missing"
+                raise ValueError(f"{self._name}: in {GATHER}() {name} is {shape}, not {tuple(self._shapes[name])}")
+        return [found[name].detach() for name in self._trained]
+
+    def local(self) -> AbstractContextManager[None]:
+        """Nothing is known of the wrapper that turns its communication off: see `DataParallelStep.alone`."""
+        return nullcontext()
+
+    def hold(self) -> AbstractContextManager[None]:
+        """As `local`. The workload refuses micro-batches for the user's wrapper."""
+        return nullcontext()
+
+    def finish(self) -> None:
+        """Call the wrapper's `finish_gradient_synchronization`, if it has one."""
+        finish = getattr(self._made, FINISH, None)
+        if finish is not None:
+            finish()
+
+
+class _AsModule(nn.Module):
+    """A wrapper that is no module, as one: its weights are its own `parameters()`, else those of what it wraps."""
+
+    def __init__(self, made: object, wrapped: nn.Module) -> None:
+        super().__init__()
+        self.call = cast(Callable[..., object], made if callable(made) else getattr(made, "forward"))  # noqa: B009
+        own = list(getattr(made, "parameters", wrapped.parameters)())
+        if {id(weight) for weight in own} == {id(weight) for weight in wrapped.parameters()}:
+            self.wrapped = wrapped
+        else:
+            self.weights = nn.ParameterList(own)
+
+    def forward(self, *inputs: object, **named: object) -> object:
+        """Call the wrapper."""
+        return self.call(*inputs, **named)
+
+
+def _bucket(wrap: Callable[..., object], config: TrialConfig) -> dict[str, object]:
+    """The size of a bucket in MiB, to be offered to the wrapper: bucket_bytes, or the default if it asks for one."""
+    parameter = inspect.signature(wrap).parameters.get("bucket_size_mb")
+    if parameter is None:
+        if config.bucket_bytes is not None:
+            raise UnsupportedError(f"bucket_bytes has no effect with {config.ddp}, which takes no bucket_size_mb")
+        return {}
+    if config.bucket_bytes is None and parameter.default is not parameter.empty:
+        return {}
+    return {"bucket_size_mb": (config.bucket_bytes or DEFAULT_BUCKET_BYTES) / 2**20}
+
+
+def _compute_dtype(wrap: Callable[..., object], config: TrialConfig) -> dict[str, object]:
+    """The type in which a wrapper gathers weights and computes, to be offered to it: that of `gather`."""
+    parameter = inspect.signature(wrap).parameters.get("compute_dtype")
+    if config.gather == "fp32":
+        return {} if parameter is None or parameter.default is not parameter.empty else {"compute_dtype": None}
+    if parameter is None:
+        raise UnsupportedError(f"gather {config.gather} has no effect with {config.ddp}, which takes no compute_dtype")
+    return {"compute_dtype": torch.bfloat16}

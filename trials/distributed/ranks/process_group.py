@@ -1,0 +1,108 @@
+"""The process group of a trial's ranks: joining and leaving it, and averaging tensors over it."""
+
+import os
+import socket
+import sys
+from datetime import timedelta
+
+import psutil
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import TCPStore
+
+from lmsweep.trials.distributed.ranks.ranks import LOOPBACK, Rank
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+
+BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+"""Device type -> backend of torch.distributed."""
+
+
+def join(rank: Rank, config: TrialConfig) -> None:
+    """Make this process a member of the process group; on CUDA, on the GPU of its index on this host.
+
+    Raises UnsupportedError if no backend supports the device, or if there are fewer GPUs than ranks.
+    """
+    device, part = config.device_type, rank.part
+    if device not in BACKENDS:
+        raise UnsupportedError(
+            f"ranks on {device} are not measured, because collectives are found by the names that "
+            f"{' and '.join(BACKENDS.values())} give them; ddp runs on {' and '.join(BACKENDS)}"
+        )
+    own: torch.device | None = None
+    if device == "cuda":
+        if torch.cuda.device_count() < part.count:
+            raise UnsupportedError(
+                f"{part.count} ranks need as many GPUs on this host, not {torch.cuda.device_count()}"
+            )
+        own = torch.device("cuda", rank.local_index)
+        torch.cuda.set_device(own)
+    if part.host == LOOPBACK:
+        interface = "lo0" if sys.platform == "darwin" else "lo"
+        for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            os.environ.setdefault(variable, interface)
+    else:
+        # gloo would resolve the host's own name, often to the loopback interface; NCCL finds the right one itself.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_to(part.host))
+    # The trial's own timeout ends a hanging rank and reports its stack; the group's must not come first.
+    timeout = timedelta(seconds=config.timeout_seconds + 60)
+    store = TCPStore(
+        part.host,
+        part.port,
+        part.world_size,
+        is_master=rank.listener is not None,
+        timeout=timeout,
+        wait_for_workers=False,
+        master_listen_fd=rank.listener.detach() if rank.listener else None,
+    )
+    dist.init_process_group(
+        BACKENDS[device],
+        store=store,
+        rank=rank.index,
+        world_size=part.world_size,
+        timeout=timeout,
+        device_id=own,
+    )
+
+
+def interface_to(host: str) -> str:
+    """The name of the network interface through which this host reaches that IPv4 address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 9))  # sends nothing; the system only chooses a route
+        own = probe.getsockname()[0]
+    return next(name for name, found in psutil.net_if_addrs().items() if own in [one.address for one in found])
+
+
+def leave() -> None:
+    """Leave the process group, if this process is in one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def collective_library() -> str | None:
+    """`gloo`, or `nccl` with its version; None if this process is not a rank."""
+    if not dist.is_initialized():
+        return None
+    backend = dist.get_backend()
+    return f"nccl {'.'.join(map(str, torch.cuda.nccl.version()))}" if backend == "nccl" else str(backend)
+
+
+class Mean:
+    """All-reduce tensors in place to their mean over the ranks: `start`, wait for the work, `finish`."""
+
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        """`group`: the ranks; None for all."""
+        self._group = group
+        # gloo has no average: `finish` divides the sum.
+        self._operation = dist.ReduceOp.AVG if dist.get_backend() == "nccl" else dist.ReduceOp.SUM
+
+    def start(self, tensor: Tensor) -> dist.Work:
+        """Start the all-reduce of a tensor of any shape."""
+        work: dist.Work | None = dist.all_reduce(tensor, op=self._operation, group=self._group, async_op=True)
+        assert work is not None, "this process is in the group"
+        return work
+
+    def finish(self, tensors: list[Tensor]) -> None:
+        """Complete the mean of tensors whose all-reduces have ended."""
+        if self._operation == dist.ReduceOp.SUM:
+            torch._foreach_div_(tensors, dist.get_world_size(self._group))

@@ -1,0 +1,36 @@
+"""A rank that samples the telemetry of its own GPU while it is measured."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from lmsweep.trials.machine.gpu.accelerator import synchronize
+from lmsweep.trials.machine.gpu.telemetry import Watch, doubts
+from lmsweep.trials.results.outcome import Flag
+
+
+class WatchedRank:
+    """What every member of a team can do, whatever it measures."""
+
+    _watch: Watch
+
+    def __init__(self, device_type: str) -> None:
+        self._device_type = device_type
+        self._token = torch.zeros(1, device=device_type)
+
+    def watch(self) -> None:
+        """Start sampling the telemetry of this rank's GPU."""
+        self._watch = Watch(self._device_type)
+        self._watch.wait()
+
+    def doubts(self, since_ago: float, until_ago: float) -> tuple[Flag, ...]:
+        """Stop sampling telemetry; return the flags that it raises for the interval between these many seconds ago."""
+        now = time.monotonic()
+        self._watch.close()
+        return doubts(self._watch, since=now - since_ago, until=now - until_ago)
+
+    def align(self) -> None:
+        """Wait until the devices of all ranks are idle."""
+        dist.all_reduce(self._token)
+        synchronize(self._device_type)

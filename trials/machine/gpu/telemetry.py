@@ -1,0 +1,145 @@
+"""Telemetry: clocks, power, temperature and energy of a GPU, sampled during a trial, and the flags they raise."""
+
+import json
+import subprocess
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Self
+
+import torch
+
+from lmsweep.trials.machine.gpu import nvml_sampler
+from lmsweep.trials.machine.gpu.accelerator import is_nvidia
+from lmsweep.trials.machine.gpu.nvml_sampler import PERIOD, Reading
+from lmsweep.trials.machine.interpreter import environment, script
+from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.results.outcome import Flag
+
+GAUGES = {"sm_clock": "Hz", "memory_clock": "Hz", "power": "W", "temperature": "degC", "event_reasons": "1"}
+"""Fields of a reading that are stored, and their units."""
+
+THROTTLED = 0x08 | 0x20 | 0x40 | 0x80
+"""NVML's clock event reasons: hardware slowdown, software and hardware thermal slowdown, power brake."""
+POWER_CAPPED = 0x04
+"""NVML's clock event reason: the software power limit."""
+
+ENERGY_SECONDS = 2.0
+"""Shortest time in seconds to measure energy over, as the driver updates its counter a few times a second."""
+
+
+class Watch:
+    """Samples the GPU of this process while the context is open, with a last reading as it closes."""
+
+    def __init__(self, device_type: str) -> None:
+        """Start sampling if the device is an NVIDIA GPU."""
+        self.readings: list[Reading] = []
+        self.reason: str | None = None
+        """Why there are no readings."""
+        self._process: subprocess.Popen[str] | None = None
+        if not is_nvidia(device_type):
+            self.reason = "NVML reports NVIDIA GPUs only"
+            return
+        uuid = f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
+        self._process = subprocess.Popen(
+            script(nvml_sampler.__file__, uuid),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment(),
+            text=True,
+        )
+
+    def wait(self) -> None:
+        """Wait for the first reading."""
+        if self._process and not self.readings and self.reason is None:
+            assert self._process.stdout is not None, "it is a pipe"
+            self._take(self._process.stdout.readline())
+
+    @property
+    def counts_energy(self) -> bool:
+        """Whether the driver counts the GPU's energy."""
+        return bool(self.readings) and self.readings[0].energy is not None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop sampling and collect the readings."""
+        self.wait()
+        if self._process:
+            for line in self._process.communicate()[0].splitlines():
+                self._take(line)
+
+    def _take(self, line: str) -> None:
+        answer = json.loads(line) if line else {"error": "NVML could not be read"}
+        if "error" in answer:
+            self.reason = answer["error"]
+        else:
+            self.readings.append(Reading(**answer))
+
+
+def gauge_rows(watch: Watch, *, warmup_from: float, since: float, until: float) -> Iterator[Measurement]:
+    """Yield one measurement per gauge, from the readings between `since` and `until`.
+
+    Its warm-up samples are the readings from `warmup_from` to `since`. All three are values of time.monotonic().
+    """
+    during = _during(watch, since, until)
+    before = [reading for reading in watch.readings if warmup_from <= reading.at < since - PERIOD]
+    for name, unit in GAUGES.items():
+        samples = _values(during, name)
+        reason = watch.reason or ("this driver does not report it" if during else "the iterations ended too soon")
+        yield Measurement(
+            phase="step",
+            metric=name,
+            unit=unit,
+            samples=samples or None,
+            warmup_samples=_values(before, name),
+            reason=None if samples else reason,
+        )
+
+
+def energy_row(watch: Watch, *, since: float, until: float, iterations: int) -> Measurement:
+    """Return the energy per iteration, in J, that the board drew between `since` and `until` (time.monotonic())."""
+    counter = [(reading.at, reading.energy) for reading in watch.readings if reading.energy is not None]
+    samples, reason = None, None
+    if not counter:
+        reason = watch.reason or "this driver does not count energy"
+    elif until - since < ENERGY_SECONDS or not counter[0][0] <= since < until <= counter[-1][0]:
+        reason = f"the energy counter covered less than {ENERGY_SECONDS:g} s of iterations"
+    else:
+        samples = ((_interpolate(counter, until) - _interpolate(counter, since)) / iterations,)
+    return Measurement(phase="step", metric="energy", unit="J", samples=samples, reason=reason)
+
+
+def doubts(watch: Watch, *, since: float, until: float) -> tuple[Flag, ...]:
+    """Return the flags that the readings between `since` and `until` (time.monotonic()) raise."""
+    during = _during(watch, since, until)
+    events = 0
+    for reading in during:
+        events |= reading.event_reasons or 0
+    found = {
+        Flag.THROTTLED: events & THROTTLED,
+        Flag.POWER_CAPPED: events & POWER_CAPPED,
+        Flag.SHARED_GPU: any((reading.processes or 1) > 1 for reading in during),
+    }
+    return tuple(flag for flag, holds in found.items() if holds)
+
+
+def _during(watch: Watch, since: float, until: float) -> list[Reading]:
+    """Return the readings of that time and the last one before it, because ten iterations may run between readings."""
+    return [reading for reading in watch.readings if since - PERIOD <= reading.at <= until]
+
+
+def _values(readings: Sequence[Reading], name: str) -> tuple[float, ...]:
+    values = (getattr(reading, name) for reading in readings)
+    return tuple(value for value in values if value is not None)
+
+
+def _interpolate(counter: Sequence[tuple[float, float]], at: float) -> float:
+    times, values = zip(*counter, strict=True)
+    after = max(1, bisect_left(times, at))
+    share = (at - times[after - 1]) / (times[after] - times[after - 1])
+    return float(values[after - 1] + share * (values[after] - values[after - 1]))

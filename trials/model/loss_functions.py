@@ -1,0 +1,124 @@
+"""The loss of the training step, by name or from a reference.
+
+Some losses take the logits. Others take the hidden states and the weight of the output head and compute both together,
+so that the logits of all tokens are never in memory at once.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from lmsweep.trials.code.importing import load
+from lmsweep.trials.model.compiler import ready_compiler
+from lmsweep.trials.model.transformer.transformer import at_least_float32, cross_entropy
+from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.reference import is_reference
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """A loss and what it takes."""
+
+    function: Callable[..., Tensor]
+    """From logits (batch, tokens, vocabulary) and targets (batch, tokens) to a scalar; or from hidden states (batch,
+    tokens, d_model), the head's weight (vocabulary, d_model) and targets."""
+    takes_hidden: bool = False
+    """Whether it takes hidden states and the head's weight."""
+
+
+def torch_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean negative log-likelihood by PyTorch's cross_entropy, in at least float32."""
+    return functional.cross_entropy(at_least_float32(logits).flatten(0, -2), targets.flatten())
+
+
+def chunked(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """PyTorch's linear_cross_entropy, which computes logits, loss and gradients for some tokens at a time."""
+    options = torch.nn.LinearCrossEntropyOptions()  # PyTorch chooses the size of the chunks
+    flat, weight = _as_autocast(hidden.flatten(0, -2), weight)
+    loss: Tensor = functional.linear_cross_entropy(flat, weight, targets.flatten(), options=options)
+    return loss
+
+
+def liger(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """The fused linear cross-entropy of the package liger-kernel (Hsu et al. 2024)."""
+    flat, weight = _as_autocast(hidden.flatten(0, -2), weight)
+    made = import_module("liger_kernel.transformers").LigerFusedLinearCrossEntropyLoss()
+    loss: Tensor = made(weight, flat, targets.flatten())
+    return loss
+
+
+def cut_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """The loss of the package cut-cross-entropy (Wijmans et al. 2025)."""
+    flat, weight = _as_autocast(hidden.flatten(0, -2), weight)
+    loss: Tensor = import_module("cut_cross_entropy").linear_cross_entropy(flat, weight, targets.flatten())
+    return loss
+
+
+LOSSES: dict[str, Loss] = {
+    "eager": Loss(function=cross_entropy),
+    "cross_entropy": Loss(function=torch_cross_entropy),
+    "compiled": Loss(function=torch_cross_entropy),
+    "chunked": Loss(function=chunked, takes_hidden=True),
+    "liger": Loss(function=liger, takes_hidden=True),
+    "cut_cross_entropy": Loss(function=cut_cross_entropy, takes_hidden=True),
+}
+
+_PACKAGES = {"liger": ("liger_kernel", "liger-kernel"), "cut_cross_entropy": ("cut_cross_entropy", "cut-cross-entropy")}
+
+
+def loss_for(config: TrialConfig) -> Loss:
+    """Return the configuration's loss.
+
+    Raises UnsupportedError if this machine or PyTorch lacks it or the model gives no hidden states, and RequestError if
+    the user's function takes neither logits and targets nor hidden states, weight and targets.
+    """
+    loss = _own_loss(config.loss) if is_reference(config.loss) else _named_loss(config)
+    if loss.takes_hidden and config.model_code is not None:
+        raise UnsupportedError(
+            f"loss {config.loss} takes hidden states and the head's weight, and {config.model_code} returns logits"
+        )
+    return loss
+
+
+def _named_loss(config: TrialConfig) -> Loss:
+    if config.loss in _PACKAGES:
+        module, package = _PACKAGES[config.loss]
+        if config.device_type != "cuda":
+            raise UnsupportedError(f"loss {config.loss} is made of Triton kernels and needs device: cuda")
+        try:
+            import_module(module)
+        except ImportError as error:
+            raise UnsupportedError(f"loss {config.loss} needs the package {package} ({error})") from None
+    if config.loss == "chunked" and not hasattr(functional, "linear_cross_entropy"):
+        raise UnsupportedError(f"loss chunked needs PyTorch 2.13 or later, not {torch.__version__}")
+    if config.loss == "compiled":
+        ready_compiler(config.device_type)
+        return Loss(function=torch.compile(torch_cross_entropy, dynamic=False))
+    return LOSSES[config.loss]
+
+
+def _own_loss(text: str) -> Loss:
+    function = cast(Callable[..., Tensor], load(text))
+    parameters = inspect.signature(function).parameters.values()
+    takes = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    required = sum(one.default is one.empty for one in takes)
+    if len(takes) < 2 or required > 3:
+        raise RequestError(
+            f"{text}{inspect.signature(function)}: a loss takes logits and targets, or hidden states, the head's "
+            "weight and targets"
+        )
+    return Loss(function=function, takes_hidden=required == 3)
+
+
+def _as_autocast(*tensors: Tensor) -> Any:
+    """Cast as autocast would cast the operands of a product; it does not know these functions."""
+    device = tensors[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    return tuple(tensor.to(torch.get_autocast_dtype(device)) for tensor in tensors)

@@ -1,0 +1,11 @@
+"""lmsweep's transformer: its blocks, its attention, its masks, its experts.
+
+transformer.py           the model
+checkpointing.py         activation checkpointing of its blocks
+experts.py               a mixture of experts, as a feed-forward layer
+attention_functions.py   implementations of attention, by name
+flex_attention.py        the implementation with FlexAttention
+varlen_attention.py      the implementation with FlashAttention over documents of different lengths
+document_mask.py         packed documents: where they begin, and which positions attend to which
+attention_support.py     which implementations run on a device
+"""

@@ -1,0 +1,246 @@
+"""Implementations of attention, by name. To add one, write a function and add it to ATTENTION.
+
+Each takes queries, keys and values, (batch, heads, tokens, d_head) or without heads (batch, tokens, d_head), and
+returns a tensor of the same shape. With `causal`, a position attends to itself and the positions before it, else to
+all. `lmsweep.trials.model.transformer.attention_support` rejects what a device does not support before anything runs.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from lmsweep.trials.model.annotations import Range
+from lmsweep.trials.model.transformer.document_mask import additive_mask, document_of_positions, lengths_of, may_attend
+from lmsweep.trials.model.transformer.flex_attention import Backend, block_mask_of, flex
+from lmsweep.trials.model.transformer.varlen_attention import borders_of, varlen, varlen_kernel
+from lmsweep.trials.model.users.users_attention import own_attention
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.reference import is_reference
+
+AttentionFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Attention of queries, keys and values, each (..., tokens, d_head), to a tensor of that shape."""
+
+
+def naive(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = True,
+    window: int | None = None,
+    documents: Tensor | None = None,
+) -> Tensor:
+    """Attention as separate PyTorch operations, like that of the published models.
+
+    Every call builds its own mask, so autograd saves tokens² bytes of mask in each layer.
+    """
+    return weighted_values(softmax(scaled_scores(q, k, causal, window, documents)), v)
+
+
+def naive_softmax(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = True,
+    window: int | None = None,
+    documents: Tensor | None = None,
+) -> Tensor:
+    """Attention as separate operations with PyTorch's softmax: one kernel, which saves one score matrix, not two."""
+    return weighted_values(fused_softmax(scaled_scores(q, k, causal, window, documents)), v)
+
+
+def scaled_scores(
+    q: Tensor, k: Tensor, causal: bool, window: int | None = None, documents: Tensor | None = None
+) -> Tensor:
+    """q kᵀ / sqrt(d_head), with -inf where a position must not attend: (..., tokens, tokens)."""
+    with Range("scores"):
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+        if not causal and documents is None:
+            return scores
+        attended = may_attend(q.shape[-2], q.device, causal=causal, window=window, documents=documents)
+        return torch.where(attended, scores, -torch.inf)
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """Softmax over the last dimension: subtract the maximum, exponentiate, divide by the sum."""
+    with Range("softmax"):
+        exponentials = torch.exp(scores - scores.max(dim=-1, keepdim=True).values)
+        return exponentials / exponentials.sum(dim=-1, keepdim=True)
+
+
+def fused_softmax(scores: Tensor) -> Tensor:
+    """PyTorch's softmax over the last dimension."""
+    with Range("softmax"):
+        return torch.softmax(scores, dim=-1)
+
+
+def weighted_values(weights: Tensor, v: Tensor) -> Tensor:
+    """Sums of the values (..., tokens, d_head), weighted by the weights (..., tokens, tokens)."""
+    with Range("value_matmul"):
+        return weights @ v
+
+
+def sdpa(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False, mask: Tensor | None = None
+) -> Tensor:
+    """PyTorch's scaled_dot_product_attention; PyTorch picks the kernel. `grouped`: keys have fewer heads.
+
+    A mask (tokens, tokens), which is added to the scores, takes the place of `causal`.
+    """
+    # PyTorch considers fused kernels only for inputs with a dimension of heads.
+    if q.dim() == 3:
+        return sdpa(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1), causal=causal, mask=mask).squeeze(1)
+    with Range("fused_attention"):
+        plain = causal and mask is None
+        return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, enable_gqa=grouped)
+
+
+def sdpa_math(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False, mask: Tensor | None = None
+) -> Tensor:
+    """scaled_dot_product_attention as a sequence of PyTorch operations."""
+    with _only(SDPBackend.MATH):
+        return sdpa(q, k, v, causal=causal, grouped=grouped, mask=mask)
+
+
+def sdpa_flash(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False, mask: Tensor | None = None
+) -> Tensor:
+    """scaled_dot_product_attention by FlashAttention."""
+    with _only(SDPBackend.FLASH_ATTENTION):
+        return sdpa(q, k, v, causal=causal, grouped=grouped, mask=mask)
+
+
+def sdpa_efficient(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False, mask: Tensor | None = None
+) -> Tensor:
+    """scaled_dot_product_attention by the memory-efficient kernel."""
+    with _only(SDPBackend.EFFICIENT_ATTENTION):
+        return sdpa(q, k, v, causal=causal, grouped=grouped, mask=mask)
+
+
+def sdpa_cudnn(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False, mask: Tensor | None = None
+) -> Tensor:
+    """scaled_dot_product_attention by cuDNN."""
+    with _only(SDPBackend.CUDNN_ATTENTION):
+        return sdpa(q, k, v, causal=causal, grouped=grouped, mask=mask)
+
+
+def _only(kernel: SDPBackend) -> AbstractContextManager[Any]:
+    """A context in which scaled_dot_product_attention may use only this kernel; almost free inside `kernel_chosen`."""
+    if (
+        not torch.compiler.is_compiling()
+        and _ENABLED[kernel]()
+        and sum(enabled() for enabled in _ENABLED.values()) == 1
+    ):
+        return nullcontext()
+    return sdpa_kernel(kernel)
+
+
+_ENABLED: dict[SDPBackend, Callable[[], bool]] = {
+    SDPBackend.MATH: torch.backends.cuda.math_sdp_enabled,
+    SDPBackend.FLASH_ATTENTION: torch.backends.cuda.flash_sdp_enabled,
+    SDPBackend.EFFICIENT_ATTENTION: torch.backends.cuda.mem_efficient_sdp_enabled,
+    SDPBackend.CUDNN_ATTENTION: torch.backends.cuda.cudnn_sdp_enabled,
+}
+
+
+ATTENTION: dict[str, Callable[..., Tensor]] = {
+    "naive": naive,
+    "naive_softmax": naive_softmax,
+    "sdpa": sdpa,
+    "sdpa_math": sdpa_math,
+    "sdpa_flash": sdpa_flash,
+    "sdpa_efficient": sdpa_efficient,
+    "sdpa_cudnn": sdpa_cudnn,
+    "flex": flex,
+    "varlen": varlen,
+}
+
+
+_KERNELS = {
+    "sdpa_math": SDPBackend.MATH,
+    "sdpa_flash": SDPBackend.FLASH_ATTENTION,
+    "sdpa_efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "sdpa_cudnn": SDPBackend.CUDNN_ATTENTION,
+}
+
+
+def kernel_chosen(name: str) -> AbstractContextManager[object]:
+    """A context that selects the implementation's kernel once; selecting it in every call takes the host 10 µs."""
+    return sdpa_kernel(_KERNELS[name]) if name in _KERNELS else nullcontext()
+
+
+def with_groups(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
+    """The attention for fewer heads of keys and values than of queries.
+
+    PyTorch's kernels share them where they can; for the other implementations they are repeated in memory.
+    """
+    if name in ("sdpa", "sdpa_math", "sdpa_flash", "sdpa_cudnn", "flex", "varlen"):
+        return partial(function, grouped=True)
+
+    def repeated(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        groups = q.shape[-3] // k.shape[-3]
+        return function(q, k.repeat_interleave(groups, dim=-3), v.repeat_interleave(groups, dim=-3), **options)
+
+    return repeated
+
+
+def attention_for(
+    config: TrialConfig, *, device: torch.device | str, dtype: torch.dtype, backend: str | Backend = "inductor"
+) -> AttentionFunction:
+    """The configuration's attention, with everything that it needs besides q, k and v built once on the device.
+
+    `dtype` is that of q, k and v; `backend` is that of torch.compile, for FlexAttention.
+    """
+    if is_reference(config.attention):
+        own = own_attention(config, device=device, dtype=dtype)
+        return own if config.num_kv_heads in (None, config.num_heads) else with_groups(own, config.attention)
+    options: dict[str, Any] = {"causal": config.causal}
+    tensors: dict[str, Tensor] = {}
+    if config.attention == "flex":
+        options |= {"backend": backend, "block_mask": block_mask_of(config, device)}
+    elif config.attention == "varlen":
+        lengths = lengths_of(config)
+        options = {"kernel": varlen_kernel(config), "documents": len(lengths), "longest": max(lengths)}
+        tensors["borders"] = borders_of(config, device)
+    elif config.attention.startswith("naive"):
+        options |= {} if config.window is None else {"window": config.window}
+        documents = document_of_positions(config, device)
+        tensors |= {} if documents is None else {"documents": documents}
+    elif config.document_length is not None:
+        tensors["mask"] = additive_mask(config, device, dtype)
+    function = ATTENTION[config.attention]
+    if config.num_kv_heads not in (None, config.num_heads):
+        function = with_groups(function, config.attention)
+    if tensors:
+        return Masked(partial(function, **options), tensors)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return function(q, k, v, **options)
+
+    return attend
+
+
+class Masked(nn.Module):
+    """Attention with tensors that say which positions attend to which. As buffers, a compiler knows that they stay."""
+
+    def __init__(self, function: Callable[..., Tensor], tensors: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.function = function
+        self.names = list(tensors)
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor, persistent=False)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Queries, keys and values, each (..., tokens, d_head), to a tensor of that shape."""
+        return self.function(q, k, v, **{name: getattr(self, name) for name in self.names})

@@ -1,0 +1,63 @@
+"""Packed documents as tensors: where they begin, and which positions attend to which.
+
+Every sequence of a batch holds the same documents (`lmsweep.trials.analytic.document_lengths`).
+"""
+
+import torch
+from torch import Tensor
+
+from lmsweep.trials.analytic.document_lengths import document_lengths
+from lmsweep.trials.spec.config import TrialConfig
+
+Device = torch.device | str
+
+
+def lengths_of(config: TrialConfig) -> tuple[int, ...]:
+    """The tokens of each document in a sequence of this configuration; one document if nothing is packed."""
+    return document_lengths(config.context_length, config.document_length or config.context_length)
+
+
+def document_of_positions(config: TrialConfig, device: Device) -> Tensor | None:
+    """The index of the document that each position is in, (tokens,); None if nothing is packed."""
+    if config.document_length is None:
+        return None
+    return torch.tensor([i for i, length in enumerate(lengths_of(config)) for _ in range(length)]).to(device)
+
+
+def positions_in_documents(config: TrialConfig, device: Device) -> Tensor | None:
+    """The position of each token in its document, (tokens,), for rotary embeddings; None if nothing is packed."""
+    if config.document_length is None:
+        return None
+    return torch.tensor([i for length in lengths_of(config) for i in range(length)]).to(device)
+
+
+def may_attend(
+    tokens: int, device: Device, *, causal: bool, window: int | None = None, documents: Tensor | None = None
+) -> Tensor:
+    """Whether the position of each row attends to that of each column, booleans (tokens, tokens).
+
+    documents: the index of each position's document, (tokens,); None if there is one.
+    """
+    position = torch.arange(tokens, device=device)
+    attended = position[:, None] >= position if causal else position[:, None] >= 0
+    if window is not None:
+        attended &= position[:, None] < position + window
+    if documents is not None:
+        attended = attended & (documents[:, None] == documents)
+    return attended
+
+
+def additive_mask(config: TrialConfig, device: Device, dtype: torch.dtype) -> Tensor:
+    """What is added to the scores, (tokens, tokens): 0, or the least number of the type where nothing is attended to.
+
+    Not -inf, with which some kernels give NaN where a whole block is masked.
+    """
+    attended = may_attend(
+        config.context_length,
+        device,
+        causal=config.causal,
+        window=config.window,
+        documents=document_of_positions(config, device),
+    )
+    nothing = torch.zeros((), dtype=dtype, device=device)
+    return torch.where(attended, nothing, torch.full_like(nothing, torch.finfo(dtype).min))

@@ -1,0 +1,140 @@
+"""Attention with PyTorch's FlexAttention, compiled, and its block masks: causal, with a window, within documents."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+from lmsweep.trials.model.annotations import Range
+from lmsweep.trials.model.transformer.document_mask import document_of_positions
+from lmsweep.trials.spec.config import TrialConfig
+
+Backend = Callable[[torch.fx.GraphModule, list[Tensor | torch.SymInt]], Callable[..., object]]
+"""A backend of torch.compile: takes a graph and example inputs, returns a function that computes the graph."""
+
+FLEX_BLOCK = 128
+"""Positions along each side of a block: FlexAttention skips whole blocks of the score matrix."""
+
+
+def flex(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = True,
+    grouped: bool = False,
+    block_mask: BlockMask | None = None,
+    backend: str | Backend = "inductor",
+) -> Tensor:
+    """FlexAttention of q, k and v, (batch, heads, tokens, d_head) or (batch, tokens, d_head), to the same shape.
+
+    Inside a compiled model it is compiled as part of the model, otherwise by itself with torch.compile's `backend`.
+    With `grouped`, k and v have fewer heads than q. `block_mask` comes from `block_mask_of`; without one, each call
+    builds its own.
+    """
+    if q.dim() == 3:
+        q, k, v = q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)
+        return flex(q, k, v, causal=causal, block_mask=block_mask, backend=backend).squeeze(1)
+    if causal and block_mask is None:
+        block_mask = causal_block_mask(q.shape[-2], q.device)
+    attend: Any = flex_attention if torch.compiler.is_compiling() else _compiled_flex(backend)
+    with Range("fused_attention"):
+        mixed: Tensor = attend(q, k, v, block_mask=block_mask, enable_gqa=grouped)
+    return mixed
+
+
+def block_mask_of(config: TrialConfig, device: torch.device | str) -> BlockMask | None:
+    """The block mask of the configuration's attention; None if every position attends to all."""
+    documents = document_of_positions(config, device)
+    if config.window is not None or documents is not None:
+        return banded_block_mask(
+            config.context_length, device, causal=config.causal, window=config.window, documents=documents
+        )
+    return causal_block_mask(config.context_length, device) if config.causal else None
+
+
+def banded_block_mask(
+    context_length: int,
+    device: torch.device | str,
+    *,
+    causal: bool = True,
+    window: int | None = None,
+    documents: Tensor | None = None,
+) -> BlockMask:
+    """The blocks of the score matrix to compute with a window, within documents, or both.
+
+    window: each position attends to itself and `window` - 1 before it, which needs `causal`. documents: the index of
+    each position's document, (tokens,), which never falls. Masked are the blocks on the diagonal, on the window's edge
+    and on a document's. PyTorch's create_block_mask finds the same blocks by evaluating all context_length² positions.
+    """
+    blocks = -(-context_length // FLEX_BLOCK)
+    row = torch.arange(blocks, dtype=torch.int32, device=device)
+    behind = row[:, None] - row  # blocks of keys that a block of queries lies after
+    reaches, full = (
+        torch.ones_like(behind, dtype=torch.bool),
+        ((row + 1) * FLEX_BLOCK <= context_length).expand_as(behind),
+    )
+    if causal:
+        reaches, full = behind >= 0, behind > 0
+    if window is not None:
+        reaches = reaches & ((behind - 1) * FLEX_BLOCK + 1 < window)
+        full = full & ((behind + 1) * FLEX_BLOCK - 1 < window)
+    if documents is not None:
+        first = documents[row * FLEX_BLOCK]
+        last = documents[((row + 1) * FLEX_BLOCK - 1).clamp(max=context_length - 1)]
+        reaches = reaches & (first[:, None] <= last) & (first <= last[:, None])
+        full = full & (first[:, None] == last) & (first == last[:, None])
+
+    def listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
+        indices = torch.argsort(chosen.to(torch.int32), dim=1, descending=True, stable=True).to(torch.int32)
+        return chosen.sum(dim=1, dtype=torch.int32)[None, None], indices[None, None].contiguous()
+
+    def attended(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        allowed = query >= key if causal else query >= 0
+        if window is not None:
+            allowed = allowed & (query < key + window)
+        if documents is not None:
+            allowed = allowed & (documents[query] == documents[key])
+        return allowed
+
+    partly, partly_indices = listed(reaches & ~full)
+    wholly, wholly_indices = listed(full)
+    return BlockMask.from_kv_blocks(
+        kv_num_blocks=partly,
+        kv_indices=partly_indices,
+        full_kv_num_blocks=wholly,
+        full_kv_indices=wholly_indices,
+        BLOCK_SIZE=FLEX_BLOCK,
+        mask_mod=attended,
+        seq_lengths=(context_length, context_length),
+    )
+
+
+def causal_block_mask(context_length: int, device: torch.device | str) -> BlockMask:
+    """The blocks of the score matrix to compute: those below the diagonal unmasked, those on it masked.
+
+    PyTorch's create_block_mask finds the same blocks by evaluating all context_length² positions.
+    """
+    blocks = -(-context_length // FLEX_BLOCK)
+    row = torch.arange(blocks, dtype=torch.int32, device=device)
+    return BlockMask.from_kv_blocks(
+        kv_num_blocks=torch.ones_like(row)[None, None],
+        kv_indices=row[:, None].repeat(1, blocks)[None, None],
+        full_kv_num_blocks=row[None, None],
+        full_kv_indices=row.repeat(blocks, 1)[None, None],
+        BLOCK_SIZE=FLEX_BLOCK,
+        mask_mod=_not_ahead,
+        seq_lengths=(context_length, context_length),
+    )
+
+
+def _not_ahead(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    return query >= key
+
+
+@functools.cache
+def _compiled_flex(backend: str | Backend) -> Callable[..., Tensor]:
+    return torch.compile(flex_attention, backend=backend, dynamic=False, fullgraph=True)

@@ -1,0 +1,79 @@
+"""FlashAttention over documents of different lengths, one after the other in one tensor, by PyTorch's varlen_attn."""
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from lmsweep.trials.model.annotations import Range
+from lmsweep.trials.model.transformer.document_mask import lengths_of
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+
+Kernel = Callable[..., Tensor]
+"""PyTorch's varlen_attn."""
+
+
+def varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    kernel: Kernel,
+    borders: Tensor,
+    documents: int,
+    longest: int,
+    grouped: bool = False,
+) -> Tensor:
+    """Attention within documents: q, k and v, (batch, heads, tokens, d_head) or (batch, tokens, d_head), to one of it.
+
+    The kernel reads (batch · tokens, heads, d_head): each call copies q, k and v unless they lie in memory that way.
+    `kernel` comes from `varlen_kernel`, `borders` from `borders_of`; `documents` are those of a sequence, and `longest`
+    has the most tokens of them. `grouped`: keys have fewer heads.
+    """
+    if q.dim() == 3:
+        attend = partial(varlen, kernel=kernel, borders=borders, documents=documents, longest=longest)
+        return attend(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)).squeeze(1)
+    batch, tokens = q.shape[0], q.shape[-2]
+    used = borders[: batch * documents + 1]
+    groups = {"enable_gqa": True} if grouped else {}
+    with Range("fused_attention"):
+        packed = [one.transpose(1, 2).flatten(0, 1) for one in (q, k, v)]
+        mixed: Tensor = kernel(*packed, used, used, longest, longest, **groups)
+    return mixed.view(batch, tokens, *mixed.shape[1:]).transpose(1, 2)
+
+
+def borders_of(config: TrialConfig, device: torch.device | str) -> Tensor:
+    """Where the documents of a batch begin, and where the last ends, int32 (batch · documents + 1,).
+
+    Without packed documents, each sequence is one.
+    """
+    ends = accumulate(lengths_of(config) * config.batch_size, initial=0)
+    return torch.tensor(list(ends), dtype=torch.int32).to(device)
+
+
+def varlen_kernel(config: TrialConfig) -> Kernel:
+    """PyTorch's varlen_attn with the configuration's mask.
+
+    Raises UnsupportedError if this PyTorch has none, or none with a window or with groups of heads that need it.
+    """
+    try:
+        found: Kernel = import_module("torch.nn.attention.varlen").varlen_attn
+    except (ImportError, AttributeError):
+        raise UnsupportedError(
+            f"varlen needs PyTorch 2.10 or newer, which has torch.nn.attention.varlen; this is {torch.__version__}"
+        ) from None
+    parameters = inspect.signature(found).parameters
+    if config.num_kv_heads not in (None, config.num_heads) and "enable_gqa" not in parameters:
+        raise UnsupportedError(
+            f"varlen_attn of PyTorch {torch.__version__} takes no fewer heads of keys than of queries"
+        )
+    if "window_size" in parameters:  # positions before and after itself; -1: all
+        before = -1 if config.window is None else config.window - 1
+        return partial(found, window_size=(before, 0 if config.causal else -1))
+    if config.window is not None:
+        raise UnsupportedError(f"varlen_attn of PyTorch {torch.__version__} takes no window")
+    return partial(found, is_causal=config.causal)

@@ -1,0 +1,8 @@
+"""The user's model, attention and step, and models of Hugging Face.
+
+users_attention.py   the user's own implementation
+users_step.py        the user's own training step
+users_model.py       the user's own model, and its repeated layers
+users_forward.py     one forward pass of it: how it is called, logits and loss
+hugging_face.py      a model from a Hugging Face configuration
+"""

@@ -1,0 +1,149 @@
+"""The user's own model: built from a reference or a Hugging Face configuration, and adapted to the training step."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+from lmsweep.trials.code.calling import arguments_of, call
+from lmsweep.trials.code.importing import load
+from lmsweep.trials.model.users.hugging_face import from_hugging_face
+from lmsweep.trials.model.users.users_forward import mark_inputs, misfit
+from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.model_sizes import PLAIN_DIMENSIONS
+
+OFFERED = ("vocab_size", "context_length", *PLAIN_DIMENSIONS)
+"""The fields that a model is called with, if its signature has them, in addition to `device` and `dtype`."""
+
+
+CHECKPOINTED = "_checkpoint_wrapped_module."
+"""What PyTorch's checkpoint wrapper adds to the path of a weight or module."""
+
+
+def build_own_model(config: TrialConfig, *, device: str, dtype: torch.dtype) -> nn.Module:
+    """Build the model that the configuration refers to, on the device, with its weights in `dtype`.
+
+    Raises RequestError if the reference is none or its signature does not fit, UnsupportedError if a field of the
+    configuration cannot apply to it, CodeError if it is not a module, and what the user's code raises.
+    """
+    assert config.model_code is not None, "the configuration refers to a model"
+    arguments = arguments_of(config.model_args)
+    model: object
+    with torch.device(device):
+        if config.is_hugging_face:
+            model = from_hugging_face(config, arguments, dtype=dtype)
+        else:
+            function = cast(Callable[..., Any], load(config.model_code))
+            values = {name: getattr(config, name) for name in OFFERED}
+            offered = {name: value for name, value in values.items() if value} | {"device": device, "dtype": dtype}
+            model = call(function, offered, arguments, config.model_code)
+    if not isinstance(model, nn.Module):
+        raise misfit(config.model_code, f"returned a {type(model).__name__}; a model is a torch.nn.Module")
+    if any(parameter.is_floating_point() and parameter.dtype != dtype for parameter in model.parameters()):
+        _convert(model, dtype)
+    if any(tensor.device.type != device for tensor in (*model.parameters(), *model.buffers())):
+        model = model.to(device)
+    mark_inputs(model, config, device)
+    model.train(config.mode != "forward")
+    if config.checkpointing != "none":
+        _checkpoint(model, config)
+    return model
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepeatedLayers:
+    """The list of layers that a model repeats."""
+
+    path: str
+    """Where the model has it."""
+    layers: list[nn.Module]
+
+    def __str__(self) -> str:
+        first = getattr(self.layers[0], CHECKPOINTED.rstrip("."), self.layers[0])
+        return f"{self.path or 'the model itself'} ({len(self.layers)} x {type(first).__name__})"
+
+
+def repeated_layers(model: nn.Module, path: str | None) -> RepeatedLayers | None:
+    """Return the layers at `path`, else those of the outermost list of equal layers; None if there is none.
+
+    Layers are equal if they are of one class; those without parts of their own must have equal weights too. The
+    experts of a block are inside of it, so their list is not the outermost. Of several lists, the longest of layers
+    with parts counts. Raises RequestError if there is nothing at `path`.
+    """
+    if path is not None:
+        try:
+            named = model.get_submodule(path)
+        except AttributeError as error:
+            raise RequestError(f"blocks {path}: {error}") from None
+        return RepeatedLayers(path=path, layers=list(named.children()))
+    lists = {name: list(one) for name, one in model.named_modules() if isinstance(one, nn.ModuleList | nn.Sequential)}
+    found = {name: layers for name, layers in lists.items() if _are_equal(layers)}
+    outermost = [name for name in found if not any(_is_inside(name, other) for other in found)]
+    best = max(outermost, key=lambda name: (_has_parts(found[name][0]), len(found[name])), default=None)
+    return None if best is None else RepeatedLayers(path=best, layers=found[best])
+
+
+def _is_inside(path: str, other: str) -> bool:
+    return path != other and (not other or path.startswith(f"{other}."))
+
+
+def _has_parts(layer: nn.Module) -> bool:
+    return any(True for _ in layer.children())
+
+
+def vocabulary_of(model: nn.Module, config: TrialConfig) -> int:
+    """Return the number of tokens: of a Hugging Face model, that of its own configuration."""
+    if config.is_hugging_face:
+        described: Any = model.config
+        return int(described.get_text_config().vocab_size)
+    return config.vocab_size
+
+
+def _convert(model: nn.Module, dtype: torch.dtype) -> None:
+    """Convert weights and buffers; also those of fake tensors, which `Module.to` cannot replace."""
+    if not any(isinstance(parameter, FakeTensor) for parameter in model.parameters()):
+        model.to(dtype)
+        return
+    converted: dict[int, nn.Parameter] = {}  # a tied weight stays one
+    for module in model.modules():
+        for name, weight in module._parameters.items():
+            if weight is not None and weight.is_floating_point():
+                if id(weight) not in converted:
+                    converted[id(weight)] = nn.Parameter(weight.detach().to(dtype), weight.requires_grad)
+                module._parameters[name] = converted[id(weight)]
+        for name, buffer in module._buffers.items():
+            if buffer is not None and buffer.is_floating_point():
+                module._buffers[name] = buffer.to(dtype)
+
+
+def _are_equal(layers: list[nn.Module]) -> bool:
+    """Whether these are at least two layers of one class, with equal weights if they have no parts."""
+    if len(layers) < 2 or len({type(layer) for layer in layers}) > 1:
+        return False
+    if not isinstance(layers[0], nn.Module):  # some lists hold None
+        return False
+    shapes = {tuple((name, tuple(one.shape)) for name, one in layer.named_parameters()) for layer in layers}
+    return _has_parts(layers[0]) or (len(shapes) == 1 and shapes != {()})
+
+
+def _checkpoint(model: nn.Module, config: TrialConfig) -> None:
+    """Replace each repeated layer by one that saves only its inputs and recomputes the rest in backward."""
+    if config.checkpointing != "block":
+        raise UnsupportedError(
+            f"checkpointing {config.checkpointing} is for lmsweep's own model; with your own model use block"
+        )
+    found = repeated_layers(model, config.blocks)
+    if found is None:
+        raise UnsupportedError(
+            f"checkpointing needs repeated layers, and {config.model_code} has no list of equal layers; name it by "
+            "blocks"
+        )
+    wanted = {id(block) for block in found.layers}
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if id(child) in wanted:
+                setattr(parent, name, checkpoint_wrapper(child))

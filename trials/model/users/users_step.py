@@ -1,0 +1,92 @@
+"""The user's own training step, of which lmsweep knows only the phases: an object with forward, backward, optimize."""
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import cast
+
+from lmsweep.trials.code.calling import arguments_of, call
+from lmsweep.trials.code.importing import load
+from lmsweep.trials.model.precision_modes import MathMode
+from lmsweep.trials.results.roles import Reader, fields_read_by
+from lmsweep.trials.spec.config import ARGUMENTS, COMBINATION_FIELDS, CONFIG_FIELDS, Mode, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.model_sizes import DIMENSIONS
+from lmsweep.trials.timing.clock import Phase
+
+METHODS = {"forward": "forward", "backward": "backward", "optimize": "optimizer"}
+"""Method of the user's object -> the phase that it is."""
+
+OF_MODE: dict[Mode, tuple[str, ...]] = {
+    "forward": ("forward",),
+    "train_forward": ("forward",),
+    "forward_backward": ("forward", "backward"),
+    "train_step": ("forward", "backward", "optimize"),
+}
+"""Mode -> the methods that one iteration calls."""
+
+WHOLE = "step"
+"""The only phase of a step that is a plain function."""
+
+_REFERENCES = {"model_code", "step", "blocks", *ARGUMENTS.values()}
+_LMSWEEPS = ("compile", "compile_mode", "dynamic_shapes", "capture", *fields_read_by(Reader.RANKS))
+"""Fields that only lmsweep's own step can have."""
+
+
+class OwnStep:
+    """The phases of the user's step. What one iteration leaves, such as gradients, the next one finds."""
+
+    uses_cuda_graphs = False
+
+    def __init__(self, config: TrialConfig, math_mode: MathMode) -> None:
+        """Call the user's function with those fields of the configuration that its signature has.
+
+        Raises RequestError if its signature does not fit, UnsupportedError if a field would have no effect, TypeError
+        if what it returns has no phases, and what the user's code raises.
+        """
+        assert config.step is not None, "the configuration refers to a step"
+        self.config = config
+        make = cast(Callable[..., object], load(config.step))
+        arguments = arguments_of(config.step_args)
+        offered: dict[str, object] = {"device": config.device_type, "dtype": math_mode.parameter_dtype}
+        for name in COMBINATION_FIELDS:
+            if name not in (*_REFERENCES, *_LMSWEEPS, "device") and (value := getattr(config, name)):
+                offered[name] = value
+        _check_effect(config, set(inspect.signature(make).parameters) | set(arguments))
+        self._phases = _phases(call(make, offered, arguments, config.step), config)
+
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases of one iteration in the configuration's mode, in order."""
+        return self._phases
+
+    def drop(self) -> None:
+        """Nothing is known of what an iteration leaves."""
+
+
+def _phases(made: object, config: TrialConfig) -> tuple[Phase, ...]:
+    methods = [name for name in METHODS if callable(getattr(made, name, None))]
+    if not methods and callable(made):
+        if config.mode != "train_step":
+            raise UnsupportedError(f"{config.step} is one function, the whole step; mode {config.mode} is a part of it")
+        return (Phase(name=WHOLE, run=cast(Callable[[], object], made)),)
+    wanted = [name for name in OF_MODE[config.mode] if name in methods]
+    if not wanted:
+        raise TypeError(
+            f"{config.step} returned a {type(made).__name__} with none of {', '.join(OF_MODE[config.mode])}; return an "
+            "object with these methods, or a function that is the whole step"
+        )
+    return tuple(Phase(name=METHODS[name], run=partial(getattr(made, name))) for name in wanted)
+
+
+def _check_effect(config: TrialConfig, taken: set[str]) -> None:
+    """Raise UnsupportedError if a field has another value than its default and no way to change the step."""
+    changed = [name for name in COMBINATION_FIELDS if getattr(config, name) != CONFIG_FIELDS[name].default]
+    for name in changed:
+        if name in _LMSWEEPS or name in ("model_code", "blocks"):
+            raise UnsupportedError(f"{name} has no effect with step {config.step}, which brings all of its own code")
+    idle = [name for name in changed if name not in (taken | {*_REFERENCES, *DIMENSIONS, "device", "precision"})]
+    if set(DIMENSIONS) & set(changed) and not set(DIMENSIONS) & taken:
+        idle.append("model")
+    if config.precision not in ("fp32", "tf32") and not {"precision", "dtype"} & taken:
+        idle.append("precision")
+    if idle:
+        raise UnsupportedError(f"{idle[0]} has no effect with step {config.step}, which does not take it")

@@ -1,0 +1,139 @@
+"""Estimate which values of a graph Inductor writes to memory, and how long they live, without generating code.
+
+Values that a matrix product or another library call reads or returns are in memory, and so is what the graph returns.
+Everything else is assumed to be fused into the kernels that use it. A fused kernel that is the last to read a value of
+the size that it writes reuses that value's memory.
+"""
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, Node
+
+from lmsweep.trials.prediction.compiled.aot_graph import returned
+from lmsweep.trials.prediction.without_device.allocation_trace import PRODUCTS, Event
+
+aten = torch.ops.aten
+
+# Inductor calls a library or a template kernel for these, with operands and results in memory.
+_CALLS = {
+    *PRODUCTS,
+    aten.index_put.default,
+    aten._scaled_dot_product_flash_attention.default,
+    aten._scaled_dot_product_flash_attention_backward.default,
+    aten._scaled_dot_product_efficient_attention.default,
+    aten._scaled_dot_product_efficient_attention_backward.default,
+    aten._scaled_dot_product_flash_attention_for_cpu.default,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
+}
+
+_REDUCTIONS = {aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.max.dim}
+
+_MOST_READS = 4
+"""Inductor writes a value to memory if it has several users and needs more reads than this (its
+config.realize_reads_threshold).
+"""
+
+
+class GraphBuffers:
+    """The values of a graph that are in memory."""
+
+    def __init__(self, graph: Graph, *, block: int, owned: dict[Node, int]) -> None:
+        """`owned` maps the inputs that the graph frees to their pieces; allocations are multiples of `block` bytes."""
+        self.block = block
+        self.owned = owned
+        by_number = {number: node for node, number in owned.items()}
+        self._same = {node: by_number[number] for node, number in owned.items()}
+        """Owned input -> the input that represents its piece, as several inputs may be one piece."""
+        self.returned = {root(node) for node in returned(graph) if is_tensor(node)}
+        nodes = [node for node in graph.nodes if node.op == "call_function" and is_tensor(node)]
+        self.in_memory = {node for node in self.returned if node.op == "call_function"}
+        for node in nodes:
+            made_by = node.args[0] if _is_item(node) else node
+            if made_by.target in _CALLS | _REDUCTIONS:
+                self.in_memory.add(node)
+        for node in graph.nodes:
+            if node.target in _CALLS:
+                self.in_memory |= {root(part) for part in node.all_input_nodes if root(part).op == "call_function"}
+        zeros = [root(node.args[0]) for node in graph.find_nodes(op="call_function", target=aten.scatter.src)]
+        self.in_memory |= {*zeros, *graph.find_nodes(op="call_function", target=aten.scatter.src)}
+        self._reads: dict[Node, frozenset[Node]] = {}
+        self.last_reader: dict[Node, Node] = {}
+        for node in graph.nodes:
+            self._find_reads(node)
+        self.order = [node for node in nodes if node in self.in_memory]
+        # The tensor that a scatter writes into is zeroed early, together with the first fused kernel.
+        first = next((i for i, node in enumerate(self.order) if self._is_fused(node)), 0)
+        early = [node for node in self.order[first:] if node in zeros]
+        self.order[first:] = early + [node for node in self.order[first:] if node not in early]
+        for node in self.order:
+            for part in self._reads[node]:
+                self.last_reader[part] = node
+
+    def events(self) -> tuple[tuple[Event, ...], dict[Node, int]]:
+        """The allocations and frees of the graph, and the piece of each value."""
+        numbers = dict(self.owned)
+        count = len(set(numbers.values()))
+        events = []
+        for node in self.order:
+            dying = [
+                part
+                for part in self._reads[node]
+                if self.last_reader[part] is node
+                and part not in self.returned
+                and (part in self.owned or part.op == "call_function")
+            ]
+            dying.sort(key=numbers.__getitem__)
+            size = self._bytes(node)
+            reused = next((part for part in dying if self._is_fused(node) and self._bytes(part) == size), None)
+            if reused:  # its block is freed and taken again at once
+                dying.remove(reused)
+                events.append((numbers[reused], -size))
+            numbers[node] = count
+            count += 1
+            events.append((numbers[node], size))
+            if node not in self.returned and node not in self.last_reader:
+                dying.append(node)
+            events += [(numbers[part], -self._bytes(part)) for part in dying]
+        return tuple(events), numbers
+
+    def _find_reads(self, node: Node) -> None:
+        """Find the values in memory that this node reads: its operands or, for fused operands, theirs."""
+        reads: set[Node] = set()
+        for part in node.all_input_nodes:
+            source = root(part)
+            if source in self.in_memory or source.op == "placeholder":
+                reads.add(self._same.get(source, source))
+            else:
+                reads |= self._reads[source]
+        self._reads[node] = frozenset(reads)
+        if len(reads) > _MOST_READS and len(node.users) > 1 and is_tensor(node) and not _is_view(node):
+            self.in_memory.add(node)
+
+    @staticmethod
+    def _is_fused(node: Node) -> bool:
+        return node.target not in _CALLS and not _is_item(node)
+
+    def _bytes(self, node: Node) -> int:
+        value: Tensor = node.meta["val"]
+        return -(-value.numel() * value.element_size() // self.block) * self.block
+
+
+def is_tensor(node: object) -> bool:
+    """Whether this output of a graph, a node or a constant, is a tensor."""
+    return isinstance(node, Node) and isinstance(node.meta.get("val"), Tensor)
+
+
+def _is_item(node: Node) -> bool:
+    return getattr(node.target, "__name__", "") == "getitem"
+
+
+def root(node: Node) -> Node:
+    """The node that this one is a view of, or the node itself."""
+    while node.op == "call_function" and _is_view(node):
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _is_view(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and any(r.alias_info and not r.alias_info.is_write for r in schema.returns)

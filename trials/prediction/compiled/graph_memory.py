@@ -1,0 +1,97 @@
+"""What a compiled graph saves for backward and allocates, found without a GPU and without generating code.
+
+What forward saves and what backward recomputes is exact: PyTorch's own partitioner decides it on fake tensors. Which
+intermediate values are written to memory is an estimate (`lmsweep.trials.prediction.compiled.graph_buffers`).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch.fx import Node
+
+from lmsweep.trials.prediction.compiled.aot_graph import Traced, returned
+from lmsweep.trials.prediction.compiled.graph_buffers import GraphBuffers, is_tensor, root
+from lmsweep.trials.prediction.without_device.allocation_trace import PRODUCTS, Event
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Shape and type of a tensor that a graph returns."""
+
+    shape: tuple[int, ...]
+    """The tensor's dimensions."""
+    dtype: torch.dtype
+    """The tensor's element type."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphMemory:
+    """The allocations of one compiled graph, forward and backward."""
+
+    output: Layout
+    """The tensor that forward returns."""
+    saved: tuple[Layout, ...] = ()
+    """Tensors that forward creates and saves for backward."""
+    saved_inputs: tuple[int, ...] = ()
+    """Indices of the inputs that are saved too."""
+    gradients: tuple[Layout | None, ...] = ()
+    """What backward returns for each input, None for no gradient; empty without a backward."""
+    forward: tuple[Event, ...]
+    """Allocations and frees of forward. Pieces are numbered from 0 in order of allocation."""
+    made: tuple[int, ...]
+    """Pieces of the output and of `saved`."""
+    backward: tuple[Event, ...] = ()
+    """Allocations and frees of backward. The first pieces are those of `owned`."""
+    owned: tuple[int, ...] = ()
+    """Indices into `saved_inputs` followed by `saved`: the tensors that backward frees or passes on."""
+    made_by_backward: tuple[int, ...] = ()
+    """Pieces of the gradients."""
+    products: tuple[int | None, int | None] = (None, None)
+    """Pieces that the first matrix products of forward and of backward write; None for no product."""
+
+
+def graph_memory(traced: Traced, *, block: int) -> GraphMemory:
+    """The allocations of the graph, with sizes rounded up to multiples of `block` bytes."""
+    output, *kept = returned(traced.forward)
+    forward, pieces = GraphBuffers(traced.forward, block=block, owned={}).events()
+    if traced.backward is None:
+        made_only = (pieces[root(output)],)
+        products = (_first_product(pieces), None)
+        return GraphMemory(output=_layout(output), forward=forward, made=made_only, products=products)
+    roots = list(dict.fromkeys(root(node) for node in kept if is_tensor(node)))
+    inputs = traced.forward.find_nodes(op="placeholder")
+    saved_inputs = [node for node in roots if node in inputs]
+    # The output and lasting inputs are not freed by the graph, whether they are saved or not.
+    saved = [node for node in roots if node not in inputs and node is not root(output)]
+    lasting = set(inputs[: traced.lasting])
+    owned_places = [i for i, node in enumerate(saved_inputs + saved) if node not in lasting]
+    numbers = {(saved_inputs + saved)[place]: number for number, place in enumerate(owned_places)}
+    # The inputs of backward are what forward saved, in that order, and then the gradient of the output.
+    owned = {
+        placeholder: numbers[root(node)]
+        for placeholder, node in zip(traced.backward.find_nodes(op="placeholder"), kept, strict=False)
+        if is_tensor(node) and root(node) in numbers
+    }
+    backward, made = GraphBuffers(traced.backward, block=block, owned=owned).events()
+    gradients = [node if is_tensor(node) else None for node in returned(traced.backward)]
+    return GraphMemory(
+        output=_layout(output),
+        saved=tuple(_layout(node) for node in saved),
+        saved_inputs=tuple(inputs.index(node) for node in saved_inputs),
+        gradients=tuple(node and _layout(node) for node in gradients),
+        forward=forward,
+        made=tuple(pieces[node] for node in (root(output), *saved)),
+        backward=backward,
+        owned=tuple(owned_places),
+        made_by_backward=tuple(made[root(node)] for node in gradients if node),
+        products=(_first_product(pieces), _first_product(made)),
+    )
+
+
+def _first_product(pieces: dict[Node, int]) -> int | None:
+    return min((piece for node, piece in pieces.items() if node.target in PRODUCTS), default=None)
+
+
+def _layout(node: Node) -> Layout:
+    value = node.meta["val"]
+    return Layout(shape=tuple(value.shape), dtype=value.dtype)

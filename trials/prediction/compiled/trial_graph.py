@@ -1,0 +1,109 @@
+"""The graph that torch.compile makes of a trial's compiled part: a block, the whole model, or attention alone."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from lmsweep.trials.model.attention_step import AttentionStep
+from lmsweep.trials.model.precision_modes import MATH_MODES
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.prediction.compiled.aot_graph import Captured, Traced, UnscalableError, capture, divide, in_primes
+from lmsweep.trials.prediction.without_device.meta_device import (
+    differs_by_device,
+    eager_on,
+    fused_attention,
+    meta_math_mode,
+)
+from lmsweep.trials.spec.config import TrialConfig
+
+
+class UnpredictableError(Exception):
+    """The memory of this configuration cannot be predicted; the message is the reason."""
+
+
+def graph_config(config: TrialConfig) -> TrialConfig:
+    """One configuration that represents all those that compile the same graph."""
+    return replace(
+        config,
+        model=None,
+        device="cpu" if config.device_type == "cpu" and differs_by_device(config) else "cuda",
+        num_layers=1 if config.compile == "block" else config.num_layers,
+        checkpointing="none" if config.compile == "block" else config.checkpointing,
+        mode="forward" if config.mode == "forward" else "forward_backward",
+        optimizer="adamw_fused",
+        zero_grad="after_step",
+    )
+
+
+def traced_attention(config: TrialConfig) -> Traced:
+    """The graph of attention alone."""
+    return _traced(config, _captured_attention)
+
+
+@lru_cache(maxsize=4)
+def traced_graph(config: TrialConfig) -> Traced:
+    """The graph of the compiled block or model of a `graph_config`. Raises UnpredictableError and UnsupportedError."""
+    if config.checkpointing != "none":
+        raise UnpredictableError("checkpointing inside one compiled graph is not predicted")
+    return _traced(config, _captured_model)
+
+
+def _traced(config: TrialConfig, captured: Callable[[TrialConfig], Captured]) -> Traced:
+    if shared := in_primes(config):
+        of_primes, primes = shared
+        with suppress(UnscalableError):
+            return divide(captured(of_primes), primes)
+    return divide(captured(config))
+
+
+@lru_cache(maxsize=8)
+def _captured_attention(config: TrialConfig) -> Captured:
+    with FakeTensorMode():
+        step = AttentionStep(eager_on(config, "cpu"), MATH_MODES[config.precision].without_autocast())
+        attend = step.attend
+        if not isinstance(attend, torch.nn.Module):
+            return capture(attend, step.inputs, lasting=len(step.inputs), weights=0, gradients=True)
+        tensors = dict(attend.named_buffers())
+
+        def function(*inputs: Tensor) -> Tensor:
+            constants = dict(zip(tensors, inputs, strict=False))
+            result: Tensor = torch.func.functional_call(attend, constants, inputs[len(constants) :])
+            return result
+
+        inputs = [*tensors.values(), *step.inputs]
+        return capture(function, inputs, lasting=len(inputs), weights=len(tensors), gradients=True)
+
+
+@lru_cache(maxsize=8)
+def _captured_model(config: TrialConfig) -> Captured:
+    math_mode = meta_math_mode(config)
+    with FakeTensorMode():
+        step = TrainingStep(eager_on(config, "cpu"), math_mode)
+        shape = (config.batch_size, config.context_length)
+        if config.compile == "block":
+            part: torch.nn.Module = step.blocks[0]
+            x = torch.empty(*shape, config.d_model, dtype=math_mode.parameter_dtype, requires_grad=True)
+        else:
+            part = step.model
+            x = torch.empty(shape, dtype=torch.int64)
+        constants = dict([*part.named_parameters(), *part.named_buffers()])
+
+        def function(*inputs: Tensor) -> Tensor:
+            with math_mode.autocast("cpu"), fused_attention(config):
+                weights = dict(zip(constants, inputs[:-1], strict=True))
+                result: Tensor = torch.func.functional_call(part, weights, inputs[-1:])
+                return result
+
+        return capture(
+            function,
+            [*constants.values(), x],
+            # A block's input is freed after use; the whole model's is the batch, which stays.
+            lasting=len(constants) + (config.compile == "model"),
+            weights=len(constants),
+            gradients=config.mode != "forward",
+        )

@@ -1,0 +1,222 @@
+"""The trace of a training step's allocations and frees, in order, as recorded from a storage tracker."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lmsweep.trials.memory.storage_tracker import Storage, StorageTracker, storage_key
+from lmsweep.trials.prediction.without_device.caching_allocator import Block, CachingAllocator, OutOfMemoryError
+from lmsweep.trials.prediction.without_device.kernel_workspace import Scratch
+
+aten = torch.ops.aten
+
+PRODUCTS = {aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default}
+"""Operations that call cuBLAS."""
+
+Event = tuple[int, int]
+"""The number of a piece of memory, and its change in bytes: positive when allocated, negative when freed."""
+
+
+@dataclass(kw_only=True)
+class Stretch:
+    """The events of one phase of one iteration, or of building the model. A recorder appends to it."""
+
+    phase: str
+    """`init`, `forward`, `backward`, `synchronization` (of ranks), `optimizer` or `dropped`."""
+    events: list[Event] = field(default_factory=list)
+    """Allocations and frees, in order."""
+    first_product: int | None = None
+    """Number of events before the first call of cuBLAS in this phase; None if there is none, or if an earlier iteration
+    called it in this phase.
+    """
+
+
+Trace = list[Stretch]
+"""Consecutive stretches, starting from empty memory."""
+
+
+def everything_freed(stretches: Trace) -> Stretch:
+    """The stretch `dropped`, which frees everything that these stretches leave allocated."""
+    alive: dict[int, int] = {}
+    for stretch in stretches:
+        for piece, change in stretch.events:
+            if change > 0:
+                alive[piece] = change
+            else:
+                alive.pop(piece, None)
+    return Stretch(phase="dropped", events=[(piece, -size) for piece, size in alive.items()])
+
+
+def leaves_nothing(iteration: Trace) -> bool:
+    """Whether the iteration frees what it allocates and nothing else, so that the next one has the same events."""
+    events = [event for stretch in iteration for event in stretch.events]
+    return {piece for piece, change in events if change > 0} == {piece for piece, change in events if change < 0}
+
+
+def repeated(iteration: Trace, first: int) -> Trace:
+    """Return an iteration that leaves nothing once more, with pieces of its own: `first`, `first + 1`, ..."""
+    numbers: dict[int, int] = {}
+    for stretch in iteration:
+        for piece, _ in stretch.events:
+            numbers.setdefault(piece, first + len(numbers))
+    return [replace(one, events=[(numbers[piece], change) for piece, change in one.events]) for one in iteration]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """Bytes held in one phase of the last iteration, or in `init`."""
+
+    requested: int
+    """Peak of the bytes requested."""
+    allocated: int
+    """Peak of the allocator's blocks, which may be larger than what was requested."""
+    reserved: int
+    """Bytes that the allocator has reserved on the device at the end."""
+    end: int
+    """Bytes requested and not yet freed at the end."""
+
+
+def held(trace: Trace, allocator: CachingAllocator | None, workspace: int = 0) -> dict[str, Held]:
+    """Phase -> bytes held in it. Without an allocator, blocks equal requests.
+
+    The first cuBLAS calls of forward and of backward each allocate a `workspace` of this many bytes for good. They
+    occupy the allocator, but are not counted. Raises OutOfMemoryError where the allocator does.
+    """
+    blocks: dict[int, Block] = {}
+    now = workspaces = 0
+    phases: dict[str, Held] = {}
+    of_iteration: dict[str, Held] = {}
+    """Phases of this iteration, of which there are several of one name if the batch is divided into micro-batches."""
+    for stretch in trace:
+        product = None if stretch.phase in phases else stretch.first_product
+        requested, allocated = now, allocator.allocated - workspaces if allocator else now
+        for number, (piece, change) in enumerate(stretch.events):
+            now += change
+            if allocator and number == product:
+                workspaces += allocator.allocate(workspace).bytes if workspace else 0
+            if allocator and change > 0:
+                blocks[piece] = allocator.allocate(change)
+                allocated = max(allocated, allocator.allocated - workspaces)
+            elif allocator:
+                allocator.free(blocks.pop(piece))
+            requested = max(requested, now)
+        found = Held(
+            requested=requested,
+            allocated=allocated if allocator else requested,
+            reserved=allocator.reserved - workspaces if allocator else requested,
+            end=now,
+        )
+        before = of_iteration.get(stretch.phase, found)
+        found = replace(
+            found, requested=max(found.requested, before.requested), allocated=max(found.allocated, before.allocated)
+        )
+        phases[stretch.phase] = of_iteration[stretch.phase] = found
+        if stretch.phase == "dropped":
+            of_iteration = {}
+    return phases
+
+
+def runs_within(trace: Trace, limit: int, workspace: int) -> bool:
+    """Whether the trace runs on a CUDA device with `limit` bytes for the caching allocator."""
+    try:
+        held(trace, CachingAllocator(limit), workspace)
+    except OutOfMemoryError:
+        return False
+    return True
+
+
+class Recorder:
+    """Records the trace of what a storage tracker sees."""
+
+    def __init__(self, tracker: StorageTracker, scratch: Scratch | None = None) -> None:
+        """`scratch` returns the extra bytes that an operator uses while it runs. It is called with PyTorch's operator,
+        the arguments and the result.
+        """
+        self.trace: Trace = []
+        self._scratch = scratch
+        self._bytes: list[int] = []
+        """Bytes of each piece."""
+        self._pieces: dict[int, int] = {}
+        """Key of a storage -> its piece."""
+        self._given: Iterator[int] | None = None
+        self._tracker = tracker
+        tracker.on_allocation, tracker.on_free, tracker.on_operation = self._allocated, self._freed, self._operated
+
+    @property
+    def pieces(self) -> int:
+        """Number of pieces so far."""
+        return len(self._bytes)
+
+    def begin(self, phase: str) -> Stretch:
+        """Start a stretch for this phase; following events belong to it."""
+        self.trace.append(Stretch(phase=phase))
+        return self.trace[-1]
+
+    def end(self) -> None:
+        """Stop recording."""
+        self._tracker.on_allocation = self._tracker.on_free = self._tracker.on_operation = None
+
+    def play(self, events: Sequence[Event], owned: Sequence[Tensor], product: int | None = None) -> list[int]:
+        """Record the events of compiled code; return the trace's piece for each of the code's own piece numbers.
+
+        The code's first numbers are `owned`: tensors that it frees or passes on itself, and which are then not freed
+        again when PyTorch releases them. `product` is the number of the piece that its first matrix product writes.
+        """
+        pieces = [self._pieces[storage_key(tensor)] for tensor in owned]
+        keys = {piece: storage_key(tensor) for piece, tensor in zip(pieces, owned, strict=True)}
+        for number, change in events:
+            if change > 0:
+                assert number == len(pieces), "pieces are numbered in order of allocation"
+                pieces.append(self._allocate(change))
+                if number == product:
+                    self._note_product()
+            else:
+                self._pieces.pop(keys.get(pieces[number], 0), None)
+                self._free(pieces[number])
+        return pieces
+
+    @contextmanager
+    def giving(self, pieces: Sequence[int]) -> Iterator[None]:
+        """A context in which new tensors take these already allocated pieces, in order."""
+        self._given = iter(pieces)
+        try:
+            yield
+        finally:
+            self._given = None
+
+    def _allocated(self, storage: Storage, size: int, operator: str) -> None:
+        if self._given:
+            self._pieces[storage._cdata] = next(self._given)
+        elif size:
+            self._pieces[storage._cdata] = self._allocate(size)
+
+    def _freed(self, key: int) -> None:
+        piece = self._pieces.pop(key, None)
+        if piece is not None:
+            self._free(piece)
+
+    def _operated(self, func: Any, args: Sequence[Any], result: Any) -> None:
+        if func in PRODUCTS:
+            self._note_product()
+        size = self._scratch(func, args, result) if self._scratch else 0
+        if size:
+            self._free(self._allocate(size))
+
+    def _note_product(self) -> None:
+        """Note a call of cuBLAS, which comes after the allocation of its result."""
+        now = self.trace[-1]
+        if all(stretch.first_product is None for stretch in self.trace if stretch.phase == now.phase):
+            now.first_product = len(now.events)
+
+    def _allocate(self, size: int) -> int:
+        self._bytes.append(size)
+        piece = len(self._bytes) - 1
+        self.trace[-1].events.append((piece, size))
+        return piece
+
+    def _free(self, piece: int) -> None:
+        self.trace[-1].events.append((piece, -self._bytes[piece]))

@@ -1,0 +1,56 @@
+"""CUDA's operators for fake tensors on the CPU, where PyTorch chooses other ones by device.
+
+They decide what is kept for backward: a mask of one byte for dropout, and what fused attention saves.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.library import Library
+
+from lmsweep.trials.prediction.without_device.cuda_autocast import cuda_autocast
+from lmsweep.trials.prediction.without_device.meta_device import FusedAttention
+from lmsweep.trials.spec.config import TrialConfig
+
+aten = torch.ops.aten
+
+
+@contextmanager
+def cuda_operators(config: TrialConfig) -> Iterator[None]:
+    """A context in which operators on the CPU, without storage, allocate and save what those of CUDA do."""
+    library = Library("aten", "IMPL")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it says that a kernel is replaced
+            composite = {"dropout": _dropout, "scaled_dot_product_attention": FusedAttention(config).attend}
+            for name, function in composite.items():
+                library.impl(name, function, "CompositeImplicitAutograd", allow_override=True)
+        with cuda_autocast():
+            yield
+    finally:
+        library._destroy()
+
+
+def _dropout(x: Tensor, p: float, train: bool) -> Tensor:
+    """(...) to (...): CUDA keeps a mask of booleans, the CPU one of numbers."""
+    if not train or p == 0.0 or not x.numel():
+        return x
+    dropped: Tensor = aten.native_dropout(x, p, train)[0]
+    return dropped
+
+
+def _log_sigmoid_backward(gradient: Tensor, *_: Tensor) -> Tensor:
+    return torch.empty_like(gradient)
+
+
+OUTPUTS: Mapping[OpOverload, Callable[..., Any]] = {
+    # The CPU also keeps exponentials.
+    aten.log_sigmoid_forward.default: lambda x: (torch.empty_like(x), x.new_empty(0)),
+    aten.log_sigmoid_backward.default: _log_sigmoid_backward,
+}
+"""Operators whose results differ by device, as those of CUDA."""

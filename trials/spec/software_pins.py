@@ -1,0 +1,23 @@
+"""The software of a trial: the releases in which its environment differs from the installed one, as text.
+
+`torch==2.12.0 triton==3.7.1` is the one way to write it, which identifiers hash: exact versions, sorted by name.
+`lmsweep.orchestrator.sweep.software_axis` reads it from sweep files, and
+`lmsweep.trials.isolation.virtual_environment` makes environments.
+"""
+
+DECIDES: dict[str, tuple[str, ...]] = {
+    "torch": ("torch_version", "cuda_version", "triton_version"),
+    "triton": ("triton_version",),
+}
+"""Package -> the fields of a fingerprint that its release decides."""
+
+
+def pinned(software: str | None) -> dict[str, str]:
+    """Return the version of each package that the text names."""
+    parts = (one.partition("==") for one in (software or "").split())
+    return {name.partition("[")[0]: version for name, _, version in parts}
+
+
+def decided_fields(software: str | None) -> frozenset[str]:
+    """Return the fields of a fingerprint that the text decides, and not what is installed."""
+    return frozenset(field for name in pinned(software) for field in DECIDES.get(name, ()))
