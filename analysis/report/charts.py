@@ -52,7 +52,9 @@ def timelines(results: Results) -> Iterator[Figure]:
 
     Raises RequestError if the store has no timelines.
     """
-    trials = [(title, rows, memory_timeline(rows)) for title, rows in each_trial(results.details("timelines", "memory"))]
+    trials = [
+        (title, rows, memory_timeline(rows)) for title, rows in each_trial(results.details("timelines", "memory"))
+    ]
     sums = [points.groupby("position")["bytes"].sum() for _, _, points in trials]
     unit = choose_unit("B", [float(totals.max()) for totals in sums])
     for (title, rows, points), totals in zip(trials, sums, strict=True):

@@ -7,8 +7,8 @@ import pytest
 
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.kernels import classified
-from lmsweep.analysis.reference import stores
 from lmsweep.analysis.presets import PRESETS
+from lmsweep.analysis.reference import stores
 from lmsweep.analysis.report.charts import timelines
 from lmsweep.analysis.report.first_answer import first_answer
 from lmsweep.analysis.report.icicle import icicles, pieces
