@@ -67,7 +67,6 @@ def _figure(title: str, rows: pd.DataFrame, unit: Unit, peak: float | None) -> F
 
 
 def _name(function: object, operator: object, line: object, category: str, phase: str) -> str:
-    """The function and the line that asked for a piece; its category if they are unknown."""
     known = [name for name in (function, operator) if isinstance(name, str)]
     where = [line.rpartition("/")[2]] if isinstance(line, str) else []
     return " ".join([*known[:1], *where]) or f"{category} in {phase}"

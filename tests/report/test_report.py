@@ -23,7 +23,7 @@ from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.store.store import Store
 from tests.support.browser import BROWSERS, launch, open_in_scheme, open_page, saved, wait_until
-from tests.support.command import COMMAND, PYTHONPATH, answer_here, lmsweep
+from tests.support.command import COMMAND, PYTHONPATH, answer_here
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def report(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    run = lmsweep("report", store, "-o", path, "--with", "published")
+    run = answer_here("report", store, "-o", path, "--with", "published")
     assert run.returncode == 0, run.stderr
     assert run.stdout == f"{path} ({path.stat().st_size / 2**20:.1f} MiB); open it in a browser\n"
     return path
