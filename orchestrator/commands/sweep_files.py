@@ -8,7 +8,8 @@ import typer
 
 from lmsweep.orchestrator.commands.measure import CodeFolder, Sweep, Trust
 from lmsweep.orchestrator.terminal import on_terminal, say, say_data, terminal_size
-from lmsweep.trials.spec.config import GPU_DEVICES, RequestError
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.words import GPU_DEVICES
 
 
 def sweeps() -> None:

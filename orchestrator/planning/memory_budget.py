@@ -78,7 +78,7 @@ def rooms_of(nodes: Iterable[Node]) -> dict[str, list[Room]]:
     return {kind: list(rooms) for kind, rooms in found.items()}
 
 
-def why_not(prediction: Prediction | Bounds, budget: Budget, verdict: bool | None) -> str | None:
+def why_too_large(prediction: Prediction | Bounds, budget: Budget, verdict: bool | None) -> str | None:
     """Return why a trial with this prediction does not fit; None if it does or may.
 
     `verdict` is the result of simulating the allocator, where that decides.

@@ -24,9 +24,8 @@ from lmsweep.trials.analytic.memory_prediction import (
 )
 from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.machine.cache_folder import cache_folder
-from lmsweep.trials.spec.config import Trial, TrialConfig
+from lmsweep.trials.spec.config import StepFlops, Trial, TrialConfig
 from lmsweep.trials.spec.reference import Code
-from lmsweep.trials.spec.step_flops import StepFlops
 from lmsweep.trials.spec.workloads import Subject
 
 FEW = 250
@@ -158,7 +157,7 @@ class Predictions:
         if subject is None:
             return Refusal(f"the memory of the workload {' and '.join(trial.workloads)} is not predicted")
         self._collect()
-        found = self._known[self._key(trial, subject)]
+        found = self._known.get(self._key(trial, subject), Refusal("only its larger workload is predicted"))
         return found.on(device_name) if isinstance(found, Prediction) else found
 
     def flops(self, trial: Trial) -> StepFlops | None:

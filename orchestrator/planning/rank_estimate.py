@@ -17,7 +17,8 @@ from lmsweep.trials.analytic.datasheets import LINKS, NETWORKS, Device, device_n
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.roles import Reader, fields_read_by
-from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, Collective, TrialConfig
+from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, TrialConfig
+from lmsweep.trials.spec.words import Collective
 from lmsweep.trials.store.store import Store
 
 MEASURED_RANGE = (0.8, 1.2)

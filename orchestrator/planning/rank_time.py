@@ -19,7 +19,8 @@ from lmsweep.orchestrator.planning.time_model import StepParts, step_parts
 from lmsweep.trials.analytic.collective_time import CollectiveTimes
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.formulas import parameter_count
-from lmsweep.trials.spec.config import Collective, TrialConfig
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.words import Collective
 
 INTERFERENCE = 0.5
 """Seconds that computation takes longer for each second of communication beside it: kernels of NCCL use

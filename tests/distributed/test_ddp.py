@@ -42,8 +42,9 @@ from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record, Row
-from lmsweep.trials.spec.config import Ddp, RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
+from lmsweep.trials.spec.words import Ddp
 from lmsweep.trials.workloads.ddp import lead
 from tests.support.clean_process import in_clean_process
 from tests.support.command import lmsweep

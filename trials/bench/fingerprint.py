@@ -28,7 +28,7 @@ from lmsweep.trials.machine.host_memory import memory_for_a_trial
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.precision_modes import float32_matmul_in_force
 from lmsweep.trials.results.environment import Fingerprint
-from lmsweep.trials.spec.config import GPU_DEVICES
+from lmsweep.trials.spec.words import GPU_DEVICES
 
 
 def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerprint:

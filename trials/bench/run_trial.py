@@ -33,6 +33,7 @@ from lmsweep.trials.distributed.ranks.ranks import (
     run_ranks,
 )
 from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.machine.gpu.accelerator import capabilities
 from lmsweep.trials.machine.out_of_memory import ran_out_of_memory
 from lmsweep.trials.machine.processes import exits_raise
 from lmsweep.trials.results.attempt import Attempt
@@ -40,31 +41,17 @@ from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement, Yielded
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
-from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, Trial, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code, is_reference
-from lmsweep.trials.spec.workloads import BUILT_IN, ranked_workloads, workload_named, workloads
+from lmsweep.trials.spec.rules import why_not, why_not_on
+from lmsweep.trials.spec.workloads import BUILT_IN, workload_named
 
 
 def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
     """Yield what the workload measures, then the time that each part of the work took."""
     record = workload_named(workload)
-    _check_fields(bench.config, workload)
-    if not record.has_ranks and (bench.config.world_size > 1 or bench.config.ddp != "none"):
-        ranked = ", ".join(ranked_workloads())
-        raise UnsupportedError(f"{workload} runs in one process; world_size and ddp are for {ranked}")
-    if bench.config.capture != "none" and not record.captures:
-        raise UnsupportedError(f"{workload} measures no captured step; capture is for timing")
-    if bench.config.accumulate > 1 and not record.accumulates:
-        counting = ", ".join(name for name, one in workloads().items() if one.accumulates)
-        raise UnsupportedError(f"{workload} looks into a step with one batch; accumulate is for {counting}")
-    if bench.config.step and not record.takes_own_step:
-        raise UnsupportedError(
-            f"{workload} looks into the model, and of the step {bench.config.step} only its phases are known; "
-            f"{', '.join(name for name, one in workloads().items() if one.takes_own_step)} measure it"
-        )
-    if bench.config.memory_budget is not None and (record.has_ranks or record.holds != "model"):
-        budgeted = ", ".join(name for name, one in workloads().items() if one.holds == "model" and not one.has_ranks)
-        raise UnsupportedError(f"{workload} does not keep a step within memory_budget; {budgeted} do")
+    if reason := why_not_on(bench.config, workload, capabilities(bench.config.device_type)):
+        raise UnsupportedError(reason)
     before = dict(bench.seconds)
     if is_reference(workload):
         yield from measure_own(workload, bench)
@@ -76,20 +63,6 @@ def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
         yield Measurement(phase="step", metric="saved_share", unit="1", samples=(bench.saved_share,))
     for what, seconds in bench.seconds.items():
         yield Measurement(phase="trial", metric=f"{what}_time", unit="s", samples=(seconds - before.get(what, 0.0),))
-
-
-def _check_fields(config: TrialConfig, workload: str) -> None:
-    """Raise UnsupportedError if a field that only one workload reads is set for another."""
-    for field, only in (
-        ("reshard", "ddp"),
-        ("gather", "ddp"),
-        ("shards", "ddp"),
-        ("collective", "collectives"),
-        ("message_bytes", "collectives"),
-    ):
-        value = getattr(config, field)
-        if workload != only and value != CONFIG_FIELDS[field].default:
-            raise UnsupportedError(f"{field} {value} has no effect in the workload {workload}; it is for {only}")
 
 
 def run_trial(
@@ -118,6 +91,8 @@ def run_trial(
     bench = None
     for workload in attempt.trial.workloads:
         try:
+            if reason := why_not(attempt.trial.config, workload):
+                raise UnsupportedError(reason)
             if workload_named(workload).has_ranks and rank is None:
                 if bench and start == "fork":
                     return False  # a process that has touched the device must not fork; a new one runs the rest

@@ -24,10 +24,10 @@ from lmsweep.trials.model.transformer.attention_functions import kernel_chosen
 from lmsweep.trials.model.transformer.attention_support import check_attention
 from lmsweep.trials.model.users.users_step import OwnStep
 from lmsweep.trials.results.environment import Fingerprint
-from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import StepFlops, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import Code
-from lmsweep.trials.spec.step_flops import StepFlops
+from lmsweep.trials.spec.rules import why_not
 from lmsweep.trials.spec.workloads import workload_named
 
 
@@ -79,6 +79,8 @@ class Workbench:
     @cached_property
     def step(self) -> TrainingStep:
         """The model with everything a training step needs. Raises UnsupportedError if it cannot run here."""
+        if reason := why_not(self.config, "timing"):  # a workload of the user's may build any step
+            raise UnsupportedError(reason)
         check_attention(self.config, self.math_mode.operand_dtype, gradients=self.config.mode != "forward")
         if self.config.memory_budget is not None:
             save_share(self.saved_share)

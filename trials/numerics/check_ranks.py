@@ -12,7 +12,7 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.code.finding import Finding, Question
 from lmsweep.trials.code.importing import code_in_use, load
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.parallel.step_checks import check_configuration, verify
+from lmsweep.trials.distributed.parallel.step_checks import verify
 from lmsweep.trials.distributed.parallel.users_wrapper import FINISH
 from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.distributed.ranks.orders import Build
@@ -24,8 +24,9 @@ from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Flag, Status, error_line
 from lmsweep.trials.results.record import Record, records_of
 from lmsweep.trials.results.roles import PARTITION, arguments_for
-from lmsweep.trials.spec.config import CONFIG_FIELDS, Trial, TrialConfig
+from lmsweep.trials.spec.config import CONFIG_FIELDS, Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.rules import why_not
 
 MOST_RANKS = 2
 
@@ -66,7 +67,8 @@ def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, met: Fingerprint) -> 
     """Build the step and verify it, as the workload `ddp` does before it times anything."""
     config, code = attempt.trial.config, attempt.trial.code
     try:
-        check_configuration(config)
+        if reason := why_not(config, "ddp"):
+            raise UnsupportedError(reason)
         bench = Workbench(config, requested_at=time.monotonic(), rank=rank, code=code)
         team = Team(DataParallelStep(config, bench.math_mode))
         if rank.index > 0:

@@ -11,7 +11,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pyarrow as pa
 
 from lmsweep.trials.results.measurement import Detail
-from lmsweep.trials.spec.config import AUTO_FIELDS, Auto
+from lmsweep.trials.spec.config import AUTO_FIELDS
+from lmsweep.trials.spec.words import Auto
 
 SCHEMA_VERSION = 1
 """Incremented when a column changes its meaning. A new column does not count: older rows read as null."""

@@ -8,60 +8,31 @@ combination. `measurement_id` hashes the combination, the workload and the proto
 
 import re
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
+from lmsweep.trials.spec.errors import RequestError as RequestError
+from lmsweep.trials.spec.errors import UnsupportedError as UnsupportedError
 from lmsweep.trials.spec.model_sizes import FeedForward, ModelSize
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference
-from lmsweep.trials.spec.step_flops import StepFlops
-
-Mode = Literal["forward", "train_forward", "forward_backward", "train_step"]
-Precision = Literal[
-    "fp32",
-    "tf32",
-    "bf16",
-    "fp16",
-    "bf16_pure",
-    "fp8_tensorwise",
-    "fp8_rowwise",
-    "fp8_rowwise_gw_hp",
-    "mxfp8",
-    "nvfp4",
-]
-FLOAT8_PRECISIONS = ("fp8_tensorwise", "fp8_rowwise", "fp8_rowwise_gw_hp")
-"""Precisions in which the linear layers of the blocks multiply numbers of 8 bits."""
-Compile = Literal["none", "block", "model"]
-Attention = Literal[
-    "naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex", "varlen"
-]
-Optimizer = Literal[
-    "adamw_fused", "adamw_foreach", "adamw_loop", "adamw_8bit", "adamw_4bit", "sgd", "adafactor", "muon"
-]
-ZeroGrad = Literal["after_step", "before_backward"]
-HIDDEN_LOSSES = ("chunked", "liger", "cut_cross_entropy")
-"""Losses that take hidden states and the weight of the output head, not logits."""
-CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
-CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
-"""Values of `compile_mode` with which torch.compile records CUDA graphs."""
-Capture = Literal["none", "step"]
-GPU_DEVICES = ("cuda", "xpu")
-"""Kinds of device of which Ray counts and assigns each piece: NVIDIA's and AMD's GPUs, Intel's GPUs."""
-Checkpointing = Literal["none", "block", "sqrt", "nested", "selective"]
-"""Words of `checkpointing`; a number of blocks is another value."""
-Ddp = Literal["none", "naive", "flat", "overlap", "bucketed", "torch", "zero1", "zero2", "fsdp", "hsdp"]
-Gather = Literal["fp32", "bf16"]
-Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
-Loss = Literal["eager", "cross_entropy", "compiled", "chunked", "liger", "cut_cross_entropy"]
-Profiler = Literal["torch", "nsys"]
-Auto = Literal["auto"]
-"""The number of steps is decided during the measurement: see `lmsweep.trials.timing.stopping`."""
-
-
-class RequestError(ValueError):
-    """The request is wrong. The message says what is wrong, where, and what to do. Nothing has run."""
-
-
-class UnsupportedError(Exception):
-    """This machine cannot run this combination. The message is the reason; the trial's status is `unsupported`."""
+from lmsweep.trials.spec.words import (
+    CUDA_GRAPH_MODES,
+    GPU_DEVICES,
+    Attention,
+    Auto,
+    Capture,
+    Checkpointing,
+    Collective,
+    Compile,
+    CompileMode,
+    Ddp,
+    Gather,
+    Loss,
+    Mode,
+    Optimizer,
+    Precision,
+    Profiler,
+    ZeroGrad,
+)
 
 
 def _combination(default: Any) -> Any:
@@ -120,8 +91,7 @@ class TrialConfig:
     """Sequences per step; with several ranks, per rank."""
     precision: Precision = _combination("fp32")
     """fp32 (TF32 off), tf32, bf16 (autocast), fp16 (autocast with a gradient scaler), bf16_pure (bf16 weights too),
-    fp8_* (bf16 with the linear layers of the blocks in float8, by that recipe of torchao), mxfp8, nvfp4 (formats of
-    Blackwell)."""
+    fp8_* (bf16 with the linear layers of the blocks in float8, by that recipe of torchao)."""
     compile: Compile = _combination("none")
     """What torch.compile compiles: nothing, one transformer block reused for all layers, or the whole model."""
     compile_mode: CompileMode = _combination("default")
@@ -414,6 +384,26 @@ COUNTS: tuple[str, ...] = tuple(name for name, hint in _HINTS.items() if hint in
 
 AUTO_FIELDS: tuple[str, ...] = tuple(name for name, hint in _HINTS.items() if Auto in get_args(hint))
 """Integer fields that also accept `auto`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepFlops:
+    """FLOPs of one iteration, of the batch and context length of the configuration; null with the reason if unknown."""
+
+    forward: int | None = None
+    """FLOPs of forward and loss."""
+    backward: int | None = None
+    """FLOPs of backward; None also if the mode has none."""
+    reason: str | None = None
+    """Why they are unknown; None if they are known."""
+
+    def of(self, phase: str) -> int | None:
+        """FLOPs of forward, backward or the whole step; None for others. The optimizer has no matrix products."""
+        if self.forward is None:
+            return None
+        return {"forward": self.forward, "backward": self.backward, "step": self.forward + (self.backward or 0)}.get(
+            phase
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from lmsweep.trials.distributed.parallel.data_parallel_step import (
     DataParallelStep,
     RankMemory,
 )
-from lmsweep.trials.distributed.parallel.step_checks import check_configuration, verify
+from lmsweep.trials.distributed.parallel.step_checks import verify
 from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.distributed.ranks.orders import (
     Build,
@@ -52,7 +52,6 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     RanksDisagreeError.
     """
     config = bench.config
-    check_configuration(config)
     check_attention(config, bench.math_mode.operand_dtype, gradients=True)
     assert bench.rank is not None, "the workload runs in ranks"
     with bench.quiet():

@@ -10,7 +10,7 @@ from lmsweep.trials.bench.iterations import Series, take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import has_events
 from lmsweep.trials.machine.gpu.telemetry import Watch, doubts, gauge_rows
-from lmsweep.trials.model.captured_step import capture_phases, check_capture
+from lmsweep.trials.model.captured_step import capture_phases
 from lmsweep.trials.model.compiler import check_compiled, compile_counts
 from lmsweep.trials.model.training_step import PHASES, TrainingStep
 from lmsweep.trials.model.users.users_step import WHOLE, OwnStep
@@ -19,8 +19,7 @@ from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, is_host_bound, trace_device
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.step_flops import StepFlops
+from lmsweep.trials.spec.config import StepFlops, TrialConfig
 from lmsweep.trials.timing.clock import (
     Clock,
     Iteration,
@@ -44,7 +43,6 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     compiled ran without a compiled graph.
     """
     config = bench.config
-    check_capture(config)
     errors = own_attention_errors(bench, gradients=config.mode != "forward")
     yield from errors
     with Watch(config.device_type) as watch, bench.quiet():

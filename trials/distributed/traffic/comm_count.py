@@ -11,7 +11,7 @@ from torch.distributed.distributed_c10d import GroupName
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmsweep.trials.analytic.collective_time import bus_factor
-from lmsweep.trials.spec.config import Collective
+from lmsweep.trials.spec.words import Collective
 
 _KINDS: dict[str, Collective] = {
     "allreduce": "all_reduce",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lmsweep.trials.distributed.parallel.data_parallel_step import SYNCHRONIZATION, DataParallelStep
 from lmsweep.trials.distributed.parallel.memory_stages import Held, Stage
 from lmsweep.trials.distributed.traffic.comm_count import CollectiveCounter, Traffic
-from lmsweep.trials.spec.config import Collective
+from lmsweep.trials.spec.words import Collective
 
 
 @dataclass(frozen=True, kw_only=True)

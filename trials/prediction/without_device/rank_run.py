@@ -20,8 +20,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from lmsweep.trials.code.importing import nothing_cached
 from lmsweep.trials.distributed.parallel import data_parallel_step
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep, is_own
-from lmsweep.trials.distributed.parallel.fully_sharded import check_sharding
-from lmsweep.trials.distributed.parallel.tensor_parallel import check_tensor_parallel, divide_layers
+from lmsweep.trials.distributed.parallel.tensor_parallel import divide_layers
 from lmsweep.trials.distributed.traffic.step_report import StepReport, report_step
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
 from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
@@ -95,8 +94,6 @@ def _memberless(config: TrialConfig, rank: int) -> Iterator[tuple[DataParallelSt
         raise UnpredictableError("compiled code that several ranks run is not predicted")
     if is_own(config):
         raise UnpredictableError("what ranks allocate for an optimizer or a wrapper of your own is not predicted")
-    check_sharding(config)
-    check_tensor_parallel(config)
     fake = fakes(config)
     tracker = StorageTracker("cpu", block=CUDA_BLOCK if config.device_type == "cuda" else 1)
     with nothing_cached(), fake_rank(rank, config.world_size), resizes_noted(tracker), unpacked_batches(config):
