@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 
-from lmsweep.trials.bench.host_bound import host_bound_flags
+from lmsweep.trials.bench.host_bound import queued_host_bound_flags
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.telemetry import Watch, doubts
@@ -28,7 +28,7 @@ def time_phases(bench: Workbench, **phases: Callable[[], object]) -> Iterator[Me
     with Watch(config.device_type) as watch, bench.quiet():
         watch.wait()
         series = take_series(bench, timer, attrgetter("step"), before_measuring=timer.begin_measuring)
-        host_bound = host_bound_flags(bench, timer, series.measured)
+        host_bound = queued_host_bound_flags(bench, timer, series.measured)
     flags = (*host_bound, *series.flags, *doubts(watch, since=series.since, until=series.until))
     for i, name in enumerate(phases):
         warmup, samples = (tuple(one.phases[i] for one in taken) for taken in (series.warmup, series.measured))

@@ -12,7 +12,7 @@ import torch
 from lmsweep.trials.analytic.datasheets import Device, find_device, peak_flops
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops
 from lmsweep.trials.bench.fingerprint import fingerprint
-from lmsweep.trials.bench.host_bound import host_bound_flags
+from lmsweep.trials.bench.host_bound import queued_host_bound_flags
 from lmsweep.trials.bench.iterations import Series, take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module, has_events, l2_cache_bytes
@@ -75,7 +75,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
             yield from _compile(bench, step, timer, phases)
         watch.wait()
         series = take_series(bench, timer, attrgetter("step"), before_measuring=timer.begin_measuring)
-        host_bound = host_bound_flags(bench, timer, series.measured)
+        host_bound = queued_host_bound_flags(bench, timer, series.measured)
         latencies: list[Iteration] = []
         traced: list[DeviceTime] = []
         if has_events(config.device_type):

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from lmsweep.trials.analytic.collective_time import bus_factor
 from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.bench.host_bound import host_bound_flags
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.data_parallel_step import (
@@ -32,7 +33,7 @@ from lmsweep.trials.distributed.traffic.step_pairs import StepPairs
 from lmsweep.trials.distributed.traffic.wait_rows import wait_rows
 from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.transformer.attention_support import check_attention
-from lmsweep.trials.profiling.device_time import device_row, is_host_bound
+from lmsweep.trials.profiling.device_time import device_row
 from lmsweep.trials.profiling.torch_trace import trace_file
 from lmsweep.trials.results.measurement import Measurement, Yielded
 from lmsweep.trials.results.outcome import Flag
@@ -97,8 +98,7 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
     gpu_flags = tuple(dict.fromkeys(flag for of_rank in doubtful for flag in of_rank))
     if config.device_type == "cuda":
         worked = [min(trace.worked for trace in traces)]
-        limit = [Flag.HOST_BOUND] * is_host_bound(worked, [pair.synchronized.step for pair in series.measured])
-        gpu_flags = (*limit, *gpu_flags)
+        gpu_flags = (*host_bound_flags(worked, [pair.synchronized.step for pair in series.measured]), *gpu_flags)
         yield device_row("step", "device_time", worked)
     met = bench.fingerprint("ddp")
     device = find_device(met.device_name, met.device_memory)

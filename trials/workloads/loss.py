@@ -6,7 +6,7 @@ from operator import attrgetter
 from statistics import median
 
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
-from lmsweep.trials.bench.host_bound import host_bound_flags
+from lmsweep.trials.bench.host_bound import queued_host_bound_flags
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import counts_memory
@@ -46,7 +46,7 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
             check_compiled(cuda_graphs=False)
         watch.wait()
         series = take_series(bench, timer, attrgetter("step"), before_measuring=timer.begin_measuring)
-        host_bound = host_bound_flags(bench, timer, series.measured)
+        host_bound = queued_host_bound_flags(bench, timer, series.measured)
     flags = (*host_bound, *series.flags, *doubts(watch, since=series.since, until=series.until))
     for i, name in enumerate(("forward", "backward", "step")):
         warmup, samples = (tuple(_seconds(one, i) for one in taken) for taken in (series.warmup, series.measured))

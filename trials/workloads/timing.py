@@ -6,6 +6,7 @@ from functools import partial
 from operator import attrgetter
 
 from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.bench.host_bound import host_bound_flags
 from lmsweep.trials.bench.iterations import Series, take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import has_events
@@ -16,7 +17,7 @@ from lmsweep.trials.model.training_step import PHASES, TrainingStep
 from lmsweep.trials.model.users.users_step import WHOLE, OwnStep
 from lmsweep.trials.numerics.attention_error import flags_of_errors, own_attention_errors
 from lmsweep.trials.prediction.flop_count import count_flops
-from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, is_host_bound, trace_device
+from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, trace_device
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import StepFlops, TrialConfig
@@ -79,13 +80,11 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     if config.compiles:
         yield from _compile_counts(graphs)
     # In a captured step the device waits between kernels too, but for none of the host's launches.
-    host_bound = config.capture == "none" and is_host_bound(
-        [one.step for one in device], [one.step for one in series.measured]
-    )
+    busy = [one.step for one in device] if config.capture == "none" else []
     common = (
         *flags_of_errors(errors),
         *(() if all(finite) else (Flag.NOT_FINITE,)),
-        *((Flag.HOST_BOUND,) if host_bound else ()),
+        *host_bound_flags(busy, [one.step for one in series.measured]),
         *series.flags,
         *doubts(watch, since=series.since, until=series.until),
     )
