@@ -33,24 +33,21 @@ class PlannedTrial:
     """A trial, and whether it will run."""
 
     index: int
-    """Its position in the plan."""
     trial: Trial
-    """If `action` is run or predicted_oom, its workloads are those still to be measured; else those requested."""
+    """Its workloads are those that the action is about."""
     trial_id: str
     action: Action
     reason: str | None
-    """Why it does not run; None if it does."""
+    """Why it does not run."""
     environment: Fingerprint
-    """Where it would run; if there are several environments, the first."""
+    """Where it would run, or the first of several."""
     placement: Placement | None = None
-    """What it asks Ray for; None if it does not run."""
+    """What it asks Ray for, if it runs."""
     process: int = 1
-    """Which of the processes that measure it this is, counted from 1. Those with the numbers before it are in the
-    store, or come earlier in the plan."""
+    """Which of the processes that measure it this is, counted from 1."""
 
     @property
     def required_placement(self) -> Placement:
-        """The placement of a trial that runs."""
         assert self.placement is not None, "a trial that runs is placed"
         return self.placement
 
@@ -60,17 +57,14 @@ class Plan:
     """A decision about every trial of a sweep. A trial that several processes measure is there once for each."""
 
     sweep: str
-    """Its name."""
     trials: tuple[PlannedTrial, ...]
-    """In the order of the sweep file, eager trials before compiled ones, the processes of a trial in a row."""
+    """Eager ones before compiled ones, the processes of a trial in a row."""
 
     @property
     def to_run(self) -> list[PlannedTrial]:
-        """The trials that will run."""
         return [planned for planned in self.trials if planned.action == "run"]
 
     def count(self, action: Action) -> int:
-        """Return the number of trials with this action."""
         return sum(planned.action == action for planned in self.trials)
 
 
@@ -84,11 +78,11 @@ class Planned:
     predictions: Predictions | None
     """None with `--no-predict`."""
     budget: str | None = None
-    """The time budget of the run (30m, 2h, ...), if the command or the sweep gives one."""
+    """30m, 2h, ..."""
     ends_in: float | None = None
-    """Seconds from the reading of the sweep to the end time of the run, if the command gives one."""
+    """Seconds from the reading of the sweep to the end of the run."""
     standby: Standby | None = None
-    """Trial servers that were started while the plan was made; None if it was not certain that trials would run."""
+    """Trial servers that were started while the plan was made."""
 
     @property
     def seconds_for_run(self) -> float | None:
@@ -106,12 +100,7 @@ def make_plan(
     fresh: bool = False,
     predictions: Predictions | None = None,
 ) -> Plan:
-    """Decide about every trial of the sweep.
-
-    A measurement is skipped if the store has a final status for it in the environment of a node that would run the
-    trial; if that status is ok, only if as many processes measured it as are asked for. It is repeated anyway if the
-    status is in `retry` or `fresh` is set. Without `predictions`, trials run whether or not they fit in memory.
-    """
+    """Decide about every trial; `fresh` and `retry` ignore results in the store, all or those of a status."""
     nodes = recall(nodes, store)
     known = {} if fresh else store.outcomes()
     again = retry | {Status.PREDICTED_OOM} if predictions is None else retry
@@ -136,7 +125,6 @@ class Promise:
     """The promise holds only for trials whose environments are all among these; None: no such limit."""
 
     def answers(self, environments: Collection[str]) -> bool:
-        """Return whether it holds for a trial that may run in any of these environments."""
         return self.by <= set(environments) and (self.within is None or self.within >= set(environments))
 
 
@@ -145,26 +133,23 @@ class Question:
     """What has to be decided about one trial."""
 
     trial: Trial
-    """Its workloads are those that are not decided yet."""
+    """With the workloads that are not decided yet."""
     index: int
-    """The position of the next planned trial."""
     able: list[Node] | Refusal
     """The nodes that can hold it, or why none can."""
     environments: dict[str, Fingerprint]
     """Its environments there, by environment_id."""
     of_nodes: tuple[str, ...] = ()
-    """The environment_id of the trial on each of the able nodes."""
+    """The environment_id on each of the able nodes."""
     cluster: Sequence[Node]
-    """All nodes."""
     done: Mapping[tuple[str, str], Outcome] = field(default_factory=dict)
     """The results in the store that count, by environment_id and measurement_id."""
     promises: Mapping[str, Sequence[Promise]] = field(default_factory=dict)
     """What earlier trials of the plan will measure, by measurement_id."""
     why_too_large: Callable[[Trial, Fingerprint], str | None] = lambda trial, environment: None
-    """Why the trial does not fit into the memory of an environment; None if it does, or nothing is predicted."""
+    """Why the trial does not fit into an environment's memory; None if it may."""
 
     def measurement(self, workload: str) -> str:
-        """Return the measurement_id of a workload."""
         return measurement_id(self.trial.config, workload)
 
     def processes(self, environment: str, workload: str) -> int:
@@ -191,13 +176,11 @@ class Question:
 
 
 class Decision(NamedTuple):
-    """What one decider decides."""
-
     workloads: tuple[str, ...]
-    """The workloads of the question that are decided."""
+    """Those that are decided."""
     planned: tuple[PlannedTrial, ...] = ()
     promise: Promise | None = None
-    """What it promises to later trials about these workloads."""
+    """To later trials, about these workloads."""
 
 
 Decider = Callable[[Question], Decision | None]
@@ -311,14 +294,12 @@ def decide(asked: Question) -> list[Decision]:
 
 
 def _excluded(config: TrialConfig, workload: str, environment: Fingerprint) -> str | None:
-    """Return why this workload does not run in this environment, as far as that is known without running it."""
     datasheet = find_device(environment.device_name, environment.device_memory) or device_named(environment.device_name)
     on_device = why_not_on(config, workload, capabilities_of(datasheet)) if datasheet and config.takes_gpus else None
     return why_not(config, workload) or on_device
 
 
 def _obstacles(asked: Question) -> dict[str, str | None]:
-    """Return, by environment, why the trial does not run there, or None if it does."""
     return {
         key: asked.why_too_large(asked.trial, one)
         or next(filter(None, (_excluded(asked.trial.config, name, one) for name in asked.trial.workloads)), None)
@@ -328,16 +309,12 @@ def _obstacles(asked: Question) -> dict[str, str | None]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Places:
-    """Where a trial can run."""
-
     able: list[Node] | Refusal
     environments: dict[str, Fingerprint]
     """Its environments there, by environment_id."""
 
 
 class _Decisions:
-    """Decides about one trial after another, and remembers what earlier trials will measure."""
-
     def __init__(
         self, *, nodes: list[Node], done: dict[tuple[str, str], Outcome], predictions: Predictions | None
     ) -> None:
@@ -349,7 +326,6 @@ class _Decisions:
         self._promises: dict[str, list[Promise]] = {}  # by measurement_id
 
     def settle(self, trials: Sequence[Trial]) -> None:
-        """Find out for all trials at once which of them fit, where only a simulation of the allocator can tell."""
         if self._predictions:
             questions = (
                 FitQuestion(trial=trial, device_name=environment.device_name, budget=room)
@@ -360,7 +336,6 @@ class _Decisions:
             self._predictions.settle(questions)
 
     def about(self, trial: Trial, *, index: int) -> list[PlannedTrial]:
-        """Return the decisions about the workloads of a trial that no earlier trial measures."""
         config, places = trial.config, self._where(trial.config)
         environments = self._with_code(places.environments, trial, trial.code) if trial.code else places.environments
         met = dict(zip(places.environments, environments, strict=True))
@@ -390,7 +365,6 @@ class _Decisions:
         return replace(planned, trial=replace(planned.trial, flops=flops))
 
     def _with_code(self, environments: dict[str, Fingerprint], trial: Trial, code: Code) -> dict[str, Fingerprint]:
-        """Return the environments with the state of the user's code, in the same order."""
         key = (trial.references, code)
         if key not in self._digests:
             self._digests[key] = code_digest(trial.references, code)
@@ -424,12 +398,10 @@ class _Decisions:
 
 
 def _id_of(environment: Fingerprint, config: TrialConfig) -> str:
-    """Return the environment_id of a trial in the environment that a node has installed."""
     return environment_id(environment, config.software)
 
 
 def _on_every_accelerator(trial: Trial, nodes: list[Node]) -> list[Trial]:
-    """Return one trial per accelerator type if the device is `cuda:*`, else the trial itself."""
     if trial.config.device != "cuda:*":
         return [trial]
     types = sorted({node.accelerator_type for node in nodes if node.accelerator_type})

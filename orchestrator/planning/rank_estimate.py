@@ -44,15 +44,12 @@ _OF_RANKS: dict[str, Any] = {name: CONFIG_FIELDS[name].default for name in field
 
 @dataclass(frozen=True, kw_only=True)
 class RankEstimate:
-    """The estimated time of one step of several ranks."""
-
     seconds: float
     between: tuple[float, float]
-    """The range in which it will probably be."""
     exposed: float
     """What of it the step would not take without communication."""
     source: str
-    """What the estimate rests on, in words for a user."""
+    """In words for a user."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class NotEstimated:
     """The time of a step of several ranks is not known."""
 
     reason: str
-    """Why, in words for a user."""
+    """In words for a user."""
 
 
 class RankEstimates:
@@ -82,7 +79,6 @@ class RankEstimates:
         return self.estimate(planned.trial.config, planned.environment.device_name, datasheet_of(planned.environment))
 
     def estimate(self, config: TrialConfig, device_name: str, device: Device | None) -> RankEstimate | NotEstimated:
-        """Return the estimate of a step of this configuration on this device, or why there is none."""
         if config.device_type != "cuda":
             return NotEstimated("the step time of several ranks is modelled for GPUs only")
         if device is None:
@@ -179,7 +175,6 @@ class RankEstimates:
             before |= {kind: in_order([*before.get(kind, ()), *found]) for kind, found in kinds.items()}
 
     def _learn_host(self, name: str, config: TrialConfig, seconds: float) -> None:
-        """Learn how fast the host launches, from a step in one process that it bounds."""
         device = device_named(name)
         parts = step_parts(config, device) if device and not config.compiles else None
         if parts and parts.launching > parts.computing:
@@ -187,11 +182,9 @@ class RankEstimates:
 
 
 def one_process(config: TrialConfig) -> TrialConfig:
-    """Return the configuration of the same step in one process."""
     return replace(config, **_OF_RANKS, device=config.device_type)
 
 
 def _name(device_name: str) -> str:
-    """Return our name of a device, which a plan for an absent device has, or the driver's."""
     device = find_device(device_name)
     return device.name if device else device_name

@@ -14,11 +14,7 @@ IDLE_SHARE = 0.05
 
 
 def host_bound_flags(busy: Sequence[float], measured: Sequence[float]) -> tuple[Flag, ...]:
-    """Return the flag host_bound if the device is idle for more than IDLE_SHARE of the median step.
-
-    busy: seconds in which the device works, of traced steps; none if they are unknown. measured: seconds of other,
-    untraced steps.
-    """
+    """Return host_bound if the device works (`busy` seconds a step, if known) for less than 95 % of the median step."""
     return (Flag.HOST_BOUND,) if busy and median(busy) < (1 - IDLE_SHARE) * median(measured) else ()
 
 

@@ -14,10 +14,7 @@ from lmsweep.trials.spec.workloads import Workload
 
 
 def measure_own(text: str, bench: Workbench) -> Iterator[Yielded]:
-    """Yield what the function that a reference names yields.
-
-    Raises CodeError or TypeError if it yields anything but what can be stored, and what the user's code raises.
-    """
+    """Yield what a referenced function yields. Raises CodeError or TypeError for what cannot be stored."""
     measure = cast(Callable[[Workbench], object], load(text))
     name = text.rpartition(":")[2]
     return _checked(measure(bench), name, lambda words: CodeError(f"{defined_at(measure, code_in_use())}: {words}"))

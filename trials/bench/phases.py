@@ -13,11 +13,7 @@ from lmsweep.trials.timing.queued_timer import QueuedTimer
 
 
 def time_phases(bench: Workbench, **phases: Callable[[], object]) -> Iterator[Measurement]:
-    """Time each of the phases, as an interval of its own, in warm-up and measured iterations of all of them.
-
-    Yields `PHASE.time` for each keyword, in seconds, with the flags of the series and of the GPU's telemetry. The
-    workload's protocol has `warmup_steps` and `measure_steps`, and `max_seconds` if a sweep may set it.
-    """
+    """Yield `PHASE.time` for each keyword, in seconds, with the flags of the series and of the GPU's telemetry."""
     config = bench.config
     timer = QueuedTimer(
         [Phase(name=name, run=run) for name, run in phases.items()],

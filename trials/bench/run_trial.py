@@ -150,18 +150,14 @@ def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, fallback: Fingerprint
 
 
 def run_here(trial: Trial) -> list[Row]:
-    """Run a trial in this process and return its rows. The workloads after a failed one are not run."""
+    """Run a trial in this process. The workloads after a failed one are not run."""
     rows: list[Row] = []
     run_trial(Attempt.begin(trial), _expected(trial), rows.extend, requested_at=time.monotonic(), start="spawn")
     return rows
 
 
 def run_watched(trial: Trial, tell: Callable[[list[Row]], None], show: Show) -> None:
-    """Run a trial in this process under a watchdog, and call `tell` with its rows.
-
-    When its time is up or it holds too much host memory, `tell` is called with the rows so far and the failures, and
-    the process exits. `show` is called regularly with the seconds that it has run and the bytes that it holds.
-    """
+    """Run a trial under a watchdog; call `tell` with its rows, or with failures before the process exits."""
     attempt, expected = Attempt.begin(trial), _expected(trial)
     rows: list[Row] = []
 
@@ -182,12 +178,10 @@ def run_watched(trial: Trial, tell: Callable[[list[Row]], None], show: Show) -> 
 
 
 def _expected(trial: Trial) -> Fingerprint:
-    """Return the environment for the rows of a trial that fails before it has determined its own."""
     return fingerprint("cpu" if trial.config.device_type not in present_devices() else trial.config.device_type)
 
 
 def status_of(error: BaseException) -> Status:
-    """Return the status word for what a trial raised."""
     if isinstance(error, UnsupportedError):
         return Status.UNSUPPORTED
     if isinstance(error, RankDiedError):
@@ -207,9 +201,7 @@ def as_unsupported(error: BaseException, config: TrialConfig, code: Code | None)
 
 
 def describe(error: BaseException, code: Code | None = None) -> str:
-    """Return the error text of a row: one line for an expected failure, the allocator's whole message for running out
-    of memory, and the traceback for anything else. A line of the user's own code comes first.
-    """
+    """Return a row's error: one line if the failure is expected, else the traceback, the user's line first."""
     status, said = status_of(error), what_it_says(error)
     if status == Status.ERROR:
         says_where = isinstance(error, RequestError | CodeError)
@@ -222,5 +214,4 @@ def describe(error: BaseException, code: Code | None = None) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Return a traceback of at most some 8000 characters: its beginning, and its end with what was raised."""
     return text if len(text) <= 8000 else f"{text[:1500]}\n[...]\n{text[-6500:]}"

@@ -44,17 +44,11 @@ class Workbench:
         references: tuple[str, ...] = (),
         flops: StepFlops | None = None,
     ) -> None:
-        """Prepare the device. Raises UnsupportedError if this machine lacks the device or its arithmetic.
-
-        `requested_at` is the time.monotonic() from which the set-up time counts. `rank` is the rank of this process in
-        a trial with several. `code` is where the trial's `references` lead, by default those of the configuration.
-        `flops` are those that planning has counted.
-        """
+        """Prepare the device; set-up time counts from `requested_at`. Raises UnsupportedError if it is absent."""
         self.config = config
         self.code = code
-        """Where the references lead; None if there are none."""
         self.flops = flops
-        """FLOPs of the user's own model; None if they have not been counted."""
+        """FLOPs of the user's own model, if planning has counted them."""
         self._code_digest = code_digest(references or config.references, code)
         if code:
             use_code(code)
@@ -90,10 +84,7 @@ class Workbench:
 
     @cached_property
     def saved_share(self) -> float:
-        """The share of their activations that compiled blocks save to stay within `memory_budget`.
-
-        Raises UnsupportedError if none is small enough.
-        """
+        """The share of activations that blocks save within `memory_budget`. Raises UnsupportedError if none does."""
         from lmsweep.trials.prediction.activation_budget import share_within  # slow to import
 
         return share_within(self.config)
@@ -130,7 +121,6 @@ class Workbench:
 
     @property
     def seconds_so_far(self) -> float:
-        """Seconds that the trial has taken until the end of the last account."""
         return sum(self.seconds.values())
 
     @contextmanager

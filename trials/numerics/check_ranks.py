@@ -64,7 +64,6 @@ def check_in_ranks(question: Question) -> Iterator[Finding]:
 
 
 def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, met: Fingerprint) -> bool:
-    """Build the step and verify it, as the workload `ddp` does before it times anything."""
     config, code = attempt.trial.config, attempt.trial.code
     try:
         if reason := why_not(config, "ddp"):
@@ -107,7 +106,6 @@ def _tiny(config: TrialConfig) -> TrialConfig:
 
 
 def _failure(row: Record, question: Question) -> Finding:
-    """What failed, which is wrong unless it may be only that the code needs CUDA."""
     error = row.error or ""
     sure = question.config.device_type == "cpu" or row.status == Status.UNSUPPORTED
     misused = any(word in error for word in _MISUSED)
@@ -118,7 +116,6 @@ def _failure(row: Record, question: Question) -> Finding:
 
 
 def _error(row: Record) -> Finding:
-    """How far gradients or weights are from those of one process on the whole batch."""
     of = "gradients" if row.phase == "gradients" else "weights"
     what = f"relative error of {of}"
     if row.samples is None:

@@ -22,7 +22,6 @@ _KERNEL_DEVICES = {"sdpa_flash": ("cpu", "cuda"), "sdpa_efficient": ("cuda",), "
 
 
 def _of_one_field(c: TrialConfig, w: Workload) -> Iterator[str]:
-    """Fields that one workload, or lmsweep's own step, reads."""
     readers = {"ddp": ("reshard", "gather", "shards"), "collectives": ("collective", "message_bytes")}
     for name, fields in readers.items():
         for field in fields:
@@ -34,7 +33,6 @@ def _of_one_field(c: TrialConfig, w: Workload) -> Iterator[str]:
 
 
 def _of_workload(c: TrialConfig, w: Workload) -> Iterator[str]:
-    """What a workload measures."""
     if w.has_ranks and c.device_type not in ("cpu", "cuda"):
         yield (
             f"ranks on {c.device_type} are not measured, because collectives are found by the names that gloo and "
@@ -138,7 +136,6 @@ def _of_collectives(c: TrialConfig, _: Workload) -> Iterator[str]:
 
 
 def _of_attention(c: TrialConfig, _: Workload) -> Iterator[str]:
-    """Attention, alone or in a training step, and how it is compiled."""
     device, head = c.device_type, c.head_width
     if c.window is not None and (c.model_code is not None or c.attention not in WITH_WINDOW):
         yield f"{c.model_code or f'attention {c.attention}'} takes no window; these do: {', '.join(WITH_WINDOW)}"
@@ -195,7 +192,6 @@ def _of_attention_alone(c: TrialConfig, _: Workload) -> Iterator[str]:
 
 
 def _of_step(c: TrialConfig, _: Workload) -> Iterator[str]:
-    """lmsweep's own training step."""
     if c.checkpointing != "none" and c.mode == "forward":
         yield "checkpointing has no effect in mode forward, which saves nothing for backward"
     if c.checkpointing == "selective" and c.compile == "block":

@@ -14,10 +14,7 @@ from lmsweep.trials.results.measurement import Measurement
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Time the collective; seconds of the slowest rank, bytes and bytes per second. Runs in every rank; rank 0 yields.
-
-    Raises UnsupportedError if the backend lacks the collective.
-    """
+    """Time the collective in all ranks; rank 0 yields. Raises UnsupportedError if the backend lacks it."""
     config = bench.config
     assert bench.rank is not None, "the workload runs in ranks"
     with bench.quiet():
@@ -30,7 +27,6 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
 
 def lead(bench: Workbench, team: Team[CollectiveStep]) -> Iterator[Measurement]:
-    """Rank 0's part: order every measurement, and yield the results."""
     config = bench.config
     size = team.all(CheckCollective())[0]
     team.all(StartWatch())

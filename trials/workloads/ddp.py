@@ -45,13 +45,7 @@ ALL_REDUCES = 10
 
 
 def measure(bench: Workbench) -> Iterator[Yielded]:
-    """Time isolated all-reduces, check gradients and weights, then time `measure_steps` pairs of steps; seconds.
-
-    `warmup_steps` pairs come first, and one traced step last. Runs in every rank; only rank 0 yields. A wrapper or an
-    optimizer of the user's that computes something else is timed all the same, and flagged `disagrees`. Raises
-    UnsupportedError if the configuration leaves nothing to synchronize or this host cannot run it, and
-    RanksDisagreeError.
-    """
+    """Check gradients and weights, then time pairs of steps; rank 0 yields. Raises RanksDisagreeError."""
     config = bench.config
     check_attention(config, bench.math_mode.operand_dtype, gradients=True)
     assert bench.rank is not None, "the workload runs in ranks"
@@ -67,7 +61,6 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
 
 
 def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
-    """Rank 0's part: order every measurement, and yield the results."""
     config = bench.config
     gradients = team.all(Build())[0]
     with bench.account("warmup"):
@@ -119,7 +112,6 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
 
 
 def _communication(traces: Sequence[Communication]) -> Iterator[Measurement]:
-    """Communication of the rank that spent the least time in it: the others also waited for that rank."""
     last = min(traces, key=lambda trace: trace.busy)
     yield Measurement(phase="communication", metric="collectives", unit="1", samples=(last.collectives,))
     yield Measurement(phase="communication", metric="busy_time", unit="s", samples=(last.busy,))
@@ -130,7 +122,6 @@ def _communication(traces: Sequence[Communication]) -> Iterator[Measurement]:
 
 
 def _waits(traces: Sequence[Communication], config: TrialConfig) -> Iterator[Yielded]:
-    """What the computation of each rank waits for, block by block; known of fully_shard only, which names ranges."""
     if not config.fully_shards:
         return
     if not all(trace.needed for trace in traces):
@@ -142,7 +133,6 @@ def _waits(traces: Sequence[Communication], config: TrialConfig) -> Iterator[Yie
 
 
 def _memory(memory: Sequence[RankMemory], device_type: str) -> Iterator[Measurement]:
-    """Bytes of each rank, and of the rank that needs most."""
     reason = f"PyTorch does not count what it allocates on device {device_type}"
     known = [one.peak_allocated for one in memory if one.peak_allocated is not None]
     whole = (max(known),) if known else None
@@ -156,10 +146,6 @@ def _memory(memory: Sequence[RankMemory], device_type: str) -> Iterator[Measurem
 
 
 def _bandwidth(bench: Workbench, gradients: int, seconds: Sequence[float]) -> Iterator[Measurement]:
-    """Isolated all-reduce of this many gradients: time, algorithm bandwidth and bus bandwidth.
-
-    Algorithm bandwidth is bytes of gradients / time; bus bandwidth is that times 2 (n - 1) / n for n ranks.
-    """
     config = bench.config
     size = gradients * bench.math_mode.parameter_dtype.itemsize
     factor = bus_factor("all_reduce", config.world_size)

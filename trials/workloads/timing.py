@@ -34,15 +34,7 @@ from lmsweep.trials.timing.validity_flags import flags_of_times
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Time each phase of `measure_steps` iterations in seconds, after `warmup_steps` identical iterations.
-
-    The first iteration of a compiled model, in which the compiler runs, is timed separately and is not part of the
-    warm-up. The GPU's clocks, power and temperature are sampled throughout. On CUDA, further iterations are traced to
-    find how long the device is busy in each phase. The user's own attention is first compared with float64.
-
-    Raises UnsupportedError if this host cannot run the configuration, and RuntimeError if a model that should be
-    compiled ran without a compiled graph.
-    """
+    """Time each phase in seconds, a compiled first iteration apart. Raises RuntimeError if none was compiled."""
     config = bench.config
     errors = own_attention_errors(bench, gradients=config.mode != "forward")
     yield from errors
@@ -98,12 +90,10 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
 
 def _has_finite_loss(iteration: TrainingStep | OwnStep) -> bool:
-    """Whether the loss is finite; True for a step of the user's, whose loss is not known."""
     return isinstance(iteration, OwnStep) or iteration.loss is None or bool(iteration.loss.isfinite().all())
 
 
 def _compile(bench: Workbench, phases: Sequence[Phase], run: Callable[[], Iteration]) -> Iterator[Measurement]:
-    """Run the first iteration, whose phases include the time of the compiler."""
     with bench.account("compile"):
         first = run()
         if bench.step.uses_cuda_graphs:
@@ -115,7 +105,6 @@ def _compile(bench: Workbench, phases: Sequence[Phase], run: Callable[[], Iterat
 
 
 def _flops(bench: Workbench) -> StepFlops | None:
-    """FLOPs of the user's own model, or why they are not known; None for lmsweep's, which has closed forms."""
     if bench.config.model_code is None:
         return None
     return bench.flops or count_flops(bench.config)
@@ -155,7 +144,6 @@ def _times(
     common: tuple[Flag, ...],
     flops: StepFlops | None,
 ) -> Iterator[Measurement]:
-    """Yield the times of each phase and of the step; with events also the time that the host took to launch it."""
     config = bench.config
     environment = bench.fingerprint("timing")
     device = find_device(environment.device_name, environment.device_memory)
