@@ -32,7 +32,7 @@ FEW = 250
 """Most configurations that are predicted one by one; of more, as many as decide which fit."""
 
 MOST = 2000
-"""Most configurations of which all are decided; of more, at most SOME are predicted, in BOUND_SECONDS."""
+"""Most configurations that are all decided; of more, at most SOME are predicted, in BOUND_SECONDS."""
 
 SOME = 200
 """Or two of each family of comparable configurations, if that is more."""
@@ -111,10 +111,10 @@ class Predictions:
                 self._asked.append(key)
         if not self._asked:
             return
-        tell = [*self._kept, *self._asked]  # what is known decides about others, too
-        devices = [rooms.get(self._wanted[key].config.device_type, ()) for key in tell]
+        helpful = [*self._kept, *self._asked]  # what is known decides about others, too
+        devices = [rooms.get(self._wanted[key].config.device_type, ()) for key in helpful]
         most = SOME if self._limit else None
-        self._start("bounds", tell, rooms=devices, kept=[self._kept.get(key) for key in tell], most=most)
+        self._start("bounds", helpful, rooms=devices, kept=[self._kept.get(key) for key in helpful], most=most)
 
     def _start(self, question: Question, keys: list[str], **options: object) -> None:
         asked = [self._wanted[key] for key in keys]

@@ -197,7 +197,7 @@ def shared(asked: Question) -> Decision | None:
 
 
 def stored(asked: Question) -> Decision | None:
-    """Workloads of which the store has enough; they are shown if no others are left."""
+    """Workloads that enough processes have measured; they are shown if no others are left."""
     found = {name: key for name in asked.trial.workloads for key in asked.environments if asked.has_enough(key, name)}
     if not found:
         return None

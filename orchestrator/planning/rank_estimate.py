@@ -36,7 +36,7 @@ _WANTED = {
     ("ddp", "local_step", "time"),
     ("timing", "step", "time"),
 }
-"""(workload, phase, metric) of the rows that tell something."""
+"""(workload, phase, metric) of the rows that are read."""
 
 _OF_RANKS: dict[str, Any] = {name: CONFIG_FIELDS[name].default for name in fields_read_by(Reader.RANKS, Reader.NOTHING)}
 """The fields that do not change a step in one process, with their defaults."""

@@ -38,7 +38,7 @@ DTENSOR_LAUNCHES = 4.3
 """Launch time of a model that DTensor divides over that of a plain one, fitted to medium on two H200."""
 
 WEIGHTS_PER_LAYER = 9
-"""Weights of one block of the transformer, each of which is one all-reduce of `naive` and `overlap`."""
+"""Weights of one block; `naive` and `overlap` all-reduce each by itself."""
 
 DEFAULT_BUCKET_BYTES = 25 * 2**20
 

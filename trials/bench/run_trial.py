@@ -78,14 +78,9 @@ def run_trial(
 ) -> bool:
     """Run the workloads of a trial and emit the rows of each. Return whether this process may run another trial.
 
-    A failure is a row too; the workloads after it are left to another process. With `keep`, the process is cleaned up
-    after the last workload, and only then may it run another trial.
-
-    A workload with ranks runs in one process per rank, each of which calls this function again with its `rank`. `start`
-    is how these processes are created. `part` are the ranks on this machine; None is all.
-
-    This is the only place that catches what a trial raises. `fallback` is the environment for the row of a trial that
-    fails before it has determined its own.
+    A failure is a row too, and leaves the workloads after it to another process; nothing else catches what a trial
+    raises. `fallback` is the environment of a trial that fails before it knows its own. Each rank calls this again with
+    its `rank`; `part` are the ranks on this machine. With `keep` the process is cleaned up for another trial.
     """
     met = fallback
     bench = None
@@ -156,8 +151,8 @@ def run_here(trial: Trial) -> list[Row]:
     return rows
 
 
-def run_watched(trial: Trial, tell: Callable[[list[Row]], None], show: Show) -> None:
-    """Run a trial under a watchdog; call `tell` with its rows, or with failures before the process exits."""
+def run_watched(trial: Trial, report: Callable[[list[Row]], None], show: Show) -> None:
+    """Run a trial under a watchdog; call `report` with its rows, or with failures before the process exits."""
     attempt, expected = Attempt.begin(trial), _expected(trial)
     rows: list[Row] = []
 
@@ -166,15 +161,15 @@ def run_watched(trial: Trial, tell: Callable[[list[Row]], None], show: Show) -> 
             reason = f"{reason}: timeout_seconds is {trial.config.timeout_seconds:g}"
             place = running_line(threading.main_thread().ident or 0, trial.code) if trial.code else None
             reason = f"{place}: {reason}" if place else reason
-        told = list(rows)
-        records = [row for row in told if isinstance(row, Record)]
+        ended = list(rows)
+        records = [row for row in ended if isinstance(row, Record)]
         waiting = [name for name in trial.workloads if name not in {record.workload for record in records}]
         met = records[-1].fingerprint if records else expected
-        tell(told + [attempt.failure(name, status, reason, met) for name in waiting])
+        report(ended + [attempt.failure(name, status, reason, met) for name in waiting])
 
     with Watchdog(seconds=trial.config.timeout_seconds, end=end, show=show):
         run_trial(attempt, expected, rows.extend, requested_at=time.monotonic(), start="spawn")
-    tell(rows)
+    report(rows)
 
 
 def _expected(trial: Trial) -> Fingerprint:

@@ -78,8 +78,8 @@ def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, met: Fingerprint) -> 
             team.dismiss()
             emit(attempt.rows("ddp", found, met))
     except Exception as error:  # noqa: BLE001 - whatever the user's code raises is the finding
-        told = as_unsupported(error, config, code)
-        emit([attempt.failure("ddp", status_of(told), describe(told, code), met)])
+        problem = as_unsupported(error, config, code)
+        emit([attempt.failure("ddp", status_of(problem), describe(problem, code), met)])
         return False
     leave()
     return True

@@ -29,7 +29,7 @@ class Status(StrEnum):
 
 
 class Flag(StrEnum):
-    """A doubt about a measurement, raised by the measurement itself, with advice."""
+    """A reason to question a measurement, with advice."""
 
     advice: str
     """What the flag means, and what to do about it."""

@@ -12,7 +12,7 @@ from typing import Any, get_args, get_type_hints
 
 from lmsweep.trials.spec.errors import RequestError as RequestError
 from lmsweep.trials.spec.errors import UnsupportedError as UnsupportedError
-from lmsweep.trials.spec.model_sizes import FeedForward, ModelSize
+from lmsweep.trials.spec.model_sizes import DIMENSIONS, FeedForward, ModelSize
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference
 from lmsweep.trials.spec.words import (
     CUDA_GRAPH_MODES,
@@ -136,7 +136,7 @@ class TrialConfig:
     gather: Gather = _combination("fp32")
     """Type in which fsdp gathers weights; the optimizer's weights and the sums of gradients are in float32."""
     accumulate: int = _combination(1)
-    """Micro-batches of a step, after the last of which ranks communicate. Divides batch_size."""
+    """Micro-batches of a step; ranks communicate after the last. Divides batch_size."""
     tp: int = _combination(1)
     """Number of ranks that share each layer (tensor parallelism). Divides world_size; the others are data-parallel."""
     collective: Collective = _combination("all_reduce")
@@ -272,19 +272,7 @@ class TrialConfig:
     @property
     def size(self) -> ModelSize:
         assert self.d_ff and self.num_layers and self.num_heads, "a whole model has all four dimensions"
-        return ModelSize(
-            d_model=self.d_model,
-            d_ff=self.d_ff,
-            num_layers=self.num_layers,
-            num_heads=self.num_heads,
-            num_kv_heads=self.num_kv_heads,
-            d_head=self.d_head,
-            qk_norm=self.qk_norm,
-            feed_forward=self.feed_forward,
-            num_experts=self.num_experts,
-            active_experts=self.active_experts,
-            tied_head=self.tied_head,
-        )
+        return ModelSize(**{name: getattr(self, name) for name in DIMENSIONS})
 
     @property
     def head_width(self) -> int:

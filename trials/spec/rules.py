@@ -1,6 +1,6 @@
 """Which combinations no machine runs, and which a device cannot run: known before anything is built or reserved.
 
-What only PyTorch or the user's code can tell is left to the trial.
+What only PyTorch or the user's code knows is left to the trial.
 """
 
 from collections.abc import Callable, Iterator

@@ -13,9 +13,9 @@ def unknown_fields(trial: Trial, workload: str) -> tuple[str, ...]:
     config = trial.config
     if workload_named(workload).needs != "model" or not (config.model_code or config.step):
         return ()
-    told: tuple[str, ...] = trial.step_takes if config.step else ("attention",) if config.is_hugging_face else ()
+    known: tuple[str, ...] = trial.step_takes if config.step else ("attention",) if config.is_hugging_face else ()
     return tuple(
         name
         for name in (OF_STEP if config.step else OF_MODEL)
-        if (value := getattr(config, name)) == CONFIG_FIELDS[name].default and not (value and name in told)
+        if (value := getattr(config, name)) == CONFIG_FIELDS[name].default and not (value and name in known)
     )

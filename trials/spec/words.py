@@ -30,7 +30,7 @@ CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 """Values of `compile_mode` with which torch.compile records CUDA graphs."""
 Capture = Literal["none", "step"]
 GPU_DEVICES = ("cuda", "xpu")
-"""Kinds of device of which Ray counts and assigns each piece: NVIDIA's and AMD's GPUs, Intel's GPUs."""
+"""Kinds of device that Ray counts and assigns: NVIDIA's and AMD's GPUs, Intel's GPUs."""
 Checkpointing = Literal["none", "block", "sqrt", "nested", "selective"]
 """Words of `checkpointing`; a number of blocks is another value."""
 Ddp = Literal["none", "naive", "flat", "overlap", "bucketed", "torch", "zero1", "zero2", "fsdp", "hsdp"]

@@ -37,7 +37,7 @@ class Workload:
     """Whether it measures a step whose batch is divided into micro-batches."""
     captures: bool = False
     takes_own_step: bool = False
-    """Whether it measures the user's own training step, of which only the phases are known."""
+    """Whether it measures the user's own training step."""
     preloads: bool = False
     """Whether the trial server imports its module once, before it forks the processes of trials."""
     iterations: int | None = None
