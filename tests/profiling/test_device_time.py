@@ -8,7 +8,6 @@ import pytest
 from torch.autograd import DeviceType
 
 from lmsweep.orchestrator.running.progress.trial_progress import outcome
-from lmsweep.trials.bench.host_bound import host_bound_flags
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.profiling.attribution import Piece, device_pieces, surroundings
 from lmsweep.trials.profiling.device_time import device_rows, device_times, union_length
@@ -132,12 +131,6 @@ def phase_of(where: str) -> str:
 
 
 # What follows from it
-
-
-def test_the_host_is_the_limit_where_the_device_waits_for_more_than_a_twentieth_of_the_step():
-    assert host_bound_flags([0.94], [1.0, 1.0, 5.0])
-    assert not host_bound_flags([0.96, 0.97], [1.0, 0.98, 5.0])
-    assert not host_bound_flags([], [1.0]), "not known"
 
 
 def test_run_says_for_how_much_of_the_step_the_device_waited(tmp_path):
