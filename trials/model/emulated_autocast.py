@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map_only
+
+from lmsweep.trials.machine.torch_private import tree_map_only
 
 _NARROW: set[Callable[..., Any]] = {
     torch.bmm,

@@ -13,6 +13,7 @@ import torch
 
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import die_with_parent
+from lmsweep.trials.machine.torch_private import JOINT_PASSES
 from lmsweep.trials.prediction.without_device.meta_run import one_run_for, one_trace_for
 from lmsweep.trials.spec.config import TrialConfig
 
@@ -62,7 +63,7 @@ def answer_batches(
     jobs = [graphs[i : i + MOST_GRAPHS] for graphs in compiled for i in range(0, len(graphs), MOST_GRAPHS)]
     jobs += [eager for trace, eager in traces.items() if trace.compile == "none"]
     if compiled and len(jobs) > 1:
-        import_module("torch._inductor.fx_passes.joint_graph")  # before the fork, so that it is imported once
+        import_module(JOINT_PASSES)  # before the fork, so that it is imported once
     yield from _answer_jobs(answer, jobs)
 
 

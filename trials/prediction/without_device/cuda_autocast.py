@@ -5,16 +5,20 @@ they differ in what runs in float32. The context replaces the kernels of PyTorch
 inside of PyTorch's own are cast, too, and PyTorch's cache of cast weights is in force.
 """
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
-from torch.library import Library
-from torch.utils._pytree import tree_map_only
+
+from lmsweep.trials.machine.torch_private import (
+    OpOverload,
+    below_autocast_on_cpu,
+    kernels_replaced,
+    positional_names,
+    tree_map_only,
+)
 
 WIDE = (
     *("acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt", "sinh"),
@@ -33,22 +37,14 @@ WIDE_RESULT = (
 WIDEST = ("addcdiv", "addcmul", "atan2", "bilinear", "dot", "index_put", "tensordot", "scatter_add")
 """Operators whose arguments take the widest of their types."""
 
-AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
-
 
 @contextmanager
 def cuda_autocast() -> Iterator[None]:
     """A context in which `torch.autocast("cpu")` has the rules of CUDA."""
-    library = Library("aten", "IMPL")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it says that a kernel is replaced
-            for names, kernel in ((WIDE, _in_float32), (WIDE_RESULT, _to_float32), (WIDEST, _in_the_widest)):
-                for name in names:
-                    library.impl(name, kernel(_operator(name)), "AutocastCPU", allow_override=True)
+    rules = ((WIDE, _in_float32), (WIDE_RESULT, _to_float32), (WIDEST, _in_the_widest))
+    kernels = {name: kernel(_operator(name)) for names, kernel in rules for name in names}
+    with kernels_replaced(kernels, "AutocastCPU"):
         yield
-    finally:
-        library._destroy()
 
 
 def _operator(name: str) -> OpOverload:
@@ -59,14 +55,14 @@ def _operator(name: str) -> OpOverload:
 
 def _in_float32(operator: OpOverload) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(AUTOCAST):
+        with below_autocast_on_cpu():
             return operator(*_cast(args, torch.float32), **_cast(kwargs, torch.float32))
 
     return kernel
 
 
 def _to_float32(operator: OpOverload) -> Callable[..., Any]:
-    names = [argument.name for argument in operator._schema.arguments if not argument.kwarg_only]
+    names = positional_names(operator)
     place = names.index("dtype") if "dtype" in names else None
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -75,7 +71,7 @@ def _to_float32(operator: OpOverload) -> Callable[..., Any]:
                 kwargs["dtype"] = kwargs.get("dtype") or torch.float32
             elif len(args) <= place or args[place] is None:
                 args = (*args[:place], *[None] * (place - len(args)), torch.float32)
-        with torch._C._ExcludeDispatchKeyGuard(AUTOCAST):
+        with below_autocast_on_cpu():
             return operator(*args, **kwargs)
 
     return kernel
@@ -85,7 +81,7 @@ def _in_the_widest(operator: OpOverload) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         found: list[torch.dtype] = []
         tree_map_only(Tensor, lambda x: found.append(x.dtype) if _is_eligible(x) else None, (args, kwargs))
-        with torch._C._ExcludeDispatchKeyGuard(AUTOCAST):
+        with below_autocast_on_cpu():
             if torch.float32 not in found:
                 return operator(*args, **kwargs)
             return operator(*_cast(args, torch.float32), **_cast(kwargs, torch.float32))

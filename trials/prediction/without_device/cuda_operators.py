@@ -3,16 +3,14 @@
 They decide what is kept for backward: a mask of one byte for dropout, and what fused attention saves.
 """
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
-from torch.library import Library
 
+from lmsweep.trials.machine.torch_private import OpOverload, kernels_replaced
 from lmsweep.trials.prediction.without_device.cuda_autocast import cuda_autocast
 from lmsweep.trials.prediction.without_device.meta_device import FusedAttention
 from lmsweep.trials.spec.config import TrialConfig
@@ -23,17 +21,12 @@ aten = torch.ops.aten
 @contextmanager
 def cuda_operators(config: TrialConfig) -> Iterator[None]:
     """A context in which operators on the CPU, without storage, allocate and save what those of CUDA do."""
-    library = Library("aten", "IMPL")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it says that a kernel is replaced
-            composite = {"dropout": _dropout, "scaled_dot_product_attention": FusedAttention(config).attend}
-            for name, function in composite.items():
-                library.impl(name, function, "CompositeImplicitAutograd", allow_override=True)
-        with cuda_autocast():
-            yield
-    finally:
-        library._destroy()
+    composite: dict[str, Callable[..., Tensor]] = {
+        "dropout": _dropout,
+        "scaled_dot_product_attention": FusedAttention(config).attend,
+    }
+    with kernels_replaced(composite, "CompositeImplicitAutograd"), cuda_autocast():
+        yield
 
 
 def _dropout(x: Tensor, p: float, train: bool) -> Tensor:

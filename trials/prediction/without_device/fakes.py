@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-import torch
 from torch import Tensor
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
+
+from lmsweep.trials.machine.torch_private import GROUPED_MM, FakeTensorMode, OpOverload
 
 Replaced = Mapping[OpOverload, Callable[..., object]]
 """PyTorch's operator -> what runs in its place."""
@@ -17,7 +16,7 @@ class Fakes(FakeTensorMode):
     def __init__(self, replaced: Replaced | None = None) -> None:
         """`replaced` are operators that run otherwise than on the CPU."""
         super().__init__(allow_non_fake_inputs=True)
-        self._replaced = {torch.ops.aten._grouped_mm.default: _grouped_product, **(replaced or {})}
+        self._replaced = {GROUPED_MM: _grouped_product, **(replaced or {})}
 
     def __deepcopy__(self, memo: object) -> "Fakes":
         return self
