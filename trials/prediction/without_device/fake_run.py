@@ -5,16 +5,21 @@ of kernels work without storage. For CUDA, autocast and fused attention are emul
 whole model runs at its full depth.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
 
+from torch import Tensor
+
 from lmsweep.trials.code.importing import nothing_cached
 from lmsweep.trials.machine.torch_private import (
+    GROUPED_MM,
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensorMode,
+    OpOverload,
     replaced,
     unset_random_weights,
 )
@@ -25,11 +30,49 @@ from lmsweep.trials.model.transformer.attention_functions import kernel_chosen
 from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.without_device.allocation_trace import Recorder, Trace, leaves_nothing
 from lmsweep.trials.prediction.without_device.cuda_operators import OUTPUTS, cuda_operators
-from lmsweep.trials.prediction.without_device.fakes import Fakes
 from lmsweep.trials.prediction.without_device.kernel_workspace import scratch_of
 from lmsweep.trials.prediction.without_device.meta_device import eager_on, make_state
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
+
+Replaced = Mapping[OpOverload, Callable[..., object]]
+"""PyTorch's operator -> what runs in its place."""
+
+
+class Fakes(FakeTensorMode):
+    """A context in which tensors have no storage. A copy of a layer shares it with the layer."""
+
+    def __init__(self, replaced: Replaced | None = None) -> None:
+        """`replaced` are operators that run otherwise than on the CPU."""
+        super().__init__(allow_non_fake_inputs=True)
+        self._replaced = {GROUPED_MM: _grouped_product, **(replaced or {})}
+
+    def __deepcopy__(self, memo: object) -> "Fakes":
+        return self
+
+    def dispatch(
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        """Return the operator's result without its values."""
+        kwargs = kwargs or {}
+        other = self._replaced.get(func)
+        return other(*args, **kwargs) if other else super().dispatch(func, types, args, kwargs)
+
+
+def _grouped_product(a: Tensor, b: Tensor, offsets: Tensor | None = None, *_: object, **__: object) -> Tensor:
+    """The products of a mixture of experts, as torch.nn.functional.grouped_mm documents their shapes.
+
+    PyTorch's own shape function accepts only bfloat16.
+    """
+    rows, outer = a.shape[-2], b.shape[-1]
+    if a.dim() == b.dim() == 2:
+        assert offsets is not None, "each group ends at one of these"
+        return a.new_empty(offsets.shape[0], rows, outer)
+    return a.new_empty(a.shape[0], rows, outer) if a.dim() == b.dim() else a.new_empty(rows, outer)
 
 
 @lru_cache(maxsize=4)

@@ -22,8 +22,7 @@ from lmsweep.trials.memory.storage_tracker import StorageTracker
 from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.without_device.allocation_trace import Recorder, Trace, leaves_nothing, repeated
 from lmsweep.trials.prediction.without_device.fake_ranks import FakeWorld, resizes_noted
-from lmsweep.trials.prediction.without_device.fake_run import fake_device, fake_math_mode
-from lmsweep.trials.prediction.without_device.fakes import Fakes
+from lmsweep.trials.prediction.without_device.fake_run import Fakes, fake_device, fake_math_mode
 from lmsweep.trials.prediction.without_device.kernel_workspace import scratch_of
 from lmsweep.trials.prediction.without_device.meta_device import eager_on
 from lmsweep.trials.spec.config import TrialConfig
