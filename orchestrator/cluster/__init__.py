@@ -4,9 +4,8 @@
     node_discovery.py   joins a cluster and asks each node what it is
     same_software.py    refuses nodes whose code or versions differ from ours
     autoscaler.py       nodes that the autoscaler could start, from the cluster file
-    placement.py        which nodes can hold a trial, and what it asks Ray for
+    placement.py        which nodes can hold a trial, which still can, and what it asks Ray for
     refusal.py          a reason in place of an answer
-    live_nodes.py       the nodes that are alive during a run
     ray_session.py      starts, joins and stops Ray
     ray_private.py      everything that relies on names private to Ray and Tune
     guard.py            kills what is left of Ray when the command has ended, however it ended

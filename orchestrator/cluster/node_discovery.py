@@ -9,7 +9,6 @@ from lmsweep.orchestrator.cluster import ray_private
 from lmsweep.orchestrator.cluster.autoscaler import startable_nodes
 from lmsweep.orchestrator.cluster.doctor import Finding, examine
 from lmsweep.orchestrator.cluster.grpc_probe import wants_token
-from lmsweep.orchestrator.cluster.live_nodes import LiveNode, live_nodes
 from lmsweep.orchestrator.cluster.nodes import (
     PATIENCE,
     Node,
@@ -18,6 +17,7 @@ from lmsweep.orchestrator.cluster.nodes import (
     node_from_json,
     this_machine,
 )
+from lmsweep.orchestrator.cluster.placement import LiveNode, live_nodes
 from lmsweep.orchestrator.cluster.ray_session import start_ray
 from lmsweep.orchestrator.cluster.same_software import differences, software
 from lmsweep.trials.machine.interpreter import environment

@@ -1,5 +1,6 @@
-"""Decides on which nodes a trial may run, and what it asks Ray for to run on one of them."""
+"""Decides on which nodes a trial may run, what it asks Ray for there, and whether a live node can still hold it."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,10 @@ from lmsweep.trials.spec.config import TrialConfig
 ACCELERATOR_SHARE = 0.001
 """Share of a node's accelerator-type resource that a trial takes: enough to be placed there, too little to exclude
 others."""
+
+
+LIVE_SECONDS = 5.0
+"""Seconds between two looks at which nodes are alive."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +96,43 @@ def place(config: TrialConfig, able: Sequence[Node], nodes: Sequence[Node]) -> P
     )
 
 
+def side_by_side(config: TrialConfig, able: Sequence[Node]) -> int:
+    """Return how many such trials these nodes can hold at the same time."""
+    ranks = config.ranks_per_node
+    held = [node.gpus // ranks if config.takes_gpus else 1 for node in able for _ in range(node.count)]
+    most = sum(held) // config.nodes
+    # A node holds at most one part of a trial.
+    while sum(min(most, one) for one in held) < most * config.nodes:
+        most -= 1
+    return most
+
+
+def _count(nodes: Sequence[Node]) -> int:
+    return sum(node.count for node in nodes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveNode:
+    """A node of the cluster that is alive."""
+
+    node_id: str
+    """Ray's identifier of the node."""
+    address: str
+    resources: Mapping[str, float]
+    """What Ray may assign there, whether in use or not."""
+
+
+def live_nodes() -> list[LiveNode]:
+    """Return the live nodes of the cluster that this process has joined."""
+    import ray
+
+    return [
+        LiveNode(node_id=node["NodeID"], address=node["NodeManagerAddress"], resources=node["Resources"])
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
 def can_hold(asked: Placement, alive: Mapping[str, Mapping[str, float]]) -> bool:
     """Return whether the live nodes, busy or not, can hold a trial, or an autoscaler could start a node for it.
 
@@ -105,16 +147,21 @@ def can_hold(asked: Placement, alive: Mapping[str, Mapping[str, float]]) -> bool
     return asked.startable or len(able) >= asked.nodes
 
 
-def side_by_side(config: TrialConfig, able: Sequence[Node]) -> int:
-    """Return how many such trials these nodes can hold at the same time."""
-    ranks = config.ranks_per_node
-    held = [node.gpus // ranks if config.takes_gpus else 1 for node in able for _ in range(node.count)]
-    most = sum(held) // config.nodes
-    # A node holds at most one part of a trial.
-    while sum(min(most, one) for one in held) < most * config.nodes:
-        most -= 1
-    return most
+class LiveNodes:
+    """The live nodes of the cluster, looked up at most every LIVE_SECONDS."""
 
+    def __init__(self) -> None:
+        self._looked = -LIVE_SECONDS
+        self._can_hold: dict[Placement, bool] = {}
+        self._alive: list[LiveNode] = []
 
-def _count(nodes: Sequence[Node]) -> int:
-    return sum(node.count for node in nodes)
+    def can_hold(self, placement: Placement) -> bool:
+        """Return whether live nodes, or nodes that an autoscaler could start, can hold a trial placed like this."""
+        if time.monotonic() >= self._looked + LIVE_SECONDS:
+            self._alive = live_nodes()
+            self._can_hold.clear()
+            self._looked = time.monotonic()
+        if placement not in self._can_hold:
+            alive = {node.node_id: node.resources for node in self._alive}
+            self._can_hold[placement] = can_hold(placement, alive)
+        return self._can_hold[placement]

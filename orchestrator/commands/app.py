@@ -6,7 +6,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from lmsweep.orchestrator.commands import measure, read, sweep_files
-from lmsweep.orchestrator.commands.notebooks import notebooks
 from lmsweep.orchestrator.commands.search.best import best
 from lmsweep.orchestrator.commands.search.bisect import bisect
 from lmsweep.orchestrator.terminal import Pager, Traceback, say
@@ -94,7 +93,7 @@ for verb in (
     read.report,
     read.export,
     read.share,
-    notebooks,
+    sweep_files.notebooks,
     measure.doctor,
 ):
     app.command(cls=Verb)(verb)

@@ -1,5 +1,7 @@
 """Helps `lmsweep trial`: checks whether the trial fits here, and shows a live line while it runs."""
 
+import os
+import sys
 from typing import Self
 
 from rich.console import Console
@@ -10,7 +12,8 @@ from lmsweep.orchestrator.planning.memory_budget import budget, why_not
 from lmsweep.orchestrator.planning.memory_predictions import SMALL, FitQuestion, Predictions
 from lmsweep.orchestrator.terminal import format_seconds, say
 from lmsweep.trials.analytic.memory_prediction import Prediction
-from lmsweep.trials.isolation.virtual_environment import SoftwareError
+from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with, is_inside
+from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import expected_with
 from lmsweep.trials.results.record import Row
@@ -19,6 +22,19 @@ from lmsweep.trials.spec.quantities import gib
 
 SHOW_SECONDS = 1.0
 """Seconds between two updates of the line; they are few, as the measuring process itself writes it."""
+
+
+def continue_with(software: str | None) -> None:
+    """Replace this process by the same command in the software's environment, if it does not run there already.
+
+    Raises SoftwareError if the environment cannot be made.
+    """
+    if software is None or is_inside(software):
+        return
+    python = interpreter_with(software, lambda words: say(words, error=True))
+    words = command("lmsweep.orchestrator.cli", *sys.argv[1:], python=python)
+    sys.stdout.flush()
+    os.execve(python, words, environment())
 
 
 def check_fit(trial: Trial) -> None:

@@ -8,12 +8,14 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import typer
 
+from lmsweep.orchestrator.api import load_requested
 from lmsweep.orchestrator.interrupt import exit_code, is_terminated
+from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.code.digest import SUFFIXES, code_digest
@@ -33,14 +35,14 @@ Stamps = dict[str, tuple[int, int]]
 """Path of a file -> time of its last change in nanoseconds, and its size in bytes."""
 
 
-def watch(load: Callable[[], Sweep], arguments: Sequence[str], *, sweep_file: str, store: str) -> None:
+def watch(request: PlanRequest, arguments: Sequence[str]) -> None:
     """Run the sweep now and after every change of its code or its file, until Ctrl-C.
 
-    load: reads the sweep as it is now; its RequestErrors are printed, except the first. arguments: those of
-    `lmsweep run` for one round. Raises RequestError if the sweep uses none of the user's code, and typer.Exit at the
-    end.
+    arguments: of `lmsweep` for one round. Raises RequestError if the sweep cannot be read at first or uses none of the
+    user's code, and typer.Exit at the end.
     """
-    sweep = load()
+    sweep_file, store = request.sweep, request.store
+    sweep = load_requested(request)
     folders = {trial.code.folder for trial in sweep.trials if trial.code}
     if not folders:
         raise RequestError(f"--watch measures again when your code changes, but {sweep_file} uses none of your own")
@@ -50,7 +52,7 @@ def watch(load: Callable[[], Sweep], arguments: Sequence[str], *, sweep_file: st
         while True:
             seen = _settled(folders, sweep_file)
             try:
-                sweep = load()
+                sweep = load_requested(request)
             except RequestError as error:
                 say(f"lmsweep: {error}", error=True)
             else:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import side_by_side
 from lmsweep.orchestrator.cluster.ray_session import start_ray, start_standby, stop_ray
@@ -20,7 +18,8 @@ from lmsweep.orchestrator.planning.time_estimate import Estimates
 from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.progress.liveness import Liveness
-from lmsweep.orchestrator.running.progress.trial_progress import RunProgress, count_trials
+from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
+from lmsweep.orchestrator.running.progress.trial_words import count_trials
 from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.trials.code.bundle import pack
 from lmsweep.trials.results.attempt import Attempt
@@ -30,7 +29,7 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 
 if TYPE_CHECKING:
-    from lmsweep.orchestrator.searching.plan_search import PlanSearch
+    from lmsweep.orchestrator.searching.search import Search
 
 COMPACT_FROM = 32
 """A finished run merges the files of a store with at least this many. Opening a file costs as much as reading thousands
@@ -82,24 +81,19 @@ class Run:
     progress: RunProgress
     gate: Gate
     account: Account
+    address: str | None
+    """Of the Ray cluster; None: this machine alone."""
 
 
 def prepare(
-    planned: Planned,
-    console: Console,
-    *,
-    began: float,
-    budget: float | None,
-    phases: Path | None = None,
-    is_search: bool = False,
+    planned: Planned, *, began: float, address: str | None, phases: Path | None = None, is_search: bool = False
 ) -> Run:
     """Return everything that running the plan needs.
 
-    `began` is the time.monotonic() at the start of the command; `budget` is how many seconds the command may take.
-    `phases` is the folder in which trials tell their phases, if they run on this machine. `is_search`: it is not known
-    how many of the trials will run.
+    began: time.monotonic() at the start of the command. phases: the folder in which trials report their phases, if they
+    run on this machine. is_search: not all trials will run.
     """
-    plan, nodes = planned.plan, planned.nodes
+    plan, nodes, budget = planned.plan, planned.nodes, planned.seconds_for_run
     estimate = estimate_plan(plan, Estimates(planned.store), nodes)
     to_run = in_order(plan.to_run, estimate.trials, budgeted=budget is not None)
     trials = dict(estimate.trials)
@@ -107,7 +101,7 @@ def prepare(
         estimated = trials[first.index]  # the first compiled trial waits for the precompilation
         trials[first.index] = replace(estimated, seconds=estimated.seconds + estimate.compiling)
     eta = Eta(to_run, trials)
-    progress = RunProgress(to_run, eta, console, phases=phases, is_search=is_search)
+    progress = RunProgress(to_run, eta, phases=phases, is_search=is_search)
 
     def on_close() -> None:
         what = f"finishing {count_trials(eta.running)}" if eta.running else "no trial is running; starting none"
@@ -123,10 +117,11 @@ def prepare(
         progress=progress,
         gate=gate,
         account=account,
+        address=address,
     )
 
 
-def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "PlanSearch | None" = None) -> None:
+def run_plan(run: Run, *, grace: float = 0.0, search: "Search | None" = None) -> None:
     """Run the plan's trials, or those that `search` chooses. For each trial that the plan rules out, store the reason.
 
     Raises KeyboardInterrupt on Ctrl-C. It is also raised on SIGTERM or SIGHUP, after running trials have had `grace`
@@ -134,7 +129,8 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "Plan
     RequestError if the user's code is too large to travel to the nodes of a cluster. Raises RayFailedError if Ray has
     ended or does not answer.
     """
-    store, nodes = run.planned.store, run.planned.nodes
+    store, nodes, address = run.planned.store, run.planned.nodes, run.address
+    positions = {planned.index: position for position, planned in enumerate(run.to_run)}
     code = None if address is None else packed_code(run.to_run)
 
     def kept(planned: PlannedTrial, records: list[Record]) -> None:
@@ -153,7 +149,7 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "Plan
 
     def on_rows(planned: PlannedTrial, rows: list[Row]) -> None:
         if search:
-            search.learn(planned, records_of(rows))
+            search.learn_trial(positions[planned.index], planned.trial.config, records_of(rows))
         writer.put(planned, rows)
 
     standby = run.planned.standby

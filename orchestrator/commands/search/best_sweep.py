@@ -6,29 +6,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import typer
-from rich.console import Console
 
 from lmsweep.analysis import load
 from lmsweep.analysis.best.answer import Answer, NoAnswer, answer
 from lmsweep.analysis.best.answer_text import answer_parts
 from lmsweep.analysis.best.cells import Cell, cells_of, key_of, with_predicted_peaks
 from lmsweep.analysis.best.goal import Aim, Goal
-from lmsweep.orchestrator.commands.measure import run_or_exit
-from lmsweep.orchestrator.commands.plan_request import PlanRequest
+from lmsweep.orchestrator.api import load_requested, make_planned, set_aside_damage
+from lmsweep.orchestrator.commands.measure import exit_if_failed, run_or_exit
 from lmsweep.orchestrator.commands.text.run_summary import where_the_time_went
 from lmsweep.orchestrator.commands.text.show_table import show_parts
+from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.planning.largest_fit import find_largest
 from lmsweep.orchestrator.planning.plan import Plan, Planned
 from lmsweep.orchestrator.running.run_plan import prepare
-from lmsweep.orchestrator.searching.plan_search import (
-    Candidates,
-    PlanSearch,
-    candidates_of,
-    measurements_of,
-    predicted_peaks,
-)
-from lmsweep.orchestrator.searching.search import MARGIN
-from lmsweep.orchestrator.sweep.ranges import seconds_of
+from lmsweep.orchestrator.searching.candidates import Candidates, candidates_of, predicted_peaks, search_of
+from lmsweep.orchestrator.searching.search import MARGIN, Search
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.prices import hourly_dollars
@@ -36,49 +29,50 @@ from lmsweep.trials.results.environment import environment_id
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.roles import JOB, MODEL, arguments_for
 from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.reference import Code, is_reference
+
+ANSWERING = ("timing", "energy", "memory")
+"""Workloads whose results the answer is made of."""
 
 
 def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float) -> None:
     """Run trials of the sweep until the best is known, and print the answer.
 
-    resume: the sentence with the command that goes on. began: time.monotonic() at the start of the command. Raises
+    resume: the command that resumes the search. began: time.monotonic() at the start of the command. Raises
     RequestError if the sweep cannot answer the question, and Exit with 1 if no trial did.
     """
-    _check_sweep(request.load(), aim)  # before memory is predicted, which takes longer
-    planned = request.make()
+    _check_sweep(load_requested(request), aim)  # before memory is predicted, which takes longer
+    planned = make_planned(request, will_run=True, needs_peaks=True)
     whole = planned.plan
     _check_prices(whole, aim)
     peaks = predicted_peaks(whole.trials, planned.predictions)
-    for damage in planned.store.set_aside_damage():
-        place = planned.store.location
-        say(f"moved {place}/{damage.path}, which cannot be read ({damage.error}), to {place}/damaged/", error=True)
+    set_aside_damage(planned.store)
     candidates = candidates_of(planned, _stored_cells(planned, peaks), aim, peaks)
-    budget = seconds_of(planned.budget) if planned.budget else None
-    ready = prepare(replace(planned, plan=candidates.plan), Console(), began=began, budget=budget, is_search=True)
-    search = PlanSearch(ready.to_run, candidates.known, aim, estimates=ready.estimate.trials, peaks=peaks)
+    planned_search = replace(planned, plan=candidates.plan)
+    ready = prepare(planned_search, began=began, address=request.address, is_search=True)
+    search = search_of(ready.to_run, candidates.known, aim, estimates=ready.estimate.trials, peaks=peaks)
     say(_heading(whole, candidates, aim))
-    run_or_exit(ready, request.address, 0.0, resume, search=search)
+    run_or_exit(ready, resume, search=search)
 
     cells = _stored_cells(planned, peaks)
     grid = [one.trial.config for one in whole.trials if one.action in ("run", "stored")]
     found = answer(cells, aim, grid=grid, larger=_larger_cells(whole, aim, peaks))
     if isinstance(found, NoAnswer):
-        say(f"\n{found.reason}. {resume}", error=True)
+        say(f"\n{found.reason}. To resume: {resume}", error=True)
         raise typer.Exit(1)
     measured = len(cells) - found.failed
     code = next((one.trial.code for one in whole.trials if one.trial.code), None)
     largest = largest_batch_words(found, code) if request.predict else None
     say("")
     show_parts(answer_parts(found, cells=measured, largest_batch=largest), pages=False)
-    say(f"\n{_account(whole, candidates, search, failed=found.failed)}")
+    say(f"\n{_account(whole, candidates, search, aim, failed=found.failed)}")
     if ready.account.statuses:
         say(where_the_time_went(ready.account))
     if search.left and not search.is_settled:
-        say(resume)
-    if any(not Status(status).is_final for status in ready.account.statuses):
-        raise typer.Exit(1)
+        say(f"To resume: {resume}")
+    exit_if_failed(ready)
 
 
 def largest_batch_words(found: Answer, code: Code | None = None) -> str:
@@ -136,8 +130,9 @@ def _stored_cells(planned: Planned, peaks: dict[int, float]) -> list[Cell]:
     """Return what the store has of the plan's trials."""
     if not planned.store.exists():
         return []
+    wanted = {measurement_id(one.trial.config, name) for one in planned.plan.trials for name in ANSWERING}
     frame = load(planned.store)
-    frame = frame[frame["measurement_id"].isin(measurements_of(planned.plan))]
+    frame = frame[frame["measurement_id"].isin(wanted)]
     predicted = {key_of(one.trial.config): peaks[one.index] for one in planned.plan.trials if one.index in peaks}
     return with_predicted_peaks(cells_of(frame), predicted)
 
@@ -178,9 +173,9 @@ def _heading(plan: Plan, candidates: Candidates, aim: Aim) -> str:
     return heading + f"Searching the other {left} for the best by {aim.words}; most of them need not run."
 
 
-def _account(plan: Plan, candidates: Candidates, search: PlanSearch, *, failed: int) -> str:
+def _account(plan: Plan, candidates: Candidates, search: Search, aim: Aim, *, failed: int) -> str:
     """Return how many combinations ran or were ruled out, and how surely."""
-    first = _heading(plan, candidates, search.aim).partition(". ")[0]
+    first = _heading(plan, candidates, aim).partition(". ")[0]
     words = [f"{first}, {search.ran} ran{f' ({failed} failed)' if failed else ''}"]
     if search.left:
         chance = search.doubt()

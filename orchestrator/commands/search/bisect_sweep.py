@@ -9,17 +9,16 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 from packaging.version import InvalidVersion, Version
-from rich.console import Console
 
 from lmsweep.analysis import load
 from lmsweep.analysis.comparison.compare import Comparison, compare
 from lmsweep.analysis.comparison.device_first import HOST_LIMITED
 from lmsweep.analysis.comparison.noise import machines
 from lmsweep.analysis.data.columns import label
+from lmsweep.orchestrator.api import load_requested, make_ready, software_of
 from lmsweep.orchestrator.commands.measure import run_or_exit
-from lmsweep.orchestrator.commands.plan_request import PlanRequest
-from lmsweep.orchestrator.commands.program import make_ready
 from lmsweep.orchestrator.commands.text.show_table import show_table
+from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.planning.plan import Plan
 from lmsweep.orchestrator.searching.bisection import Bisection
 from lmsweep.orchestrator.sweep.software_axis import canonical_software
@@ -52,7 +51,7 @@ class Question:
     values: tuple[str, ...]
     """What is compared, `PHASE.METRIC`; empty: what a comparison shows."""
     resume: str
-    """The command that goes on."""
+    """The command that resumes the search."""
 
     def software(self, position: int) -> str:
         """Return the software of the trials with this release. Raises RequestError if it is no version."""
@@ -129,13 +128,13 @@ def _compared(question: Question, first: int, second: int) -> Comparison:
     names = question.software(first), question.software(second)
     more = (f"software={','.join(names)}", f"processes={question.processes}")
     request = replace(question.request, overrides=(*question.request.overrides, *more))
-    ready = make_ready(request, Console(), began=time.monotonic())
+    ready = make_ready(request, began=time.monotonic())
     if (first, second) == (0, len(question.releases) - 1):
         _install(ready.planned.plan)
-    run_or_exit(ready, None, 0.0, f"To resume: {question.resume}")
+    run_or_exit(ready, question.resume)
     measured = {
         (measurement_id(trial.config, name), environment_id(planned.environment, planned.trial.config.software))
-        for trial in request.load().trials
+        for trial in load_requested(request).trials
         for planned in ready.planned.plan.trials
         if planned.trial.config.software == trial.config.software
         for name in trial.workloads
@@ -155,7 +154,7 @@ def _compared(question: Question, first: int, second: int) -> Comparison:
 
 def _install(plan: Plan) -> None:
     """Make the environments of the trials that will run. Raises RequestError if one of them cannot be made."""
-    for software in dict.fromkeys(filter(None, (planned.trial.config.software for planned in plan.to_run))):
+    for software in software_of(plan):
         try:
             interpreter_with(software, lambda words: say(words, error=True))
         except SoftwareError as error:

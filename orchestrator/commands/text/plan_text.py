@@ -9,19 +9,20 @@ from tabulate import tabulate
 
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.tables.listing import Listing, Tone
+from lmsweep.orchestrator.api import software_of
 from lmsweep.orchestrator.cluster.refusal import Refusal
-from lmsweep.orchestrator.commands.software_environments import software_words
 from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
 from lmsweep.orchestrator.planning.largest_fit import Frontier
 from lmsweep.orchestrator.planning.memory_budget import between
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
-from lmsweep.orchestrator.planning.plan import Action, Plan, PlannedTrial
+from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate, RankEstimates
-from lmsweep.orchestrator.running.progress.trial_progress import SHORT_ID, count_trials
+from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, plan_summary
 from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say, say_data
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
+from lmsweep.trials.isolation.virtual_environment import is_made
 from lmsweep.trials.results.roles import varying_fields
 from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.reference import REFERENCES, short_names
@@ -33,9 +34,6 @@ TONES: dict[str, Tone] = {"stored": "neutral", "predicted_oom": "unclear", "unsu
 
 MOST_REASONS = 3
 """Most reasons given for unknown values; --format json has all."""
-
-MOST_SKIPPED: dict[Action, int] = {"stored": 40, "predicted_oom": 3, "unsupported": 40}
-"""Most lines about trials that will not run, by action. The reasons of predicted_oom differ in the peak alone."""
 
 NOT_ASKED = Refusal("--no-predict")
 """Why a plan made without predictions has none."""
@@ -126,8 +124,9 @@ def as_text(
 ) -> str:
     """Return the summary, a table of the trials, and the reasons for unknown values."""
     frame = _trials(plan, estimate, predictions, steps, all=all)
-    parts = [summary(plan, estimate), tabulate(frame.to_numpy(), headers=[*map(str, frame)], disable_numparse=True)]
-    parts += _cut(plan, all=all), _unknown(plan, estimate, predictions), _steps_from(plan, steps), software_words(plan)
+    table = tabulate(frame.to_numpy(), headers=[*map(str, frame)], disable_numparse=True)
+    parts = [plan_summary(plan, estimate), table]
+    parts += _cut(plan, all=all), _unknown(plan, estimate, predictions), _steps_from(plan, steps), _software(plan)
     return "\n\n".join(part for part in parts if part)
 
 
@@ -143,9 +142,9 @@ def as_listing(
     frame = _trials(plan, estimate, predictions, steps, all=all)
     frame.insert(len(frame.columns) - 1, "trial", frame.pop("trial").str[:SHORT_ID])
     notes = [_cut(plan, all=all), *_unknown(plan, estimate, predictions).split("\n")]
-    notes += [*_steps_from(plan, steps).split("\n"), software_words(plan)]
+    notes += [*_steps_from(plan, steps).split("\n"), _software(plan)]
     return Listing(
-        title=summary(plan, estimate),
+        title=plan_summary(plan, estimate),
         frame=frame,
         keys=[str(name) for name in frame if name not in ("peak memory", "step", "time", "trial", "action")],
         units={},
@@ -169,6 +168,16 @@ def say_plan(
         show_table(as_listing(plan, estimate, predictions, steps, all=all))
     else:
         say_data(as_text(plan, estimate, predictions, steps, all=all))
+
+
+def _software(plan: Plan) -> str:
+    """Return a sentence about the environments of the trials that will run; empty if they need none."""
+    wanted = software_of(plan)
+    if not wanted:
+        return ""
+    missing = [software for software in wanted if not is_made(software)]
+    found = f"a run installs {', '.join(missing)} first" if missing else "their environments are ready"
+    return f"software: {found}; peak memory is predicted with the installed torch"
 
 
 def _trials(
@@ -234,44 +243,6 @@ def _unknown(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None
 
 def _prediction(planned: PlannedTrial, predictions: Predictions | None) -> Prediction | Bounds | Refusal:
     return predictions.of(planned.trial, planned.environment.device_name) if predictions else NOT_ASKED
-
-
-def summary(plan: Plan, estimate: PlanEstimate) -> str:
-    """Return how many trials will run, how long they will take, and why the others will not run."""
-    not_run = ((plan.count("stored"), "stored"), (plan.count("predicted_oom"), "will not fit"))
-    others = "".join(f"; {count} {words}" for count, words in not_run if count)
-    to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate)}{others}"
-    lines = [f"{plan.sweep}: {count_trials(len(plan.trials))}, {to_run}"]
-    for ruled_out, most in MOST_SKIPPED.items():
-        found = Counter(planned.reason for planned in plan.trials if planned.action == ruled_out)
-        told = found.most_common(most)
-        lines += [f"  {count} {ruled_out}: {reason}" for reason, count in told]
-        if rest := found.total() - sum(count for _, count in told):
-            lines.append(f"  {rest} more {ruled_out}; lmsweep plan --format json lists their reasons")
-    return "\n".join(lines)
-
-
-def _of_these(plan: Plan) -> str:
-    """Return how many of the trials to run are different ones, if several processes measure any."""
-    most = max((planned.trial.config.processes for planned in plan.to_run), default=1)
-    different = len({planned.trial_id for planned in plan.to_run})
-    return f" ({different} different, each in up to {most} processes)" if most > 1 else ""
-
-
-def _in_all(estimate: PlanEstimate) -> str:
-    if not estimate.trials or estimate.seconds is None:
-        return ""
-    between = f" ({' to '.join(map(format_seconds, estimate.between))})" if estimate.between else ""
-    without = f", without {count_trials(estimate.without)} of unknown time" if estimate.without else ""
-    return f", in about {format_seconds(estimate.seconds)}{between}{_dollars_text(estimate)}{without}"
-
-
-def _dollars_text(estimate: PlanEstimate) -> str:
-    if estimate.dollars is None:
-        return ""
-    if reason := f"no price for {', '.join(estimate.unpriced)}" if estimate.unpriced else None:
-        return f", at least {estimate.dollars:.2f} dollars ({reason})"
-    return f", {estimate.dollars:.2f} dollars"
 
 
 def frontier_as_json(found: list[Frontier]) -> list[dict[str, object]]:

@@ -10,8 +10,7 @@ from tabulate import tabulate
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.commands.text.show_table import show_table
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
-from lmsweep.orchestrator.running.out_of_memory_text import in_short
-from lmsweep.orchestrator.running.progress.trial_progress import SHORT_ID, count_trials, descriptions
+from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, count_trials, descriptions, in_short
 from lmsweep.orchestrator.running.run_plan import Account
 from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say, say_data
 from lmsweep.trials.results.environment import is_absent
