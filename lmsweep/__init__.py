@@ -28,25 +28,8 @@ if TYPE_CHECKING:
     from lmsweep.analysis.sharing.summaries import summaries
     from lmsweep.orchestrator.api import plan, run
 
-__all__ = [
-    "Layout",
-    "Table",
-    "__version__",
-    "analysis",
-    "compare",
-    "default_layout",
-    "load",
-    "orchestrator",
-    "pivot",
-    "plan",
-    "render",
-    "report",
-    "run",
-    "share",
-    "summaries",
-    "table",
-    "trials",
-]
+__all__ = ["Layout", "Table", "__version__", "analysis", "compare", "default_layout", "load", "orchestrator", "pivot"]
+__all__ += ["plan", "render", "report", "run", "share", "summaries", "table", "trials"]
 
 _ELSEWHERE = {
     "compare": ("lmsweep.analysis.questions.compare_stores", "compare"),

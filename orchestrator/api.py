@@ -1,5 +1,6 @@
 """The Python API: plans and runs a sweep. The verbs of these names call the same functions."""
 
+import math
 import shlex
 import time
 from collections.abc import Callable
@@ -140,10 +141,10 @@ def make_planned(request: PlanRequest, *, will_run: bool = False, needs_peaks: b
         waiting = configurations(predictions.asked)
         say(f"predicting the memory of {waiting} (cached for next time); --no-predict skips it", error=True)
     budget = request.budget or sweep.budget
-    times = [seconds for seconds in (seconds_of(budget) if budget else None, ends_in) if seconds is not None]
+    limits = (seconds_of(budget) if budget else math.inf, math.inf if ends_in is None else ends_in)
     # If trials will certainly run here, Ray and the trial servers start while the machine is examined.
     certain = will_run and request.address is None and (request.fresh or not store.exists())
-    certain = certain and min(times, default=START_SECONDS + 1) > START_SECONDS
+    certain = certain and min(limits) > START_SECONDS
     with ExitStack() as on_error:
         standby = start_standby([trial.config for trial in sweep.trials]) if certain else None
         if standby:
@@ -207,15 +208,15 @@ def _statuses(request: PlanRequest) -> frozenset[Status]:
 
 def _nodes_for(outline: Outline, request: PlanRequest) -> list[Node]:
     """Return the nodes. Raises RequestError if none of them has a device for any trial of the sweep."""
-    say(f"{outline.name}: {outline.count} combinations", error=True)
+    count = f"{outline.count} combinations"
+    say(f"{outline.name}: {count}", error=True)
     nodes = find_nodes(request.address, request.cluster_file)
-    wanted = [TrialConfig(d_model=2, device=device.removesuffix(":*")) for device in outline.devices]
-    able = [able_nodes(config, nodes) for config in wanted]
+    able = [able_nodes(TrialConfig(d_model=2, device=one.removesuffix(":*")), nodes) for one in outline.devices]
     reasons = [one.reason for one in able if isinstance(one, Refusal)]
     if request.device is None and len(reasons) == len(able):
         at = f" --address {shlex.quote(request.address)}" if request.address else ""
         raise RequestError(
-            f"{outline.name}: none of the {outline.count} combinations can run: {'; '.join(reasons)}\n"
+            f"{outline.name}: none of the {count} can run: {'; '.join(reasons)}\n"
             f"To see what can run: lmsweep doctor{at}\n"
             f"To plan for a GPU that is not there: lmsweep plan {shlex.quote(request.sweep)} --for H100"
         )

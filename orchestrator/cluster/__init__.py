@@ -12,7 +12,6 @@
     grpc_probe.py       whether a port speaks gRPC, as a Ray head does
     doctor.py           what a machine can measure, and what would distort the results
 
-Planning joins the cluster and runs a small task on each node, which reports the node's environment, code and versions.
-From that follow the nodes on which a trial may run. A trial asks Ray for a bundle of resources and, if these alone do
-not decide, names the nodes. A trial that no live node can hold ends as `lost`; Ray would wait forever.
+Planning runs a small task on each node, which reports its environment, code and versions. A trial asks Ray for a bundle
+of resources and, if these alone do not decide, names the nodes. One that no live node can hold ends as `lost`.
 """

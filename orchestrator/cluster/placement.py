@@ -9,8 +9,7 @@ from lmsweep.orchestrator.cluster.refusal import Refusal
 from lmsweep.trials.spec.config import TrialConfig
 
 ACCELERATOR_SHARE = 0.001
-"""Share of a node's accelerator-type resource that a trial takes: enough to be placed there, too little to exclude
-others."""
+"""Share of a node's accelerator-type resource that a trial takes: too little to exclude others."""
 
 
 LIVE_SECONDS = 5.0
@@ -22,8 +21,7 @@ class Placement:
     """What a trial asks Ray for."""
 
     bundle: tuple[tuple[str, float], ...]
-    """Resources on each of its nodes. A CPU trial takes all cores; a GPU trial takes one GPU for each rank there, with
-    these GPUs' share of the cores."""
+    """Resources on each of its nodes: all cores, or a GPU for each rank with these GPUs' share of the cores."""
     nodes: int
     """Number of bundles, each on a node of its own."""
     node_ids: tuple[str, ...]
@@ -37,8 +35,7 @@ class Placement:
 def able_nodes(config: TrialConfig, nodes: Sequence[Node]) -> list[Node] | Refusal:
     """Return the nodes that can hold the trial, or why none can.
 
-    For a CPU trial, all of them are alike, and without GPUs if possible: a sweep cannot name a CPU, so its results
-    should at least be comparable. The nodes of a trial on several nodes are alike, too.
+    For a trial on CPUs or on several nodes they are alike, so that results are comparable; without GPUs if possible.
     """
     device = config.device_type
     able = [node for node in nodes if device in node.environments]
@@ -69,7 +66,6 @@ def able_nodes(config: TrialConfig, nodes: Sequence[Node]) -> list[Node] | Refus
 
 
 def _nothing_has(nodes: Sequence[Node]) -> str:
-    """Return the words before what none of these nodes has."""
     if len(nodes) > 1:
         return f"none of the {len(nodes)} nodes has a"
     is_here = all(node.started and not node.node_id for node in nodes)
@@ -77,7 +73,7 @@ def _nothing_has(nodes: Sequence[Node]) -> str:
 
 
 def place(config: TrialConfig, able: Sequence[Node], nodes: Sequence[Node]) -> Placement:
-    """Return a placement on any of the `able` nodes and on no other of `nodes`, all nodes of the cluster."""
+    """Return a placement on any of the `able` ones among all `nodes` of the cluster."""
     ranks = config.ranks_per_node
     if config.takes_gpus:
         resources = {"CPU": float(ranks * min(node.gpu_share_of_cpus for node in able)), "GPU": float(ranks)}
@@ -116,7 +112,7 @@ class LiveNode:
     """A node of the cluster that is alive."""
 
     node_id: str
-    """Ray's identifier of the node."""
+    """Ray's identifier."""
     address: str
     resources: Mapping[str, float]
     """What Ray may assign there, whether in use or not."""
@@ -134,9 +130,9 @@ def live_nodes() -> list[LiveNode]:
 
 
 def can_hold(asked: Placement, alive: Mapping[str, Mapping[str, float]]) -> bool:
-    """Return whether the live nodes, busy or not, can hold a trial, or an autoscaler could start a node for it.
+    """Return whether live nodes, busy or not, can hold a trial, or an autoscaler could start a node for it.
 
-    `alive` maps Ray's identifier of each node to its resources.
+    alive: resources by Ray's identifier of the node.
     """
     able = [
         name
@@ -156,7 +152,6 @@ class LiveNodes:
         self._alive: list[LiveNode] = []
 
     def can_hold(self, placement: Placement) -> bool:
-        """Return whether live nodes, or nodes that an autoscaler could start, can hold a trial placed like this."""
         if time.monotonic() >= self._looked + LIVE_SECONDS:
             self._alive = live_nodes()
             self._can_hold.clear()

@@ -52,27 +52,15 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _no_pager(wanted: bool) -> None:
-    if wanted:
-        Pager.wanted = False
-
-
-def _debug(wanted: bool) -> None:
-    if wanted:
-        Traceback.wanted = True
-
-
 @app.callback()
 def common(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    no_pager: Annotated[
-        bool, typer.Option("--no-pager", callback=_no_pager, help="Do not send long output through $PAGER.")
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", callback=_debug, help="Show the traceback of an error.")] = False,
+    no_pager: Annotated[bool, typer.Option("--no-pager", help="Do not send long output through $PAGER.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    pass
+    Pager.wanted, Traceback.wanted = not no_pager, debug
 
 
 for verb in (

@@ -61,7 +61,7 @@ def plan(
         planned = make_planned(replace(request, predict=False))
         _print_largest_fit(planned, max_batch=max_batch, max_context=max_context, as_json=format == "json")
         return
-    from lmsweep.orchestrator.commands.text.plan_text import as_json, say_plan
+    from lmsweep.orchestrator.commands.text.plan_text import PlanText
     from lmsweep.orchestrator.planning.plan_estimate import estimate_plan
     from lmsweep.orchestrator.planning.rank_estimate import RankEstimates
     from lmsweep.orchestrator.planning.time_estimate import Estimates
@@ -70,11 +70,11 @@ def plan(
     prices = parse_prices(price)
     planned = make_planned(request)
     estimate = estimate_plan(planned.plan, Estimates(planned.store), planned.nodes, prices)
-    steps = RankEstimates(planned.store)
+    text = PlanText(planned.plan, estimate, planned.predictions, RankEstimates(planned.store))
     if format == "json":
-        say_data(json.dumps(as_json(planned.plan, estimate, planned.predictions, steps), indent=2))
+        say_data(json.dumps(text.as_json(), indent=2))
         return
-    say_plan(planned.plan, estimate, planned.predictions, steps, all=all)
+    text.say(all=all)
     if not on and planned.plan.trials and planned.plan.count("unsupported") == len(planned.plan.trials):
         there = f"there: lmsweep doctor --address {shlex.quote(request.address)}" if request.address else None
         say(f"\nTo see what can run {there or 'here: lmsweep doctor'}")
@@ -87,16 +87,12 @@ def _print_largest_fit(planned: "Planned", *, max_batch: bool, max_context: bool
     from lmsweep.orchestrator.running.progress.trial_words import count_trials
     from lmsweep.trials.analytic.memory_prediction import Dimension
 
-    dimensions: list[Dimension] = []
-    if max_batch:
-        dimensions.append("batch_size")
-    if max_context:
-        dimensions.append("context_length")
+    wanted: dict[Dimension, bool] = {"batch_size": max_batch, "context_length": max_context}
     say(
         f"predicting the memory of {count_trials(len(planned.plan.trials))} at many sizes, some seconds each",
         error=True,
     )
-    found = [find_frontier(planned.plan, dimension) for dimension in dimensions]
+    found = [find_frontier(planned.plan, dimension) for dimension in wanted if wanted[dimension]]
     if as_json:
         say_data(json.dumps({"frontier": [one for each in found for one in frontier_as_json(each)]}, indent=2))
     else:
@@ -282,12 +278,12 @@ def doctor(request: PlanRequest) -> None:
       lmsweep doctor
     """
     from lmsweep.orchestrator.cluster.doctor import examine
-    from lmsweep.orchestrator.commands.text.doctor_text import say_findings
+    from lmsweep.orchestrator.commands.text.show_table import show_findings
 
     if request.address is None:
-        say_findings(examine())
+        show_findings(examine())
         return
     from lmsweep.orchestrator.cluster.node_discovery import examine_nodes
 
     for name, findings in examine_nodes(request.address).items():
-        say_findings(findings, node=name)
+        show_findings(findings, node=name)

@@ -25,10 +25,7 @@ SHOW_SECONDS = 1.0
 
 
 def continue_with(software: str | None) -> None:
-    """Replace this process by the same command in the software's environment, if it does not run there already.
-
-    Raises SoftwareError if the environment cannot be made.
-    """
+    """Replace this process by the same command in the software's environment. Raises SoftwareError."""
     if software is None or is_inside(software):
         return
     python = interpreter_with(software, lambda words: say(words, error=True))
@@ -93,7 +90,7 @@ class LiveLine:
         self._live.stop()
 
     def show(self, seconds: float, held: int) -> None:
-        """Update the line: `seconds` since the start, `held` bytes of host memory."""
+        """seconds: since the start. held: bytes of host memory."""
         if self._on and seconds - self._shown >= SHOW_SECONDS:
             self._shown = seconds
             words = f"{self._what}: {format_seconds(seconds)} of at most {self._most}, {gib(held)} of host memory"

@@ -8,12 +8,7 @@
     store_writer.py   writes rows to the store in the background
     progress/         what a run shows while it goes on: progress, time left, who no longer answers
 
-Tune's own loggers, snapshots and sorting cost more than a short trial. So the runner hands out positions in the run's
-order, gives a free actor to the first waiting trial that can use it, reuses actors, and writes no checkpoints. Every
-result is removed from Tune at once, because Tune would keep all of them in memory. What Tune pickles with each trial
-(the trainable, and the function that names its resources) must not hold the plan: otherwise each of 10 000 trials
-would unpickle all 10 000.
-
-One thread waits for the disk, so that the next trial runs while the rows of the last are synced. A second thread sends
-rows to a remote store. It may wait for minutes, and no row waits for it to become durable on this machine.
+Tune's own loggers, snapshots and sorting cost more than a short trial. So actors are reused, nothing is checkpointed,
+and results are removed from Tune at once. What Tune pickles with each trial must not hold the plan: each of 10 000
+trials would unpickle all 10 000. Threads write to the disk and to a remote store, and no trial waits for either.
 """

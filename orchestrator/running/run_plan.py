@@ -32,15 +32,12 @@ if TYPE_CHECKING:
     from lmsweep.orchestrator.searching.search import Search
 
 COMPACT_FROM = 32
-"""A finished run merges the files of a store with at least this many. Opening a file costs as much as reading thousands
-of rows."""
+"""Files from which a finished run merges a store: opening one costs as much as reading thousands of rows."""
 
 RULED_OUT: dict[Action, Status] = {"unsupported": Status.UNSUPPORTED, "predicted_oom": Status.PREDICTED_OOM}
-"""Action by which planning rules a trial out -> the status of its rows."""
 
 PURPOSES = ("setup", "checked", "compile", "warmup", "measured", "profiled")
-"""What a trial spends time on; `checked` is the comparison of the user's attention with float64. Its rows hold the
-seconds of each as `trial.PURPOSE_time`."""
+"""What a trial spends time on, as its rows say: `trial.PURPOSE_time`. `checked`: the user's attention with float64."""
 
 
 @dataclass(kw_only=True)
@@ -50,7 +47,6 @@ class Account:
     began: float
     """time.monotonic() at the start of the command."""
     slots: int
-    """Trials that can run at the same time."""
     statuses: Counter[str] = field(default_factory=Counter)
     """Number of workloads by status."""
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PURPOSES, 0.0))
@@ -64,7 +60,7 @@ class Account:
                 self.seconds[purpose] += sum(row.samples)
 
     def shares(self) -> dict[str, float]:
-        """Return seconds by purpose, summed over the slots; time in which no trial ran is `idle`."""
+        """Return seconds by purpose, summed over the slots; the rest is `idle`."""
         whole = (time.monotonic() - self.began) * self.slots
         return self.seconds | {"idle": max(0.0, whole - sum(self.seconds.values()))}
 
@@ -122,12 +118,11 @@ def prepare(
 
 
 def run_plan(run: Run, *, grace: float = 0.0, search: "Search | None" = None) -> None:
-    """Run the plan's trials, or those that `search` chooses. For each trial that the plan rules out, store the reason.
+    """Run the plan's trials, or those that `search` chooses, and store why the others do not run.
 
-    Raises KeyboardInterrupt on Ctrl-C. It is also raised on SIGTERM or SIGHUP, after running trials have had `grace`
-    seconds to end. In both cases finished trials are in the store. Raises StoreError if the store rejects rows, and
-    RequestError if the user's code is too large to travel to the nodes of a cluster. Raises RayFailedError if Ray has
-    ended or does not answer.
+    grace: seconds in which running trials may end after a termination signal. Raises KeyboardInterrupt on Ctrl-C and
+    such a signal, with finished trials in the store; StoreError if the store rejects rows; RequestError if the user's
+    code is too large to travel to a cluster; and RayFailedError if Ray has ended or does not answer.
     """
     store, nodes, address = run.planned.store, run.planned.nodes, run.address
     positions = {planned.index: position for position, planned in enumerate(run.to_run)}
@@ -194,14 +189,14 @@ def run_plan(run: Run, *, grace: float = 0.0, search: "Search | None" = None) ->
 
 
 def packed_code(trials: list[PlannedTrial]) -> bytes | None:
-    """Return the packed folder with the user's code, for the nodes of a cluster; None if no trial needs it."""
+    """Return the packed folder with the user's code; None if no trial needs it."""
     references = {text: planned.trial.code for planned in trials for text in planned.trial.references}
     code = next((code for code in references.values() if code), None)
     return pack(code, references) if code else None
 
 
 def compact(store: Store, progress: RunProgress) -> None:
-    """Merge the fragments of a store that has many. Nothing is lost if its disk is full or it is unreachable."""
+    """Merge the fragments of a store that has many. If that fails, nothing is lost."""
     try:
         if store.count_fragments() >= COMPACT_FROM:
             store.compact()
@@ -210,7 +205,6 @@ def compact(store: Store, progress: RunProgress) -> None:
 
 
 def ruled_out_rows(planned: PlannedTrial) -> list[Row]:
-    """Return the rows that say why the trial does not run."""
     attempt = Attempt.begin(planned.trial)
     assert planned.reason is not None, "a trial that does not run has a reason"
     status = RULED_OUT[planned.action]
@@ -218,10 +212,7 @@ def ruled_out_rows(planned: PlannedTrial) -> list[Row]:
 
 
 def count_slots(plan: Plan, nodes: list[Node]) -> int:
-    """Return how many of the plan's trials can run at the same time.
-
-    On CPUs it is one per node. On GPUs it is how many fit of the trials that need the fewest GPUs.
-    """
+    """Return how many trials can run at once: on CPUs one per node, on GPUs those that need the fewest GPUs."""
     started = [node for node in nodes if node.started]
     configs = [planned.trial.config for planned in plan.to_run]
     shapes = {(config.world_size, config.nodes): config for config in configs if config.takes_gpus}

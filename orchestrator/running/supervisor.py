@@ -28,14 +28,11 @@ NODE_ID = "ray.io/node-id"
 START_SECONDS = 60.0
 """How long an actor may take to start. If its node is gone, it never starts."""
 BLAME_SECONDS = 5.0
-"""When ranks fail on one node, how long the other nodes have to report what they saw."""
+"""How long the other nodes may take to report after ranks failed on one."""
 
 
 def resources(config: dict[str, Any]) -> tune.PlacementGroupFactory:
-    """Return the placement group of a trial, from the configuration that the searcher gave it.
-
-    Tune unpickles this function with every trial, so it must not hold the plan.
-    """
+    """Return a trial's placement group. Tune unpickles this function with every trial: it must not hold the plan."""
     bundles = config["bundles"]
     strategy = "STRICT_SPREAD" if len(bundles) > 1 else "PACK"
     if not config["node_ids"]:
@@ -54,12 +51,11 @@ class Supervisor(tune.Trainable):
         code: bytes | None = None,
         standby: Path | None = None,
     ) -> None:
-        """Arguments as for `Worker`."""
         self._trials = trials
         self._code = code
         self._worker = worker_here(trials, code, standby)
         self._others: dict[int, Any] = {}
-        """The actor of each other node, by the index of its bundle. Ray's actor handles are untyped."""
+        """By the index of the node's bundle. Ray's actor handles are untyped."""
 
     def step(self) -> dict[str, Any]:
         position = self.config["position"]
@@ -87,7 +83,6 @@ class Supervisor(tune.Trainable):
         failed_at: float | None = None
 
         def collect(seconds: float) -> None:
-            """Take the answers that arrive within this time."""
             nonlocal failed_at
             ready, _ = ray.wait(list(running), num_returns=len(running), timeout=seconds) if running else ([], [])
             for reference in ready:
@@ -126,7 +121,7 @@ class Supervisor(tune.Trainable):
         return _as_one(planned, attempt, answers)
 
     def _actor(self, node: int) -> Any:
-        """Return the actor of this bundle, and start it if there is none. Raises RayError if it cannot start."""
+        """Return the actor of this bundle, started if need be. Raises RayError."""
         if node not in self._others:
             group = ray.util.get_current_placement_group()
             assert group, "Tune starts every actor in a placement group"
@@ -141,15 +136,12 @@ class Supervisor(tune.Trainable):
         return self._others[node]
 
     def _kill_actor(self, node: int) -> None:
-        """Kill the actor and every process that it started."""
         if actor := self._others.pop(node, None):
             with suppress(ray.exceptions.RayError):
                 ray.kill(actor)
 
 
 class _OtherNode:
-    """The actor on a node other than the first."""
-
     def __init__(self, trials: Sequence[PlannedTrial], code: bytes | None) -> None:
         self._worker = worker_here(trials, code)
 
@@ -161,7 +153,6 @@ class _OtherNode:
 
 
 def worker_here(trials: Sequence[PlannedTrial], code: bytes | None, standby: Path | None = None) -> Worker:
-    """Return a worker with the GPUs that Ray assigned to this actor."""
     context = ray.get_runtime_context()
     here = next(node for node in live_nodes() if node.node_id == context.get_node_id())
     return Worker(
@@ -180,19 +171,17 @@ def free_port(host: str) -> int:
 
 
 def failure_of(rows: list[Row]) -> Record | None:
-    """Return the first row of a node's ranks that failed, if any. Workloads without ranks do not count."""
+    """Return the first failed row of a workload with ranks."""
     records = [row for row in rows if isinstance(row, Record) and workload_named(row.workload).has_ranks]
     return next((row for row in records if row.status != Status.OK), None)
 
 
 def _as_one(planned: PlannedTrial, attempt: Attempt, answers: dict[int, list[Row]]) -> list[Row]:
-    """Return the first node's rows. If ranks failed, return what each node reports, with the cause last.
-
-    A rank that loses its peer reports an error, so any other status is the cause.
-    """
+    """Return the first node's rows; if ranks failed, what each node reports, with the cause last."""
     failed = [(node, row) for node, rows in answers.items() if (row := failure_of(rows))]
     if not failed:
         return answers[0]
+    # A rank that loses its peer reports an error, so any other status is the cause.
     failed.sort(key=lambda one: (one[1].status != Status.ERROR, one[0]))
     _, cause = failed[-1]
     of_all = len({row.error for _, row in failed}) == 1 and len(failed) == planned.trial.config.nodes

@@ -34,8 +34,7 @@ OnStart = Callable[[PlannedTrial], None]
 OnRows = Callable[[PlannedTrial, list[Row]], None]
 
 TRIALS_PER_SLOT = 2
-"""Trials that Tune knows of for each slot: the next one is placed as soon as one ends, and an autoscaler sees that
-more work is waiting."""
+"""Trials that Tune knows of for each slot, so that the next is placed at once and an autoscaler sees waiting work."""
 MAX_FAILURES = 2
 """How often a trial whose worker or node died runs again."""
 MOST_LIKELY = 64
@@ -52,11 +51,10 @@ def launch(
     standby: Path | None = None,
     search: "Search | None" = None,
 ) -> None:
-    """Run the trials that the gate admits, until all have ended. Ray must be running.
+    """Run the trials that the gate admits, or those of them that a search chooses. Ray must be running.
 
-    `on_rows` receives the rows of each trial as it ends. A trial whose node died has rows too, with status `lost`.
-    `code` is the packed folder with the user's code if it must travel to the nodes. `standby` is the folder of the
-    trial servers that were started ahead on this machine. A `search` chooses each trial and says when to stop.
+    on_rows: receives the rows of each trial as it ends; with status `lost` if its node died. code: the packed folder
+    with the user's code if it must travel. standby: the folder of the trial servers started ahead on this machine.
     """
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the row says why its worker has died, in one line
     collector = ResultCollector(trials, on_start=on_start, on_rows=on_rows)
@@ -95,8 +93,7 @@ class NotPickled:
 class PlanSearcher(NotPickled, Searcher):
     """Hands out the positions of trials: in their order, or as a search chooses them until the best is known.
 
-    The next trial is taken from the placement with the fewest running trials per slot, so trials that wait for one
-    kind of node do not keep the other nodes idle.
+    It takes the next from the placement with the fewest running trials per slot, so no kind of node stays idle.
     """
 
     def __init__(self, trials: Sequence[PlannedTrial], *, gate: Gate, search: "Search | None" = None) -> None:
@@ -113,9 +110,7 @@ class PlanSearcher(NotPickled, Searcher):
         """Tune's trial_id -> the placement of a trial that has been handed out."""
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
-        """Return the configuration of the next trial that the gate admits, FINISHED if there is none, or None: ask
-        again when a trial has ended.
-        """
+        """Return the next trial's configuration, FINISHED, or None to be asked again when a trial has ended."""
         busy = Counter(self._running.values())
         for placement in sorted(self._left, key=lambda one: busy[one] / one.slots):
             if self._search and busy[placement] >= placement.slots:
@@ -137,7 +132,6 @@ class PlanSearcher(NotPickled, Searcher):
         return left[0] if left else None
 
     def _configuration(self, position: int, placement: Placement) -> dict[str, Any]:
-        """Return the configuration that Tune sees for a trial."""
         bundles = [dict(placement.bundle) for _ in range(placement.nodes)]
         likely = {"likely": self._search.likely[:MOST_LIKELY]} if self._search else {}
         return {"position": position, "bundles": bundles, "node_ids": list(placement.node_ids), **likely}
@@ -146,32 +140,28 @@ class PlanSearcher(NotPickled, Searcher):
         del self._running[trial_id]
 
     def save(self, checkpoint_path: str) -> None:
-        """Save nothing: a run resumes from the store."""
+        """A run resumes from the store."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Restore nothing."""
+        """A run resumes from the store."""
 
     def _start_last_trial_early(self) -> None:
         """Move the last trial of each placement to just after those that fill the slots.
 
-        While all slots are taken, Tune requests one more actor, for the next trial. That trial then waits for its own
-        actor until all others have ended, so it should be the one that comes last anyway. A run with a time budget
-        keeps its order: the last trial is long, and would be admitted before the run has measured its own speed.
+        While all slots are taken, Tune requests one more actor for the next trial, which then waits until all others
+        have ended. With a time budget the order stays: the long last trial would be admitted before the run has
+        measured its own speed.
         """
         for placement, left in self._left.items():
             left.insert(placement.slots, left.pop())
 
 
 class PlanScheduler(NotPickled, FIFOScheduler):
-    """Gives a free actor to the first trial in order that can use it, and ends trials that no live node can hold.
-
-    Tune's own scheduler would pick any waiting trial, and might start the longest one last.
-    """
+    """Gives a free actor to the first trial in order that can use it, and ends trials that no live node can hold."""
 
     def __init__(
         self, trials: Sequence[PlannedTrial], *, gate: Gate, on_lost: Callable[[PlannedTrial, str], None]
     ) -> None:
-        """`on_lost` receives a trial that can no longer run, and the reason."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._trials = trials
         self._gate = gate
@@ -197,7 +187,7 @@ class PlanScheduler(NotPickled, FIFOScheduler):
 
 
 class ResultCollector(NotPickled, TrialProgressCallback):
-    """Reports starts and rows of trials as Tune reports them. It replaces the callback that prints Tune's results."""
+    """Reports starts and rows of trials, in place of the callback that prints Tune's results."""
 
     def __init__(self, trials: Sequence[PlannedTrial], *, on_start: OnStart, on_rows: OnRows) -> None:
         super().__init__()
@@ -228,5 +218,4 @@ class ResultCollector(NotPickled, TrialProgressCallback):
         self._on_rows(planned, [attempt.failure(name, Status.LOST, reason, planned.environment) for name in names])
 
     def _planned(self, trial: TuneTrial) -> PlannedTrial:
-        position: int = trial.config["position"]
-        return self._trials[position]
+        return self._trials[int(trial.config["position"])]

@@ -22,18 +22,18 @@ from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.spec.config import Trial, TrialConfig
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Candidates:
     """The trials of a plan, sorted by what the search does with them."""
 
     plan: Plan
-    """The plan without the trials that the search must not run."""
+    """Without the trials that the search must not run."""
     known: tuple[Cell, ...]
-    """Cells that the store has."""
+    """In the store."""
     over_limit: int
-    """Trials whose predicted peak exceeds the limit."""
+    """Number of trials whose predicted peak exceeds the limit."""
     unknown_peak: int
-    """Trials that are not run because their peak would not be known."""
+    """Number of trials that do not run because their peak would not be known."""
 
 
 def candidates_of(planned: Planned, cells: Sequence[Cell], aim: Aim, peaks: Mapping[int, float]) -> Candidates:
@@ -56,12 +56,7 @@ def candidates_of(planned: Planned, cells: Sequence[Cell], aim: Aim, peaks: Mapp
                 unknown_peak += 1
                 continue
         kept.append(one)
-    return Candidates(
-        plan=replace(planned.plan, trials=tuple(kept)),
-        known=tuple(stored.values()),
-        over_limit=over_limit,
-        unknown_peak=unknown_peak,
-    )
+    return Candidates(replace(planned.plan, trials=tuple(kept)), tuple(stored.values()), over_limit, unknown_peak)
 
 
 def predicted_peaks(trials: Sequence[PlannedTrial], predictions: Predictions | None) -> dict[int, float]:
@@ -74,13 +69,11 @@ def predicted_peaks(trials: Sequence[PlannedTrial], predictions: Predictions | N
 
 def predicted_peaks_of(cells: Sequence[Cell]) -> dict[str, float]:
     """Return the predicted peak bytes of measured cells, by `key_of` their configuration."""
-    own_free = [cell for cell in cells if not cell.config.references]  # where the code is now is not known
-    trials = {cell.config: Trial(config=cell.config, workloads=("timing",), sweep="") for cell in own_free}
+    known = [cell for cell in cells if not cell.config.references]  # where the user's code is now is not known
+    trials = {cell.config: Trial(config=cell.config, workloads=("timing",), sweep="") for cell in known}
     predictions = Predictions(trials.values(), each=True)
-    found = {
-        key_of(cell.config): predictions.of(trials[cell.config], cell.environment.device_name) for cell in own_free
-    }
-    return {key: float(one.peak) for key, one in found.items() if isinstance(one, Prediction)}
+    found = ((cell, predictions.of(trials[cell.config], cell.environment.device_name)) for cell in known)
+    return {key_of(cell.config): float(one.peak) for cell, one in found if isinstance(one, Prediction)}
 
 
 def search_of(
@@ -120,7 +113,7 @@ def search_of(
 
 
 def _expected(aim: Aim, config: TrialConfig, environment: Fingerprint, peak: float | None) -> float | None:
-    """Return the logarithm of the cost that the time model, or the prediction of memory, expects."""
+    """Return the expected logarithm of the cost, by the time model or the prediction of memory."""
     if aim.goal is Goal.MEMORY:
         return log(peak) if peak else None
     device = datasheet_of(environment) or NOMINAL[config.device_type]

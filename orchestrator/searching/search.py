@@ -25,18 +25,16 @@ from lmsweep.trials.statistics.median_interval import Floats
 MARGIN = 0.01
 """A cell counts as better only if it is better by more than this share."""
 DOUBT = 0.002
-"""The search ends when the probability, under the surrogate, that any cell left is better falls below this.
+"""The search ends when the probability that any cell left is better, under the surrogate, falls below this.
 
-The surrogate's parameters are estimated from a few dozen cells, so it is surer than it should be. In the simulations of
-docs/best.md, this threshold ends with a cell within 2 % of the best in more than 95 % of the searches; 0.05 does in
-83 %.
+The surrogate is surer than it should be: in the simulations of docs/best.md, this threshold ends within 2 % of the best
+in more than 95 % of the searches; 0.05 does in 83 %.
 """
 
 
 class Forecast(NamedTuple):
-    """What is expected of the cells that were not measured."""
+    """What is expected of cells that were not measured."""
 
-    cells: Indices
     mean: Floats
     deviation: Floats
     runs: Floats
@@ -47,9 +45,7 @@ class Search:
     """A search for the cell with the smallest value. Cells are numbered; values are natural logarithms of costs."""
 
     def __init__(self, space: Space, *, prior: Floats, seconds: Floats, aim: Aim | None = None) -> None:
-        """prior: the expected value of each cell. seconds: the expected duration of each cell's trial. aim: what
-        `learn_trial` reads from the rows of a trial.
-        """
+        """prior: expected values. seconds: expected durations of trials. aim: what `learn_trial` reads from rows."""
         self.aim = aim
         self._space = space
         self._prior = prior
@@ -60,7 +56,6 @@ class Search:
         self._running: set[int] = set()
         self._parameters: Floats | None = None
         self._surrogate: Surrogate | None = None
-        self._fitted = 0
         self.likely: list[int] = []
         """The cells most likely to be chosen after the last one, the likeliest first."""
         self.left = set(range(len(prior)))
@@ -159,7 +154,7 @@ class Search:
     def _forecast(self, cells: Indices) -> Forecast:
         surrogate = self._fit()
         mean, deviation = surrogate.mean_and_deviation(self._space.codes[cells], np.full(len(cells), -1))
-        return Forecast(cells, mean + self._prior[cells], deviation, self._chance_to_run(cells))
+        return Forecast(mean + self._prior[cells], deviation, self._chance_to_run(cells))
 
     def _goal_to_beat(self) -> float:
         assert self.leader is not None, "a search without a value has no leader"
@@ -173,9 +168,8 @@ class Search:
         return np.maximum(improvement, 1e-300)
 
     def _choose_first(self, cells: Indices) -> list[int]:
-        """Return the first cells, in their order: together with those tried they have every value of every axis.
-
-        Without a value they are never empty. They are once one is known and every value was tried.
+        """Return the next cells to try in order until every value of every axis was tried; none if it was and a
+        value is known.
         """
         codes = self._space.codes
         tried = [*self._values, *self._failed, *self._running]

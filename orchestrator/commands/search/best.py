@@ -66,7 +66,9 @@ def best(
         if other and not on:
             raise RequestError("--with calibrates a prediction; --for H200 names the device to predict")
         devices = [name for text in on for name in text.split(",")]
-        predict = request.predict and _can_predict()
+        predict = request.predict and find_spec("torch") is not None
+        if request.predict and not predict:
+            say("PyTorch is not installed here, so no memory is predicted", error=True)
         _best_of_stores(stores, where, aim, predict=predict, devices=devices, others=other)
         return
     (sweep,) = what
@@ -86,11 +88,9 @@ def best(
 
 
 def _keep_arithmetic_to_one_core() -> None:
-    """Import NumPy and SciPy so that their OpenBLAS uses one thread.
+    """Import NumPy and SciPy so that their OpenBLAS uses one thread: more would take the cores of the trials.
 
-    The matrices of a search are small. With a thread per core it takes several times as long, and its waiting threads
-    take the cores that trials are measured on. OpenBLAS reads the variable when it is loaded; the processes of the
-    trials must not inherit it.
+    OpenBLAS reads the variable when it is loaded; the processes of the trials must not inherit it.
     """
     name = "OPENBLAS_NUM_THREADS"
     if name in os.environ:
@@ -100,14 +100,6 @@ def _keep_arithmetic_to_one_core() -> None:
     import scipy.linalg  # noqa: F401
 
     del os.environ[name]
-
-
-def _can_predict() -> bool:
-    """Return whether memory can be predicted here, and say so if not: it runs a step on PyTorch's meta tensors."""
-    if find_spec("torch"):
-        return True
-    say("PyTorch is not installed here, so no memory is predicted", error=True)
-    return False
 
 
 def _is_store(what: str) -> bool:

@@ -38,10 +38,10 @@ ANSWERING = ("timing", "energy", "memory")
 
 
 def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float) -> None:
-    """Run trials of the sweep until the best is known, and print the answer.
+    """Run trials of the sweep until the best is known, and print the answer; exit with 1 if there is none.
 
-    resume: the command that resumes the search. began: time.monotonic() at the start of the command. Raises
-    RequestError if the sweep cannot answer the question, and Exit with 1 if no trial did.
+    resume: the command that resumes the search. began: time.monotonic() at its start. Raises RequestError if the sweep
+    cannot answer the question.
     """
     _check_sweep(load_requested(request), aim)  # before memory is predicted, which takes longer
     planned = make_planned(request, will_run=True, needs_peaks=True)
@@ -76,10 +76,7 @@ def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float) 
 
 
 def largest_batch_words(found: Answer, code: Code | None = None) -> str:
-    """Return a sentence about the largest batch with which the winner fits its device and keeps the limit.
-
-    code: the user's, if the winner refers to it.
-    """
+    """Return a sentence about the winner's largest batch that fits. code: the user's, if the winner refers to it."""
     winner = found.winner
     largest = find_largest(winner.config, winner.environment, "batch_size", limit=found.aim.peak, code=code)
     if largest is None or largest.largest is None:
@@ -95,7 +92,7 @@ def _check_sweep(sweep: Sweep, aim: Aim) -> None:
         if len({getattr(config, name) for config in configs}) > 1:
             which, choice = _choice(name, configs)
             raise RequestError(
-                f"the sweep trains different things ({which} varies), of which none is best; choose one{choice}"
+                f"the sweep trains different things ({which} varies), and none is best; choose one{choice}"
             )
     workload = aim.goal.workload
     if not any(workload in trial.workloads for trial in sweep.trials):
@@ -103,7 +100,7 @@ def _check_sweep(sweep: Sweep, aim: Aim) -> None:
 
 
 def _choice(name: str, configs: Sequence[TrialConfig]) -> tuple[str, str]:
-    """Return how the sweep file calls a field that varies, and an option that chooses one of its values."""
+    """Return the name of a varying field in the sweep file, and an option that chooses one of its values."""
     if name in arguments_for("model_code", "step"):
         written = [json.loads(getattr(config, name) or "{}") for config in configs]
         for argument in dict.fromkeys(argument for one in written for argument in one):
@@ -138,7 +135,7 @@ def _stored_cells(planned: Planned, peaks: dict[int, float]) -> list[Cell]:
 
 
 def _larger_cells(plan: Plan, aim: Aim, peaks: dict[int, float]) -> list[Cell]:
-    """Return the cells of the trials that did not run, because their predicted peak exceeds the device or the limit."""
+    """Return the cells that did not run because their predicted peak exceeds the device or the limit."""
     return [
         Cell(
             config=one.trial.config,
@@ -158,7 +155,6 @@ def _larger_cells(plan: Plan, aim: Aim, peaks: dict[int, float]) -> list[Cell]:
 
 
 def _heading(plan: Plan, candidates: Candidates, aim: Aim) -> str:
-    """Return what the search begins with."""
     counts = {
         "known from the store": len(candidates.known),
         "predicted not to fit": plan.count("predicted_oom"),
@@ -169,26 +165,17 @@ def _heading(plan: Plan, candidates: Candidates, aim: Aim) -> str:
     known = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
     left = len(candidates.plan.to_run)
     cells = {(key_of(one.trial.config), one.environment.device_name) for one in plan.trials}
-    heading = f"{count_combinations(len(cells))}{f': {known}' if known else ''}. "
+    heading = f"{len(cells)} combination{'s' * (len(cells) != 1)}{f': {known}' if known else ''}. "
     return heading + f"Searching the other {left} for the best by {aim.words}; most of them need not run."
 
 
 def _account(plan: Plan, candidates: Candidates, search: Search, aim: Aim, *, failed: int) -> str:
-    """Return how many combinations ran or were ruled out, and how surely."""
     first = _heading(plan, candidates, aim).partition(". ")[0]
     words = [f"{first}, {search.ran} ran{f' ({failed} failed)' if failed else ''}"]
     if search.left:
         chance = search.doubt()
-        sure = f"the surrogate gives it {_share(chance)} that any of them is more than {100 * MARGIN:.0f} % better"
+        share = "less than 0.1 %" if chance < 0.001 else f"{100 * chance:.1f} %"
+        sure = f"the surrogate gives it {share} that any of them is more than {100 * MARGIN:.0f} % better"
         why = "were ruled out" if search.is_settled else "did not run in time"
         words.append(f"{len(search.left)} {why}: {sure}")
     return "; ".join(words)
-
-
-def _share(chance: float) -> str:
-    return "less than 0.1 %" if chance < 0.001 else f"{100 * chance:.1f} %"
-
-
-def count_combinations(count: int) -> str:
-    """Return `1 combination` or `2 combinations`."""
-    return f"{count} combination" if count == 1 else f"{count} combinations"

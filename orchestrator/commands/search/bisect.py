@@ -12,9 +12,6 @@ from lmsweep.trials.spec.config import RequestError
 NO_LIMIT = "9999h"
 """Instead of the sweep's own budget, which is that of one run: without all of its cells there is nothing to compare."""
 
-PROCESSES = 3
-"""Fresh processes that measure each release, if the command does not say how many."""
-
 
 @takes_request("sweep good bad releases package processes value store grids overrides code trusted")
 def bisect(
@@ -23,7 +20,7 @@ def bisect(
     bad: Annotated[str | None, typer.Option(help="A release from after the change: 2.13.0.")] = None,
     releases: Annotated[str | None, typer.Option(help="The releases to search instead: 2.11.0,2.12.1.")] = None,
     package: Annotated[str, typer.Option(help="The package whose releases are searched.")] = "torch",
-    processes: Annotated[int, typer.Option(help="Fresh processes that measure each release.")] = PROCESSES,
+    processes: Annotated[int, typer.Option(help="Fresh processes that measure each release.")] = 3,
     value: Annotated[list[str], typer.Option(help="PHASE.METRIC that changed: step.time; repeatable.")] = [],  # noqa: B006
 ) -> None:
     """Find the release in which a cell of a sweep became faster or slower: measure the ends, then halve.
@@ -43,13 +40,5 @@ def bisect(
         raise RequestError(f"--releases {','.join(found)}: give at least two different releases, the oldest first")
     options = ["--releases", ",".join(found), "--package", package, "--processes", str(processes)]
     options += [word for one in value for word in ("--value", one)]
-    bisect_sweep(
-        Question(
-            request=replace(request, budget=NO_LIMIT),
-            package=package,
-            releases=tuple(found),
-            processes=processes,
-            values=tuple(value),
-            resume=request.resume_command("bisect", options),
-        )
-    )
+    resume = request.resume_command("bisect", options)
+    bisect_sweep(Question(replace(request, budget=NO_LIMIT), package, found, processes, value, resume))

@@ -28,7 +28,7 @@ REFRESHED = 2
 FIRST_TRIALS = 3
 """Trials after which the run's duration is compared with its estimate."""
 NOTABLE_RATIO = 1.3
-"""Ratio of duration and estimate, in either direction, from which the run says so."""
+"""Smallest ratio of duration and estimate, in either direction, that the run reports."""
 
 
 class RunProgress:
@@ -43,20 +43,20 @@ class RunProgress:
         phases: Path | None = None,
         is_search: bool = False,
     ) -> None:
-        """`phases` is the folder in which trials tell their phases; None if they run on other machines. `is_search`:
-        not all trials will run, so nobody knows how long the run takes.
+        """phases: the folder in which trials report their phases; None if they run on other machines. is_search: not
+        all trials will run, so nobody knows how long the run takes.
         """
         self._is_search = is_search
         self._described = descriptions(trials)
         self._total = len(trials)
         self._done = self._failed = 0
         self._estimated = eta.seconds_left()
-        self._told = False
+        self._has_said = False
         self._began = 0.0  # no trial has begun
         self.eta = eta
         self._every = max(1, self._total // MOST_LINES)
         self._console = console or Console()
-        self._view = LiveView(eta, self._described, phases, tells_time_left=not is_search)
+        self._view = LiveView(eta, self._described, phases, shows_time_left=not is_search)
         self._live = Live(
             get_renderable=self._view.draw, console=self._console, refresh_per_second=REFRESHED, transient=True
         )
@@ -80,7 +80,7 @@ class RunProgress:
         self.eta.ended(planned, iterated=None if failed else iterated_seconds(rows))
         self._done += 1
         self._failed += failed
-        self._view.doubts.update({flag for row in rows for flag in row.flags})
+        self._view.flags.update({flag for row in rows for flag in row.flags})
         if self._done % self._every == 0 or (failed and self._failed <= MOST_FAILED):
             place = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
             which = f", process {planned.process} of {count}" if (count := planned.trial.config.processes) > 1 else ""
@@ -88,7 +88,7 @@ class RunProgress:
         self._compare_with_estimate()
 
     def _counts(self) -> str:
-        """Return what the lines that are left out would have told."""
+        """Return the counts that stand for the lines left out."""
         if self._every == 1:
             return ""
         failed = [f"{self._failed} failed so far"] if self._failed else []
@@ -96,18 +96,17 @@ class RunProgress:
         return f" ({', '.join([*failed, *left])})" if failed or left else ""
 
     def _compare_with_estimate(self) -> None:
-        """Say once if trials take notably longer, or less time, than estimated."""
-        if self._told or self._is_search or not FIRST_TRIALS <= self._done < self._total:
+        if self._has_said or self._is_search or not FIRST_TRIALS <= self._done < self._total:
             return
         left = self.eta.seconds_left()
         whole = time.monotonic() - self._began + left
         if not self._estimated / NOTABLE_RATIO < whole < self._estimated * NOTABLE_RATIO:
-            self._told = True
+            self._has_said = True
             words = "longer" if whole > self._estimated else "less time"
             self.say(f"trials take {words} than estimated: {time_left(left)}")
 
     def name_of(self, index: int) -> str:
-        """Return the trial's values of the fields in which trials differ."""
+        """Return the values of the fields in which trials differ."""
         return self._described[index]
 
     def say(self, line: str) -> None:

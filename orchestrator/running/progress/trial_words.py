@@ -16,7 +16,7 @@ from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.reference import REFERENCES, short_name, short_names
 
 SHORT_ID = 8
-"""Digits of a trial's identifier that a person is shown; `lmsweep trial --id` takes as few."""
+"""Digits of a trial's identifier in messages; `lmsweep trial --id` takes as few."""
 
 MOST_SKIPPED: dict[Action, int] = {"stored": 40, "predicted_oom": 3, "unsupported": 40}
 """Most lines about trials that will not run, by action. The reasons of predicted_oom differ in the peak alone."""
@@ -74,7 +74,7 @@ def count_trials(count: int) -> str:
 
 
 def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
-    """Return, for the index of each trial, in what it differs from the others that measure the same workloads."""
+    """Return how each trial differs from the others that measure the same workloads, by its index."""
     groups: dict[tuple[str, ...], list[PlannedTrial]] = {}
     for planned in trials:
         groups.setdefault(tuple(map(short_name, planned.trial.workloads)), []).append(planned)
@@ -89,14 +89,14 @@ def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
 
 
 def describe(config: TrialConfig, names: Sequence[str], short: Mapping[str, Mapping[object, str]] | None = None) -> str:
-    """Return the trial's values of these fields as `name value, name value`; `short` has other names for values."""
+    """Return these fields as `name value, name value`. short: other names for values, by field."""
     values = ((name, getattr(config, name)) for name in names)
     words = [f"{name} {(short or {}).get(name, {}).get(value, value)}" for name, value in values if value is not None]
     return ", ".join(words) or config.model or "trial"
 
 
 def outcome(rows: list[Record]) -> str:
-    """Return a trial's outcome in a few words: its status and error, or its median times."""
+    """Return a trial's status and error, or its median times."""
     failures = [row for row in rows if row.status != Status.OK]
     if failures:
         if failures[0].status == Status.TIMEOUT:  # its error ends with a stack trace
