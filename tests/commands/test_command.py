@@ -121,7 +121,7 @@ def test_table_pivots_the_store_in_every_format(finished):
         assert mark in lmsweep_here("table", store, *arguments)
 
 
-@pytest.mark.slow  # tests/command/test_research_folder.py runs one too
+@pytest.mark.slow  # tests/commands/test_research_folder.py runs one too
 def test_trial_runs_one_trial_in_this_process_and_without_ray(tmp_path):
     settings = ("model=tiny", "vocab_size=100", "context_length=16", "mode=forward", "measure_steps=3")
     done = lmsweep("trial", *settings, "--store", tmp_path / "store")

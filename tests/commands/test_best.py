@@ -117,7 +117,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
-        ({}, [], "(context_length varies), of which none is best; choose one, such as --set context_length=16"),
+        ({}, [], "(context_length varies), and none is best; choose one, such as --set context_length=16"),
         ({"context_length": [16]}, ["--goal", "J/Mtoken"], "--goal J/Mtoken needs the workload energy"),
         ({"context_length": [16]}, ["--where", "model=tiny"], "--where selects results of a store"),
     ],
