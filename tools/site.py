@@ -67,7 +67,9 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
     """Lead links to files outside docs/ to the repository. Raises PluginError if there is no such file."""
 
     def leads_to(link: re.Match[str]) -> str:
-        path = (ROOT / "docs" / link[2]).resolve()
+        path = (ROOT / "docs" / page.file.src_uri).parent.joinpath(link[2]).resolve()
+        if path.is_relative_to(ROOT / "docs") and path.exists():
+            return link[0]
         if not path.exists():
             raise PluginError(f"{page.file.src_uri}: there is no {link[2]}")
         if not config.repo_url:

@@ -19,6 +19,8 @@ from tools.pictures import PICTURES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+LAB = sorted((ROOT / "docs" / "lab").glob("*.md"))
+"""The lab notebook is append-only: its links are checked, but its commands are those of their day."""
 EXTRA = {"wandb", "mlflow", "torch.utils.tensorboard", "flash_attn_interface"}
 """Libraries of the extra `trackers`, and an attention of others, which need not be installed."""
 HOLES = {"FILE", "SWEEP", "STORE", "FOLDER", "..."}
@@ -69,7 +71,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *LAB], ids=lambda page: page.name)
 def test_every_link_leads_to_a_file_and_a_heading_that_are_there(page):
     broken = []
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
@@ -80,6 +82,12 @@ def test_every_link_leads_to_a_file_and_a_heading_that_are_there(page):
         if not there.exists() or (anchor and there.suffix == ".md" and anchor not in anchors(there)):
             broken.append(target)
     assert not broken
+
+
+def test_the_lab_notebook_lists_every_entry_by_date() -> None:
+    entries = [page.name for page in LAB if page.name != "README.md"]
+    listed = re.findall(r"\]\((\d{4}-\d\d-\d\d-[^)]*\.md)\)", (ROOT / "docs" / "lab" / "README.md").read_text("utf-8"))
+    assert sorted(listed) == entries and [name[:10] for name in listed] == sorted(name[:10] for name in listed)
 
 
 def app_options() -> list[Any]:
