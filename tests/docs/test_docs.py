@@ -235,3 +235,27 @@ def test_an_issue_template_asks_for_the_command_and_the_machine(path):
     assert form["name"] and form["description"]
     asked = {field["id"] for field in form["body"] if field.get("validations", {}).get("required")}
     assert {"command", "doctor"} <= asked
+
+
+def test_the_tour_of_the_code_names_every_room_and_every_verb() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    rooms = [
+        one for package in ("trials", "orchestrator", "analysis") for one in (ROOT / package).glob("*/__init__.py")
+    ]
+    missing = [
+        str(one.parent.relative_to(ROOT)) for one in rooms if f"](../{one.parent.relative_to(ROOT)})" not in page
+    ]
+    diagram = page.partition("┌")[0]
+    verbs = [verb for verb in typer.main.get_command(app).commands if not re.search(rf"\b{verb}\b", diagram)]  # type: ignore[attr-defined]
+    assert not missing and not verbs
+
+
+def test_what_goes_wrong_names_tests_that_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8").partition("## What goes wrong")[2]
+    rows = [line for line in page.partition("## Dependencies")[0].splitlines() if line.startswith("| ")]
+    gone = []
+    for cell in (row.rstrip("| ").rpartition("| ")[2] for row in rows):
+        for file, parts in re.findall(r"(\w+): ((?:`\w+`(?: \([^)]*\))?(?:, )?)+)", cell):
+            text = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob(f"test_{file}.py"))
+            gone += [f"{file}: {part}" for part in re.findall(r"`(\w+)`", parts) if part not in text]
+    assert not gone
