@@ -9,9 +9,9 @@ from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.measurement import Artifact, Measurement, Yielded
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import DetailRow, Identity, Record, Row, StoredFile
+from lmsweep.trials.results.roles import unknown_fields
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.identity import measurement_id, trial_id
-from lmsweep.trials.spec.unknown import unknown_fields
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,7 @@ class Record:
     artifact: str | None = None
     """Path of a file that belongs to this row, relative to the store."""
     unknown: tuple[str, ...] = field(default=(), metadata={"part": "not stored"})
-    """Fields of `config` that are stored as null (`lmsweep.trials.spec.unknown`)."""
+    """Fields of `config` that are stored as null (`lmsweep.trials.results.roles`)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ import re
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, get_args, get_type_hints
 
+from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.errors import RequestError as RequestError
 from lmsweep.trials.spec.errors import UnsupportedError as UnsupportedError
 from lmsweep.trials.spec.model_sizes import DIMENSIONS, FeedForward, ModelSize
@@ -24,7 +25,6 @@ from lmsweep.trials.spec.words import (
     Collective,
     Compile,
     CompileMode,
-    Ddp,
     Gather,
     Loss,
     Mode,
@@ -251,7 +251,7 @@ class TrialConfig:
     @property
     def fully_shards(self) -> bool:
         """Whether `fully_shard` shards the weights."""
-        return self.ddp in ("zero2", "fsdp", "hsdp")
+        return self.ddp in DDP_VARIANTS and DDP_VARIANTS[self.ddp].fully_shards
 
     @property
     def shard_ranks(self) -> int:
@@ -312,7 +312,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "attention": get_args(Attention),
     "optimizer": get_args(Optimizer),
     "loss": get_args(Loss),
-    "ddp": get_args(Ddp),
+    "ddp": tuple(DDP_VARIANTS),
 }
 """The words of the fields that also accept a reference."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
+from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.words import ADAMW, FLOAT8_PRECISIONS, HIDDEN_LOSSES, NARROW_PRECISIONS
 from lmsweep.trials.spec.workloads import Workload, workload_named, workloads
@@ -58,7 +59,7 @@ def _of_ddp(c: TrialConfig, _: Workload) -> Iterator[str]:
         yield "ddp: none synchronizes nothing; choose naive, flat, bucketed, ..."
     if c.precision in FLOAT8_PRECISIONS:
         yield f"precision {c.precision} is measured in one process, not in ranks of ddp"
-    if c.bucket_bytes is not None and (c.ddp in ("naive", "flat", "overlap") or c.fully_shards):
+    if c.bucket_bytes is not None and c.ddp in DDP_VARIANTS and DDP_VARIANTS[c.ddp].call != "bucket":
         yield f"bucket_bytes has no effect with ddp {c.ddp}, which has no buckets"
     if c.mode not in ("forward_backward", "train_step"):
         yield f"mode {c.mode} computes no gradients; ddp needs forward_backward or train_step"
@@ -82,6 +83,9 @@ def _of_ddp(c: TrialConfig, _: Workload) -> Iterator[str]:
 
 def _of_sharding(c: TrialConfig) -> Iterator[str]:
     ranks, shards = c.world_size // c.tp, c.shard_ranks
+    if c.gather == "bf16" and c.precision != "bf16" and (c.fully_shards or is_reference(c.ddp)):
+        why = "computes in it" if c.precision == "bf16_pure" else "computes in another"
+        yield f"gather bf16 is the type in which precision bf16 computes; precision {c.precision} {why}"
     for field in ("reshard", "shards", "gather"):
         if not c.fully_shards and _is_changed(c, field) and not (field == "gather" and is_reference(c.ddp)):
             yield f"{field} has no effect with ddp {c.ddp}, which gathers no weights"
@@ -105,9 +109,6 @@ def _of_sharding(c: TrialConfig) -> Iterator[str]:
         )
     if c.fully_shards and c.reshard.isdecimal() and c.tp > 1:
         yield f"PyTorch does not reshard layers that tp divides over {c.reshard} ranks"
-    if c.gather == "bf16" and c.precision != "bf16":
-        why = "computes in it" if c.precision == "bf16_pure" else "computes in another"
-        yield f"gather bf16 is the type in which precision bf16 computes; precision {c.precision} {why}"
 
 
 def _of_tensor_parallel(c: TrialConfig) -> Iterator[str]:
