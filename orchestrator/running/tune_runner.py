@@ -179,10 +179,7 @@ class PlanScheduler(NotPickled, FIFOScheduler):
             if self._gate.closed or not held:
                 tune_controller.stop_trial(trial)
                 waiting.remove(trial)
-        free = ray_private.FreeActors(tune_controller)
-        if not free:
-            return None
-        fits = [trial for trial in waiting if free.has_one_for(trial)]
+        fits = ray_private.with_free_actor(tune_controller, waiting)
         return min(fits, key=lambda trial: trial.config["position"], default=None)
 
 
