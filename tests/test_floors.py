@@ -307,7 +307,8 @@ def vague_signatures_of(package: str) -> list[str]:
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_signatures_of_public_functions_say_what_they_take_and_return(package):
     excepted = {f"{name}: Any" for name in UNTYPED}
-    left = [one for one in vague_signatures_of(package) if one not in excepted]
+    untyped = "trials.machine.torch_private."  # PyTorch's private objects have no public type
+    left = [one for one in vague_signatures_of(package) if one not in excepted and not one.startswith(untyped)]
     assert not left, "\n".join(left)
 
 
@@ -368,3 +369,62 @@ def test_one_import_leads_to_all_packages_and_loads_neither_pandas_nor_ray_by_it
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     words = "set() lmsweep.analysis lmsweep.trials lmsweep.orchestrator True True\n"
     assert done.stdout == words, done.stderr
+
+
+TORCH_PRIVATE = ROOT / "trials" / "machine" / "torch_private.py"
+PUBLIC_UNDERSCORES = {"_asdict", "_replace", "_fields", "_value_"}
+"""Names of Python's own named tuples and enums."""
+
+
+def private_names_of_torch(source: str) -> list[str]:
+    """Each import, attribute or module name in a source that PyTorch keeps private.
+
+    An attribute is another's if it begins with one underscore and the file neither defines nor sets it.
+    """
+    tree = ast.parse(source)
+    ours = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    ours |= {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_name(node.value, "self")
+    }
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=str(module), names=names) if module.partition(".")[0] == "torch":
+                full = [f"{module}.{name.name}" for name in names]
+            case ast.Import(names=names):
+                full = [name.name for name in names if name.name.partition(".")[0] == "torch"]
+            case ast.Constant(value=str(text)) if re.fullmatch(r"torch(\.\w+)+", text):
+                full = [text]
+            case ast.Attribute(attr=attr, value=value) if not is_name(value, "os", "sys", "functools"):
+                full = [attr] if attr not in ours | PUBLIC_UNDERSCORES else []
+            case _:
+                continue
+        found += [name for name in full if any(re.match(r"_[A-Za-z]", part) for part in name.split("."))]
+    return found
+
+
+def test_one_module_knows_the_private_names_of_torch():
+    found = {path: private_names_of_torch(path.read_text()) for path in files("trials") if path != TORCH_PRIVATE}
+    assert not {path: names for path, names in found.items() if names}
+    assert private_names_of_torch(TORCH_PRIVATE.read_text())
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("from torch._ops import OpOverload", ["torch._ops.OpOverload"]),
+        ("import torch._dynamo", ["torch._dynamo"]),
+        ("from torch.autograd import _enable_profiler", ["torch.autograd._enable_profiler"]),
+        ("torch.cuda.memory._snapshot()", ["_snapshot"]),
+        ("import_module('torch._inductor.compile_fx')", ["torch._inductor.compile_fx"]),
+        ("class C:\n    def f(self):\n        self._x = pair._replace(a=1)\n        return other._x", []),
+    ],
+)
+def test_a_private_name_of_torch_is_found(source, names):
+    assert private_names_of_torch(source) == names
+
+
+def test_the_product_replaces_nothing_by_mocks():
+    assert not [path for package in MAY_IMPORT for path in files(package) if touches(path, "unittest", "mock")]

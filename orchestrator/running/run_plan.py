@@ -147,6 +147,10 @@ def run_plan(run: Run, *, grace: float = 0.0, search: "Search | None" = None) ->
             search.learn_trial(positions[planned.index], planned.trial.config, records_of(rows))
         writer.put(planned, rows)
 
+    def finish() -> None:
+        writer.close()
+        compact(store, run.progress)  # not of a store that does not answer, where Ctrl-C has ended the wait
+
     standby = run.planned.standby
     liveness = Liveness(run.to_run, run.gate, run.progress, writer)
     try:
@@ -178,8 +182,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: "Search | None" = None) ->
         raise
     finally:
         with postpone_termination(), ExitStack() as after:
-            after.callback(compact, store, run.progress)
-            after.callback(writer.close)  # whatever fails before: rows may wait for the disk
+            after.callback(finish)  # whatever fails before: rows may wait for the disk
             if standby:
                 after.callback(standby.close)
             if run.to_run:
