@@ -104,7 +104,7 @@ class PlanSearcher(NotPickled, Searcher):
         self._left: dict[Placement, list[int]] = {}
         for position, planned in enumerate(trials):
             self._left.setdefault(planned.required_placement, []).append(position)
-        if not (search or gate.is_timed):
+        if not (search or gate.until is not None):
             self._start_last_trial_early()
         self._running: dict[str, Placement] = {}
         """Tune's trial_id -> the placement of a trial that has been handed out."""
