@@ -25,16 +25,13 @@ UNSURE_COMPILED = 64 * MIB
 
 UNSURE_GAPS = 0.013
 """Share of the budget that gaps between the blocks of compiled code may take beyond the simulation. Of six largest
-batches tried on an H100 and an H200, one ran out of memory where the simulation had 1.2 % to spare.
-"""
+batches tried on an H100 and an H200, one ran out of memory where the simulation had 1.2 % to spare."""
 
 
 def predict(config: TrialConfig, subject: Subject = "model", *, run: Mode | None = None) -> Prediction:
-    """Predict the memory of the trial.
-
-    `run` is a mode whose phases include those of the configuration's mode; given the same `run`, several predictions
-    share one run. Raises UnpredictableError, or UnsupportedError where the trial would.
-    """
+    """Predict the memory of the trial. `run` is a mode whose phases include those of the configuration's mode; given
+    the same `run`, several predictions share one run. Raises UnpredictableError, or UnsupportedError where the trial
+    would."""
     return summary(_trace(config, subject, run), config, subject)
 
 
@@ -62,10 +59,8 @@ def summary(trace: Trace, config: TrialConfig, subject: Subject = "model") -> Pr
 
 
 def fits(config: TrialConfig, subject: Subject, budget: int, device_name: str) -> bool | None:
-    """Whether the trial runs on this CUDA device if the allocator may have `budget` bytes of it.
-
-    None if the answer depends on less than the uncertainty of the prediction. Raises as `predict` does.
-    """
+    """Whether the trial runs on this CUDA device if the allocator may have `budget` bytes of it. None if the answer
+    depends on less than the uncertainty of the prediction. Raises as `predict` does."""
     trace, workspace = _trace(config, subject), cublas_workspace(device_name)
     unsure = UNSURE_COMPILED if config.compiles else UNSURE
     gaps = int(UNSURE_GAPS * budget) if config.compiles else 0

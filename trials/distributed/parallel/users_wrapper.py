@@ -27,8 +27,7 @@ class UsersWrapper:
 
     def __init__(self, module: nn.Module, config: TrialConfig) -> None:
         """Raises RequestError if the signature does not fit, UnsupportedError if a field of the configuration cannot
-        apply to it, CodeError if what it returns cannot be called, and what the user's code raises.
-        """
+        apply to it, CodeError if what it returns cannot be called, and what the user's code raises."""
         wrap = partial(cast(Callable[..., object], load(config.ddp)), module)
         before = {name: parameter.shape for name, parameter in module.named_parameters()}
         made = call(

@@ -107,12 +107,9 @@ class RankProcess:
 
 
 def run_ranks(part: Part, body: Body, *, cores: tuple[int, ...], start: Start) -> list[Row]:
-    """Run the ranks of this host; return the rows of rank 0, or those of the first rank that fails.
-
-    Without rank 0 on this host and without a failure there are no rows. Each rank gets an equal share of `cores`; with
-    fewer cores than ranks, ranks share them. No rank outlives this call or this process. Raises RankDiedError if a
-    rank dies.
-    """
+    """Run the ranks of this host; return the rows of rank 0, or those of the first rank that fails. Without rank 0 on
+    this host and without a failure there are no rows. Each rank gets an equal share of `cores`; with fewer cores than
+    ranks, ranks share them. No rank outlives this call or this process. Raises RankDiedError if a rank dies."""
     context: ForkContext | SpawnContext
     context = multiprocessing.get_context("fork") if start == "fork" else multiprocessing.get_context("spawn")
     ranks: list[RankProcess] = []

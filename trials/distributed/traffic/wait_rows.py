@@ -22,10 +22,8 @@ class _Cause:
 
 def wait_rows(ranks: Sequence[Sequence[Needed]], *, same_ranks: bool) -> Iterator[Yielded]:
     """A row `waits` for each collective that each rank needed, and their sums by kind in the rank that waits longest.
-
     `ranks`: what each rank needed. `same_ranks`: whether all ranks take part in each of these collectives and have one
-    clock, so that it is known when the last of them began; otherwise waiting for another rank counts as `link`.
-    """
+    clock, so that it is known when the last of them began; otherwise waiting for another rank counts as `link`."""
     began = [dict(_numbered(found)) for found in ranks]
     rows: list[list[Wait]] = []
     for rank, found in enumerate(ranks):
@@ -60,10 +58,8 @@ def _numbered(found: Sequence[Needed]) -> list[tuple[tuple[str, str, str, int], 
 
 
 def _cause(one: Needed, last_began: int) -> _Cause:
-    """Divide a wait. Its `host` part is what an earlier launch would have saved.
-
-    The rest is divided at the launch, at the begin, and at the begin on the last rank.
-    """
+    """Divide a wait. Its `host` part is what an earlier launch would have saved. The rest is divided at the launch, at
+    the begin, and at the begin on the last rank."""
     earlier = max(0, one.issued - one.possible)
     edges = [one.needed]
     for moment in (one.issued, one.began, last_began, one.ended):

@@ -59,10 +59,8 @@ class Traced:
 def capture(
     function: Callable[..., Tensor], inputs: Sequence[Tensor], *, lasting: int, weights: int, gradients: bool
 ) -> Captured:
-    """Trace `function` of these fake tensors up to the point where forward and backward are partitioned.
-
-    The first `lasting` inputs outlive every step; the compiler knows this of the first `weights` of them.
-    """
+    """Trace `function` of these fake tensors up to the point where forward and backward are partitioned. The first
+    `lasting` inputs outlive every step; the compiler knows this of the first `weights` of them."""
     found: list[Captured] = []
 
     def partition(joint: GraphModule, arguments: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
@@ -89,11 +87,9 @@ def capture(
 
 
 def divide(captured: Captured, primes: Mapping[int, int] | None = None) -> Traced:
-    """Partition a captured graph into forward and backward, after replacing its dimensions.
-
-    `primes` maps each prime to the dimension that replaces it. Raises UnscalableError if a size in the graph is not a
-    product of primes and at most one factor of 2.
-    """
+    """Partition a captured graph into forward and backward, after replacing its dimensions. `primes` maps each prime to
+    the dimension that replaces it. Raises UnscalableError if a size in the graph is not a product of primes and at most
+    one factor of 2."""
     if primes is not None:
         _scale(captured.module.graph, primes)
     if captured.partitioning is None:
@@ -108,11 +104,9 @@ class UnscalableError(Exception):
 
 
 def in_primes(config: TrialConfig) -> tuple[TrialConfig, dict[int, int]] | None:
-    """The configuration with primes as dimensions, and the dimension that each prime replaces.
-
-    None if a dimension is 1, which makes some operations unnecessary, if the model has further dimensions, or if the
-    batch is divided, which no prime can be.
-    """
+    """The configuration with primes as dimensions, and the dimension that each prime replaces. None if a dimension is
+    1, which makes some operations unnecessary, if the model has further dimensions, or if the batch is divided, which
+    no prime can be."""
     further = (name for name in SHAPE_FIELDS if name not in _WITHOUT_DIMENSIONS)
     if config.accumulate > 1 or any(getattr(config, name) != CONFIG_FIELDS[name].default for name in further):
         return None

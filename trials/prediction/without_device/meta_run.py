@@ -40,8 +40,7 @@ from lmsweep.trials.spec.config import Mode, TrialConfig
 
 ITERATIONS = 3
 """The first iteration creates the state that persists (optimizer, gradients), and the second starts with it. The third
-starts with the allocator's cache as the second left it, as do all that follow.
-"""
+starts with the allocator's cache as the second left it, as do all that follow."""
 
 
 def model_trace(config: TrialConfig, run: Mode | None = None) -> Trace:
@@ -126,8 +125,7 @@ def leaves_something(config: TrialConfig) -> bool:
 
 def attention_trace(config: TrialConfig) -> Trace:
     """The allocations and frees of attention alone: `init`, and one forward, backward and `dropped`. Raises as
-    `model_trace` does.
-    """
+    `model_trace` does."""
     with _recorder(config) as recorder, fused_attention(config):
         recorder.begin("init")
         step = AttentionStep(eager_on(config, "meta"), MATH_MODES[config.precision])
