@@ -19,7 +19,7 @@ FINISH = "finish_gradient_synchronization"
 """The method that is called between backward and the optimizer, if the wrapper has it."""
 
 GATHER = "gather_full_params"
-"""The method by which a wrapper that shards the weights (FSDP) returns all of them, by name."""
+"""The method of a wrapper that shards the weights (FSDP) which returns all of them, by name."""
 
 
 class UsersWrapper:

@@ -19,7 +19,7 @@ BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
 
 def join(rank: Rank, config: TrialConfig) -> None:
-    """Make this process a member of the process group; on CUDA, on the GPU of its index on this host. Raises
+    """Make this process a rank of the process group; on CUDA, on the GPU of its index on this host. Raises
     UnsupportedError if no backend supports the device, or if there are fewer GPUs than ranks."""
     device, part = config.device_type, rank.part
     if device not in BACKENDS:

@@ -37,7 +37,7 @@ class Captured:
     """A traced graph: forward and backward in one, or forward alone."""
 
     module: GraphModule
-    """The graph, after Inductor's passes on joint graphs."""
+    """After Inductor's passes on joint graphs."""
     partitioning: dict[str, Any] | None
     """Keyword arguments of PyTorch's partitioner, passed through; None without a backward."""
     lasting: int
@@ -49,11 +49,10 @@ class Traced:
     """The forward and backward graphs as given to Inductor's code generator."""
 
     forward: Graph
-    """Forward, whose first output is the result and whose others are saved for backward."""
+    """Its first output is the result, the others are saved for backward."""
     backward: Graph | None
     """None without gradients."""
     lasting: int
-    """As in Captured."""
 
 
 def capture(
@@ -91,7 +90,7 @@ def divide(captured: Captured, primes: Mapping[int, int] | None = None) -> Trace
     the dimension that replaces it. Raises UnscalableError if a size in the graph is not a product of primes and at most
     one factor of 2."""
     if primes is not None:
-        _scale(captured.module.graph, primes)
+        scale_graph(captured.module.graph, primes)
     if captured.partitioning is None:
         return Traced(forward=_copy(captured.module.graph), backward=None, lasting=captured.lasting)
     with without_python_code():
@@ -129,7 +128,7 @@ def returned(graph: Graph) -> list[Any]:
     return list(graph.output_node().args[0])  # type: ignore[arg-type]
 
 
-def _scale(graph: Graph, primes: Mapping[int, int]) -> None:
+def scale_graph(graph: Graph, primes: Mapping[int, int]) -> None:
     """Set the shape of each node's result to what it is with these dimensions."""
     made: dict[tuple[tuple[int, ...], torch.dtype], Tensor] = {}
 

@@ -74,7 +74,7 @@ def _grouped_product(a: Tensor, b: Tensor, offsets: Tensor | None = None, *_: ob
 
 
 @lru_cache(maxsize=4)
-def own_trace(config: TrialConfig, iterations: int) -> Trace:
+def users_trace(config: TrialConfig, iterations: int) -> Trace:
     """The allocations and frees of the trial: `init`, then for each iteration the phases of its mode and `dropped`.
     Raises UnpredictableError if the step needs values that only a real tensor has, and what the user's code raises."""
     if config.compile != "none":
@@ -111,7 +111,7 @@ def fake_device(config: TrialConfig) -> Iterator[tuple[StorageTracker, Fakes]]:
     Raises UnpredictableError if the step needs values."""
     on_cuda = config.device_type == "cuda"
     kernels = cuda_operators(config) if on_cuda else kernel_chosen(config.attention)
-    tracker = StorageTracker("cpu", block=CUDA_BLOCK if on_cuda else 1)
+    tracker = StorageTracker("cpu", block=block_of(config))
     try:
         with nothing_cached(), unpacked_batches(config), tracker, kernels:
             yield tracker, Fakes(OUTPUTS if on_cuda else None)
@@ -129,6 +129,11 @@ def unpacked_batches(config: TrialConfig) -> Iterator[None]:
 
     with replaced(masking_utils, "find_packed_sequence_indices", lambda position_ids: None):
         yield
+
+
+def block_of(config: TrialConfig) -> int:
+    """Bytes of which the device's allocator hands out multiples."""
+    return CUDA_BLOCK if config.device_type == "cuda" else 1
 
 
 def fake_math_mode(config: TrialConfig) -> MathMode:
