@@ -9,12 +9,12 @@ import pandas as pd
 from scipy.special import ndtri
 
 from lmsweep.analysis.best.goal import MILLION, PEAKS, Aim
-from lmsweep.analysis.data.pooling import student
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import AUTO_FIELDS, STORED_FIELDS, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.statistics.median_interval import CONFIDENCE
+from lmsweep.trials.statistics.pooling import student
 
 BETWEEN_PROCESSES = 0.01
 """Standard deviation between processes of the same configuration, as a share, where only one process measured it.

@@ -14,9 +14,9 @@ from math import exp, log, sqrt
 import numpy as np
 
 from lmsweep.analysis.best.cells import Cell, Value, key_of
-from lmsweep.analysis.data.pooling import student
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.roofline_time import device_seconds
+from lmsweep.trials.statistics.pooling import student
 
 DEVICE_TIME = "step.device_time"
 

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from lmsweep.analysis.comparison.noise import Floors, of_device_times, percent
 from lmsweep.analysis.comparison.pairing import SIDES
-from lmsweep.analysis.comparison.significance import direction, holm, p_values, ratio_of_medians
-from lmsweep.analysis.data.pooling import pool_statistics
+from lmsweep.analysis.data.pooled_rows import statistics_of
 from lmsweep.analysis.tables.listing import HIGH, LOW
 from lmsweep.trials.statistics.median_interval import Floats
+from lmsweep.trials.statistics.pooling import pool_statistics
+from lmsweep.trials.statistics.significance import direction, holm, p_values, ratio_of_medians
 
 
 def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, floors: Floors) -> pd.DataFrame:
@@ -41,10 +42,10 @@ def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, floors: Floo
         numbers["p"][places] = p_values(*sides)
     for side, name in enumerate(SIDES):
         of_side = row[row["side"] == side]
-        pooled = pool_statistics(of_side, of_side["place"].to_numpy()).reindex(range(count))
+        pooled = pool_statistics(statistics_of(of_side), of_side["place"].to_numpy(), count)
         for end, column in (("", "median"), (LOW, "low"), (HIGH, "high")):
-            medians[f"{name}{end}"] = pooled[column].to_numpy()
-        processes[side], spreads[side] = pooled["processes"].fillna(0), pooled["spread"]
+            medians[f"{name}{end}"] = pooled[column]
+        processes[side], spreads[side] = pooled["processes"], pooled["spread"]
         have[of_side["place"][of_side["median"].notna()], side] = True
     by_device = of_device_times(cells, order)
     numbers["p"] = holm(np.where(by_device, np.nan, numbers["p"]))

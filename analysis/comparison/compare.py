@@ -19,7 +19,6 @@ from lmsweep.analysis.comparison.pairing import (
     check_one_result,
     may_differ,
 )
-from lmsweep.analysis.comparison.significance import SIGNIFICANCE, least_p
 from lmsweep.analysis.data.code_states import SHOWN_DIGITS
 from lmsweep.analysis.data.columns import check_key, distinguishing_columns, natural_ranks
 from lmsweep.analysis.data.selection import select
@@ -27,6 +26,7 @@ from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.median_interval import FEWEST_BOUNDED
+from lmsweep.trials.statistics.significance import SIGNIFICANCE, least_p
 
 LEAST_ON_GPU, LEAST_ELSEWHERE = 0.02, 0.05
 """Smallest differences that count by default, as fractions, unless two processes differ by more

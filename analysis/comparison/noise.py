@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order
-from lmsweep.analysis.data.pooling import RESULT
+from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys

@@ -7,7 +7,7 @@ import pandas as pd
 
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order, label
 from lmsweep.analysis.data.load import DERIVED_FROM
-from lmsweep.analysis.data.pooling import rows_that_count
+from lmsweep.analysis.data.pooled_rows import rows_that_count
 from lmsweep.analysis.data.selection import cells_of, usual_values
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.results.roles import MODEL

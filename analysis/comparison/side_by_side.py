@@ -17,11 +17,11 @@ from lmsweep.analysis.data.step_parts import parts_of_step
 from lmsweep.analysis.reference import CAVEATS, CONDITIONS, public_benchmarks, published, stores
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
-from lmsweep.analysis.tables.ratios import ratio_interval
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.suggestions import choices
+from lmsweep.trials.statistics.ratio import ratio_interval
 
 PUBLISHED = "published"
 

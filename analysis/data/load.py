@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from lmsweep.analysis.data.code_states import with_code_states
 from lmsweep.analysis.data.columns import size_terms
 from lmsweep.analysis.data.open_store import open_store
-from lmsweep.analysis.data.pooling import as_lists, pool
-from lmsweep.analysis.data.sample_stats import describe
+from lmsweep.analysis.data.pooled_rows import as_lists, pool
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
 from lmsweep.trials.analytic.flop_conventions import FlopConvention, counted_flops, share_of_scores
@@ -30,6 +29,7 @@ from lmsweep.trials.spec.config import (
     RequestError,
 )
 from lmsweep.trials.spec.unknown import OF_STEP
+from lmsweep.trials.statistics.sample_stats import describe
 from lmsweep.trials.store.store import Store
 
 SPEED_UNITS = {"tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "mfu": "share", "hfu": "share"}
@@ -58,7 +58,7 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
     The stored columns have the names of `lmsweep.trials.results.record.Record`. Added columns:
 
     - `n`, `median`, `low`, `high`, `mean`, `std`, `min`, `max`, `outliers`: statistics of `samples` in the row's unit;
-      low..high is the 95 % interval of the median (see `lmsweep.analysis.data.sample_stats`).
+      low..high is the 95 % interval of the median (see `lmsweep.trials.statistics.sample_stats`).
     - `processes`, `spread`, `process_lengths`: the number of processes, the range of their medians as a share of the
       median, and how many of `samples` each process contributed.
     - On rows of the metric `time` (forward, backward and step, of a whole model or of attention alone), computed from
@@ -75,7 +75,7 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
     store: its location, or the name of a reference store: `h200-devices`.
 
     pooled: combine the processes that measured the same configuration into one row
-    (`lmsweep.analysis.data.pooling.pool`). False keeps the rows of every attempt, superseded failures included.
+    (`lmsweep.analysis.data.pooled_rows.pool`). False keeps the rows of every attempt, superseded failures included.
 
     Lists stay in Arrow (a cell of `samples` reads as a list), integers are nullable, and the columns of AUTO_FIELDS
     hold numbers and the word "auto". Unreadable files are left out, each with a warning. Raises RequestError if there
@@ -107,7 +107,7 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     values = pc.list_flatten(table["samples"]).to_numpy()
     frame = with_code_states(frame)
-    frame = pd.concat([frame, describe(values, offsets)], axis=1)
+    frame = pd.concat([frame, pd.DataFrame(describe(values, offsets))], axis=1)
     frame = frame.assign(processes=(frame["n"] > 0).astype(np.int64), spread=np.nan, process_lengths=as_lists(lengths))
     return _with_speed(pool(frame) if pooled else frame, flops)
 

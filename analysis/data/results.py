@@ -8,7 +8,7 @@ import pandas as pd
 from lmsweep.analysis.data.code_states import latest_code, with_code_states
 from lmsweep.analysis.data.load import load, of_present_devices
 from lmsweep.analysis.data.open_store import open_store
-from lmsweep.analysis.data.pooling import newest_rows
+from lmsweep.analysis.data.pooled_rows import newest_rows
 from lmsweep.analysis.data.selection import select
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.analytic.prices import Price

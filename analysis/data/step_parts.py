@@ -3,9 +3,9 @@
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.data.pooling import pool_statistics
-from lmsweep.analysis.data.sample_stats import describe
 from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.statistics.pooling import pool_statistics
+from lmsweep.trials.statistics.sample_stats import describe
 
 _SOURCES: dict[str, tuple[tuple[str, str], ...]] = {
     "inference": (("forward", "forward"),),
@@ -53,8 +53,6 @@ def _backward_and_optimizer(timed: pd.DataFrame) -> pd.DataFrame:
     ]
     lengths = [list(each) for each in backward["process_lengths"]]
     of_each = describe(np.concatenate([*sums, []]), np.cumsum([0, *(n for each in lengths for n in each)]))
-    statistics = pool_statistics(of_each, np.repeat(np.arange(len(lengths)), list(map(len, lengths))))
-    found = backward.reset_index().assign(
-        phase="backward_optimizer", **{str(name): column for name, column in statistics.items()}
-    )
+    statistics = pool_statistics(of_each, np.repeat(np.arange(len(lengths)), list(map(len, lengths))), len(lengths))
+    found = backward.reset_index().assign(phase="backward_optimizer", **statistics)
     return found.drop(columns=["samples", "warmup_samples"])

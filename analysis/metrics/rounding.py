@@ -5,7 +5,7 @@ from typing import get_args
 import pandas as pd
 
 from lmsweep.analysis.data.open_store import open_store
-from lmsweep.analysis.data.pooling import newest_rows
+from lmsweep.analysis.data.pooled_rows import newest_rows
 from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import Precision, RequestError

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pandas as pd
 
-from lmsweep.analysis.data.pooling import newest_rows
+from lmsweep.analysis.data.pooled_rows import newest_rows
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.trials.results.outcome import Flag, Status
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from lmsweep.analysis.comparison.compare import Comparison, select_sides
 from lmsweep.analysis.comparison.compare import compare as compare_sides
 from lmsweep.analysis.comparison.noise import machines
-from lmsweep.analysis.data.arguments import with_arguments
 from lmsweep.analysis.data.code_states import latest_code
+from lmsweep.analysis.data.columns import with_arguments
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.selection import select
 from lmsweep.trials.spec.config import RequestError

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from lmsweep.analysis.data.arguments import with_arguments
 from lmsweep.analysis.data.code_states import latest_code
+from lmsweep.analysis.data.columns import with_arguments
 from lmsweep.analysis.data.flop_rates import is_flop_rate
 from lmsweep.analysis.data.load import load, of_present_devices
 from lmsweep.analysis.data.selection import select, workloads_beside

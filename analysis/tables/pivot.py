@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmsweep.analysis.data.arguments import with_arguments
 from lmsweep.analysis.data.columns import (
     DISTINGUISHING_COLUMNS,
     NO_VALUE,
@@ -15,6 +14,7 @@ from lmsweep.analysis.data.columns import (
     distinguishing_columns,
     label,
     natural_ranks,
+    with_arguments,
 )
 from lmsweep.analysis.data.flop_rates import how_counted, is_flop_rate
 from lmsweep.analysis.data.selection import cells_of, first_values, select, unit_of, values_in

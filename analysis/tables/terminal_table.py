@@ -14,9 +14,9 @@ import numpy as np
 from rich.cells import cell_len
 from rich.text import Text
 
+from lmsweep.analysis.tables.bar_chart import bars
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.pivot import Table
-from lmsweep.analysis.tables.ratio_bar import bars
 from lmsweep.analysis.tables.text_table import Markup, Sheet, axis_names, sheet_of
 
 GAP = "  "

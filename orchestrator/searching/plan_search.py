@@ -11,7 +11,6 @@ from lmsweep.analysis.best.answer import DEVICE, axes_of
 from lmsweep.analysis.best.cells import BETWEEN_PROCESSES, Cell, Value, key_of
 from lmsweep.analysis.best.goal import PEAKS, Aim, Goal
 from lmsweep.analysis.best.surrogate import Space
-from lmsweep.analysis.data.sample_stats import describe_samples
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
@@ -24,6 +23,7 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
+from lmsweep.trials.statistics.sample_stats import describe_samples
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 from lmsweep import analysis
 from lmsweep.analysis.comparison.compare import Comparison, compare, select_sides
 from lmsweep.analysis.comparison.noise import DEVICE, WALL, machines, noise_table
-from lmsweep.analysis.comparison.significance import direction, holm, p_values, ratio_of_medians
 from lmsweep.orchestrator.commands.app import app
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.statistics.significance import direction, holm, p_values, ratio_of_medians
 from tests.comparison.test_compare import noise as correlated
 from tests.support.command import lmsweep
 from tests.support.made_up_results import Attempts, config, samples

@@ -14,8 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.data.pooling import pool_statistics
-from lmsweep.analysis.data.sample_stats import describe
 from lmsweep.trials.results.arrow_schema import rows_to_table, schema_of
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
@@ -162,16 +160,6 @@ def test_processes_that_differ_too_much_for_so_few_have_no_interval(attempts: At
         attempts.ok(config(), {"step.time": samples(0.02, 1e-4)})
     row = analysis.load(attempts.store).iloc[0]
     assert 0.009 < row["low"] < 0.02 < row["high"] < 0.1
-
-
-@pytest.mark.parametrize("k", [2, 3, 5])
-def test_intervals_of_several_processes_cover_the_median_in_at_least_94_percent(k: int) -> None:
-    rng = np.random.default_rng(5)
-    rows = 2000
-    series = np.exp(0.03 * rng.standard_normal((rows, k, 1)) + 0.01 * rng.standard_normal((rows, k, 10)))
-    each = describe(series.ravel(), np.arange(rows * k + 1) * 10)
-    pooled = pool_statistics(each, np.repeat(np.arange(rows), k))
-    assert ((pooled["low"] <= 1) & (pooled["high"] >= 1)).mean() >= 0.94
 
 
 def test_without_an_ok_attempt_the_newest_failure_is_kept(attempts: Attempts) -> None:

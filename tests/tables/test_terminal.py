@@ -12,9 +12,9 @@ from lmsweep import analysis
 from lmsweep.analysis import load
 from lmsweep.analysis.comparison.compare import compare
 from lmsweep.analysis.presets import make_preset
+from lmsweep.analysis.tables.bar_chart import bars
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import p_text
-from lmsweep.analysis.tables.ratio_bar import bars
 from lmsweep.analysis.tables.terminal_table import terminal_text
 from tests.support.command import ROOT
 

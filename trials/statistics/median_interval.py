@@ -12,7 +12,7 @@ from only n samples. The ranks are therefore moved outwards for each possible rh
 No interval reaches beyond the samples. Where even their range would say too little, there is none: with fewer than
 FEWEST_BOUNDED samples, and with an effective sample size below LEAST_WORTH.
 
-The coverage is simulated in tests/data/test_sample_stats.py and tabulated in docs/measuring.md.
+The coverage is simulated in tests/statistics/test_sample_stats.py and tabulated in docs/measuring.md.
 
 Functions that take a (rows, n) matrix handle many series of one length. Functions of one series come last.
 """
@@ -82,7 +82,7 @@ def correlation(samples: Floats) -> Correlation:
     It uses ranks, because a single outlier would hide the correlation of the values.
     """
     n = samples.shape[1]
-    scores = ndtri((_ranks(samples) + 0.625) / (n + 0.25))
+    scores = ndtri((ranks(samples) + 0.625) / (n + 0.25))
     squares = (scores**2).sum(axis=1)
     at_ends = scores[:, 0] ** 2 + scores[:, -1] ** 2
     neighbours = (scores[:, 1:] * scores[:, :-1]).sum(axis=1)
@@ -201,8 +201,8 @@ def _depth(n: int) -> float:
     return last + float((n - rank) * share / (rank + (n - 2 * rank) * share))
 
 
-def _ranks(samples: Floats) -> Floats:
-    """Return the ranks, from 0, within each row. Ties share their mean rank."""
+def ranks(samples: Floats) -> Floats:
+    """Return the ranks, from 0, within each row; ties share their mean rank. Importing scipy.stats takes a second."""
     rows, n = samples.shape
     order = np.argsort(samples, axis=1)
     ordered = np.take_along_axis(samples, order, axis=1)

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
-from scipy.stats import rankdata
 
-from lmsweep.trials.statistics.median_interval import Floats
+from lmsweep.trials.statistics.median_interval import Floats, ranks
 
 SIGNIFICANCE = 0.03
 """False-positive rate of the test for independent samples. It is higher for correlated ones."""
@@ -58,7 +57,7 @@ def trend_p(samples: Floats) -> Floats:
 
 def correlation_of_neighbours(samples: Floats) -> Floats:
     """Return the rho, from 0 to 0.9, of an AR(1) process with these differences of neighbours, whatever its trend."""
-    steps = rankdata(np.diff(samples, axis=1), axis=1)
+    steps = ranks(np.diff(samples, axis=1))
     centred = steps - steps.mean(axis=1, keepdims=True)
     variance = (centred**2).sum(axis=1)
     covariance = (centred[:, 1:] * centred[:, :-1]).sum(axis=1)

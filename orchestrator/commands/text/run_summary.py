@@ -87,7 +87,7 @@ def trial_table(rows: Sequence[Record]) -> str:
 
 def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
     """Return the texts of COLUMNS for each row."""
-    from lmsweep.analysis.data.sample_stats import describe_samples
+    from lmsweep.trials.statistics.sample_stats import describe_samples
 
     lines = []
     for row in rows:

@@ -5,13 +5,13 @@ import pandas as pd
 import pytest
 from scipy import signal, stats
 
-from lmsweep.analysis.data.sample_stats import describe, describe_samples
-from lmsweep.trials.statistics.median_interval import _ranks, independent_interval, independent_worth
+from lmsweep.trials.statistics.median_interval import independent_interval, independent_worth, ranks
+from lmsweep.trials.statistics.sample_stats import describe, describe_samples
 
 
 def described(*rows: list[float]) -> pd.DataFrame:
     values = np.array([value for row in rows for value in row], dtype=float)
-    return describe(values, np.cumsum([0, *map(len, rows)]))
+    return pd.DataFrame(describe(values, np.cumsum([0, *map(len, rows)])))
 
 
 def ar1(*, rho: float, rows: int, n: int, seed: int) -> np.ndarray:
@@ -23,7 +23,7 @@ def ar1(*, rho: float, rows: int, n: int, seed: int) -> np.ndarray:
 def coverage(series: np.ndarray, *, median: float = 1.0) -> tuple[float, float]:
     """How often a row has an interval, and how often that covers the median."""
     rows, n = series.shape
-    table = describe(series.ravel(), np.arange(rows + 1) * n)
+    table = pd.DataFrame(describe(series.ravel(), np.arange(rows + 1) * n))
     table = table[table["low"].notna()]
     return len(table) / rows, float(((table["low"] <= median) & (table["high"] >= median)).mean())
 
@@ -44,7 +44,7 @@ def test_each_statistic_of_ragged_rows_is_that_of_numpy() -> None:
 
 
 @pytest.mark.parametrize("n", [9, 10, 25, 30, 100, 200])
-def test_the_interval_of_independent_samples_lies_between_the_ranks_that_cover_more_and_less_than_95_percent(
+def test_the_interval_of_independent_samples_lies_between_theranks_that_cover_more_and_less_than_95_percent(
     n: int,
 ) -> None:
     ordered = np.arange(n) + 1.0
@@ -152,7 +152,7 @@ def test_intervals_on_a_busy_machine_cover_the_median(stay: float, n: int, least
 @pytest.mark.parametrize("n", [6, 8, 9, 10, 25, 100])
 def test_no_interval_reaches_beyond_the_samples(n: int) -> None:
     for series in (*(bursts(stay, rows=300, n=n) for stay in (0.3, 0.9)), ar1(rho=0.97, rows=300, n=n, seed=1) - 5):
-        table = describe(series.ravel(), np.arange(301) * n)
+        table = pd.DataFrame(describe(series.ravel(), np.arange(301) * n))
         without = table["low"].isna()
         assert (without == table["high"].isna()).all()
         assert (without | (table["low"] >= table["min"]) & (table["high"] <= table["max"])).all()
@@ -161,7 +161,7 @@ def test_no_interval_reaches_beyond_the_samples(n: int) -> None:
 
 def test_the_widening_costs_independent_samples_little_width() -> None:
     series = ar1(rho=0.0, rows=2000, n=100, seed=3)
-    table = describe(series.ravel(), np.arange(2001) * 100)
+    table = pd.DataFrame(describe(series.ravel(), np.arange(2001) * 100))
     ordered = np.sort(series, axis=1)
     assert (table["high"] - table["low"]).median() <= 1.15 * np.median(ordered[:, 60] - ordered[:, 39])
 
@@ -172,9 +172,9 @@ def test_a_long_series_is_worth_as_many_independent_samples_as_its_process_says(
     assert found == pytest.approx(1000 * (1 - rho) / (1 + rho), rel=0.2)
 
 
-def test_equal_samples_share_the_mean_of_their_ranks() -> None:
+def test_equal_samples_share_the_mean_of_theirranks() -> None:
     row = np.repeat([0.0, 7.0, 0.0, 0.0, 1.0, 9.0], 10)[None, :]  # in runs, and mostly zeros
-    np.testing.assert_array_equal(_ranks(row)[0], stats.rankdata(row[0]) - 1)
+    np.testing.assert_array_equal(ranks(row)[0], stats.rankdata(row[0]) - 1)
 
 
 def test_one_series_is_described_as_a_row_of_many_is() -> None:
