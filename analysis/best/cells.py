@@ -1,8 +1,8 @@
 """The cells of a grid that were measured: configurations on a device, with the time, memory and energy of a step."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,8 @@ from scipy.special import ndtri
 from lmsweep.analysis.best.goal import MILLION, PEAKS, Aim
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import AUTO_FIELDS, STORED_FIELDS, TrialConfig
+from lmsweep.trials.results.stored_config import config_of, environment_of
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.statistics.median_interval import CONFIDENCE
 from lmsweep.trials.statistics.pooling import student
@@ -146,33 +147,11 @@ def _cell(rows: pd.DataFrame) -> Cell:
     failed = rows[rows["status"] != Status.OK]
     end = failed.iloc[-1] if len(failed) and not values else None
     return Cell(
-        config=config_of(last),
-        environment=_environment_of(last),
+        config=config_of(last.to_dict()),
+        environment=environment_of(last.to_dict()),
         environment_id=str(last["environment_id"]),
         values=values,
         processes=max(processes, 1),
         status=str(end["status"]) if end is not None else str(Status.OK.value),
         reason=None if end is None or pd.isna(end["error"]) else str(end["error"]),
     )
-
-
-def config_of(row: pd.Series) -> TrialConfig:
-    """Return the configuration in a row of `lmsweep.load`."""
-    found: dict[str, Any] = {}
-    for name in STORED_FIELDS:
-        value = _plain(row[name])
-        if value is not None or name in AUTO_FIELDS:
-            found[name] = "auto" if value is None else value
-    return TrialConfig(**found)
-
-
-def _environment_of(row: pd.Series) -> Fingerprint:
-    names = [one.name for one in fields(Fingerprint) if one.name in row.index]
-    return Fingerprint(**{name: _plain(row[name]) for name in names})
-
-
-def _plain(value: Any) -> Any:
-    """Return a cell of the table as Python's own type; None for a null."""
-    if pd.isna(value):
-        return None
-    return value.item() if isinstance(value, np.generic) else value

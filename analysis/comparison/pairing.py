@@ -10,9 +10,8 @@ from lmsweep.analysis.data.load import DERIVED_FROM
 from lmsweep.analysis.data.pooled_rows import rows_that_count
 from lmsweep.analysis.data.selection import cells_of, usual_values
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
-from lmsweep.trials.results.roles import MODEL
+from lmsweep.trials.results.roles import determines
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
-from lmsweep.trials.spec.reference import REFERENCES
 from lmsweep.trials.spec.unknown import OF_STEP
 
 SIDES = ("baseline", "contrast")
@@ -22,19 +21,6 @@ MOST_NAMED = 3
 
 MOST = 300
 """Cells of a side that are looked at to find what keeps two sides apart."""
-
-# Key -> keys that may differ wherever it does.
-_FOLLOWS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(REFERENCES, ("code_digest",)),
-    "model": (*(name for name in MODEL if name != "vocab_size"), "code_digest"),
-    "code": ("code_digest",),
-    "code_revision": ("code_digest",),
-    "device_name": ("device_memory",),
-    "device": ("device_name", "device_memory", "driver_version", "cuda_version", "triton_version"),
-    "torch_version": ("cuda_version", "triton_version"),
-    "software": ("torch_version", "cuda_version", "triton_version"),
-}
-
 
 UNKNOWN = tuple(name for name in OF_STEP if name != "vocab_size")
 """Fields that may be unknown of the user's own code: they keep it apart from lmsweep's only if they are given."""
@@ -77,10 +63,9 @@ def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFram
 
 def may_differ(cells: pd.DataFrame, names: tuple[str, ...]) -> set[str]:
     """Return these keys and all keys that they determine."""
-    free = {*names, *(follower for name in names for follower in _FOLLOWS.get(name, ()))}
     if "device_name" in names and cells["device"].nunique() > 1:
-        free |= {"device", *_FOLLOWS["device"]}
-    return free
+        names = (*names, "device")
+    return {*names, *determines(*names)}
 
 
 def check_one_result(cells: pd.DataFrame) -> None:
@@ -162,7 +147,7 @@ def _obstacles(cells: pd.DataFrame, identity: list[str]) -> list[str]:
     sides_of_rest = cells.groupby(rest, dropna=False)["side"].nunique()
     if not apart or sides_of_rest.max() < 2:
         apart = _nearest(cells, keys)
-    return [name for name in apart if not any(name in _FOLLOWS.get(leader, ()) for leader in apart)]
+    return [name for name in apart if name not in determines(*apart)]
 
 
 def _nearest(cells: pd.DataFrame, keys: list[str]) -> list[str]:

@@ -20,10 +20,9 @@ from lmsweep.analysis.data.flop_rates import how_counted, is_flop_rate
 from lmsweep.analysis.data.selection import cells_of, first_values, select, unit_of, values_in
 from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
-from lmsweep.trials.results.roles import Role, fields_with
+from lmsweep.trials.results.roles import Role, determined_by, fields_with
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, RequestError
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
-from lmsweep.trials.spec.reference import REFERENCES
 from lmsweep.trials.spec.unknown import OF_STEP
 from lmsweep.trials.spec.workloads import workloads
 from lmsweep.trials.statistics.median_interval import FEWEST_BOUNDED, LEAST_WORTH
@@ -48,13 +47,12 @@ dimensions, which its name determines, and the rest of the environment, which th
 always determine."""
 
 FOLLOWS: dict[str, tuple[str, ...]] = {
-    "device": ("device_name",),
-    **dict.fromkeys(DIMENSIONS, ("model",)),
-    "code": REFERENCES,
-    **{name: ("device_name", "torch_version") for name in ENVIRONMENT_FIELDS if name not in CONDITIONS},
-    "code_digest": REFERENCES,
+    name: leaders
+    for name in ("device", *DIMENSIONS, *ENVIRONMENT_FIELDS, "code")
+    if name not in CONDITIONS and (leaders := tuple(one for one in determined_by(name) if one in CONDITIONS))
 }
-"""Key -> the keys that determine it. It is shown only if results differ in it although they agree in these."""
+"""Key -> those of CONDITIONS that determine it. It is shown only if results differ in it although they agree in these.
+"""
 
 PROTOCOL = ("mode", *fields_with(Role.PROTOCOL))
 """Keys of the measuring protocol; each workload reads some of them."""

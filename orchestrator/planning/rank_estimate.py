@@ -10,13 +10,13 @@ import pyarrow.compute as pc
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.rank_time import rank_step
-from lmsweep.orchestrator.planning.time_estimate import config_of_row
 from lmsweep.orchestrator.planning.time_model import datasheet_of, step_parts
 from lmsweep.trials.analytic.collective_time import CollectiveTimes, Point, from_datasheet, in_order
 from lmsweep.trials.analytic.datasheets import LINKS, NETWORKS, Device, device_named, find_device
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.roles import Reader, fields_read_by
+from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, Collective, TrialConfig
 from lmsweep.trials.store.store import Store
 
@@ -160,7 +160,7 @@ class RankEstimates:
             if (row["workload"], row["phase"], row["metric"]) not in _WANTED or not row["samples"]:
                 continue
             name, value = _name(row["device_name"]), statistics.median(row["samples"])
-            config = config_of_row({field: row[field] for field in STORED_FIELDS})
+            config = config_of(row)
             key = (name, config.world_size, config.nodes)
             match row["workload"], row["metric"]:
                 case "collectives", _:

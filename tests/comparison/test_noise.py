@@ -14,7 +14,7 @@ from lmsweep.orchestrator.commands.app import app
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.significance import direction, holm, p_values, ratio_of_medians
-from tests.comparison.test_compare import noise as correlated
+from tests.statistics.test_significance import noise as correlated
 from tests.support.command import lmsweep
 from tests.support.made_up_results import Attempts, config, samples
 

@@ -1,4 +1,4 @@
-"""A table of a store's results, as `lmsweep table` prints it."""
+"""What the commands `table` and `compare` print, as functions."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,9 @@ from dataclasses import replace
 
 import pandas as pd
 
+from lmsweep.analysis.comparison.compare import Comparison, select_sides
+from lmsweep.analysis.comparison.compare import compare as compare_sides
+from lmsweep.analysis.comparison.noise import machines
 from lmsweep.analysis.data.code_states import latest_code
 from lmsweep.analysis.data.columns import with_arguments
 from lmsweep.analysis.data.flop_rates import is_flop_rate
@@ -19,8 +22,6 @@ from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import short_name
 from lmsweep.trials.spec.workloads import BUILT_IN
-
-WORKLOAD = "workload"
 
 
 def table(
@@ -68,12 +69,13 @@ def tables(store: str, *, where: Mapping[str, str]) -> list[Table]:
     conditions = dict(where)
     frame = _loaded(store, conditions, [*conditions], "model")
     whole = _pivot(frame, conditions)
-    if WORKLOAD not in whole.median.index.names:
+    if "workload" not in whole.median.index.names:
         return [whole]
-    names = whole.median.index.get_level_values(WORKLOAD)
+    names = whole.median.index.get_level_values("workload")
     shown = [name for name in [*BUILT_IN, *names] if name in set(names)]
     return [
-        replace(_pivot(frame, {**conditions, WORKLOAD: name}), title=short_name(name)) for name in dict.fromkeys(shown)
+        replace(_pivot(frame, {**conditions, "workload": name}), title=short_name(name))
+        for name in dict.fromkeys(shown)
     ]
 
 
@@ -102,3 +104,55 @@ def _pivot(
             f"not in this table: {', '.join(others)}; --list-presets lists tables that show them", stacklevel=3
         )
     return found
+
+
+def compare(
+    store: str,
+    other: str | None = None,
+    *,
+    baseline: Mapping[str, str] | None = None,
+    contrast: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
+    across: Sequence[str] = (),
+    values: Sequence[str] = (),
+    min_effect: float | None = None,
+) -> Comparison:
+    """Compare two selections of a store, or two stores, of which the first is the baseline.
+
+    `.frame` of the result has a row for each cell, with `ratio` (contrast / baseline), `low`, `high` and `verdict`;
+    `.listing()` is what the command prints.
+
+    store, other: their locations, or names of stores that ship with lmsweep. baseline, contrast: field -> value, which
+    select the two sides; both are needed without `other`. where: conditions of both sides. across: other fields that
+    may differ between the sides. values: `PHASE.METRIC`; without, those that both sides have. min_effect: the smallest
+    difference that counts, as a fraction. Raises RequestError, a ValueError, if a side has no results, and if the sides
+    differ in anything else, hardware and software included.
+    """
+    first, second, conditions = dict(baseline or {}), dict(contrast or {}), dict(where or {})
+    if other is None and not (first and second):
+        raise RequestError(
+            "nothing to compare; give --baseline FIELD=VALUE and --contrast FIELD=VALUE, or a second store"
+        )
+    named = [*conditions, *first, *second, *across]
+    stores = [
+        with_arguments(latest_code(load(location, pooled=False), named), named)
+        for location in (store, other)
+        if location
+    ]
+    frame = select(stores[0], conditions)
+    if other is None:
+        one, two, between = select_sides(frame, first, second)
+    else:
+        one = select(frame, first, option="--baseline")
+        two = select(select(stores[1], conditions), second, option="--contrast")
+        between = {name: (first.get(name, "any"), second.get(name, "any")) for name in {**first, **second}}
+    return compare_sides(
+        one,
+        two,
+        between=between,
+        stores=(store, other) if other else None,
+        across=tuple(across),
+        values=list(values) or None,
+        least=min_effect,
+        machines=machines(*stores),
+    )
