@@ -11,7 +11,6 @@ from lmsweep.analysis.comparison.compare import compare as compare_sides
 from lmsweep.analysis.comparison.noise import machines
 from lmsweep.analysis.data.code_states import latest_code
 from lmsweep.analysis.data.columns import with_arguments
-from lmsweep.analysis.data.flop_rates import is_flop_rate
 from lmsweep.analysis.data.load import load, of_present_devices
 from lmsweep.analysis.data.selection import select, workloads_beside
 from lmsweep.analysis.presets import make_preset
@@ -19,6 +18,7 @@ from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.analytic.prices import parse_prices
+from lmsweep.trials.results.metrics import counts_flops
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import short_name
 from lmsweep.trials.spec.workloads import BUILT_IN
@@ -53,7 +53,7 @@ def table(
         if rows or cols or values:
             raise RequestError(f"--preset {preset} fixes the rows, columns and values; use --where to select results")
         return make_preset(preset, store, where=conditions, prices=parse_prices(list(prices)), flops=flops)
-    if flops and not any(map(is_flop_rate, values)):
+    if flops and not any(map(counts_flops, values)):
         raise RequestError(
             f"--flops {flops} is for rates of FLOPs: add --value step.tflops, --value step.mfu or --preset roofline"
         )

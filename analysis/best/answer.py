@@ -13,6 +13,7 @@ from lmsweep.analysis.best.effects import Effect, main_effects
 from lmsweep.analysis.best.goal import Aim
 from lmsweep.analysis.best.more_memory import TOO_LARGE, Larger, best_larger
 from lmsweep.analysis.best.surrogate import Space, Surrogate
+from lmsweep.trials.results.metrics import WALL_TIME
 from lmsweep.trials.results.roles import AXES, JOB, MODEL
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 
@@ -128,7 +129,7 @@ def pareto_front(cells: Sequence[Cell], aim: Aim) -> list[Cell]:
     """
 
     def coordinates(cell: Cell) -> list[float]:
-        time = cell.values.get("step.time")
+        time = cell.values.get(WALL_TIME)
         seconds = np.inf if time is None else time.median / cell.tokens
         return [seconds, *(np.inf if one is None else one for one in (cell.peak, cell.dollars(aim)))]
 

@@ -12,6 +12,7 @@ from lmsweep.analysis.best.recipe import pytorch_snippet, trial_command
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import choose_unit, number_text
+from lmsweep.trials.results.metrics import DEVICE_TIME, WALL_TIME
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.quantities import gib
 
@@ -78,12 +79,12 @@ def winner_words(found: Answer) -> str:
 
 def _account_words(winner: Cell, aim: Aim) -> str:
     """Return what a step of the winner takes besides the goal: time, memory and money, as far as they are known."""
-    time, dollars = winner.values.get("step.time"), winner.dollars(aim)
+    time, dollars = winner.values.get(WALL_TIME), winner.dollars(aim)
     words = []
     if time is not None:
         unit = choose_unit("s", [time.median])
         words.append(f"{number_text(time.median / unit.size)} {unit.name} per step")
-        busy = winner.values.get("step.device_time")
+        busy = winner.values.get(DEVICE_TIME)
         if busy is not None:
             words.append(f"the device busy for {number_text(busy.median / unit.size)} {unit.name} of it")
     if winner.peak is not None and aim.goal is not Goal.MEMORY:
@@ -167,7 +168,7 @@ def _front_table(found: Answer) -> Listing | str:
 
 
 def _front_row(cell: Cell, found: Answer) -> dict[str, object]:
-    time = cell.values.get("step.time")
+    time = cell.values.get(WALL_TIME)
     peak, dollars = cell.peak, cell.dollars(found.aim)
     return {
         DIFFERENCE: _difference(cell, found),

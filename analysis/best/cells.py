@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from lmsweep.analysis.best.goal import MILLION, PEAKS, Aim
+from lmsweep.analysis.best.goal import MILLION, Aim
 from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.results.metrics import DEVICE_TIME, PEAKS, WALL_TIME
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.stored_config import config_of, environment_of
 from lmsweep.trials.spec.config import TrialConfig
@@ -87,7 +88,7 @@ class Cell:
     def dollars(self, aim: Aim) -> float | None:
         """Return the dollars per million tokens, by the time of the device if it is known."""
         hourly = aim.hourly(self.environment.device_name, self.environment.accelerator_type)
-        busy = self.values.get("step.device_time") or self.values.get("step.time")
+        busy = self.values.get(DEVICE_TIME) or self.values.get(WALL_TIME)
         return None if hourly is None or busy is None else busy.median * hourly / 3600 / self.tokens * MILLION
 
     def keeps(self, aim: Aim) -> bool:

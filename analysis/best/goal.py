@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lmsweep.trials.analytic.prices import Price
+from lmsweep.trials.results.metrics import DEVICE_TIME, PEAKS, WALL_TIME
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.quantities import bytes_of, gib
 from lmsweep.trials.spec.suggestions import choices
-
-PEAKS = ("step.peak_allocated", "step.peak_tensors", "step.peak_resident")
-"""The values of the workload `memory` that are a step's peak, the best known first."""
 
 HOUR, MILLION = 3600.0, 1e6
 
@@ -33,8 +31,8 @@ class Goal(StrEnum):
     def values(self) -> tuple[str, ...]:
         """The measured values that it is computed from; the first that was measured counts."""
         return {
-            Goal.SPEED: ("step.time",),
-            Goal.MONEY: ("step.device_time", "step.time"),
+            Goal.SPEED: (WALL_TIME,),
+            Goal.MONEY: (DEVICE_TIME, WALL_TIME),
             Goal.ENERGY: ("step.energy",),
             Goal.MEMORY: PEAKS,
         }[self]

@@ -16,9 +16,8 @@ import numpy as np
 from lmsweep.analysis.best.cells import Cell, Value, key_of
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.roofline_time import device_seconds
+from lmsweep.trials.results.metrics import DEVICE_TIME
 from lmsweep.trials.statistics.pooling import student
-
-DEVICE_TIME = "step.device_time"
 
 
 @dataclass(frozen=True, kw_only=True)

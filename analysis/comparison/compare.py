@@ -9,8 +9,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lmsweep.analysis.comparison.cell_verdicts import judge
-from lmsweep.analysis.comparison.device_first import HOST_LIMITED, device_value, judge_by_device, summary
-from lmsweep.analysis.comparison.noise import DEVICE_TIME, Machines, floors, percent, unknown_machines
+from lmsweep.analysis.comparison.device_first import HOST_LIMITED, judge_by_device, summary
+from lmsweep.analysis.comparison.noise import Machines, floors, percent, unknown_machines
 from lmsweep.analysis.comparison.pairing import (
     SIDES,
     UNKNOWN,
@@ -24,6 +24,7 @@ from lmsweep.analysis.data.columns import check_key, distinguishing_columns, nat
 from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
+from lmsweep.trials.results.metrics import device_time_of, is_device_time
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.median_interval import FEWEST_BOUNDED
 from lmsweep.trials.statistics.significance import SIGNIFICANCE, least_p
@@ -194,7 +195,7 @@ def compare(
         summary_of_all = summary(judged)
         if "clock" in judged:
             by_device = judged["clock"].to_numpy() == "device"
-            frame["value"] = frame["value"].mask(by_device, frame["value"].map(device_value))
+            frame["value"] = frame["value"].mask(by_device, frame["value"].map(device_time_of))
             judged = judged.drop(columns="clock")
     counted = judged[["least", "source"]]
     frame = frame.join(judged.drop(columns=["least", "source"]))
@@ -300,7 +301,7 @@ def _warnings(cells: pd.DataFrame) -> tuple[str, ...]:
             "Cells with one process on a side: their intervals do not include variation between processes. "
             "`lmsweep run --fresh` adds a process."
         )
-    tested = cells[~cells["value"].str.endswith(DEVICE_TIME)]
+    tested = cells[~cells["value"].map(is_device_time)]
     count = tested["cell"].nunique()
     samples = of_side["sum"].groupby("cell").agg(["min", "size"]).query("size == 2")["min"]
     samples = samples[samples.index.isin(tested["cell"])]

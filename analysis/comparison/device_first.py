@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from lmsweep.analysis.comparison.cell_verdicts import judge
-from lmsweep.analysis.comparison.noise import DEVICE_TIME, Machines, floors
+from lmsweep.analysis.comparison.noise import Machines, floors
 from lmsweep.analysis.comparison.pairing import cells_of_sides
 from lmsweep.analysis.data.selection import values_in
 from lmsweep.analysis.tables.listing import HIGH, LOW
+from lmsweep.trials.results.metrics import device_time_of
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.statistics.median_interval import Floats
 
@@ -25,11 +26,6 @@ HOST_LIMITED = "host-limited"
 _ENDS = ("", LOW, HIGH)
 _BY_DEVICE = tuple(f"{name}{end}" for name in ("baseline", "contrast", "ratio") for end in _ENDS)
 _PROCESS = ["side", "attempt_id", "workload", "phase"]
-
-
-def device_value(value: str) -> str:
-    """Return the device time that belongs to a wall time: `step.device_time` of `step.time`."""
-    return value.removesuffix(".time") + DEVICE_TIME
 
 
 def judge_by_device(
@@ -69,7 +65,7 @@ def judge_by_device(
 def _device_cells(whole: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame | None:
     """Return the device times of the processes in `cells`, each with its cell; None if there are no device times."""
     known = values_in(whole)
-    wanted = [device_value(value) for value in cells["value"].unique()]
+    wanted = [device_time_of(value) for value in cells["value"].unique()]
     if not (present := [value for value in wanted if value in known]):
         return None
     times = cells_of_sides(whole, present)

@@ -15,6 +15,7 @@ from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
+from lmsweep.trials.results.metrics import DEVICE_TIME, WALL_TIME, is_device_time
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.median_interval import Floats
@@ -22,14 +23,8 @@ from lmsweep.trials.statistics.median_interval import Floats
 SWEEPS = ("noise", "noise-cpu")
 """The packaged sweeps that `lmsweep noise` runs."""
 
-DEVICE_TIME = ".device_time"
-"""The end of the name of each device time."""
-
-WALL, DEVICE = "step.time", f"step{DEVICE_TIME}"
-"""The times by which the noise of a machine is known."""
-
 Machines = Mapping[tuple[str, str], float]
-"""(device_name, WALL or DEVICE) -> how far two processes of one cell differ at most, as a share."""
+"""(device_name, WALL_TIME or DEVICE_TIME) -> how far two processes of one cell differ at most, as a share."""
 
 
 class Floors(NamedTuple):
@@ -69,7 +64,7 @@ def noise_cells(frame: pd.DataFrame) -> pd.DataFrame:
 
     Processes on a busy host are left out: one that took thrice the time says nothing about the others, and a comparison
     with such a process is `host-limited` anyway. frame: rows of `lmsweep.load(..., pooled=False)`. Columns: the keys of
-    a result; `value`, WALL or DEVICE; `processes`; `median` of their medians (seconds); `lowest` and `highest` of them;
+    a result; `value`; `processes`; `median` of their medians (seconds); `lowest` and `highest` of them;
     `spread`, highest less lowest as a share of the median; `largest`, as `largest_difference` has it.
     """
     rows = _measured(frame)
@@ -82,10 +77,10 @@ def noise_cells(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _measured(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the times that processes of `lmsweep noise` measured; `value` is WALL or DEVICE."""
+    """Return the times that processes of `lmsweep noise` measured; `value` is WALL_TIME or DEVICE_TIME."""
     value = frame["phase"].astype(object) + "." + frame["metric"].astype(object)
     wanted = frame["measurement_id"].isin(frame["measurement_id"][frame["sweep"].isin(SWEEPS)])
-    rows = frame.assign(value=value)[wanted & value.isin([WALL, DEVICE]) & (frame["status"] == Status.OK)]
+    rows = frame.assign(value=value)[wanted & value.isin([WALL_TIME, DEVICE_TIME]) & (frame["status"] == Status.OK)]
     return rows[rows["median"].gt(0)]
 
 
@@ -109,7 +104,7 @@ def machines(*frames: pd.DataFrame) -> Machines:
 def of_device_times(cells: pd.DataFrame, order: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return for each cell whether its value is a device time. cells, order: as for `floors`."""
     values = cells.drop_duplicates("cell").set_index("cell")["value"]
-    return values.reindex(order).str.endswith(DEVICE_TIME).to_numpy(dtype=np.bool_)
+    return values.reindex(order).map(is_device_time).to_numpy(dtype=np.bool_)
 
 
 def floors(cells: pd.DataFrame, order: NDArray[np.int64], usual: Floats, known: Machines) -> Floors:
@@ -125,7 +120,7 @@ def floors(cells: pd.DataFrame, order: NDArray[np.int64], usual: Floats, known: 
     names_of = dict(iter(cells.groupby("cell")["device_name"].unique().items()))
     devices = [names_of.get(cell, ()) for cell in order]  # no process of a cell may have a number
     timed = cells["unit"].eq("s").any()
-    clocks = np.where(of_device_times(cells, order), DEVICE, WALL)
+    clocks = np.where(of_device_times(cells, order), DEVICE_TIME, WALL_TIME)
     noise, source = np.zeros(len(order)), np.full(len(order), "", dtype=object)
     for place, (own, names, clock) in enumerate(zip(history, devices, clocks, strict=True)):
         found = {HISTORY: own} if own > 0 else {}
@@ -141,7 +136,7 @@ def unknown_machines(cells: pd.DataFrame, known: Machines) -> list[str]:
     """Return the devices whose noise is unknown, of cells of times that no side measured in several processes."""
     times = cells[cells["unit"].eq("s") & cells["median"].notna()]
     single = times.groupby("cell").filter(lambda cell: bool(cell.groupby("side").size().max() == 1))
-    return [name for name in single["device_name"].unique() if (name, WALL) not in known]
+    return [name for name in single["device_name"].unique() if (name, WALL_TIME) not in known]
 
 
 def noise_table(frame: pd.DataFrame) -> Listing:
@@ -178,7 +173,7 @@ def noise_table(frame: pd.DataFrame) -> Listing:
 
 
 def _sentence(device_name: str, known: Machines, *, alone: bool) -> str:
-    shares = {clock: known[device_name, clock] for clock in (WALL, DEVICE) if (device_name, clock) in known}
+    shares = {clock: known[device_name, clock] for clock in (WALL_TIME, DEVICE_TIME) if (device_name, clock) in known}
     words = " and ".join(f"{percent(share)} ({clock})" for clock, share in shares.items())
     machine = "this machine" if alone else device_name
     return f"On {machine} two processes of the same cell differ by up to {words}; differences below that mean nothing."

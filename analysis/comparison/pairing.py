@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order, label
-from lmsweep.analysis.data.load import DERIVED_FROM
 from lmsweep.analysis.data.pooled_rows import rows_that_count
 from lmsweep.analysis.data.selection import cells_of, usual_values
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
+from lmsweep.trials.results.metrics import DERIVED, metric_of
 from lmsweep.trials.results.roles import determines
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 from lmsweep.trials.spec.unknown import OF_STEP
@@ -51,7 +51,7 @@ def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFram
     if whole.empty:
         raise RequestError("there is nothing to compare: neither side has any results")
     for value in values or ():
-        if value.partition(".")[2] in DERIVED_FROM:
+        if metric_of(value) in DERIVED:
             raise RequestError(f"--value {value}: this value is derived; compare the stored one, such as step.time")
     chosen = values or usual_values(whole)
     cells = pd.concat([cells_of(whole, whole, value) for value in chosen], ignore_index=True)

@@ -32,12 +32,6 @@ from lmsweep.trials.spec.unknown import OF_STEP
 from lmsweep.trials.statistics.sample_stats import describe
 from lmsweep.trials.store.store import Store
 
-SPEED_UNITS = {"tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "mfu": "share", "hfu": "share"}
-"""Derived columns that tell how fast a phase was, and their units; a share is a fraction of 1."""
-
-DERIVED_FROM = dict.fromkeys(SPEED_UNITS, "time") | {"energy_per_token": "energy"}
-"""Derived columns, and the stored metric that each is derived from."""
-
 # The precision whose peak FLOP/s apply to a matrix product: by its dtype, and for float32 by how it was computed.
 _PRECISION_OF_TYPE: dict[str | None, Precision] = {"bfloat16": "bf16", "float16": "fp16"}
 _PRECISION_OF_FLOAT32: dict[str | None, Precision] = {"ieee": "fp32", "tf32": "tf32", "bf16": "bf16"}

@@ -33,7 +33,7 @@ def accumulation_table(frame: pd.DataFrame) -> pd.DataFrame:
         {
             "accumulator": way.str[0],
             "addend": way.str[1],
-            "cast": grouped["metric"].str.endswith("_cast"),
+            "cast": grouped["metric"].str.contains("_cast"),
             "sum": grouped["median"],
             "error": grouped["median"] - _SUM,
             "devices": grouped["device_name"].map(", ".join),
@@ -51,7 +51,7 @@ def reciprocal_rms_table(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "type": grouped["metric"].str.removesuffix("_cast"),
-            "cast": grouped["metric"].str.endswith("_cast"),
+            "cast": grouped["metric"].str.contains("_cast"),
             "value": grouped["median"],
             "devices": grouped["device_name"].map(", ".join),
         }

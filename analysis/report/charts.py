@@ -14,8 +14,9 @@ from lmsweep.analysis.metrics.kernels import KINDS, STEP_PHASES, classified, sho
 from lmsweep.analysis.metrics.roofline import roofline
 from lmsweep.analysis.metrics.timeline import CATEGORIES, PHASES, load_timelines, memory_timeline
 from lmsweep.analysis.report.page_data import JsonObject
-from lmsweep.analysis.tables.number_format import Unit, choose_unit, number_text
+from lmsweep.analysis.tables.number_format import choose_unit, number_text
 from lmsweep.analysis.tables.pivot import varying_keys
+from lmsweep.trials.results.metrics import Unit
 from lmsweep.trials.store.store import Store
 
 MOST_FIGURES = 60

@@ -15,6 +15,7 @@ from lmsweep.analysis.comparison.pairing import ApartError, Obstacle
 from lmsweep.analysis.data.columns import label, natural_ranks
 from lmsweep.analysis.report.page_data import JsonObject, encoded_codes, encoded_numbers
 from lmsweep.analysis.tables.listing import Listing
+from lmsweep.trials.results.metrics import is_device_time
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.median_interval import Floats
 
@@ -177,7 +178,7 @@ def _headline(against: str, found: Comparison, ratio: MeanRatio | None, measure:
     said = f"; {limited} host-limited" if limited else ""
     if found.unit != "s":
         return f"{against}, {cells}: {measure} {ratio.text()}{said}"
-    by_device = found.frame["value"][found.frame["ratio"].notna()].str.endswith(".device_time")
+    by_device = found.frame["value"][found.frame["ratio"].notna()].map(is_device_time)
     clock = "device" if by_device.all() else "device or wall" if by_device.any() else "wall"
     return f"{against}, {cells}: {clock} {ratio.text()} as fast{said}"
 
@@ -186,7 +187,7 @@ def _details(found: Comparison, ratio: MeanRatio | None, names: tuple[str, str])
     """What the headline leaves out: wall time, cells without a number, and cells that only one side has."""
     said = []
     if ratio is not None and "wall_ratio" in found.frame:
-        known = found.frame["value"].str.endswith(".device_time") & found.frame["wall_ratio"].gt(0)
+        known = found.frame["value"].map(is_device_time) & found.frame["wall_ratio"].gt(0)
         wall, device = (-np.log(found.frame.loc[known, name]).mean() for name in ("wall_ratio", "ratio"))
         if known.any():
             host = _three(float(np.exp(wall - device)))

@@ -2,34 +2,9 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from statistics import median_low
 
-
-@dataclass(frozen=True, kw_only=True)
-class Unit:
-    """A unit that numbers are printed in."""
-
-    name: str
-    """As it is printed."""
-    size: float
-    """One of it, in the stored unit."""
-
-
-def _units(*sizes: tuple[str, float]) -> tuple[Unit, ...]:
-    return tuple(Unit(name=name, size=size) for name, size in sizes)
-
-
-UNITS: dict[str, tuple[Unit, ...]] = {
-    "s": _units(("us", 1e-6), ("ms", 1e-3), ("s", 1.0)),
-    "B": _units(("B", 1), ("KiB", 2**10), ("MiB", 2**20), ("GiB", 2**30)),
-    "J": _units(("mJ", 1e-3), ("J", 1.0), ("kJ", 1e3)),
-    "B/s": _units(("B/s", 1.0), ("kB/s", 1e3), ("MB/s", 1e6), ("GB/s", 1e9), ("TB/s", 1e12)),
-    "Hz": _units(("Hz", 1.0), ("kHz", 1e3), ("MHz", 1e6), ("GHz", 1e9)),
-    "FLOP/s": _units(("GFLOP/s", 1e9), ("TFLOP/s", 1e12)),
-    "share": _units(("%", 0.01)),
-}
-"""Stored unit -> the units it is printed in, smallest first. Other units are printed as they are stored."""
+from lmsweep.trials.results.metrics import Unit, printed_units
 
 ALL_UNKNOWN = 1e4
 """An interval that reaches this many times as far as the number is printed with an exponent instead of all digits."""
@@ -42,7 +17,7 @@ ALL_BUT_EVEN = 0.01
 
 def choose_unit(stored_unit: str, values: Iterable[float]) -> Unit:
     """Return the largest unit in which the median of the values is at least 1; zeros and NaNs are ignored."""
-    units = UNITS.get(stored_unit, _units((stored_unit, 1.0)))
+    units = printed_units(stored_unit)
     known = [abs(value) for value in values if value and not math.isnan(value)]
     if not known:
         return units[-1]

@@ -16,10 +16,11 @@ from lmsweep.analysis.data.columns import (
     natural_ranks,
     with_arguments,
 )
-from lmsweep.analysis.data.flop_rates import how_counted, is_flop_rate
+from lmsweep.analysis.data.flop_rates import how_counted
 from lmsweep.analysis.data.selection import cells_of, first_values, select, unit_of, values_in
 from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
+from lmsweep.trials.results.metrics import counts_flops
 from lmsweep.trials.results.roles import Role, determined_by, fields_with
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, RequestError
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
@@ -160,7 +161,7 @@ def arrange(cells: pd.DataFrame, *, rows: list[str], cols: list[str], values: li
         conditions=common_conditions(cells, [*rows, *cols]),
         differing={name: _few(_readings(cells, name)) for name in _distinguishing(cells, [*rows, *cols])},
         notes=(*process_notes(cells), *missing_interval_notes(cells)),
-        counted=how_counted(cells) if any(map(is_flop_rate, values)) else "",
+        counted=how_counted(cells) if any(map(counts_flops, values)) else "",
     )
 
 

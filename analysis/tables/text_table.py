@@ -10,8 +10,9 @@ import pandas as pd
 from lmsweep.analysis.data.columns import NO_VALUE, label
 from lmsweep.analysis.data.flop_rates import ADVICE
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
-from lmsweep.analysis.tables.number_format import Unit, choose_unit, interval_texts, p_text
+from lmsweep.analysis.tables.number_format import choose_unit, interval_texts, p_text
 from lmsweep.analysis.tables.pivot import Table
+from lmsweep.trials.results.metrics import Unit
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.reference import REFERENCES, short_names
 

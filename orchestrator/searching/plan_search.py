@@ -9,7 +9,7 @@ import numpy as np
 
 from lmsweep.analysis.best.answer import DEVICE, axes_of
 from lmsweep.analysis.best.cells import BETWEEN_PROCESSES, Cell, Value, key_of
-from lmsweep.analysis.best.goal import PEAKS, Aim, Goal
+from lmsweep.analysis.best.goal import Aim, Goal
 from lmsweep.analysis.best.surrogate import Space
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial
@@ -19,6 +19,7 @@ from lmsweep.orchestrator.searching.search import Search
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.analytic.roofline_time import device_seconds
 from lmsweep.trials.results.environment import Fingerprint, environment_id
+from lmsweep.trials.results.metrics import PEAKS
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig
