@@ -38,10 +38,9 @@ def table(
     """Return a table of the results; `lmsweep.render(table, "markdown")` prints it.
 
     store: its location, or the name of one that ships with lmsweep. rows, cols: fields that make the rows and columns;
-    without either, all that vary. values: `PHASE.METRIC`, such as `step.time`; without, the most telling ones. where:
-    field -> the values it must have, separated by commas. preset: the name of a table instead, which fixes rows,
-    columns and values. prices: `H200=3.5`, dollars per hour, for the preset `cost`. flops: how attention's FLOPs are
-    counted; model by default.
+    without either, all that vary. values: `PHASE.METRIC`, such as `step.time`. where: field -> the values it must have,
+    separated by commas. preset: the name of a table instead, which fixes rows, columns and values. prices: `H200=3.5`,
+    dollars per hour, for the preset `cost`. flops: how attention's FLOPs are counted; model by default.
 
     A warning names the workloads that are not in the table. Raises RequestError, a ValueError, if there is no store or
     no result, for an unknown name, and if a cell would hold several results.
@@ -62,10 +61,7 @@ def table(
 
 
 def tables(store: str, *, where: Mapping[str, str]) -> list[Table]:
-    """Return everything that varies in a store: one table for each workload whose times are shown.
-
-    Their times measure different work, and each workload has keys of its own.
-    """
+    """Return everything that varies in a store: one table for each workload whose times are shown."""
     conditions = dict(where)
     frame = _loaded(store, conditions, [*conditions], "model")
     whole = _pivot(frame, conditions)
@@ -117,16 +113,14 @@ def compare(
     values: Sequence[str] = (),
     min_effect: float | None = None,
 ) -> Comparison:
-    """Compare two selections of a store, or two stores, of which the first is the baseline.
-
-    `.frame` of the result has a row for each cell, with `ratio` (contrast / baseline), `low`, `high` and `verdict`;
-    `.listing()` is what the command prints.
+    """Compare two selections of a store, or two stores; the first is the baseline. `.listing()` is what the command
+    prints.
 
     store, other: their locations, or names of stores that ship with lmsweep. baseline, contrast: field -> value, which
     select the two sides; both are needed without `other`. where: conditions of both sides. across: other fields that
     may differ between the sides. values: `PHASE.METRIC`; without, those that both sides have. min_effect: the smallest
-    difference that counts, as a fraction. Raises RequestError, a ValueError, if a side has no results, and if the sides
-    differ in anything else, hardware and software included.
+    difference that counts, as a fraction. `.frame` of the result has a row for each cell. Raises RequestError, a
+    ValueError, if a side has no results, and if the sides differ in anything else, hardware and software included.
     """
     first, second, conditions = dict(baseline or {}), dict(contrast or {}), dict(where or {})
     if other is None and not (first and second):

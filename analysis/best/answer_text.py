@@ -19,16 +19,12 @@ from lmsweep.trials.spec.quantities import gib
 DIFFERENCE = "differs in"
 """Title of the column with the values in which a cell differs from the winner."""
 MOST_BEATEN = 5
-"""Cells that the winner is compared with by name."""
 CLEAR = 0.95
-"""Probability from which on the winner is called better."""
+"""Probability above which the winner is called better."""
 
 
 def answer_parts(found: Answer, *, cells: int, largest_batch: str | None = None) -> list[str | Listing]:
-    """Return the answer in paragraphs and tables.
-
-    cells: how many cells were measured. largest_batch: a sentence about it.
-    """
+    """Return the answer in paragraphs and tables; cells: how many were measured; largest_batch: a sentence about it."""
     parts = [
         winner_words(found),
         _beaten_table(found),
@@ -78,7 +74,6 @@ def winner_words(found: Answer) -> str:
 
 
 def _account_words(winner: Cell, aim: Aim) -> str:
-    """Return what a step of the winner takes besides the goal: time, memory and money, as far as they are known."""
     time, dollars = winner.values.get(WALL_TIME), winner.dollars(aim)
     words = []
     if time is not None:
@@ -95,7 +90,6 @@ def _account_words(winner: Cell, aim: Aim) -> str:
 
 
 def _larger_words(found: Answer) -> str:
-    """Return what would come next with more memory."""
     larger = found.larger
     if larger is None:
         return ""
@@ -110,7 +104,6 @@ def _larger_words(found: Answer) -> str:
 
 
 def _peak_words(cell: Cell, peak: float) -> str:
-    """Return the cell's peak, in bytes, as `predicted peak 58.96 GiB`."""
     unit = choose_unit("B", [peak])
     return f"{'predicted ' if cell.has_predicted_peak else ''}peak {number_text(peak / unit.size)} {unit.name}"
 
@@ -180,7 +173,6 @@ def _front_row(cell: Cell, found: Answer) -> dict[str, object]:
 
 
 def _difference(cell: Cell, found: Answer) -> str:
-    """Return the values in which a cell differs from the winner."""
     if cell is found.winner:
         return "(the winner)"
     names = [name for name in found.names if value_of(cell, name) != value_of(found.winner, name)]

@@ -19,9 +19,8 @@ from lmsweep.trials.statistics.median_interval import CONFIDENCE
 from lmsweep.trials.statistics.pooling import student
 
 BETWEEN_PROCESSES = 0.01
-"""Standard deviation between processes of the same configuration, as a share, where only one process measured it.
-
-The runs behind `analysis/reference/h200-end-to-end` differ by this much where their compile cache was warm.
+"""Standard deviation between processes of the same configuration, as a share, where only one process measured it; that
+of the runs behind `analysis/reference/h200-end-to-end` with a warm compile cache.
 """
 
 WITHIN = float(ndtri((1 + CONFIDENCE) / 2))
@@ -51,9 +50,8 @@ class Cell:
     environment: Fingerprint
     environment_id: str
     values: Mapping[str, Value]
-    """By `phase.metric`: step.time, step.device_time, step.energy, step.peak_allocated, ..."""
+    """By `phase.metric`."""
     processes: int
-    """How many processes measured it."""
     status: str
     reason: str | None
     """Why it failed."""
@@ -73,7 +71,6 @@ class Cell:
 
     @property
     def has_predicted_peak(self) -> bool:
-        """Whether `peak` is a prediction."""
         return self.predicted_peak is not None and not any(name in self.values for name in PEAKS)
 
     def cost(self, aim: Aim) -> Value | None:
@@ -107,7 +104,7 @@ class Cell:
 
 
 def _range_as_interval(median: float, least: float, most: float, processes: int) -> tuple[float, float]:
-    """Return an interval whose standard error is half the range: samples that are too few for one of their own."""
+    """An interval whose standard error is half the range: samples that are too few for one of their own."""
     errors = WITHIN if processes < 2 else student(processes - 1)
     if least <= 0:
         return median, median

@@ -24,7 +24,6 @@ class Goal(StrEnum):
 
     @property
     def workload(self) -> str:
-        """The workload that measures it."""
         return {Goal.ENERGY: "energy", Goal.MEMORY: "memory"}.get(self, "timing")
 
     @property
@@ -44,7 +43,7 @@ class Goal(StrEnum):
     def cost(self, measured: float, *, tokens: int, hourly: float | None) -> float:
         """Return what is to be small: seconds, dollars or joules per token, or bytes.
 
-        measured: seconds, joules or bytes of a step. tokens: tokens of a step. hourly: dollars per hour of the device.
+        measured: seconds, joules or bytes of a step of so many tokens. hourly: dollars per hour of the device.
         """
         if self is Goal.MEMORY:
             return measured
@@ -66,8 +65,6 @@ class Goal(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Aim:
-    """What is asked for."""
-
     goal: Goal
     peak: int | None = None
     """Bytes that the peak memory of a step must stay below; None: no limit."""
@@ -79,7 +76,6 @@ class Aim:
 
     @property
     def words(self) -> str:
-        """What is asked for, in words."""
         limit = f", peak below {gib(self.peak)}" if self.peak is not None else ""
         return f"{self.goal.value}{limit}"
 

@@ -18,14 +18,12 @@ from lmsweep.trials.statistics.significance import direction, holm, p_values, ra
 
 
 def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, floors: Floors) -> pd.DataFrame:
-    """Return the columns of `Comparison.frame` other than the keys, one row per cell in the given order.
-
-    Adds `least`, the smallest difference that counts as a share, and `source`, as in `Floors`.
+    """Return the columns of `Comparison.frame` other than the keys, and `least` and `source` of `Floors`: a row per
+    cell.
 
     cells: rows of `cells_of_sides` with the columns `cell` and `side`; order: the values of `cell`; unit: of the
-    medians; floors: of each cell. A difference must also be significant by ranks, which takes some ten samples; not so
-    device times, of which there are few and which vary little: their `p` is NaN, and there is no
-    column `p` if there are only such.
+    medians. A difference must also be significant by ranks, which takes some ten samples; not so device times, of which
+    there are few and which vary little: their `p` is NaN, and there is no column `p` if there are only such.
     """
     count = len(order)
     place = pd.Series(np.arange(count), index=order)

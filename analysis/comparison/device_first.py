@@ -21,7 +21,6 @@ from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.statistics.median_interval import Floats
 
 HOST_LIMITED = "host-limited"
-"""The verdict if wall times differ, but device times agree or are unknown with a slow or busy host."""
 
 _ENDS = ("", LOW, HIGH)
 _BY_DEVICE = tuple(f"{name}{end}" for name in ("baseline", "contrast", "ratio") for end in _ENDS)
@@ -38,9 +37,8 @@ def judge_by_device(
 ) -> pd.DataFrame:
     """Return the verdicts of `judge` on wall times, replaced by those on device times where both sides have them.
 
-    wall: what `judge` returned; whole: the rows of both sides; cells: their wall times by cell, from `cells_of_sides`;
-    usual: the smallest differences that count if processes differ by less. Adds `clock`, device or wall, and
-    `wall_ratio` with its interval, if any cell has device times.
+    wall: what `judge` returned; whole: the rows of both sides; cells: their wall times by cell. Adds `clock`, device or
+    wall, and `wall_ratio` with its interval, if any cell has device times.
     """
     limited = np.array([bool({Flag.HOST_BOUND, Flag.BUSY_HOST} & set(flags)) for flags in wall["flags"]])
     differs = wall["verdict"].isin(["slower", "faster"]).to_numpy()
@@ -63,7 +61,7 @@ def judge_by_device(
 
 
 def _device_cells(whole: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame | None:
-    """Return the device times of the processes in `cells`, each with its cell; None if there are no device times."""
+    """The device times of the processes in `cells`, each with its cell; None if there are none."""
     known = values_in(whole)
     wanted = [device_time_of(value) for value in cells["value"].unique()]
     if not (present := [value for value in wanted if value in known]):

@@ -21,9 +21,8 @@ MOST = 3
 def environment_diff(one: pd.DataFrame, other: pd.DataFrame, names: tuple[str, str]) -> Listing:
     """Return the fields of the fingerprint whose values differ between two frames of `lmsweep.load`.
 
-    Columns: `field`; one for each store, by its name, with the values it holds; `comparable`, no where results that
-    differ in the field are not compared unless `lmsweep compare --across` names it. Raises RequestError if a store is
-    empty.
+    `comparable` is no where `lmsweep compare` refuses to pair results that differ in the field. Raises RequestError if
+    a store is empty.
     """
     for frame, name in ((one, names[0]), (other, names[1])):
         if frame.empty:

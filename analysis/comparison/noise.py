@@ -21,7 +21,6 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.median_interval import Floats
 
 SWEEPS = ("noise", "noise-cpu")
-"""The packaged sweeps that `lmsweep noise` runs."""
 
 Machines = Mapping[tuple[str, str], float]
 """(device_name, WALL_TIME or DEVICE_TIME) -> how far two processes of one cell differ at most, as a share."""
@@ -31,15 +30,13 @@ class Floors(NamedTuple):
     """The smallest differences that count, one per cell, as shares."""
 
     usual: Floats
-    """By default, or as asked for."""
     noise: Floats
     """How far processes of the same cell differ; 0 if it is unknown."""
     source: NDArray[np.str_]
-    """From what the noise is known; "" if `usual` is larger."""
+    """How the noise is known; "" if `usual` is larger."""
 
     @property
     def least(self) -> Floats:
-        """The smallest difference that counts: the larger of both."""
         return np.maximum(self.usual, self.noise)
 
 
@@ -47,25 +44,20 @@ HISTORY = "how far the processes of these cells differ"
 
 
 def largest_difference(medians: pd.Series) -> float:
-    """Return how far two processes differ at most, as a share: the largest median over the smallest, less 1.
-
-    NaN for a single process.
-    """
+    """Return the largest median over the smallest, less 1; NaN for a single process."""
     return float(medians.max() / medians.min() - 1) if len(medians) > 1 else float("nan")
 
 
 def percent(share: float) -> str:
-    """Return `3.1 %` or `284 %`."""
     return f"{two_digits(100 * share)} %"
 
 
 def noise_cells(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each time of each cell that `lmsweep noise` measured.
+    """Return one row for each time of each cell that `lmsweep noise` measured, without processes on a busy host.
 
-    Processes on a busy host are left out: one that took thrice the time says nothing about the others, and a comparison
-    with such a process is `host-limited` anyway. frame: rows of `lmsweep.load(..., pooled=False)`. Columns: the keys of
-    a result; `value`; `processes`; `median` of their medians (seconds); `lowest` and `highest` of them;
-    `spread`, highest less lowest as a share of the median; `largest`, as `largest_difference` has it.
+    frame: rows of `lmsweep.load(..., pooled=False)`. Columns: the keys of a result; `value`; `processes`; `median`,
+    `lowest` and `highest` of their medians (seconds); `spread`, highest less lowest as a share of the median;
+    `largest_difference`.
     """
     rows = _measured(frame)
     rows = rows[~rows["attempt_id"].isin(_busy(rows))]
@@ -77,7 +69,7 @@ def noise_cells(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _measured(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the times that processes of `lmsweep noise` measured; `value` is WALL_TIME or DEVICE_TIME."""
+    """The times that processes of `lmsweep noise` measured, with their `value`."""
     value = frame["phase"].astype(object) + "." + frame["metric"].astype(object)
     wanted = frame["measurement_id"].isin(frame["measurement_id"][frame["sweep"].isin(SWEEPS)])
     rows = frame.assign(value=value)[wanted & value.isin([WALL_TIME, DEVICE_TIME]) & (frame["status"] == Status.OK)]
@@ -85,7 +77,6 @@ def _measured(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _busy(rows: pd.DataFrame) -> set[str]:
-    """Return the attempts on a busy host."""
     return {attempt for attempt, flags in zip(rows["attempt_id"], rows["flags"], strict=True) if _is_busy(flags)}
 
 
@@ -102,7 +93,7 @@ def machines(*frames: pd.DataFrame) -> Machines:
 
 
 def of_device_times(cells: pd.DataFrame, order: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return for each cell whether its value is a device time. cells, order: as for `floors`."""
+    """Return for each cell whether its value is a device time."""
     values = cells.drop_duplicates("cell").set_index("cell")["value"]
     return values.reindex(order).map(is_device_time).to_numpy(dtype=np.bool_)
 
@@ -112,8 +103,7 @@ def floors(cells: pd.DataFrame, order: NDArray[np.int64], usual: Floats, known: 
 
     Its noise is the larger of two: how far several processes on one of its sides differ, and the noise of the machines,
     which is about times only: device times for a device time, wall times for all others. cells: rows of
-    `cells_of_sides` with the columns `cell` and `side`; order: the values of `cell`; usual: the smallest differences
-    without noise.
+    `cells_of_sides` with the columns `cell` and `side`; order: the values of `cell`.
     """
     measured = cells[cells["median"].gt(0)]
     history = measured.groupby(["cell", "side"])["median"].agg(largest_difference).groupby("cell").max().reindex(order)

@@ -17,10 +17,9 @@ from lmsweep.trials.spec.unknown import OF_STEP
 SIDES = ("baseline", "contrast")
 
 MOST_NAMED = 3
-"""Values that a refusal names."""
 
 MOST = 300
-"""Cells of a side that are looked at to find what keeps two sides apart."""
+"""Cells of a side that are searched for what keeps two sides apart."""
 
 UNKNOWN = tuple(name for name in OF_STEP if name != "vocab_size")
 """Fields that may be unknown of the user's own code: they keep it apart from lmsweep's only if they are given."""
@@ -86,8 +85,7 @@ def check_one_result(cells: pd.DataFrame) -> None:
 def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> None:
     """Raise ApartError if a configuration is on both sides, but never in the same environment, or if no cell is.
 
-    identity: the columns that must be equal within a pair; paired: the cells that both sides have. The error names the
-    option that would allow the difference.
+    identity: the columns that must be equal within a pair; paired: the cells that both sides have.
     """
     settings = [name for name in identity if name not in ENVIRONMENT_FIELDS]
     configuration = cells.groupby(settings, dropna=False).ngroup()
@@ -126,7 +124,7 @@ def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> N
 
 
 def _or_across(cells: pd.DataFrame, identity: list[str], names: list[str]) -> str:
-    """Return the end of a refusal: the option that allows these differences.
+    """The end of a refusal: the option that allows these differences.
 
     Empty if that would not make pairs, because a side has several results that differ in nothing else.
     """
@@ -136,10 +134,9 @@ def _or_across(cells: pd.DataFrame, identity: list[str], names: list[str]) -> st
 
 
 def _obstacles(cells: pd.DataFrame, identity: list[str]) -> list[str]:
-    """Return the keys that keep cells of both sides from being paired, without those that others determine.
+    """The keys that have no value on both sides, without those that others determine.
 
-    They are the keys that have no value on both sides. If other keys differ as well, they are those of the two cells
-    that differ in the fewest.
+    If other keys differ as well, those of the two cells that differ in the fewest.
     """
     keys = [name for name in identity if name != "value"]
     apart = [name for name in keys if _differ(cells, name)]
@@ -151,7 +148,6 @@ def _obstacles(cells: pd.DataFrame, identity: list[str]) -> list[str]:
 
 
 def _nearest(cells: pd.DataFrame, keys: list[str]) -> list[str]:
-    """Return the keys in which the two most similar cells of the two sides differ; of each side, MOST are looked at."""
     codes = np.column_stack([pd.factorize(cells[name], use_na_sentinel=False)[0] for name in keys])
     of_side = cells["side"].to_numpy()
     one, other = (np.unique(codes[of_side == side], axis=0)[:MOST] for side in (0, 1))
@@ -162,7 +158,6 @@ def _nearest(cells: pd.DataFrame, keys: list[str]) -> list[str]:
 
 
 def _differ(cells: pd.DataFrame, name: str) -> bool:
-    """Whether the sides have no value of the key in common."""
     readings = [set(map(label, cells.loc[cells["side"] == side, name].unique())) for side in (0, 1)]
     return not readings[0] & readings[1]
 
@@ -176,7 +171,6 @@ def _by_side(cells: pd.DataFrame, names: list[str]) -> str:
 
 
 def _apart(cells: pd.DataFrame, names: list[str]) -> list[Obstacle]:
-    """Return each field with the first values of both sides."""
 
     def readings(side: int, name: str) -> str:
         rows = cells[cells["side"] == side].drop_duplicates(name)

@@ -28,7 +28,7 @@ from lmsweep.trials.spec.workloads import BUILT_IN
 _CONTENTS = ("phase", "metric", "unit", "samples", "warmup_samples", "status", "flags", "error", "reason", "artifact")
 
 KEY_COLUMNS: tuple[str, ...] = (*(name for name in schema_of(Record).names if name not in _CONTENTS), "code")
-"""Columns that can be rows, columns or conditions of a table. `lmsweep.analysis.data.code_states` adds `code`."""
+"""Columns that can be rows, columns or conditions of a table; `with_code_states` adds `code`."""
 
 DISTINGUISHING_COLUMNS: tuple[str, ...] = (
     *(name for name in STORED_FIELDS if CONFIG_FIELDS[name].metadata["part"] != "limit"),
@@ -41,12 +41,12 @@ NO_VALUE = "-"
 """Printed for a null, and for a cell that has no result in the store."""
 
 PARTS = ("inference", "forward", "backward", "forward_backward", "optimizer", "backward_optimizer", "step")
-"""The parts of a training step that `lmsweep.analysis.presets` shows, in the order in which it shows them."""
+"""The parts of a training step, in the order in which tables show them."""
 DDP_TIMES = (
     *("step.time", "local_step.time", "communication.exposed_time"),
     *("communication.busy_time", "communication.overlap_time"),
 )
-"""The times of a data-parallel step that `lmsweep.analysis.presets` shows."""
+"""The times of a data-parallel step that tables show."""
 
 _VALUE_ORDER: dict[str, tuple[Any, ...]] = {
     name: get_args(hint) for name, hint in get_type_hints(TrialConfig).items() if get_origin(hint) is Literal
@@ -68,18 +68,18 @@ def check_key(name: str, option: str) -> None:
 
 
 def argument_of(name: str) -> tuple[str, str] | None:
-    """The column and the key of an argument of the user's code, `attention_args.tile`; None for any other name."""
+    """Return the column and the key of an argument of the user's code, `attention_args.tile`; None for other names."""
     column, _, argument = name.partition(".")
     return (column, argument) if argument and column in ARGUMENTS.values() else None
 
 
 def distinguishing_columns(frame: pd.DataFrame) -> tuple[str, ...]:
-    """DISTINGUISHING_COLUMNS, and the arguments that are columns of these rows by themselves."""
+    """Return DISTINGUISHING_COLUMNS, and the arguments that are columns of these rows by themselves."""
     return (*DISTINGUISHING_COLUMNS, *(str(name) for name in frame.columns if argument_of(str(name))))
 
 
 def label(value: object) -> str:
-    """The text of a key's value in a table and on the command line."""
+    """Return the text of a key's value in a table and on the command line."""
     if is_null(value):
         return NO_VALUE
     if isinstance(value, bool | np.bool_):
@@ -90,8 +90,8 @@ def label(value: object) -> str:
 def natural_ranks(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
     """Rank the rows by their value of one key, from 0; equal values share a rank and nulls come first.
 
-    Models are ordered by their number of parameters, numbers by size, the values of a fixed vocabulary as
-    `TrialConfig` lists them, and other text with the numbers inside it compared as numbers.
+    Models are ordered by their number of parameters, values of a fixed vocabulary as `TrialConfig` lists them, and
+    other text with the numbers inside it compared as numbers.
     """
     codes, values = pd.factorize(frame[name], use_na_sentinel=False)
     order = _VALUE_ORDER.get(name, ())
@@ -123,7 +123,6 @@ def in_order(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def is_null(value: object) -> bool:
-    """Whether the value of a key column is null."""
     return bool(pd.isna(value))  # type: ignore[call-overload]  # a cell of a key column is a scalar
 
 
@@ -133,10 +132,7 @@ def _text_key(text: str) -> list[tuple[int, Any]]:
 
 
 def size_terms(frame: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
-    """Return the arguments of `lmsweep.trials.analytic.formulas` for each row; NaN where a row has no whole model.
-
-    frame: rows with the columns of a model's dimensions. Null, as in older stores, is a field's default.
-    """
+    """Return the arguments of `lmsweep.trials.analytic.formulas` for each row; NaN where a row has no whole model."""
 
     def numbers(name: str, default: float = np.nan) -> NDArray[np.float64]:
         return frame[name].to_numpy(dtype=np.float64, na_value=default)
@@ -171,8 +167,7 @@ def _parameters_of_models(frame: pd.DataFrame) -> dict[Hashable, int]:
 def with_arguments(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
     """Return the rows with a column for each of these names that is an argument, null where a row does not give it.
 
-    The column that held the argument, in JSON, holds the others. Names that are columns already are left alone. Raises
-    RequestError if no row gives the argument.
+    The column that held the argument, in JSON, holds the others. Raises RequestError if no row gives the argument.
     """
     for name in names:
         whole, argument = argument_of(name) or ("", "")

@@ -41,39 +41,30 @@ _DEFAULTS = {
     for name in STORED_FIELDS
     if CONFIG_FIELDS[name].default is not None and name not in (*AUTO_FIELDS, "vocab_size")
 }
-"""The value of a field in rows stored before the field existed. Identifiers leave out fields at their default, so these
-rows keep theirs. Every row has a vocabulary: null is an unknown one. So it is with fields that only the user's own code
-knows."""
+"""The value of a field in rows stored before the field existed. Null is an unknown vocabulary."""
 
 
 def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "model") -> pd.DataFrame:
     """Return the measurements of a store, one row for each value, with statistics and derived columns.
 
-    The stored columns have the names of `lmsweep.trials.results.record.Record`. Added columns:
+    Stored columns are those of `lmsweep.trials.results.record.Record`. Added are:
 
-    - `n`, `median`, `low`, `high`, `mean`, `std`, `min`, `max`, `outliers`: statistics of `samples` in the row's unit;
-      low..high is the 95 % interval of the median (see `lmsweep.trials.statistics.sample_stats`).
-    - `processes`, `spread`, `process_lengths`: the number of processes, the range of their medians as a share of the
-      median, and how many of `samples` each process contributed.
-    - On rows of the metric `time` (forward, backward and step, of a whole model or of attention alone), computed from
-      the median: `tokens_per_second`; `flops`, the FLOPs of the phase in one iteration, counting matrix products only
-      (of a model of the user's own, those that its trial counted); `tflops`, in TFLOP/s; `mfu`, the share of the
-      datasheet's peak, NaN if the peak of the device or of the arithmetic is unknown; `hfu`, the same with the FLOPs
-      that checkpointing computes again (NaN if they are unknown). `flops_convention` is how
-      attention is counted: a model of the user's own always by the model convention.
-    - `code`: the state of the user's code, latest, previous or an older one (`lmsweep.analysis.data.code_states`).
-    - On rows of the metric `energy`: `energy_per_token`, in joules.
+    - `n`, `median`, `low`, `high` (its 95 % interval), `mean`, `std`, `min`, `max`, `outliers` of `samples`, in its
+    unit.
+    - `processes`, `spread` (range of their medians as a share of the median), `process_lengths` (samples of each).
+    - For the metric `time` of forward, backward and step: `tokens_per_second`; `flops` of matrix products in one
+    iteration, by `flops_convention`; `tflops`; `mfu`, the share of the datasheet's peak; `hfu`, with the FLOPs that
+    checkpointing repeats. NaN if unknown.
+    - `code`: the state of the user's code (`lmsweep.analysis.data.code_states`).
+    - For the metric `energy`: `energy_per_token`, in joules.
 
-    flops: how attention's FLOPs are counted (`lmsweep.trials.analytic.flop_conventions`).
+    store: its location, or the name of a reference store: `h200-devices`. pooled: combine the processes that measured
+    the same configuration into one row; False keeps the rows of every attempt. flops: how attention's FLOPs are counted
+    (`lmsweep.trials.analytic.flop_conventions`); a model of the user's own always by the model convention.
 
-    store: its location, or the name of a reference store: `h200-devices`.
-
-    pooled: combine the processes that measured the same configuration into one row
-    (`lmsweep.analysis.data.pooled_rows.pool`). False keeps the rows of every attempt, superseded failures included.
-
-    Lists stay in Arrow (a cell of `samples` reads as a list), integers are nullable, and the columns of AUTO_FIELDS
-    hold numbers and the word "auto". Unreadable files are left out, each with a warning. Raises RequestError if there
-    is no store or a newer lmsweep wrote it.
+    Lists stay in Arrow, integers are nullable, and the columns of AUTO_FIELDS hold numbers and the word "auto".
+    Unreadable files are left out, each with a warning. Raises RequestError if there is no store or a newer lmsweep
+    wrote it.
     """
     store = open_store(store)
     if not store.exists():
@@ -107,10 +98,9 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
 
 
 def of_present_devices(frame: pd.DataFrame, where: Collection[str] = ()) -> pd.DataFrame:
-    """Return the rows without those of trials whose device was missing, which would fill tables with `unsupported`.
+    """Return the rows without those whose device was missing, with a warning; all if `device_name` is in `where`.
 
-    A warning tells how many were left out. where: the names of the conditions; all rows are kept if `device_name` is
-    one of them. Raises RequestError if no other rows remain.
+    Raises RequestError if no other rows remain.
     """
     absent = frame["device_name"].map(is_absent).to_numpy(dtype=bool)
     if "device_name" in where or not absent.any():
@@ -170,7 +160,6 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
 
 
 def _share_of_scores(frame: pd.DataFrame, convention: FlopConvention) -> NDArray[np.float64]:
-    """The share of all context_length² scores that counts."""
     context = _numbers(frame["context_length"])
     window = np.nan_to_num(np.minimum(_numbers(frame["window"]), context) / context, nan=1.0)
     causal = frame["causal"].to_numpy(dtype=np.float64)
@@ -214,7 +203,6 @@ def _recomputed(
 
 
 def _flops_of_trials(frame: pd.DataFrame) -> NDArray[np.float64]:
-    """FLOPs that the trial counted for the phase of each row that has a time; NaN where it counted none."""
     keys = ["measurement_id", "environment_id", "phase"]
     counted = frame[frame["metric"] == "flops"].drop_duplicates(keys, keep="last").set_index(keys)["median"]
     if counted.empty:

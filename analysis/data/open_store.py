@@ -15,10 +15,10 @@ from lmsweep.trials.store.store import Store
 
 
 def open_store(location: str | Store) -> Store:
-    """Return this store; if there is none, that in a folder of `lmsweep share`, or the reference store of this name.
+    """Return this store, that in a folder of `lmsweep share`, or the reference store of this name.
 
-    An http or https address is that of such a folder. A location with neither gives a store that does not exist yet.
-    Raises RequestError as `Store` and `fetch_store` do.
+    A location with none of them gives a store that does not exist yet. Raises RequestError as `Store` and `fetch_store`
+    do.
     """
     if isinstance(location, Store):
         return location
@@ -40,9 +40,9 @@ TIMEOUT_SECONDS = 60
 
 
 def fetch_store(address: str) -> Path:
-    """Return a local copy of the store in the shared folder at this address, which lasts as long as the process.
+    """Return a local copy of the store shared at this http address; it lasts as long as the process.
 
-    Raises RequestError if the address cannot be read, or is no folder that `lmsweep share` wrote.
+    Raises RequestError if it cannot be read or `lmsweep share` did not write it.
     """
     base = address.rstrip("/")
     listed = _read(f"{base}/{INDEX}")

@@ -1,8 +1,7 @@
-"""Pools several processes that measured the same configuration into one result.
+"""Pools the processes that measured the same configuration into one result, for tables, comparisons and the report.
 
-Tables, comparisons and the report share one rule (docs/measuring.md). Every successful attempt at a measurement in an
-environment is one process; a failure counts only if no attempt succeeded. The pooled median is the median of the
-processes' medians (`lmsweep.trials.statistics.pooling`).
+Each successful attempt at a measurement in an environment is one process; a failure counts only if none succeeded
+(docs/measuring.md). `lmsweep.trials.statistics.pooling` has the statistics.
 """
 
 from collections.abc import Collection, Sequence
@@ -37,7 +36,7 @@ def newest_rows(frame: pd.DataFrame, *, prefer: Collection[Status] = (Status.OK,
 
 
 def rows_that_count(frame: pd.DataFrame, *, within: Sequence[str] = ()) -> pd.DataFrame:
-    """Return the rows of every successful attempt. Where no attempt succeeded, return those of the newest failure.
+    """Return the rows of each successful attempt, and of the newest failure of results without one.
 
     within: further columns that distinguish results, besides RESULT.
     """
@@ -55,9 +54,8 @@ def rows_that_count(frame: pd.DataFrame, *, within: Sequence[str] = ()) -> pd.Da
 def pool(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each value of each result, pooled over its processes.
 
-    frame: rows with the columns of `describe`, `processes` and `spread`. `samples` are those of all processes in the
-    order in which they ran, and `flags` are the union of theirs. All other columns (warm-up, host load, artifacts) are
-    those of the newest process.
+    `samples` are those of all processes in the order in which they ran, `flags` the union of theirs; all other columns
+    are those of the newest process.
     """
     rows = rows_that_count(frame)
     codes = np.asarray(rows.groupby(_VALUE, dropna=False, sort=False).ngroup(), dtype=np.int64)
@@ -87,10 +85,7 @@ def as_lists(numbers: NDArray[np.int64]) -> pd.Series:
 
 
 def _together(column: pd.Series, begins: NDArray[np.int64], *, distinct: bool) -> pd.Series:
-    """Concatenate the lists from each row in `begins` up to the next one. If all are null, so is the result.
-
-    distinct: drop repeated values.
-    """
+    """Concatenate the lists from each row in `begins` up to the next one; null if all are."""
     lists = pa.array(column.array)
     lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)

@@ -52,7 +52,6 @@ def _meant(word: str, labels: list[str], option: str, name: str) -> list[str]:
 
 
 def ok_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of successful trials."""
     return frame[frame["status"] == Status.OK]
 
 
@@ -72,11 +71,9 @@ def usual_values(frame: pd.DataFrame) -> list[str]:
 
 
 def first_values(frame: pd.DataFrame) -> list[str]:
-    """Return the values to show first: `step.device_time` if every timed step has it, as on CUDA, else `usual_values`.
+    """Return the values to show first: `step.device_time` if every timed step has it, else `usual_values`.
 
-    The errors of the user's attention follow, if it was compared with float64.
-
-    Device time belongs to the hardware; wall time belongs to the host as well.
+    Device time belongs to the hardware, wall time to the host as well. Errors of the user's attention follow.
     """
     steps = frame[(frame["phase"] == "step") & frame["workload"].eq("timing") & frame["median"].notna()]
     timed, worked = (set(steps["attempt_id"][steps["metric"] == name]) for name in ("time", "device_time"))
@@ -85,7 +82,7 @@ def first_values(frame: pd.DataFrame) -> list[str]:
 
 
 def errors_in(frame: pd.DataFrame) -> list[str]:
-    """Return the values that tell how far the user's attention is from float64, if the rows hold them."""
+    """Return those values among the rows that say how far the user's attention is from float64."""
     return [name for name in ("error.output", "error.gradient") if name in values_in(frame)]
 
 
@@ -107,9 +104,8 @@ def values_in(frame: pd.DataFrame) -> list[str]:
 def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFrame:
     """Return the chosen rows that hold the value, with its numbers in `median`, `low` and `high`.
 
-    Rows of failed trials are included if their workload measures the value elsewhere in the frame. `value` is its name,
-    `flags` are tuples, and `reason` tells why a successful row has no number. Raises RequestError if no row of the
-    frame has the value.
+    Includes failed trials whose workload measures the value elsewhere in the frame. `flags` are tuples; `reason` says
+    why a successful row has no number. Raises RequestError if no row of the frame has the value.
     """
     if frame.empty:
         raise RequestError("the store holds no results yet")

@@ -24,9 +24,8 @@ _SAME_BUT_FOR_MODE = ["trial_id", "environment_id", "warmup_steps", "measure_ste
 def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the times of the parts of a training step (`forward.time`, `backward.time`, ...) from all modes.
 
-    frame: rows of `lmsweep.load`. `forward` is the training forward pass measured alone, as in the published reports,
-    or else a phase of a longer mode. `backward_optimizer` is the sum of both in each iteration. The column `mode` is
-    null, since it no longer distinguishes rows. A failed mode fills the parts that no other mode has measured.
+    `forward` is the training forward pass measured alone, as in the published reports, or else a phase of a longer
+    mode. The column `mode` is null. A failed mode fills the parts that no other mode has measured.
     """
     timed = frame[(frame["workload"] == "timing") & ((frame["metric"] == "time") | (frame["status"] != Status.OK))]
     timed = pd.concat([timed, _backward_and_optimizer(timed)], ignore_index=True)

@@ -12,21 +12,14 @@ _MEASUREMENT = ["measurement_id", "environment_id"]
 
 
 def load_allocations(store: str | Store) -> pd.DataFrame:
-    """Return the store's table `allocations`: the newest rows of each measurement in each environment.
-
-    Raises RequestError if there are none.
-    """
+    """Return the store's table `allocations`: the newest rows of each result. Raises RequestError if there are none."""
     return Results(store).details("allocations", "memory")
 
 
 def largest_allocations(allocations: pd.DataFrame, trial: str | None = None, *, most: int = 20) -> pd.DataFrame:
-    """Return the largest allocations of one trial.
+    """Return the largest allocations of one trial, as `lmsweep.trials.results.measurement.Allocation` has them.
 
-    Columns: rank, bytes (of one allocation), count, at_peak (how many of them were live at the peak), category, phase,
-    line, function, operator and reason (why the line is unknown).
-
-    allocations: from `load_allocations`; trial: the beginning of a measurement_id or of a trial_id, optional if there
-    is only one measurement. Raises RequestError if `trial` matches no measurement or more than one.
+    trial: as for `pick`, optional if there is only one measurement.
     """
     columns = ["rank", "bytes", "count", "at_peak", "category", "phase", "line", "function", "operator", "reason"]
     return pick(allocations, trial).sort_values("rank")[columns].head(most).reset_index(drop=True)

@@ -14,9 +14,9 @@ _TRIAL = ["measurement_id", "environment_id"]
 def break_even(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the compiled steps of the workload `timing` that have an eager counterpart, one row each.
 
-    frame: rows of `lmsweep.load`. Added columns, in seconds: `eager_step` and `compiled_step`, medians of wall time;
-    `compile_time`, the first iteration less one compiled step, in the process where it took longest; `saved` of each
-    step. `steps` is compile_time / saved: from then on compiling has paid. NaN if no time is saved.
+    Added columns, in seconds: `eager_step` and `compiled_step`, medians; `compile_time`, the first iteration less one
+    step, in the process where it took longest; `saved` of each step. `steps` is compile_time / saved, NaN if no time is
+    saved.
     """
     timed = frame[(frame["status"] == Status.OK) & (frame["workload"] == "timing")]
     steps = timed[(timed["phase"] == "step") & (timed["metric"] == "time")]

@@ -15,12 +15,10 @@ HOUR = 3600.0
 def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
     """Return the successful steps of the workload `timing` with their cost per million tokens.
 
-    frame: rows of `lmsweep.load`. Added columns: `tokens_per_second` and `dollars` (NaN without a price), each with
-    `_low` and `_high` from the interval of the step's time; `device_dollars`, the dollars for the time in which the
-    device was busy, which a faster host does not reduce (NaN if that is unknown); `joules`, measured by the workload
-    `energy` on the same trial, mode and environment, else NaN.
-
-    Raises RequestError for a price of a device that the frame does not contain, and for two prices of one device.
+    Added columns: `tokens_per_second` and `dollars`, each with `_low` and `_high`; `device_dollars`, for the time in
+    which the device was busy; `joules`, of the workload `energy` on the same trial, mode and environment. NaN if
+    unknown. Raises RequestError for a price of a device that the frame does not contain, and for two prices of one
+    device.
     """
     ok = frame["status"] == Status.OK
     step = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "time")]
@@ -45,7 +43,6 @@ def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
 
 
 def _hourly(step: pd.DataFrame, prices: Sequence[Price]) -> np.ndarray:
-    """Dollars per hour of each row's device; NaN without a price."""
     types = step["accelerator_type"].astype(object).where(step["accelerator_type"].notna(), None)
     devices = list(zip(step["device_name"], types, strict=True))
     known = hourly_dollars(prices, devices)

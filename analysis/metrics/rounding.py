@@ -12,7 +12,6 @@ from lmsweep.trials.spec.config import Precision, RequestError
 from lmsweep.trials.store.store import Store
 
 ERRORS = ("logits.relative_error", "loss.relative_error", "gradients.relative_error", "gradients.underflow")
-"""The values that `error_table` shows by default."""
 
 _SUM = 10.0
 """The exact result of the accumulation experiment."""
@@ -21,10 +20,8 @@ _SUM = 10.0
 def accumulation_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the sums of 1000 addends of 0.01, one row for each way to accumulate and each distinct result.
 
-    frame: rows of `lmsweep.load`. Columns: accumulator and addend (dtypes), cast (whether each addend is cast to the
-    accumulator's dtype first), sum, error (sum - 10) and devices, the names of those that computed it.
-
-    Raises RequestError if there are no such results.
+    Columns: accumulator and addend (dtypes), cast (of each addend first), sum, error (sum - 10), devices. Raises
+    RequestError if there are no such results.
     """
     found = _of(frame, "accumulation")[["metric", "median", "device_name"]]
     grouped = found.groupby(["metric", "median"], sort=False)["device_name"].unique().reset_index()
@@ -42,10 +39,7 @@ def accumulation_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def reciprocal_rms_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return 1 / sqrt(mean(x²)) for x = 1000: columns type (of x), cast (to float32 before squaring), value, devices.
-
-    frame: rows of `lmsweep.load`. Raises RequestError if there are no such results.
-    """
+    """Return 1 / sqrt(mean(x²)) for x = 1000: columns type (of x), cast (to float32 before squaring), value, devices."""
     found = _of(frame, "reciprocal_rms")[["metric", "median", "device_name"]]
     grouped = found.groupby(["metric", "median"], sort=False)["device_name"].unique().reset_index()
     return pd.DataFrame(
@@ -73,10 +67,7 @@ def error_table(frame: pd.DataFrame, *, values: tuple[str, ...] = ERRORS, where:
 
 
 def load_dtypes(store: str | Store) -> pd.DataFrame:
-    """Return the store's table `dtypes`: the newest rows of each measurement in each environment, in stored order.
-
-    Raises RequestError if there are none.
-    """
+    """Return the newest rows of the store's table `dtypes`. Raises RequestError if there are none."""
     store = open_store(store)
     frame = store.read("dtypes")[0].to_pandas()
     if frame.empty:
@@ -88,10 +79,8 @@ def load_dtypes(store: str | Store) -> pd.DataFrame:
 def dtype_table(dtypes: pd.DataFrame, *, subject: str) -> pd.DataFrame:
     """Return the dtypes of a step's tensors, one row per tensor in the order in which the step creates them.
 
-    Columns: kind, name, and one for each precision and device type whose autocast rules applied, or were emulated:
-    `bf16, cuda (emulated)`.
-
-    dtypes: from `load_dtypes`. subject: transformer or toy; raises RequestError for another, or if none was stored.
+    Columns: kind, name, and one for each precision and device type whose autocast rules applied: `bf16, cuda
+    (emulated)`. subject: transformer or toy; raises RequestError for another.
     """
     chosen = dtypes[dtypes["subject"] == subject]
     if chosen.empty:

@@ -14,22 +14,14 @@ PHASES = ("forward", "backward", "optimizer", "end")
 
 
 def load_timelines(store: str | Store) -> pd.DataFrame:
-    """Return the store's table `timelines`: one row for each phase and category of each measurement and environment.
-
-    `positions` and `bytes` are lists; the other columns are those of a trial. Raises RequestError if there are none.
-    """
+    """Return the store's table `timelines`: one row for each phase and category of each result."""
     return Results(store).details("timelines", "memory")
 
 
 def memory_timeline(timelines: pd.DataFrame, trial: str | None = None) -> pd.DataFrame:
     """Return the allocated bytes over one iteration: columns position, phase, category and bytes.
 
-    timelines: from `load_timelines`; trial: the beginning of a measurement_id or of a trial_id, optional if there is
-    only one measurement. position counts the allocations and frees since the iteration began; the rows of one position
-    add up to all bytes allocated after it. Long timelines are thinned, but keep every peak. On CUDA, bytes are those
-    requested, which is less than the blocks that the caching allocator hands out.
-
-    Raises RequestError if `trial` matches no measurement or more than one.
+    trial: as for `pick`. The rows of one position, an allocation or a free, add up to all bytes allocated after it.
     """
     chosen = pick(timelines, trial)
     long = chosen[["phase", "category", "positions", "bytes"]].explode(["positions", "bytes"])

@@ -19,14 +19,12 @@ LEAST_RANGE = 1.25
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 Cell = tuple[int, int]
-"""Row and column of a table."""
 
 
 def bar_chart(table: Table, *, width: int) -> str:
-    """Return the chart, with lines of at most `width` characters if the labels leave room for bars of LEAST_BAR.
+    """Return one bar per cell, from zero, in lines of at most `width` characters if that leaves room for LEAST_BAR.
 
-    Bars are in the order of the table's rows, those of a row together. A cell without a number shows its status; a cell
-    for which there is no trial is left out. What all bars of a value have in common is above them.
+    A cell without a number shows its status. What all bars of a value have in common is above them.
     """
     values = dict.fromkeys(column[-1] for column in table.median.columns)
     return "\n\n".join(_chart(table, str(value), width) for value in values)
@@ -63,7 +61,7 @@ def _chart(table: Table, value: str, width: int) -> str:
 
 
 def _labels(table: Table, cells: list[Cell]) -> tuple[str, dict[Cell, str], dict[str, str]]:
-    """Return the names of the keys that vary, their values for each cell below them, and the keys that do not vary."""
+    """The names of the keys that vary, their values for each cell below them, and the keys that do not vary."""
     index = table.median.index
     names = [*axis_names(index), *axis_names(table.median.columns)[:-1]]
     keys = {}

@@ -42,7 +42,6 @@ def two_digits(value: float) -> str:
 
 
 def p_text(p: float) -> str:
-    """Return a p-value as people read them: `0.42`, `0.037`, `0.004`, `<0.001`."""
     if p < 0.001:
         return "<0.001"
     return f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
@@ -52,9 +51,8 @@ def interval_texts(median: float, low: float, high: float) -> tuple[str, str | N
     """Return the median and its interval as texts; the interval is None if it is unknown or has no width.
 
     The interval is `± 0.05` if both ends are about equally far from the median, else `[41, 117]`. The distance after ±
-    is the one to the farther end, with one significant digit, or two if the first is 1. Two ends are written to two
-    significant digits of their difference. The median ends at the same digit and has at least two; if it would have
-    fewer, both are written with more.
+    is the one to the farther end, with one significant digit, or two if the first is 1; two ends have two significant
+    digits of their difference. The median ends at the same digit and has at least two.
     """
     below, above = median - low, high - median
     distance = max(below, above)

@@ -16,10 +16,9 @@ Kind = Literal["speed_up", "change"]
 
 
 def with_ratios(table: Table, *, key: str, baseline: str, kind: Kind) -> Table:
-    """Return the table with a column for each value's ratio to the baseline.
+    """Return the table with a column for each value's ratio to the column whose `key` has the value `baseline`.
 
-    key: the column key whose values are compared with its value `baseline`. A ratio needs both medians, and has the
-    flags of both.
+    A ratio needs both medians, and has the flags of both.
     """
     columns = table.median.columns
     names = [str(name) for name in columns.names]

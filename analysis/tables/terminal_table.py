@@ -20,7 +20,6 @@ from lmsweep.analysis.tables.pivot import Table
 from lmsweep.analysis.tables.text_table import Markup, Sheet, axis_names, sheet_of
 
 GAP = "  "
-"""Between two columns."""
 
 LONG_TEXTS = (96, 80, 64, 56, 48, 40, 36, 32, 28, 24)
 """Texts longer than the first of these that makes the table fit are wrapped."""
@@ -29,7 +28,6 @@ MOST_KEYS = 0.6
 """Share of the width that row keys may take before the first of them become headings of sections."""
 
 MOST_TRANSPOSED = 12
-"""Most rows of a table that is transposed."""
 
 STYLES: dict[Tone, str] = {"good": "green", "bad": "red", "unclear": "yellow", "neutral": "dim"}
 
@@ -107,7 +105,6 @@ def terminal_text(table: Table | Listing, *, width: int, escape: Callable[[str],
 
 
 def _filled(text: str, width: int) -> str:
-    """Return the text in lines; those after the first of a note `[a] ...` are indented."""
     indent = " " * (text.index("] ") + 2) if re.match(r"\[\w+\] ", text) else ""
     return fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) + "\n"
 
@@ -122,7 +119,7 @@ def _grid_of(sheet: Sheet) -> Grid:
 
 
 def _answer_first(grid: Grid, listing: Listing, width: int) -> Grid:
-    """Return the columns with those of `Listing.answer` first, and a bar behind the ratio."""
+    """The columns with those of `Listing.answer` first, and a bar behind the ratio."""
     names = [label[0].split(" (")[0] for label in grid.columns.labels]
     first = [names.index(name) for name in listing.answer]
     shown = grid.only_columns([*first, *(place for place in range(len(names)) if place not in first)])
@@ -136,7 +133,7 @@ def _answer_first(grid: Grid, listing: Listing, width: int) -> Grid:
 
 
 def _parts(grid: Grid, width: int) -> list[Grid]:
-    """Return the table in parts that fit, each with the heading of what distinguishes it."""
+    """The table in parts that fit, each with the heading of what distinguishes it."""
     ways = [grid, replace(grid, plain=False)]
     if len(grid.rows.labels) <= MOST_TRANSPOSED:
         ways += [grid.transposed(), replace(grid.transposed(), plain=False)]
@@ -148,7 +145,7 @@ def _parts(grid: Grid, width: int) -> list[Grid]:
 
 
 def _sections(grid: Grid, width: int) -> list[Grid]:
-    """Return the rows in sections by their first keys, until the other keys leave room for the cells."""
+    """The rows in sections by their first keys, until the other keys leave room for the cells."""
     if len(grid.rows.names) == 1 or _keys_width(grid) <= MOST_KEYS * width:
         return [grid]
     found = []
@@ -161,7 +158,7 @@ def _sections(grid: Grid, width: int) -> list[Grid]:
 
 
 def _columns_that_fit(grid: Grid, width: int) -> Iterator[Grid]:
-    """Yield the table in groups of columns: whole groups of the outermost column key, or else single columns."""
+    """The table in groups of columns: whole groups of the outermost column key, or else single columns."""
     labels = grid.columns.labels
     groups = [list(each) for _, each in groupby(range(len(labels)), key=lambda place: labels[place][0])]
     if any(_width(_fold(grid.only_columns(group))) > width for group in groups):
@@ -197,7 +194,6 @@ def _fold(grid: Grid) -> Grid:
 
 
 def _with_short_texts(grid: Grid, limit: int) -> Grid:
-    """Return the table with long texts, in row keys too, on several lines."""
 
     def short(texts: tuple[str, ...]) -> tuple[str, ...]:
         return tuple("\n".join(wrap(text, limit)) if len(text) > limit else text for text in texts)
@@ -208,18 +204,14 @@ def _with_short_texts(grid: Grid, limit: int) -> Grid:
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column as it is drawn."""
-
     header: tuple[str, ...]
-    """Its lines, as many as those of the other columns."""
     cells: tuple[str, ...]
     width: int
     left: bool
-    """Whether texts are at its left."""
 
 
 def _drawn_columns(grid: Grid) -> list[Column]:
-    """Return the columns, row keys first. The names of the column keys are above that of the last row key."""
+    """The columns, row keys first. The names of the column keys are above that of the last row key."""
     bodies = [*zip(*grid.rows.labels, strict=True), *grid.cells]
     room = [max(map(_text_width, body), default=0) for body in bodies]
     before = [""] * (len(grid.rows.names) - 1)
@@ -245,7 +237,6 @@ def _drawn_columns(grid: Grid) -> list[Column]:
 
 
 def _broken(text: str, width: int) -> list[str]:
-    """Return a header in lines of at most `width`, broken at spaces, underscores and dots, if that is possible."""
     pieces = re.split(r"(?<=_)(?=[a-z])|(?<=\.)(?=[a-z])|(?= )", text)
     width = max([width, *(cell_len(piece.strip()) for piece in pieces)])
     lines = [""]
@@ -267,7 +258,6 @@ def _keys_width(grid: Grid) -> int:
 
 
 def _draw(grid: Grid, tones: dict[str, Tone]) -> Iterator[Text]:
-    """Yield the lines of the table; row keys and words are at the left of their column, numbers at the right."""
     columns = _drawn_columns(grid)
     for height in range(len(columns[0].header)):
         yield _line([column.header[height] for column in columns], columns, {})
