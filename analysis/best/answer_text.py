@@ -1,7 +1,6 @@
 """The answer of `lmsweep best` in words and tables."""
 
 from collections.abc import Sequence
-from math import nan
 
 import pandas as pd
 
@@ -58,7 +57,7 @@ def winner_words(found: Answer) -> str:
     close = [one for one in found.beaten if one.chance < CLEAR]
     if close:
         words.append(
-            f"{len(close)} of {len(found.beaten)} others cannot be told from it: the nearest, with "
+            f"{len(close)} of {len(found.beaten)} others may be as good: the nearest, with "
             f"{_difference(second.cell, found)}, is {_ratio(second.ratio, second.low, second.high)} behind"
         )
     else:
@@ -116,23 +115,15 @@ def cell_words(cell: Cell | TrialConfig, names: Sequence[str]) -> str:
 def _beaten_table(found: Answer) -> Listing | None:
     if not found.beaten:
         return None
-    rows = []
-    for one in found.beaten[:MOST_BEATEN]:
-        rows.append(
-            {
-                DIFFERENCE: _difference(one.cell, found),
-                "ratio": one.ratio,
-                "ratio_low": one.low,
-                "ratio_high": one.high,
-                "sure": one.chance,
-                "processes": one.cell.processes,
-            }
-        )
+    rows = [
+        (_difference(one.cell, found), one.ratio, one.low, one.high, one.chance, one.cell.processes)
+        for one in found.beaten[:MOST_BEATEN]
+    ]
     count = len(found.beaten)
     others = "all others" if count <= MOST_BEATEN else f"the nearest {MOST_BEATEN} of {count} others"
     return Listing(
         title=f"The winner against {others}: how many times better it is",
-        frame=pd.DataFrame(rows),
+        frame=pd.DataFrame(rows, columns=[DIFFERENCE, "ratio", "ratio_low", "ratio_high", "sure", "processes"]),
         keys=[DIFFERENCE],
         units={"ratio": "1", "sure": "share"},
         notes=["the interval holds the variation between processes; sure: the probability that it is better at all"],
@@ -140,8 +131,12 @@ def _beaten_table(found: Answer) -> Listing | None:
 
 
 def _front_table(found: Answer) -> Listing | str:
-    rows = [_front_row(cell, found) for cell in found.front]
-    frame = pd.DataFrame(rows)
+    rows = [
+        (_difference(cell, found), time and cell.tokens / time.median, time and time.median, cell.peak, dollars)
+        for cell in found.front
+        for time, dollars in [(cell.values.get(WALL_TIME), cell.dollars(found.aim))]
+    ]
+    frame = pd.DataFrame(rows, columns=[DIFFERENCE, "speed", "step", "peak", "cost"])
     units = {"speed": "tokens/s", "step": "s", "peak": "B", "cost": "$/Mtoken"}
     known = {name: unit for name, unit in units.items() if frame[name].notna().any()}
     kinds = [words for name, words in {"speed": "time", "peak": "memory", "cost": "money"}.items() if name in known]
@@ -158,18 +153,6 @@ def _front_table(found: Answer) -> Listing | str:
         units=known,
         notes=["peak: predicted, as the workload memory did not run"] if predicted else [],
     )
-
-
-def _front_row(cell: Cell, found: Answer) -> dict[str, object]:
-    time = cell.values.get(WALL_TIME)
-    peak, dollars = cell.peak, cell.dollars(found.aim)
-    return {
-        DIFFERENCE: _difference(cell, found),
-        "speed": cell.tokens / time.median if time else nan,
-        "step": time.median if time else nan,
-        "peak": nan if peak is None else peak,
-        "cost": nan if dollars is None else dollars,
-    }
 
 
 def _difference(cell: Cell, found: Answer) -> str:

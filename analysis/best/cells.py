@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from lmsweep.analysis.best.goal import MILLION, Aim
+from lmsweep.analysis.best.goal import Aim
+from lmsweep.analysis.metrics.cost import HOUR, MILLION
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.metrics import DEVICE_TIME, PEAKS, WALL_TIME
 from lmsweep.trials.results.outcome import Status
@@ -86,7 +87,7 @@ class Cell:
         """Return the dollars per million tokens, by the time of the device if it is known."""
         hourly = aim.hourly(self.environment.device_name, self.environment.accelerator_type)
         busy = self.values.get(DEVICE_TIME) or self.values.get(WALL_TIME)
-        return None if hourly is None or busy is None else busy.median * hourly / 3600 / self.tokens * MILLION
+        return None if hourly is None or busy is None else busy.median * hourly / HOUR / self.tokens * MILLION
 
     def keeps(self, aim: Aim) -> bool:
         """Return whether its peak is known to be within the limit."""

@@ -5,13 +5,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from lmsweep.analysis.metrics.cost import HOUR, MILLION
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.results.metrics import DEVICE_TIME, PEAKS, WALL_TIME
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.quantities import bytes_of, gib
 from lmsweep.trials.spec.suggestions import choices
-
-HOUR, MILLION = 3600.0, 1e6
 
 
 class Goal(StrEnum):

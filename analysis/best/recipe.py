@@ -206,7 +206,7 @@ def _checkpointing(config: TrialConfig) -> list[str]:
         "",
         "",
         "class Checkpointed(torch.nn.Module):",
-        '    """Layers of which only the input is kept for backward."""',
+        '    """Layers that keep only their input for backward."""',
         "",
         "    def __init__(self, blocks):",
         "        super().__init__()",

@@ -56,7 +56,7 @@ class Axis:
 
     @property
     def is_scale(self) -> bool:
-        """Whether its values are positive numbers, of which near ones act alike."""
+        """Whether its values are positive numbers; near ones act alike."""
         return all(isinstance(one, int | float) and not isinstance(one, bool) and one > 0 for one in self.values)
 
     def likeness(self) -> Floats:

@@ -8,8 +8,9 @@ import pandas as pd
 
 from lmsweep.analysis.best.answer import DEVICE, axes_of, value_of
 from lmsweep.analysis.best.answer_text import cell_words
-from lmsweep.analysis.best.goal import HOUR, MILLION, Aim
+from lmsweep.analysis.best.goal import Aim
 from lmsweep.analysis.best.transfer import Predicted, Transfer
+from lmsweep.analysis.metrics.cost import HOUR, MILLION
 from lmsweep.analysis.tables.listing import Listing
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmsweep.analysis.comparison.cell_verdicts import judge
-from lmsweep.analysis.comparison.device_first import HOST_LIMITED, judge_by_device, summary
+from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED, judge, judge_by_device, summary
 from lmsweep.analysis.comparison.noise import Machines, floors, percent, unknown_machines
 from lmsweep.analysis.comparison.pairing import (
     SIDES,

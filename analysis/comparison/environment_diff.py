@@ -29,13 +29,13 @@ def environment_diff(one: pd.DataFrame, other: pd.DataFrame, names: tuple[str, s
             raise RequestError(f"{name} holds no results")
     headings = names if names[0] != names[1] else (f"{names[0]} (1)", f"{names[1]} (2)")
     lines = []
-    told = [field.name for field in fields(Fingerprint) if field.name != "host_load"]  # it differs in every trial
-    for field in told:
+    shown = [field.name for field in fields(Fingerprint) if field.name != "host_load"]  # it differs in every trial
+    for field in shown:
         left, right = ({_written(field, value) for value in frame[field].unique()} for frame in (one, other))
         if left != right:
             comparable = "no" if field in ENVIRONMENT_FIELDS else "yes"
             lines.append((field, _few(left), _few(right), comparable))
-    same = len(told) - len(lines)
+    same = len(shown) - len(lines)
     frame = pd.DataFrame(lines, columns=["field", *headings, "comparable"])
     return Listing(
         title="Environments that differ",

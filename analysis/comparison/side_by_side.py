@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.comparison.device_first import mean_ratio
+from lmsweep.analysis.comparison.cell_verdicts import mean_ratio
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order, label
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.open_store import open_store
@@ -185,8 +185,8 @@ def _summary(pairs: pd.DataFrame, alone: list[int], name: str) -> str:
     if name != PUBLISHED and len(by_device):
         wall, device = (np.exp(np.log(by_device[column]).mean()) for column in ("wall_ratio", "ratio"))
         words = [
-            f"{count}: device time {mean_ratio(by_device['ratio'])}, wall time {wall:.3g}x, of which the hosts explain "
-            f"{wall / device:.3g}x"
+            f"{count}: device time {mean_ratio(by_device['ratio'])}, wall time {wall:.3g}x (the hosts explain "
+            f"{wall / device:.3g}x)"
         ]
     return f"{words[0]}. Without a counterpart: {alone[0]} of mine, {alone[1]} of {name}."
 

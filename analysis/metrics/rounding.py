@@ -23,33 +23,16 @@ def accumulation_table(frame: pd.DataFrame) -> pd.DataFrame:
     Columns: accumulator and addend (dtypes), cast (of each addend first), sum, error (sum - 10), devices. Raises
     RequestError if there are no such results.
     """
-    found = _of(frame, "accumulation")[["metric", "median", "device_name"]]
-    grouped = found.groupby(["metric", "median"], sort=False)["device_name"].unique().reset_index()
-    way = grouped["metric"].str.removesuffix("_cast").str.split("_")
-    return pd.DataFrame(
-        {
-            "accumulator": way.str[0],
-            "addend": way.str[1],
-            "cast": grouped["metric"].str.contains("_cast"),
-            "sum": grouped["median"],
-            "error": grouped["median"] - _SUM,
-            "devices": grouped["device_name"].map(", ".join),
-        }
-    )
+    found = _of(frame, "accumulation")
+    types = found["types"].str.split("_")
+    columns = {"accumulator": types.str[0], "addend": types.str[1], "cast": found["cast"], "sum": found["median"]}
+    return pd.DataFrame({**columns, "error": found["median"] - _SUM, "devices": found["devices"]})
 
 
 def reciprocal_rms_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return 1 / sqrt(mean(x²)) for x = 1000: columns type (of x), cast (to float32 before squaring), value, devices."""
-    found = _of(frame, "reciprocal_rms")[["metric", "median", "device_name"]]
-    grouped = found.groupby(["metric", "median"], sort=False)["device_name"].unique().reset_index()
-    return pd.DataFrame(
-        {
-            "type": grouped["metric"].str.removesuffix("_cast"),
-            "cast": grouped["metric"].str.contains("_cast"),
-            "value": grouped["median"],
-            "devices": grouped["device_name"].map(", ".join),
-        }
-    )
+    """Return 1 / sqrt(mean(x²)) for x = 1000: columns type of x, cast (to float32 first), value, devices."""
+    found = _of(frame, "reciprocal_rms").rename(columns={"types": "type", "median": "value"})
+    return found[["type", "cast", "value", "devices"]]
 
 
 def error_table(frame: pd.DataFrame, *, values: tuple[str, ...] = ERRORS, where: dict[str, str] | None = None) -> Table:
@@ -98,10 +81,17 @@ def dtype_table(dtypes: pd.DataFrame, *, subject: str) -> pd.DataFrame:
 
 
 def _of(frame: pd.DataFrame, phase: str) -> pd.DataFrame:
+    """Each distinct result of an experiment: `types`, `cast`, `median`, and the `devices` that had it."""
     found = frame[(frame["workload"] == "precision") & (frame["phase"] == phase)]
     if found.empty:
         raise _nothing()
-    return found
+    grouped = found.groupby(["metric", "median"], sort=False)["device_name"].unique().reset_index()
+    metric = grouped["metric"]
+    return grouped.assign(
+        types=metric.str.removesuffix("_cast"),
+        cast=metric.str.contains("_cast"),
+        devices=grouped["device_name"].map(", ".join),
+    )
 
 
 def _nothing() -> RequestError:

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from lmsweep.analysis.data.columns import size_terms
 from lmsweep.analysis.tables.pivot import varying_keys
 from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
+from lmsweep.trials.statistics.pooling import student
 
 ALONG = ("context_length", "parameters")
 
@@ -83,9 +83,6 @@ def frontier(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def _slope(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    centred = x - x.mean()
-    slope = float((centred * y).sum() / (centred**2).sum())
-    left = y - y.mean() - slope * centred
-    freedom = len(x) - 2
-    error = np.sqrt((left**2).sum() / freedom / (centred**2).sum())
-    return slope, float(stdtrit(freedom, 0.975) * error)
+    """Slope of the least-squares line through the points, and the half width of its 95 % interval."""
+    (slope, _), covariance = np.polyfit(x, y, 1, cov=True)
+    return float(slope), student(len(x) - 2) * float(np.sqrt(covariance[0, 0]))

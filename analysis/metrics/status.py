@@ -75,10 +75,10 @@ def _most_first(counted: tuple[str, int]) -> tuple[int, bool, str]:
     return -count, not name.startswith("step."), name
 
 
-def flag_words(frame: pd.DataFrame, *, told: str = "") -> str:
+def flag_words(frame: pd.DataFrame, *, said: str = "") -> str:
     """Return a line for each flag: the number of results, the values that most often have it, and its advice.
 
-    Advice that the text `told` already contains is not repeated.
+    Advice that the text `said` already contains is not repeated.
     """
     flagged = _flagged(frame)
     lines = []
@@ -88,6 +88,6 @@ def flag_words(frame: pd.DataFrame, *, told: str = "") -> str:
         shown = ", ".join(names[:MOST_NAMES]) + " and others" * (len(names) > MOST_NAMES)
         many = "result is" if count == 1 else "results are"
         lines.append(
-            f"{count} {many} flagged {flag.value}, in {shown}" + f". {flag.advice}" * (flag.advice not in told)
+            f"{count} {many} flagged {flag.value}, in {shown}" + f". {flag.advice}" * (flag.advice not in said)
         )
     return "\n".join(lines)

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED
 from lmsweep.analysis.comparison.compare import VERDICTS, Comparison, ResultKey, compare
-from lmsweep.analysis.comparison.device_first import HOST_LIMITED
 from lmsweep.analysis.comparison.pairing import ApartError, Obstacle
 from lmsweep.analysis.data.columns import label, natural_ranks
 from lmsweep.analysis.report.page_data import JsonObject, encoded_codes, encoded_numbers

@@ -7,7 +7,7 @@ transposed, then is split into parts: sections by its first row keys, and groups
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 from textwrap import fill, wrap
 
 import numpy as np
@@ -22,7 +22,8 @@ from lmsweep.analysis.tables.text_table import Markup, Sheet, axis_names, sheet_
 GAP = "  "
 
 LONG_TEXTS = (96, 80, 64, 56, 48, 40, 36, 32, 28, 24)
-"""Texts longer than the first of these that makes the table fit are wrapped."""
+"""Texts longer than the first of these that makes the table fit are wrapped; in sections, than SHORT."""
+SHORT = 32
 
 MOST_KEYS = 0.6
 """Share of the width that row keys may take before the first of them become headings of sections."""
@@ -88,8 +89,8 @@ def terminal_text(table: Table | Listing, *, width: int, escape: Callable[[str],
     whole = _fold(whole)
     text = Text()
     conditions = ", ".join(filter(None, [sheet.conditions, *whole.heading]))
-    for told, style in ((sheet.caption, "bold"), (conditions, "dim")):
-        for line in filter(None, told.split("\n")):
+    for shown, style in ((sheet.caption, "bold"), (conditions, "dim")):
+        for line in filter(None, shown.split("\n")):
             text.append(_filled(line, width), style)
     shared = set(whole.heading)
     for part in _parts(whole, width):
@@ -137,16 +138,17 @@ def _parts(grid: Grid, width: int) -> list[Grid]:
     ways = [grid, replace(grid, plain=False)]
     if len(grid.rows.labels) <= MOST_TRANSPOSED:
         ways += [grid.transposed(), replace(grid.transposed(), plain=False)]
-    ways += [_with_short_texts(replace(grid, plain=False), limit) for limit in LONG_TEXTS]
-    for way in ways:
+    for way in chain(ways, (_with_short_texts(replace(grid, plain=False), limit) for limit in LONG_TEXTS)):
         if _width(way) <= width:
             return [way]
-    return [part for section in _sections(ways[-3], width) for part in _columns_that_fit(_fold(section), width)]
+    sections = _sections(_with_short_texts(replace(grid, plain=False), SHORT), width)
+    return [part for section in sections for part in _columns_that_fit(_fold(section), width)]
 
 
 def _sections(grid: Grid, width: int) -> list[Grid]:
     """The rows in sections by their first keys, until the other keys leave room for the cells."""
-    if len(grid.rows.names) == 1 or _keys_width(grid) <= MOST_KEYS * width:
+    keys_width = sum(column.width + len(GAP) for column in _drawn_columns(grid)[: len(grid.rows.names)])
+    if len(grid.rows.names) == 1 or keys_width <= MOST_KEYS * width:
         return [grid]
     found = []
     for value, places in groupby(range(len(grid.rows.labels)), key=lambda place: grid.rows.labels[place][0]):
@@ -251,10 +253,6 @@ def _broken(text: str, width: int) -> list[str]:
 def _width(grid: Grid) -> int:
     columns = _drawn_columns(grid)
     return sum(column.width for column in columns) + len(GAP) * (len(columns) - 1)
-
-
-def _keys_width(grid: Grid) -> int:
-    return sum(column.width + len(GAP) for column in _drawn_columns(grid)[: len(grid.rows.names)])
 
 
 def _draw(grid: Grid, tones: dict[str, Tone]) -> Iterator[Text]:

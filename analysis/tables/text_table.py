@@ -62,7 +62,7 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
     keys: list[Any] = table.median.columns.to_list()
     columns, levels = [(*key[:-1], names[key[-1]]) for key in keys], axis_names(table.median.columns)
     shows = "median and 95 % interval"
-    # The mode tells how much of a training step the value `step` covers.
+    # The mode says how much of a training step the value `step` covers.
     with_mode = "mode" in table.conditions and any(value.startswith("step.") for value in table.units)
     said = [f"mode {table.conditions['mode']}"] if with_mode else []
     if len(names) == 1 and len(levels) > 1:  # a single value goes into the caption

@@ -139,7 +139,7 @@ def test_samples_without_an_interval_decide_nothing(attempts: Attempts) -> None:
     assert "No interval of 2 medians: fewer than 6 samples" in analysis.render(comparison.listing(), "text")
 
 
-def test_what_the_samples_leave_open_is_said(attempts: Attempts) -> None:
+def test_the_comparison_warns_of_single_processes_and_few_samples(attempts: Attempts) -> None:
     five = (0.1, 0.101, 0.099, 0.1005, 0.0995)
     for compiled in ("none", "block"):
         for context_length in range(1, 7):
@@ -153,7 +153,7 @@ def test_what_the_samples_leave_open_is_said(attempts: Attempts) -> None:
     assert of(attempts, *({**side, "context_length": "1"} for side in sides)).warnings == ()
 
 
-def test_what_differs_besides_is_named_and_refused(attempts: Attempts) -> None:
+def test_another_difference_between_the_sides_is_named_and_refused(attempts: Attempts) -> None:
     other = replace(H200, driver_version="580.2")
     attempts.ok(gpu(), {"step.time": samples(0.1, STEADY)})
     attempts.ok(gpu(compile="block"), {"step.time": samples(0.2, STEADY)}, fingerprint=other)
@@ -163,7 +163,7 @@ def test_what_differs_besides_is_named_and_refused(attempts: Attempts) -> None:
     assert list(of(attempts, *sides, across=("driver_version",)).frame["verdict"]) == ["slower"]
 
 
-def test_nothing_in_common_is_refused_with_what_differs(attempts: Attempts) -> None:
+def test_sides_without_a_common_cell_are_refused_with_their_differences(attempts: Attempts) -> None:
     attempts.ok(gpu(), {"step.time": samples(0.1, STEADY)})
     attempts.ok(gpu(compile="block", batch_size=8), {"step.time": samples(0.2, STEADY)})
     with pytest.raises(
@@ -240,7 +240,7 @@ def test_a_side_of_several_results_is_refused_with_what_to_choose(attempts: Atte
         of(attempts, {"compile": "none"}, {"compile": "block"}, values=["step.mfu"])
 
 
-def test_devices_compare_by_name_with_what_follows_from_it(attempts: Attempts) -> None:
+def test_devices_are_compared_by_name_whatever_their_memory(attempts: Attempts) -> None:
     for fingerprint, median in ((A100, 0.2), (H200, 0.1)):
         attempts.ok(gpu(), {"step.time": samples(median, STEADY)}, fingerprint=fingerprint)
     found = of(attempts, {"device_name": A100.device_name}, {"device_name": H200.device_name})
@@ -277,7 +277,7 @@ def test_the_gate_exits_with_1_where_something_became_slower(lmsweep: Command, t
     assert lmsweep("compare", before, after, "--fail-on", "slower", "--min-effect", "30%").returncode == 0
 
 
-def test_a_doubt_about_either_side_stands_at_the_verdict(lmsweep: Command, tmp_path: Path) -> None:
+def test_the_verdict_has_the_flags_of_both_sides(lmsweep: Command, tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     attempts.ok(gpu(batch_size=4), {"step.time": samples(0.1, STEADY)})
     attempts.ok(gpu(batch_size=8), {"step.time": samples(0.2, STEADY)}, flags=(Flag.HOST_BOUND,))
@@ -327,7 +327,7 @@ def test_a_wrong_comparison_is_refused(lmsweep: Command, tmp_path: Path, argumen
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
 
 
-def test_beside_the_published_numbers_stands_what_differs(attempts: Attempts) -> None:
+def test_published_numbers_are_shown_with_the_conditions_that_differ(attempts: Attempts) -> None:
     values = {"forward.time": samples(0.01, STEADY), "backward.time": samples(0.02, STEADY)}
     attempts.ok(gpu(mode="forward_backward", precision="bf16", attention="naive"), values)
     listing = beside(analysis.load(attempts.store), "published")
@@ -390,7 +390,7 @@ def test_numbers_without_a_counterpart_are_refused(attempts: Attempts) -> None:
     assert isinstance(published(), pd.DataFrame)
 
 
-def test_a_published_float32_stands_beside_tf32_only_where_it_was_probably_tf32() -> None:
+def test_a_published_float32_is_shown_beside_tf32_only_if_it_was_probably_tf32() -> None:
     frame = analysis.load(str(ROOT / "analysis" / "reference" / "h200-end-to-end"))
     found = beside(frame[frame["precision"] == "tf32"], "published").frame
     called_fp32 = found["differs"].str.contains("precision fp32")

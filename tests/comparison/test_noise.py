@@ -107,7 +107,7 @@ def test_a_difference_above_the_noise_still_counts_and_the_gate_uses_the_floor(a
     assert done.exit_code == 0 and "Floor 4 %: measured by `lmsweep noise` on NVIDIA H200 (1 cell)." in done.stdout
 
 
-def test_the_processes_of_a_cell_are_its_own_history(attempts: Attempts) -> None:
+def test_the_processes_of_a_cell_set_its_floor(attempts: Attempts) -> None:
     two_sides(attempts, (0.1, 0.11), (0.1, 0.11), (0.106, 0.11), (0.1, 0.11), (0.1, 0.11))
     found = compared(attempts)
     assert found.floors == ("Floor 6 %: how far the processes of these cells differ (1 cell).",)

@@ -44,7 +44,7 @@ def test_each_statistic_of_ragged_rows_is_that_of_numpy() -> None:
 
 
 @pytest.mark.parametrize("n", [9, 10, 25, 30, 100, 200])
-def test_the_interval_of_independent_samples_lies_between_theranks_that_cover_more_and_less_than_95_percent(
+def test_the_interval_of_independent_samples_lies_between_the_ranks_that_cover_more_and_less_than_95_percent(
     n: int,
 ) -> None:
     ordered = np.arange(n) + 1.0
@@ -172,7 +172,7 @@ def test_a_long_series_is_worth_as_many_independent_samples_as_its_process_says(
     assert found == pytest.approx(1000 * (1 - rho) / (1 + rho), rel=0.2)
 
 
-def test_equal_samples_share_the_mean_of_theirranks() -> None:
+def test_equal_samples_share_the_mean_of_their_ranks() -> None:
     row = np.repeat([0.0, 7.0, 0.0, 0.0, 1.0, 9.0], 10)[None, :]  # in runs, and mostly zeros
     np.testing.assert_array_equal(ranks(row)[0], stats.rankdata(row[0]) - 1)
 
@@ -183,7 +183,7 @@ def test_one_series_is_described_as_a_row_of_many_is() -> None:
     assert describe_samples(series) == (row["median"], row["low"], row["high"]) == (2.75, 0.5, 9.0)
 
 
-def test_a_drift_counts_as_next_to_no_independent_samples_and_has_no_interval() -> None:
+def test_a_drift_is_worth_one_independent_sample_at_most_and_has_no_interval() -> None:
     drift = list(np.arange(1.0, 51.0))
     assert independent_worth(drift) <= 1
     assert described(drift).iloc[0][["low", "high"]].isna().all()

@@ -143,7 +143,7 @@ def _within(baseline: Floats, contrast: Floats) -> tuple[Floats, Floats]:
 
 
 def _limited(ratio: Floats, below: Floats, above: Floats, baseline: Floats, contrast: Floats) -> RatioInterval:
-    """The interval at these distances, without ends where it would say next to nothing. The sides are logarithms."""
+    """The interval at these distances, without ends where it would say too little. The sides are logarithms."""
     centre = np.log(ratio)
     most = contrast.max(axis=(1, 2)) - baseline.min(axis=(1, 2))
     least = contrast.min(axis=(1, 2)) - baseline.max(axis=(1, 2))

@@ -12,8 +12,8 @@ from packaging.version import InvalidVersion, Version
 from rich.console import Console
 
 from lmsweep.analysis import load
+from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED
 from lmsweep.analysis.comparison.compare import Comparison, compare
-from lmsweep.analysis.comparison.device_first import HOST_LIMITED
 from lmsweep.analysis.comparison.noise import machines
 from lmsweep.analysis.data.columns import label
 from lmsweep.orchestrator.commands.measure import run_or_exit

@@ -148,7 +148,7 @@ def _show_results(plan: Plan, store: Store, trial_command: str | None) -> list[s
         show_table(table, pages=False)
         told = render(table, "text")
         say("")
-    parts = [flag_words(frame, told=told)]
+    parts = [flag_words(frame, said=told)]
     failed = frame.loc[frame["status"] == Status.ERROR.value, "trial_id"]
     if trial_command and len(failed):
         which = "the failed trial" if failed.nunique() == 1 else "the first failed trial"
