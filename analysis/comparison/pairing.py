@@ -10,9 +10,8 @@ from lmsweep.analysis.data.pooled_rows import rows_that_count
 from lmsweep.analysis.data.selection import cells_of, usual_values
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.results.metrics import DERIVED, metric_of
-from lmsweep.trials.results.roles import determines
+from lmsweep.trials.results.roles import OF_STEP, determines
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
-from lmsweep.trials.spec.unknown import OF_STEP
 
 SIDES = ("baseline", "contrast")
 

@@ -21,10 +21,9 @@ from lmsweep.analysis.data.selection import cells_of, first_values, select, unit
 from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.results.metrics import counts_flops
-from lmsweep.trials.results.roles import Role, determined_by, fields_with
+from lmsweep.trials.results.roles import OF_STEP, Role, determined_by, fields_with
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, RequestError
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
-from lmsweep.trials.spec.unknown import OF_STEP
 from lmsweep.trials.spec.workloads import workloads
 from lmsweep.trials.statistics.median_interval import FEWEST_BOUNDED, LEAST_WORTH
 
