@@ -289,7 +289,7 @@ def _warnings(cells: pd.DataFrame) -> tuple[str, ...]:
             "Cells with one process on a side: their intervals do not include variation between processes. "
             "`lmsweep run --fresh` adds a process."
         )
-    tested = cells[~cells["value"].map(is_device_time)]
+    tested = cells[~cells["value"].map(is_device_time).astype(bool)]
     count = tested["cell"].nunique()
     samples = of_side["sum"].groupby("cell").agg(["min", "size"]).query("size == 2")["min"]
     samples = samples[samples.index.isin(tested["cell"])]

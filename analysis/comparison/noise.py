@@ -95,7 +95,7 @@ def machines(*frames: pd.DataFrame) -> Machines:
 def of_device_times(cells: pd.DataFrame, order: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return for each cell whether its value is a device time."""
     values = cells.drop_duplicates("cell").set_index("cell")["value"]
-    return values.reindex(order).map(is_device_time).to_numpy(dtype=np.bool_)
+    return values.reindex(order, fill_value="").map(is_device_time).to_numpy(dtype=np.bool_)
 
 
 def floors(cells: pd.DataFrame, order: NDArray[np.int64], usual: Floats, known: Machines) -> Floors:

@@ -244,7 +244,9 @@ def _of_store(name: str) -> pd.DataFrame:
 
 
 def _all_published() -> pd.DataFrame:
-    return pd.concat([_published(), _public_benchmarks()], ignore_index=True)
+    unknown = ["theirs_low", "theirs_high", "device_theirs", "device_theirs_low", "device_theirs_high"]
+    rows = pd.concat([_published(), _public_benchmarks()], ignore_index=True)
+    return rows.assign(**dict.fromkeys(unknown, float("nan")))
 
 
 def _published() -> pd.DataFrame:
@@ -253,8 +255,6 @@ def _published() -> pd.DataFrame:
     rows = rows[~rows[list(_LEFT_OUT)].any(axis="columns") & rows["workload"].isin(["timing", "attention"])]
     rows = rows[~rows["table"].str.endswith("prose")]  # totals of all iterations, times of some kernels, and the like
     rows = rows.assign(part=rows["phase"], place=_place(rows), theirs=rows["value"])
-    unknown = ["theirs_low", "theirs_high", "device_theirs", "device_theirs_low", "device_theirs_high"]
-    rows = rows.assign(**dict.fromkeys(unknown, float("nan")))
     words = [tuple(_caveat(word) for word in CAVEATS if getattr(row, word)) for row in rows.itertuples()]
     return rows.assign(
         source=rows["source"] + " " + rows["table"],
@@ -268,9 +268,7 @@ def _published() -> pd.DataFrame:
 def _public_benchmarks() -> pd.DataFrame:
     rows = public_benchmarks()
     words = [tuple(word for word in CONDITIONS if getattr(row, word)) for row in rows.itertuples()]
-    unknown = ["theirs_low", "theirs_high", "device_theirs", "device_theirs_low", "device_theirs_high"]
     return rows.assign(
-        **dict.fromkeys(unknown, float("nan")),
         part=rows["phase"],
         place=_place(rows),
         theirs=rows["value"],

@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Hashable, Iterable
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,8 @@ from lmsweep.trials.spec.config import (
 )
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.spec.workloads import BUILT_IN
+
+T = TypeVar("T")
 
 _CONTENTS = ("phase", "metric", "unit", "samples", "warmup_samples", "status", "flags", "error", "reason", "artifact")
 
@@ -120,6 +122,13 @@ def in_order(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return the rows sorted by these columns, each in its natural order."""
     ranks = [natural_ranks(frame, name) for name in reversed(keys)]
     return frame.iloc[np.lexsort(ranks)].reset_index(drop=True)
+
+
+def for_each_kind(of: Callable[..., T], *columns: Iterable[Any]) -> list[T]:
+    """Return the result for each row of these columns, computed once for equal rows."""
+    kinds = list(zip(*columns, strict=True))
+    found = {kind: of(*kind) for kind in set(kinds)}
+    return [found[kind] for kind in kinds]
 
 
 def is_null(value: object) -> bool:

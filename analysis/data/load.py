@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lmsweep.analysis.data.code_states import with_code_states
-from lmsweep.analysis.data.columns import size_terms
+from lmsweep.analysis.data.columns import for_each_kind, size_terms
 from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.pooled_rows import as_lists, pool
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
@@ -168,18 +168,17 @@ def _share_of_scores(frame: pd.DataFrame, convention: FlopConvention) -> NDArray
     share: NDArray[np.float64] = share_of_scores(convention, causal=causal, window=window) * np.ones(len(frame))
     packed = frame["document_length"].notna().to_numpy()
     columns = (_numbers(frame[name])[packed] for name in ("context_length", "document_length"))
-    masks = list(zip(*columns, causal[packed], window[packed], strict=True))
-    found = {
-        mask: share_of_packed_scores(
+
+    def of_mask(context: float, document: float, is_causal: float, share: float) -> float:
+        return share_of_packed_scores(
             convention,
-            context_length=int(mask[0]),
-            document_length=int(mask[1]),
-            causal=bool(mask[2]),
-            window=round(mask[3] * mask[0]),
+            context_length=int(context),
+            document_length=int(document),
+            causal=bool(is_causal),
+            window=round(share * context),
         )
-        for mask in set(masks)
-    }
-    share[packed] = [found[mask] for mask in masks]
+
+    share[packed] = for_each_kind(of_mask, *columns, causal[packed], window[packed])
     return share
 
 
@@ -188,9 +187,8 @@ def _recomputed(
 ) -> NDArray[np.float64]:
     """FLOPs that the backward pass of each row computes again. block: FLOPs of the forward pass of one block."""
     layers = np.nan_to_num(terms["num_layers"], nan=1).astype(np.int64).tolist()
-    kinds = list(zip(frame["checkpointing"], layers, strict=True))
-    found = {kind: recomputed_blocks(*kind) for kind in set(kinds)}
-    blocks, ended_early = np.array([found[kind] for kind in kinds], dtype=np.float64).reshape(-1, 2).T
+    found = for_each_kind(recomputed_blocks, frame["checkpointing"], layers)
+    blocks, ended_early = np.array(found, dtype=np.float64).reshape(-1, 2).T
     again: NDArray[np.float64] = recomputed_flops(
         blocks=blocks,
         ended_early=ended_early,

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmsweep.analysis.data.columns import size_terms
+from lmsweep.analysis.data.columns import for_each_kind, size_terms
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.formulas import parameter_count, saved_bytes
 from lmsweep.trials.results.outcome import Status
@@ -86,7 +86,9 @@ def measured_ceiling(step: pd.DataFrame, ceilings: pd.DataFrame, metric: str) ->
 
 
 def _datasheet_bandwidth(step: pd.DataFrame) -> NDArray[np.float64]:
-    pairs = list(zip(step["device_name"], step["device_memory"].astype(object), strict=True))
-    devices = {pair: find_device(pair[0], None if pd.isna(pair[1]) else pair[1]) for pair in set(pairs)}
-    rates = {pair: device.bytes_per_second if device else np.nan for pair, device in devices.items()}
-    return np.array([rates[pair] for pair in pairs], dtype=np.float64)
+    def of_device(name: str, memory: int | None) -> float:
+        device = find_device(name, None if pd.isna(memory) else memory)
+        return device.bytes_per_second if device else np.nan
+
+    rates = for_each_kind(of_device, step["device_name"], step["device_memory"].astype(object))
+    return np.array(rates, dtype=np.float64)

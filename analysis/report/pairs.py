@@ -165,7 +165,7 @@ def _headline(against: str, found: Comparison, ratio: MeanRatio | None, measure:
     said = f"; {limited} host-limited" if limited else ""
     if found.unit != "s":
         return f"{against}, {cells}: {measure} {ratio.text()}{said}"
-    by_device = found.frame["value"][found.frame["ratio"].notna()].map(is_device_time)
+    by_device = found.frame["value"][found.frame["ratio"].notna()].map(is_device_time).astype(bool)
     clock = "device" if by_device.all() else "device or wall" if by_device.any() else "wall"
     return f"{against}, {cells}: {clock} {ratio.text()} as fast{said}"
 
@@ -174,7 +174,7 @@ def _details(found: Comparison, ratio: MeanRatio | None, names: tuple[str, str])
     """What the headline leaves out: wall time, cells without a number, and cells that only one side has."""
     said = []
     if ratio is not None and "wall_ratio" in found.frame:
-        known = found.frame["value"].map(is_device_time) & found.frame["wall_ratio"].gt(0)
+        known = found.frame["value"].map(is_device_time).astype(bool) & found.frame["wall_ratio"].gt(0)
         wall, device = (-np.log(found.frame.loc[known, name]).mean() for name in ("wall_ratio", "ratio"))
         if known.any():
             host = three(float(np.exp(wall - device)))
