@@ -24,8 +24,7 @@ from lmsweep.orchestrator.planning.plan import Planned, make_plan
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS
 from lmsweep.orchestrator.planning.prediction_process import configurations
 from lmsweep.orchestrator.running.store_writer import upload_left_over
-from lmsweep.orchestrator.sweep.ranges import seconds_of, seconds_until
-from lmsweep.orchestrator.sweep.shard import Shard
+from lmsweep.orchestrator.sweep.ranges import Shard, seconds_of, seconds_until
 from lmsweep.orchestrator.sweep.sweep import Outline, Sweep, load_sweep, parse_overrides
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.machine.host_memory import memory_asked_for

@@ -7,6 +7,10 @@ from collections.abc import Callable, Mapping
 from lmsweep.trials.code.importing import code_in_use
 from lmsweep.trials.code.traceback_text import defined_at
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.model_sizes import PLAIN_DIMENSIONS
+
+OFFERED = ("vocab_size", "context_length", *PLAIN_DIMENSIONS)
+"""The fields that a model is called with, if its signature has them, in addition to `device` and `dtype`."""
 
 
 def arguments_of(text: str | None) -> dict[str, object]:

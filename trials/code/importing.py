@@ -21,9 +21,9 @@ from lmsweep.trials.code.project import ProjectFinder
 from lmsweep.trials.code.source import (
     check_reference,
     find_source,
-    is_own,
     is_reserved,
     is_users_file,
+    is_users_module,
     roots,
     trusted_packages,
 )
@@ -80,7 +80,7 @@ def load(text: str) -> object:
         raise CodeError(user_line(error, code)) from error
     except ImportError as error:
         top = (error.name or "").partition(".")[0]
-        if is_reserved(top) and is_own(top, code):
+        if is_reserved(top) and is_users_module(top, code):
             raise CodeError(
                 f"{user_line(error, code)}: {top} is also the name of a module that lmsweep or PyTorch imports, so the "
                 f"one in {code.folder} is never imported; rename it"

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lmsweep.trials.code.project import projects
-from lmsweep.trials.code.source import is_own, is_users_file, roots
+from lmsweep.trials.code.source import is_users_file, is_users_module, roots
 from lmsweep.trials.spec.reference import Code
 
 DISTRIBUTIONS = {"PIL": "pillow", "cv2": "opencv-python", "dotenv": "python-dotenv", "sklearn": "scikit-learn"}
@@ -38,7 +38,7 @@ def missing_packages(files: Iterable[Path], code: Code) -> list[str]:
             if (
                 not level
                 and not (file.parent / f"{top}.py").exists()
-                and not is_own(top, code)
+                and not is_users_module(top, code)
                 and not _is_installed(top)
             ):
                 names.add(top)

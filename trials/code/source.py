@@ -150,7 +150,7 @@ def imported_names(tree: ast.AST) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-def is_own(name: str, code: Code) -> bool:
+def is_users_module(name: str, code: Code) -> bool:
     """Return whether the code folder has a top-level module or package of this name."""
     return any((root / f"{name}.py").exists() or (root / name).is_dir() for root in roots(code))
 
@@ -194,7 +194,9 @@ def _check_attribute(reference: Reference, path: Path, code: Code) -> None:
         near = nearest(first, origins)
         raise RequestError(f"{path}:1: defines no {first}{f'; did you mean {near}?' if near else ''}")
     origin = origins[first]
-    if (origin is not None and not (is_own(origin, code) or origin in trusted_packages(code))) or origin in OURS:
+    if (
+        origin is not None and not (is_users_module(origin, code) or origin in trusted_packages(code))
+    ) or origin in OURS:
         raise RequestError(
             f"{path}:1: {first} is imported from {origin}; a reference must lead to what your own code defines "
             f"(write a function around it, or add --trust {origin})"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lmsweep.trials.code.missing_packages import install_words, missing_packages, not_built
 from lmsweep.trials.code.project import other_python
-from lmsweep.trials.code.source import is_own, is_users_file
+from lmsweep.trials.code.source import is_users_file, is_users_module
 from lmsweep.trials.spec.reference import Code
 
 _DUMPED = re.compile(r'^ *File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
@@ -49,7 +49,7 @@ def user_line(error: BaseException, code: Code) -> str | None:
     top = (getattr(error, "name", None) or "").partition(".")[0]
     if type(error) is ImportError:
         words += not_built(said, Path(file), code)
-    if type(error) is ModuleNotFoundError and top and not is_own(top, code):
+    if type(error) is ModuleNotFoundError and top and not is_users_module(top, code):
         files = [Path(file) for file, *_ in own]
         words += f"; {install_words({top, *missing_packages(files, code)}, code)}"
     return f"{_place(file, line, code)}: {words}"

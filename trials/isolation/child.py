@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lmsweep.trials.bench.run_trial import run_trial
 from lmsweep.trials.isolation.messages import Finished, Request
-from lmsweep.trials.machine.processes import lead_own_group, sender
+from lmsweep.trials.machine.processes import lead_group, sender
 from lmsweep.trials.results.record import Record
 
 PRINT_STACKS = signal.SIGVTALRM
@@ -26,7 +26,7 @@ def main(connection: Connection, parent_pid: int, output_fd: int, inherited_fd: 
     Standard output and error go to `output_fd`, so that the last output of a dead child is known. `inherited_fd`
     belongs to the parent's connection to its client and is closed here.
     """
-    lead_own_group(parent_pid, inherited_fd)
+    lead_group(parent_pid, inherited_fd)
     send = sender(connection, partial(_say_error, output=Path(f"/proc/{parent_pid}/fd/{output_fd}")))
     for stream in (1, 2):
         os.dup2(output_fd, stream)

@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from lmsweep.trials.isolation.messages import PrecompileRequest
 from lmsweep.trials.machine.cpu_affinity import usable_cores
-from lmsweep.trials.machine.processes import kill_group, lead_own_group
+from lmsweep.trials.machine.processes import kill_group, lead_group
 from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -56,11 +56,11 @@ def has_shared_graph(config: TrialConfig) -> bool:
         compiles
         and config.memory_budget is None
         and not config.compile_mode.startswith("max-autotune")
-        and not imports_own_code(config)
+        and not imports_users_code(config)
     )
 
 
-def imports_own_code(config: TrialConfig) -> bool:
+def imports_users_code(config: TrialConfig) -> bool:
     """Whether the graph holds code of the user's, which only the process of its trial imports."""
     return config.model_code is not None or is_reference(config.attention)
 
@@ -170,7 +170,7 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
 
 def _compile_one(config: TrialConfig, mark: Path, parent_pid: int, threads: int, inherited_fd: int) -> None:
     """Compile one graph silently. If it fails, its trial will report the error."""
-    lead_own_group(parent_pid, inherited_fd)
+    lead_group(parent_pid, inherited_fd)
     silence = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(silence, stream)

@@ -29,7 +29,7 @@ class CpuTime:
     """CPU time of all processes."""
     stolen: float
     """Steal time: CPU time that the hypervisor gave to other guests."""
-    own: float
+    trial: float
     """CPU time of this process and its descendants, on any core."""
 
 
@@ -41,10 +41,10 @@ def read_cpu_time() -> CpuTime | None:
     mine = [each[core] for core in cores]
     work = ("user", "nice", "system", "irq", "softirq")
     me = psutil.Process()
-    own = 0.0
+    trial = 0.0
     for process in (me, *me.children(recursive=True)):
         try:
-            own += sum(process.cpu_times()[:4])  # its own, and that of its children that have ended
+            trial += sum(process.cpu_times()[:4])  # its own, and that of its children that have ended
         except psutil.NoSuchProcess:
             continue  # it has just ended, and its time is now its parent's
     return CpuTime(
@@ -52,7 +52,7 @@ def read_cpu_time() -> CpuTime | None:
         cores=len(cores),
         used=sum(getattr(core, name, 0.0) for core in mine for name in work),
         stolen=sum(getattr(core, "steal", 0.0) for core in mine),
-        own=own,
+        trial=trial,
     )
 
 
@@ -64,9 +64,9 @@ def is_host_busy(before: CpuTime | None, after: CpuTime | None, device_type: str
     if before is None or after is None:
         return False
     seconds = after.at - before.at
-    own, stolen = after.own - before.own, after.stolen - before.stolen
-    others = after.used - before.used - own
+    trial, stolen = after.trial - before.trial, after.stolen - before.stolen
+    others = after.used - before.used - trial
     needed = after.cores if device_type == "cpu" else min(after.cores, LAUNCHING_CORES)
     free = (after.cores - needed + max(LEAST_TAKEN, LEAST_SHARE * after.cores)) * seconds
     # Each core's count can be off by one tick.
-    return others - after.cores * TICK > free or stolen - TICK > LEAST_STOLEN * (own + stolen)
+    return others - after.cores * TICK > free or stolen - TICK > LEAST_STOLEN * (trial + stolen)

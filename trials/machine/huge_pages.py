@@ -21,13 +21,13 @@ def use_huge_pages() -> None:
         return
     advise = ctypes.CDLL(None).madvise
     advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    for begin, end in _own_memory():
+    for begin, end in _anonymous_memory():
         # One call per page: a call stops at the first page that is unused or has no free huge page.
         for page in range(-(-begin // HUGE_PAGE) * HUGE_PAGE, end - HUGE_PAGE + 1, HUGE_PAGE):
             advise(page, HUGE_PAGE, MADV_COLLAPSE)
 
 
-def _own_memory() -> Iterator[tuple[int, int]]:
+def _anonymous_memory() -> Iterator[tuple[int, int]]:
     """Yield the begin and end address of each private, writable mapping that is not backed by a file."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, rights, _, _, inode, *_ = line.split()

@@ -95,7 +95,7 @@ def is_stopped(process: psutil.Process) -> bool:
         return False
 
 
-def lead_own_group(parent_pid: int, inherited_fd: int) -> None:
+def lead_group(parent_pid: int, inherited_fd: int) -> None:
     """Make a forked process the leader of its own group and let it die with its parent.
 
     `inherited_fd` is a file descriptor of the parent that the fork closes.

@@ -152,10 +152,6 @@ BUILT_IN: dict[str, Workload] = {
 """The workloads of lmsweep, by name, in the order in which a trial runs them: the least disturbing first."""
 
 
-RETIRED = {"busy": "timing tells how long the device works in each phase (step.device_time)"}
-"""Workloads of earlier versions, and what replaced them. Their results can still be read."""
-
-
 @cache
 def workloads() -> dict[str, Workload]:
     """Return every workload by name: those of BUILT_IN, then those of installed packages.

@@ -284,7 +284,7 @@ def test_dimensions_of_a_hugging_face_model_are_those_of_its_json_with_the_overr
 
 
 def test_a_dimension_beside_a_hugging_face_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="vocab_size is the Hugging Face configuration's own; use override"):
+    with pytest.raises(RequestError, match="the Hugging Face configuration states vocab_size; use override"):
         trial_of("model: 'hf:hf/llama.json', vocab_size: 100", tmp_path)
     with pytest.raises(RequestError, match="there is no file"):
         trial_of("model: 'hf:hf/lama.json'", tmp_path)
