@@ -8,8 +8,8 @@ from math import inf
 import yaml
 
 from lmsweep.trials.code.calling import OFFERED
-from lmsweep.trials.code.definitions import Parameter
-from lmsweep.trials.code.discovery import Candidate, Discovery
+from lmsweep.trials.code.discovery.definitions import Candidate, Parameter
+from lmsweep.trials.code.discovery.discover import Discovery
 from lmsweep.trials.spec.config import GPU_DEVICES
 from lmsweep.trials.spec.model_sizes import DIMENSIONS, SIZES
 from lmsweep.trials.spec.reference import ATTENTION_MASKS, CAUSAL

@@ -26,7 +26,7 @@ from lmsweep.trials.analytic.memory_prediction import memory_id
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.code.digest import code_digest, code_folder
-from lmsweep.trials.code.importing import _CodeFinder, use_code
+from lmsweep.trials.code.importing import CodeFinder, use_code
 from lmsweep.trials.code.traceback_text import CodeError
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -90,7 +90,7 @@ def _code() -> Iterator[None]:
 
 
 def _forget_code() -> None:
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _CodeFinder)]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, CodeFinder)]
 
 
 needs_transformers = pytest.mark.skipif(

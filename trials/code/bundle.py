@@ -1,7 +1,7 @@
 """The code folder on its way to the other machines of a cluster: packed by the driver, unpacked beside each worker.
 
-Ray's own runtime environment would put the folder on the search path of Ray's workers, where a file such as `utils.py`
-or `trials/` hides what Ray and lmsweep import. Here only the process of a trial gets to see it.
+Ray's runtime environment would put the folder on the search path of Ray's workers, where a file such as `utils.py` or
+`trials/` hides what Ray and lmsweep import. Here only the process of a trial sees it.
 """
 
 import io
@@ -20,7 +20,7 @@ from lmsweep.trials.spec.reference import Code
 MAX_BYTES = 100_000_000
 """Most bytes of all files together: code is small, so a larger folder holds data or results."""
 LARGEST = 3
-"""How many files the message about too large a folder names."""
+"""Number of files that the message about too large a folder names."""
 
 
 def pack(code: Code, references: Iterable[str]) -> bytes:
@@ -59,7 +59,7 @@ def unpack(archive: bytes, folder: Path) -> None:
 
 
 def _kept_by_git(folder: Path) -> list[Path]:
-    """Return the files that git tracks or would add. A folder that is not under git is asked about as if it were."""
+    """Return the files that git tracks or would add, also where the folder is not under git."""
     found = ask_git(folder, "ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", ".")
     if found is None:
         with tempfile.TemporaryDirectory() as empty:
@@ -74,5 +74,5 @@ def _kept_by_git(folder: Path) -> list[Path]:
 
 
 def _is_made(path: Path, folder: Path) -> bool:
-    """Whether a file is in a virtual environment or a cache, which no machine has use for but this one."""
+    """Whether a file is in a virtual environment or a cache, which only this machine can use."""
     return "__pycache__" in path.parts or any((folder / parent / "pyvenv.cfg").exists() for parent in path.parents)

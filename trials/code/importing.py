@@ -1,7 +1,8 @@
 """Imports what references lead to, in the process of a trial.
 
 The code folder comes before installed packages, as with `python script.py`. But lmsweep and torch import some modules
-late, so a file of the folder that has the name of one of those, or of a module of Python, stays out of their way.
+late, so a file of the folder with the name of one of those, or of a module of Python, is never imported.
+
 """
 
 import functools
@@ -32,10 +33,10 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import Code, Reference, parse_reference
 
 _IN_CHECKOUT = ("trials", "orchestrator", "analysis")
-"""Folders beside `lmsweep` in a checkout of it, which Python finds too. lmsweep itself imports them by no such name."""
+"""Folders beside `lmsweep` in a checkout of it, which Python finds too, and which lmsweep never imports."""
 
 
-class _CodeFinder(MetaPathFinder):
+class CodeFinder(MetaPathFinder):
     """Finds the top-level modules of one code folder."""
 
     def __init__(self, code: Code) -> None:
@@ -58,18 +59,18 @@ class _CodeFinder(MetaPathFinder):
 
 def use_code(code: Code) -> None:
     """Make the folder's modules importable in this process. A process has one code folder."""
-    present = [finder for finder in sys.meta_path if isinstance(finder, _CodeFinder)]
+    present = [finder for finder in sys.meta_path if isinstance(finder, CodeFinder)]
     if present:
         assert present[0].code.folder == code.folder, "a process that has imported code is not used for another's"
         return
-    sys.meta_path.insert(0, _CodeFinder(code))
+    sys.meta_path.insert(0, CodeFinder(code))
     sys.meta_path.append(ProjectFinder(code))
 
 
 def load(text: str) -> object:
     """Return what a reference leads to, importing its module. `use_code` has named the folder.
 
-    Raises RequestError if it leads to nothing that the user's code defines, and what the import raises.
+    Raises RequestError if the user's code does not define it, and what the import raises.
     """
     code = code_in_use()
     check_reference(text, code)
@@ -104,8 +105,7 @@ def load(text: str) -> object:
 def nothing_cached() -> Iterator[None]:
     """A context that begins and ends with empty caches in the user's modules (`functools.cache`, `lru_cache`).
 
-    A table that they keep is a tensor of one run: another run, on tensors without storage or on another device, cannot
-    use it.
+    A cached tensor is of one run: another, on fake tensors or another device, cannot use it.
     """
     _empty_caches()
     try:
@@ -115,7 +115,7 @@ def nothing_cached() -> Iterator[None]:
 
 
 def _empty_caches() -> None:
-    for code in [finder.code for finder in sys.meta_path if isinstance(finder, _CodeFinder)]:
+    for code in [finder.code for finder in sys.meta_path if isinstance(finder, CodeFinder)]:
         for module in list(sys.modules.values()):
             file = str(vars(module).get("__file__"))
             if file.startswith(code.folder) and is_users_file(file, code):
@@ -129,7 +129,7 @@ def _empty_caches() -> None:
 def code_in_use() -> Code:
     """Return the code folder of this process. Raises RequestError if there is none."""
     for finder in sys.meta_path:
-        if isinstance(finder, _CodeFinder):
+        if isinstance(finder, CodeFinder):
             return finder.code
     raise RequestError("a reference to your own code needs the folder that it is in; give it by --code")
 
@@ -175,6 +175,6 @@ def _import(reference: Reference, code: Code) -> ModuleType:
 
 
 def _look_in(folder: Path) -> None:
-    finder = next(finder for finder in sys.meta_path if isinstance(finder, _CodeFinder))
+    finder = next(finder for finder in sys.meta_path if isinstance(finder, CodeFinder))
     if str(folder) not in finder.folders:
         finder.folders.append(str(folder))

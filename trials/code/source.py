@@ -1,7 +1,8 @@
-"""Finds the source file of a reference without importing anything, and refuses what is not the user's own code.
+"""Finds the source file of a reference without importing anything, and refuses what is not the user's code.
 
 A sweep file may come from a stranger. What it names is called only if it is defined in the code folder, or in an
 installed package that registers it by an entry point or that the user trusts by name.
+
 """
 
 import ast
@@ -40,10 +41,9 @@ def is_reserved(name: str) -> bool:
 
 
 def roots(code: Code) -> list[Path]:
-    """Return the folders in which top-level modules of the user's code are looked for.
+    """Return the folders with top-level modules: the code folder, the projects in it, and `src` of each.
 
-    They are the folder, the projects in it (with a pyproject.toml of their own, as cs336-basics or packages/NAME), and
-    `src` of each.
+    A project in it has a pyproject.toml, as cs336-basics or packages/NAME.
     """
     projects = [file.parent for file in project_files(code)]
     folders = dict.fromkeys([Path(code.folder), *projects])
@@ -53,7 +53,7 @@ def roots(code: Code) -> list[Path]:
 def check_reference(text: str, code: Code) -> None:
     """Raise RequestError unless the reference leads to something that the user's code defines. Runs none of it.
 
-    What can only be known by importing is checked again by `importing.load`.
+    `importing.load` checks again what only an import shows.
     """
     reference = parse_reference(text)
     path = find_source(reference, code)
@@ -62,7 +62,7 @@ def check_reference(text: str, code: Code) -> None:
 
 
 def find_source(reference: Reference, code: Code) -> Path | None:
-    """Return the source file of a reference; None if it is in a trusted package.
+    """Return the source file of a reference, None if it is in a trusted package.
 
     Raises RequestError if it is in neither the code folder nor a trusted package.
     """

@@ -101,7 +101,7 @@ def _examine(
     except Exception as raised:  # noqa: BLE001 - whatever the user's code raises is the finding
         error = as_unsupported(raised, question.config, code)
         wrong = Finding(what="works", found=error_words(error, question, code), kind="wrong")
-        sender.send(cannot("works", error, question) if is_lmsweeps(error) else wrong)
+        sender.send(cannot("works", error) if is_lmsweeps(error) else wrong)
     faulthandler.cancel_dump_traceback_later()
 
 

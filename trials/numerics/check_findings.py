@@ -53,7 +53,7 @@ def _prediction(question: Question) -> Finding:
     except (UnpredictableError, UnsupportedError) as error:
         return Finding(what="predicted memory", found=str(error), kind="cannot")
     except Exception as error:  # noqa: BLE001 - running it on the device may succeed
-        found = cannot("predicted memory", error, question)
+        found = cannot("predicted memory", error)
         return replace(found, found=f"on tensors without values: {found.found}")
 
 
