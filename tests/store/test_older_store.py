@@ -19,7 +19,8 @@ from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS, Fingerprint, 
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import AUTO_FIELDS, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id, trial_id
-from lmsweep.trials.store.store import TABLES, Store
+from lmsweep.trials.store.fragments import TABLES
+from lmsweep.trials.store.store import Store
 from tests.support.command import ROOT, lmsweep_here
 
 OLD = ROOT / "tests" / "support" / "stores" / "cpu"

@@ -14,10 +14,10 @@ from lmsweep.trials.machine.processes import lead_group, sender
 from lmsweep.trials.results.record import Record
 
 PRINT_STACKS = signal.SIGVTALRM
-"""The signal at which a child and its ranks print their stacks. No scheduler sends it, and it dumps no core."""
+"""At this signal a child and its ranks print their stacks. No scheduler sends it, and it dumps no core."""
 
 SCHEDULERS_SIGNALS = {signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM}
-"""What a scheduler may send to every process of a job. Only the command decides what ends by it."""
+"""What a scheduler may send to every process of a job. Only the command decides what they end."""
 
 
 def main(connection: Connection, parent_pid: int, output_fd: int, inherited_fd: int) -> None:
@@ -51,7 +51,7 @@ def main(connection: Connection, parent_pid: int, output_fd: int, inherited_fd: 
 
 
 def _free_signals() -> None:
-    """Let the trial's code handle the signals that its server was started without; until it does, ignore them."""
+    """Let the trial's code handle the signals that its server blocks; until it does, ignore them."""
     for number in SCHEDULERS_SIGNALS:
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, signal.SIG_IGN)

@@ -1,9 +1,10 @@
 """The trial server: a process that has imported torch, never touches a device, and forks a fresh child per trial.
 
 `python -m lmsweep.trials.isolation.server PARENT FD [compiles]` serves one client over the socket FD, which is
-connected or listens, and dies with the process PARENT. With `compiles` it has imported the compiler, too. A forked
-child finishes its first matrix product in a fraction of the time that a new interpreter needs, with a clean allocator
-and without the compiled code of other trials.
+connected or listens, and dies with the process PARENT. With `compiles` it imports the compiler, too. A forked child
+finishes its first matrix product in a fraction of the time that a new interpreter needs, with a clean allocator and
+without the compiled code of other trials.
+
 """
 
 import gc
@@ -43,13 +44,13 @@ PRELOAD = (
     *(workload.module for workload in BUILT_IN.values() if workload.preloads),
 )
 LAST_WORDS_SECONDS = 0.5
-"""Seconds that a hung child gets to write its stack."""
+"""Time for a hung child to write its stack."""
 PARENT_SECONDS = 1.0
-"""Seconds between two checks whether the parent lives, until a client connects."""
+"""Between two checks whether the parent lives, until a client connects."""
 END_SECONDS = 10.0
-"""How long to wait until what a killed child has started has ended."""
+"""Time limit for the end of what a killed child has started."""
 WATCH_SECONDS = 0.25
-"""Seconds between two checks of the memory that a child holds."""
+"""Between two checks of the memory that a child holds."""
 
 
 class Child:
@@ -88,7 +89,7 @@ class Child:
 
 @dataclass(frozen=True, kw_only=True)
 class Death:
-    """How a child ended that did not finish its request."""
+    """The end of a child that did not finish its request."""
 
     status: Status
     """lost, oom or timeout."""
@@ -244,10 +245,9 @@ def client_of(fd: int, parent_pid: int) -> Connection:
 def may_share_a_process(trial: Trial) -> bool:
     """Return whether the trial may run in a process that has run another trial.
 
-    Sharing saves a compiled trial the seconds that Inductor takes to start. Once the allocator and the compiler are
-    cleared, earlier trials change neither times nor the bytes of tensors. They do change the memory that the allocator
-    has reserved, so only workloads that `may_follow` share a process. A trial that is measured in several processes
-    shows how far fresh processes differ, so it shares none.
+    Sharing saves a compiled trial the seconds that Inductor takes to start. Earlier trials change the memory that the
+    allocator has reserved, so only workloads that `may_follow` share a process. A trial that is measured in several
+    processes shows how far fresh processes differ, so it shares none.
     """
     if trial.code:
         return False  # modules of the user's that were imported for an earlier trial may have changed since

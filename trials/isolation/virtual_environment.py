@@ -1,12 +1,13 @@
 """Makes the environment that a trial's software asks for, once, and keeps it in the cache folder.
 
 An environment is a virtual environment that holds only what differs. A `.pth` file puts the packages that are installed
-beside lmsweep behind its own on the search path, so lmsweep, NumPy and the rest need not be installed again.
+beside lmsweep behind it on the search path, so lmsweep, NumPy and the rest need not be installed again.
 
-`uv`, if it is there, or else `pip` installs from the index that the user has configured for it, and only wheels: the
-set-up code of a source distribution would run here. A new environment runs
+`uv` or else `pip` installs from the index that the user has configured for it, and only wheels: the set-up code of a
+source distribution would run here. A new environment runs
 `python -m lmsweep.trials.isolation.virtual_environment NAME...`, which imports what trials import and prints the
 versions of these packages.
+
 """
 
 import fcntl
@@ -34,13 +35,13 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.software_pins import pinned
 
 MOST_SECONDS = 3600.0
-"""Time that an installation may take: torch with CUDA's libraries is a download of some 3 GB."""
+"""Time limit of an installation: torch with CUDA's libraries is a download of some 3 GB."""
 
 COMPLETE = "complete.json"
-"""The file that marks an environment as usable; it is written last, and lists what was installed."""
+"""Marks an environment as usable; written last, it lists what was installed."""
 
 _WITH_TORCH = re.compile(r"torch|triton|nvidia-|cuda-|setuptools")
-"""Packages of which each release of torch asks for its own, so the installed ones must not be kept."""
+"""Packages of which each release of torch needs another one, so the installed ones must not be kept."""
 
 _LATER = re.compile(
     r"connect|timed out|timeout|temporary failure|name or service not known|dns|unreachable|no space left|"
@@ -66,10 +67,7 @@ class SoftwareError(Exception):
 
 
 def folder_of(software: str) -> Path:
-    """Return the folder of the environment, whether or not it has been made.
-
-    It differs by the environment that lmsweep runs in, whose packages it shares.
-    """
+    """Return the folder of the environment, made or not. It differs by the environment whose packages it shares."""
     shared = [sys.prefix, sys.version, platform.machine(), *_shared_packages()]
     digest = hashlib.sha256("\n".join([software, *shared]).encode()).hexdigest()[:16]
     return cache_folder() / "software" / digest
@@ -92,8 +90,8 @@ def is_inside(software: str) -> bool:
 def interpreter_with(software: str, say: Callable[[str], None] = lambda words: None) -> str:
     """Return the path of the environment's Python, after making the environment if it is not there.
 
-    One process at a time makes it, and others wait. One that was killed leaves a folder that is never used: the next
-    process begins anew. `say` is told what takes time. Raises SoftwareError with the installer's reason.
+    One process at a time makes it, and others wait. The folder of a killed one is deleted. `say` reports what takes
+    time. Raises SoftwareError with the installer's reason.
     """
     folder = folder_of(software)
     python = folder / "bin" / "python"
@@ -156,7 +154,6 @@ def _installer() -> str | None:
 
 
 def _install(software: str, installer: str, folder: Path, python: Path, lock: IO[str]) -> None:
-    """Install the requirements and what they need. Raises SoftwareError."""
     wanted = ["--only-binary", ":all:", *software.split()]
     if installer == "pip":  # it sees the shared packages, and installs only what they do not satisfy
         pip = [sys.executable, "-m", "pip", "--python", str(python), "install"]

@@ -9,9 +9,8 @@ from lmsweep.trials.spec.config import RequestError
 
 
 def cache_folder() -> Path:
-    """Return `$XDG_CACHE_HOME/lmsweep`, by default `~/.cache/lmsweep`.
+    """Return `$XDG_CACHE_HOME/lmsweep`, by default `~/.cache/lmsweep`; `lmsweep-UID` in TMPDIR if that is not writable.
 
-    Where the user has no home folder, or may not write there, it is `lmsweep-UID` in the folder for temporary files.
     Raises RequestError if that is another user's: results and installed software are read from it.
     """
     try:

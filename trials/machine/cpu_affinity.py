@@ -15,11 +15,10 @@ class Core:
     """A logical core."""
 
     number: int
-    """Number of the logical core."""
     physical: int
     """The first logical core of the same physical core."""
     numa_node: int | None
-    """Number of its NUMA node; None if the system does not report it."""
+    """None if the system does not report it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +28,7 @@ class Gpu:
     names: tuple[str, ...]
     """Its index and its UUID; CUDA_VISIBLE_DEVICES accepts both."""
     numa_node: int | None
-    """Number of its NUMA node; None if the system does not report it."""
+    """None if the system does not report it."""
 
 
 def usable_cores() -> list[int]:
@@ -65,8 +64,8 @@ def find_gpus() -> list[Gpu]:
 def cores_of(gpu_ids: Sequence[str], gpus: Sequence[Gpu], cores: Sequence[Core]) -> tuple[int, ...]:
     """Return the logical cores that belong to the GPUs with these ids; all cores if there are none.
 
-    Each GPU owns an equal share of the physical cores of its NUMA node or, if the nodes are unknown, of all. The share
-    does not depend on whether other GPUs are in use. A core has two owners only if there are fewer cores than GPUs.
+    Each GPU owns an equal share of the physical cores of its NUMA node or, if the nodes are unknown, of all, whether or
+    not other GPUs are in use. A core has two owners only if there are fewer cores than GPUs.
     """
     mine = [gpu for gpu in gpus if set(gpu.names) & set(gpu_ids)]
     if not mine:

@@ -26,11 +26,11 @@ class CpuTime:
     cores: int
     """Number of these logical cores."""
     used: float
-    """CPU time of all processes."""
+    """Of all processes."""
     stolen: float
     """Steal time: CPU time that the hypervisor gave to other guests."""
     trial: float
-    """CPU time of this process and its descendants, on any core."""
+    """Of this process and its descendants, on any core."""
 
 
 def read_cpu_time() -> CpuTime | None:

@@ -19,10 +19,10 @@ PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that this process gets when its parent dies."""
 
 CLOSED_ITS_OUTPUT = 97
-"""Exit code of a process whose code has closed the connection that its result goes through."""
+"""Exit code of a process whose code has closed the connection for its result."""
 
 POLL_SECONDS = 0.005
-"""Seconds between two checks whether a killed process has ended."""
+"""Between two checks whether a killed process has ended."""
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -37,7 +37,7 @@ def die_with_parent(parent_pid: int) -> None:
 def die_when_free(lock: Path) -> None:
     """End this process, from a sleeping thread, as soon as the lock on this file is free.
 
-    The holder of the lock need not be the parent. The kernel frees the lock when the holder dies.
+    The kernel frees the lock when its holder dies, which need not be the parent.
     """
 
     def watch() -> None:
@@ -96,10 +96,7 @@ def is_stopped(process: psutil.Process) -> bool:
 
 
 def lead_group(parent_pid: int, inherited_fd: int) -> None:
-    """Make a forked process the leader of its own group and let it die with its parent.
-
-    `inherited_fd` is a file descriptor of the parent that the fork closes.
-    """
+    """Make a forked process the leader of a group and let it die with its parent; close the parent's `inherited_fd`."""
     os.setsid()
     die_with_parent(parent_pid)
     os.close(inherited_fd)
@@ -128,9 +125,9 @@ def exits_raise() -> Iterator[None]:
 def sender(
     connection: Connection, on_closed: Callable[[object], object] = lambda _message: None
 ) -> Callable[[object], None]:
-    """Return what sends messages over the connection, and ends this process if the user's code has closed it.
+    """Return a function that sends messages over the connection, and ends this process if the user's code closed it.
 
-    The descriptor may even have been opened anew, for a file of the user's. `on_closed` gets the message.
+    The descriptor may even have been opened again, for a file of the user's. `on_closed` gets the message.
     """
     opened = os.fstat(connection.fileno())
 
@@ -166,6 +163,6 @@ def pinned(cores: tuple[int, ...]) -> Iterator[None]:
 
 
 def pin(cores: tuple[int, ...]) -> None:
-    """Pin this thread, and what it starts from now on, to these logical cores. Empty: no pinning."""
+    """Pin this thread, and what it starts afterwards, to these logical cores. Empty: no pinning."""
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)

@@ -12,7 +12,7 @@ from lmsweep.trials.spec.config import RequestError
 
 _PREFIX = "lmsweep-scratch-"
 _MARK = ".delete-unless-locked"
-"""A file that marks a scratch folder, because a user's folder may begin with the same letters."""
+"""Marks a scratch folder, because a user's folder may begin with the same letters."""
 
 
 @contextmanager
@@ -42,10 +42,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def temporary_folder() -> Path:
-    """Return the folder for temporary files: TMPDIR, or the system's if TMPDIR is not writable.
-
-    Raises RequestError if no such folder is writable.
-    """
+    """Return the folder for temporary files: TMPDIR, or the system's. Raises RequestError if neither is writable."""
     try:
         return Path(tempfile.gettempdir())
     except FileNotFoundError as error:

@@ -15,7 +15,7 @@ from lmsweep.trials.spec.config import RequestError
 _REPLACES = b"lmsweep_replaces"
 
 _IN_EVERY_FILE = ("trial_id", "measurement_id", "environment_id", "attempt_id", "workload", "started_at")
-"""Columns that every version of lmsweep writes into every table. A file without them is not one of ours."""
+"""Columns of every table. A file without them is not one of ours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,9 +23,8 @@ class Damage:
     """A file of the store that cannot be read."""
 
     path: str
-    """Path relative to the store."""
+    """Relative to the store."""
     error: str
-    """Why it cannot be read."""
 
 
 def encode(table: pa.Table, **options: Any) -> bytes:
@@ -36,10 +35,10 @@ def encode(table: pa.Table, **options: Any) -> bytes:
 
 
 def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Damage:
-    """Return the columns of schema `wanted` from an open file, with the file's own metadata, or why it is damaged.
+    """Return the columns of schema `wanted` from an open file, with the file's metadata, or why it is damaged.
 
-    A column that an older file lacks is null. `path` names the file in messages. Raises RequestError if the file was
-    written by a newer lmsweep.
+    A column that an older file lacks is null. `path` names the file in messages. Raises RequestError if a newer lmsweep
+    wrote the file.
     """
     try:
         with pq.ParquetFile(source) as file:

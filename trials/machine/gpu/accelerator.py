@@ -2,6 +2,7 @@
 
 `cuda` is also what PyTorch calls AMD's GPUs in its builds for ROCm. Of an accelerator with another name lmsweep uses
 what its module offers, and gives a reason for what is missing. Only NVIDIA's GPUs have a compute capability and NVML.
+
 """
 
 import sys
@@ -45,7 +46,6 @@ def has_events(device_type: str) -> bool:
 
 
 def synchronize(device_type: str) -> None:
-    """Wait until the device has finished all work that was enqueued."""
     if device_type != "cpu":
         device_module(device_type).synchronize()
 
@@ -124,8 +124,5 @@ def is_nvidia(device_type: str) -> bool:
 
 
 def compute_capability(device_type: str) -> tuple[int, int]:
-    """Return the compute capability of an NVIDIA GPU; (0, 0) of every other device.
-
-    PyTorch also gives AMD's GPUs a number of this kind, which is the name of their architecture.
-    """
+    """Return the compute capability of an NVIDIA GPU; (0, 0) of others, also of AMD's, where it names an architecture."""
     return torch.cuda.get_device_capability() if is_nvidia(device_type) else (0, 0)

@@ -2,7 +2,8 @@
 
 `nvml_sampler.py UUID` runs as a script until its standard input closes. It is a separate process so that no reading
 delays the trial, and it imports nothing of lmsweep so that it starts reading at once. Each reading is a line of JSON:
-the first is printed immediately, the others at the end. Reading is passive.
+the first is printed immediately, the others at the end.
+
 """
 
 import json
@@ -22,17 +23,17 @@ class Reading:
     """The state of a GPU at one moment. A field is None if the driver does not report it for this GPU."""
 
     at: float
-    """time.monotonic() of the reading. All processes of a machine share this clock."""
+    """time.monotonic(), a clock that all processes of a machine share."""
     sm_clock: float | None
-    """Clock of the streaming multiprocessors in Hz."""
+    """Of the streaming multiprocessors, in Hz."""
     memory_clock: float | None
-    """Clock of the memory in Hz."""
+    """Hz."""
     power: float | None
-    """Power draw in W; on recent GPUs the driver's mean over the last second."""
+    """W; on recent GPUs the driver's mean over the last second."""
     temperature: float | None
-    """Chip temperature in degC."""
+    """degC."""
     energy: float | None
-    """Energy in J since the driver was loaded."""
+    """J since the driver was loaded."""
     event_reasons: int | None
     """NVML's clock event reasons: bits that say why the clocks are not higher."""
     processes: int | None
@@ -40,11 +41,7 @@ class Reading:
 
 
 class Reader(Protocol):
-    """Something that reads the state of a GPU."""
-
     def read(self) -> Reading:
-        """Return the state now."""
-
 
 class Nvml:
     """One GPU, read through NVML."""
@@ -58,7 +55,6 @@ class Nvml:
         self._gpu = pynvml.nvmlDeviceGetHandleByUUID(uuid)
 
     def read(self) -> Reading:
-        """Return the state now."""
         nvml = self._nvml
         processes = self._ask(nvml.nvmlDeviceGetComputeRunningProcesses)
         return Reading(

@@ -24,7 +24,7 @@ POWER_CAPPED = 0x04
 """NVML's clock event reason: the software power limit."""
 
 ENERGY_SECONDS = 2.0
-"""Shortest time in seconds to measure energy over, as the driver updates its counter a few times a second."""
+"""Shortest time to measure energy over, as the driver updates its counter a few times a second."""
 
 
 class Watch:
@@ -50,7 +50,6 @@ class Watch:
         )
 
     def wait(self) -> None:
-        """Wait for the first reading."""
         if self._process and not self.readings and self.reason is None:
             assert self._process.stdout is not None, "it is a pipe"
             self._take(self._process.stdout.readline())
@@ -67,7 +66,6 @@ class Watch:
         self.close()
 
     def close(self) -> None:
-        """Stop sampling and collect the readings."""
         self.wait()
         if self._process:
             for line in self._process.communicate()[0].splitlines():
