@@ -145,7 +145,7 @@ def test_the_reading_process_writes_its_first_reading_at_once_and_the_others_whe
     out = io.StringIO()
     recorded = [replace(CALM, power=100.0 * i) for i in range(3)]
     with os.fdopen(told_fd) as told:
-        thread = threading.Thread(target=read_until_closed, args=(Replay(recorded), told, out))
+        thread = threading.Thread(target=read_until_closed, args=(Replay(recorded).read, told, out))
         began = time.monotonic()
         thread.start()
         while not out.getvalue():

@@ -86,10 +86,10 @@ class IsolatedRunner:
     def precompile(
         self, configs: tuple[TrialConfig, ...], *, environment: Fingerprint, sharers: int = 1, most: int | None = None
     ) -> Precompiled:
-        """Put the graph of the first of these trials, and a share of the other graphs, into the compiler's cache.
+        """Put the graph of the first of these trials, and a share of the others, into the compiler's cache.
 
-        If another of the `sharers` servers is compiling the first graph, the server waits for that. Together they compile
-        at most `most` graphs. A graph that fails, or takes longer than its trial's timeout, is left to its trial.
+        If another of the `sharers` servers is compiling the first graph, the server waits for that. All servers compile at
+        most `most` graphs. A graph that fails, or takes longer than its trial's timeout, is left to its trial.
         """
         begin = time.monotonic()
         connection = self._connect()

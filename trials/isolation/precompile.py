@@ -39,7 +39,7 @@ LOOK_AGAIN_SECONDS = 0.05
 
 
 def graphs_of(configs: Iterable[TrialConfig]) -> list[TrialConfig]:
-    """Return one configuration per distinct graph of these trials, in their order, without those that only trials compile."""
+    """Return one configuration per distinct graph of these trials that is compiled before they run, in their order."""
     return list(dict.fromkeys(_graph_of(config) for config in configs if has_shared_graph(config)))
 
 

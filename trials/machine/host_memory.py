@@ -34,7 +34,7 @@ def memory_asked_for() -> int | None:
 
 
 def memory_there_is(host: int) -> int:
-    """Return the bytes for trials on a host with `host` bytes, within the container's limits and the environment variable."""
+    """Return the bytes for trials on a host with `host` bytes, within the container's and the variable's limits."""
     asked_for = memory_asked_for()
     return min([host, *_container_limits(), *([] if asked_for is None else [asked_for])])
 

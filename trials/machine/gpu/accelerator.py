@@ -124,5 +124,5 @@ def is_nvidia(device_type: str) -> bool:
 
 
 def compute_capability(device_type: str) -> tuple[int, int]:
-    """Return the compute capability of an NVIDIA GPU; (0, 0) of others, also of AMD's, where it names an architecture."""
+    """Return the compute capability of an NVIDIA GPU, else (0, 0): of AMD's it names an architecture."""
     return torch.cuda.get_device_capability() if is_nvidia(device_type) else (0, 0)

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 PERIOD = 0.1
 """Seconds between two readings."""
@@ -39,9 +39,6 @@ class Reading:
     processes: int | None
     """Number of processes that can run kernels on the GPU, including the trial's."""
 
-
-class Reader(Protocol):
-    def read(self) -> Reading:
 
 class Nvml:
     """One GPU, read through NVML."""
@@ -77,14 +74,14 @@ class Nvml:
         return value if unit is None else value * unit
 
 
-def read_until_closed(reader: Reader, told: TextIO, out: TextIO) -> None:
+def read_until_closed(read: Callable[[], Reading], told: TextIO, out: TextIO) -> None:
     """Write the first reading to `out` at once, and all later ones when the stream `told` closes."""
-    print(json.dumps(asdict(reader.read())), file=out, flush=True)
+    print(json.dumps(asdict(read())), file=out, flush=True)
     readings = []
     closed: list[Any] = []
     while not closed:
         closed = select.select([told], [], [], PERIOD)[0]
-        readings.append(reader.read())
+        readings.append(read())
     for reading in readings:
         print(json.dumps(asdict(reading)), file=out)
 
@@ -98,7 +95,7 @@ def main() -> None:
     except pynvml.NVMLError as error:
         print(json.dumps({"error": f"NVML: {error}"}), flush=True)
         return
-    read_until_closed(reader, sys.stdin, sys.stdout)
+    read_until_closed(reader.read, sys.stdin, sys.stdout)
 
 
 if __name__ == "__main__":
