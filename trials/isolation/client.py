@@ -88,7 +88,7 @@ class IsolatedRunner:
     ) -> Precompiled:
         """Put the graph of the first of these trials, and a share of the others, into the compiler's cache.
 
-        If another of the `sharers` servers is compiling the first graph, the server waits for that. All servers compile at
+        If another of the `sharers` servers is compiling the first graph, the server waits for that. All of them compile
         most `most` graphs. A graph that fails, or takes longer than its trial's timeout, is left to its trial.
         """
         begin = time.monotonic()

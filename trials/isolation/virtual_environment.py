@@ -29,8 +29,8 @@ from typing import IO
 
 from packaging.specifiers import SpecifierSet
 
-from lmsweep.trials.machine.cache_folder import cache_folder
 from lmsweep.trials.machine.interpreter import MADE_BY_US, command, environment
+from lmsweep.trials.machine.scratch import cache_folder
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.software_pins import pinned
 

@@ -26,7 +26,7 @@ def command(module: str, *arguments: str, python: str = sys.executable) -> list[
 
 
 def script(path: str, *arguments: str) -> list[str]:
-    """Return the command that runs a file of lmsweep, whose folder is not searched. Start it with `env=environment()`."""
+    """Return the command that runs a file of lmsweep, without its folder on the path, in `environment()`."""
     return [sys.executable, "-P", os.path.abspath(path), *arguments]
 
 

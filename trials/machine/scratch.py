@@ -1,8 +1,9 @@
-"""Scratch folders: temporary folders that are deleted even if their process is killed."""
+"""Scratch folders, which are deleted even if their process is killed, and the cache folder, which is kept."""
 
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -62,3 +63,23 @@ def _delete_unless_locked(folder: Path) -> None:
                 folder.rmdir()  # only what is empty: its process was killed before it could put the mark there
         finally:
             os.close(lock)
+
+
+def cache_folder() -> Path:
+    """Return `$XDG_CACHE_HOME/lmsweep`, by default `~/.cache/lmsweep`; `lmsweep-UID` in TMPDIR if that is not writable.
+
+    Raises RequestError if that is another user's: results and installed software are read from it.
+    """
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lmsweep"
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    except (OSError, RuntimeError):  # Path.home raises RuntimeError for a user that the system does not know
+        pass
+    folder = temporary_folder() / f"lmsweep-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
+        raise RequestError(f"{folder} is not a folder of this user alone; set XDG_CACHE_HOME to one that is")
+    return folder
