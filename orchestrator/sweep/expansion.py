@@ -22,8 +22,6 @@ _DEFAULTS = {name: f.default for name, f in CONFIG_FIELDS.items()}
 
 @dataclass(frozen=True, kw_only=True)
 class Expansion:
-    """The configurations of a sweep."""
-
     wanted: dict[TrialConfig, list[str]]
     """Configuration -> its workloads, without those that another configuration measures: the one with the most
     processes, or the earliest of these."""
@@ -107,7 +105,6 @@ def _is_hugging_face(arguments: dict[str, Any]) -> bool:
 
 
 def _lacking(workloads: list[str], arguments: dict[str, Any]) -> str | None:
-    """Return what is wrong if a workload needs a dimension that is not given, or if a configuration states it too."""
     stated = ("vocab_size", *PLAIN_DIMENSIONS) if _is_hugging_face(arguments) else ()
     if given := next((name for name in stated if arguments.get(name)), None):
         return (

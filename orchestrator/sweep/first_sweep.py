@@ -103,7 +103,6 @@ def first_sweep(name: str, found: Discovery, *, device: str, gpus: int, code: st
 
 
 def _model_advice(candidate: Candidate, unknown: list[str]) -> str:
-    """Return what to write for a model that needs more than its signature tells."""
     types = {re.split(r"[\[|. ]", one.annotation)[0] for one in candidate.parameters if one.name in unknown}
     needed, name = ", ".join(unknown), candidate.reference.rpartition(":")[2]
     if candidate.settings or {*unknown} & {*OBJECTS} or not types <= {*PLAIN}:
@@ -128,7 +127,6 @@ def _measured(found: list[Candidate], field: str, left: list[str]) -> list[Candi
 
 
 def _unknown(parameters: Iterable[Parameter]) -> list[str]:
-    """Return the parameters without a default and without a usual value."""
     return [one.name for one in parameters if one.required and one.name not in USUAL]
 
 
@@ -162,12 +160,10 @@ def _arguments(candidate: Candidate, size: str, context: int, *, shallow: bool) 
 
 
 def _ours(parameter: Parameter) -> str | None:
-    """Return what lmsweep calls a parameter of a model."""
     return parameter.name if parameter.name in PASSED else known_elsewhere(parameter.name, PASSED)
 
 
 def _adapter(candidate: Candidate) -> str:
-    """Return a Python file with a function from lmsweep's fields to the model."""
     assert candidate.settings is not None, "the model takes an object with settings"
     theirs = {_ours(one): one.name for one in reversed(candidate.settings.parameters)}
     taken = [name for name in ("vocab_size", "context_length") if name in theirs]
@@ -269,7 +265,7 @@ def _ddp_grid(found: Discovery, model: str, device: str, gpus: int, left: list[s
 
 
 def _is_sharded(one: Candidate) -> bool:
-    """Whether an optimizer is constructed with the class of another, whose state it shards."""
+    """Its state; it is constructed with the class of another."""
     return any(p.name in ("optimizer_cls", "optimizer_class") for p in one.parameters)
 
 
@@ -287,5 +283,5 @@ def _quoted(reference: str) -> str:
 
 
 def _yaml(value: object) -> str:
-    """Return the value as YAML, on one line."""
+    """On one line."""
     return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=inf).partition("\n")[0]

@@ -37,7 +37,6 @@ class Block:
 
     @property
     def devices(self) -> list[str]:
-        """The values of `device`."""
         together = [row["device"] for row in self.together if "device" in row]
         return [str(device) for device in together or self.values.get("device") or [CONFIG_FIELDS["device"].default]]
 
@@ -49,7 +48,6 @@ class Block:
         return any("." in name for names in ([name for name, _ in listed], *several) for name in names)
 
     def problem(self, message: str) -> Problem:
-        """Return a Problem, at its place in the file, about one or all of its combinations."""
         return Problem(line=self.line, path=self.path, message=message)
 
     def forced(self, values: dict[str, list[object]]) -> "Block":
@@ -112,7 +110,6 @@ def _has_its_shape(written: Any) -> bool:
 
 
 def _contradictions(written: Any, path: KeyPath, document: Document) -> list[Problem]:
-    """Return the errors of a grid whose parts are each valid but contradict one another."""
     axes, together, fixed = written.get("axes"), written.get("zip"), written.get("fixed") or {}
     already = "is already an axis of this grid"
     wrong = {(*path, "fixed", name): already for name in fixed if name in (axes or {}) or name in (together or {})}

@@ -51,7 +51,7 @@ def with_dimensions(config: TrialConfig, code: Code) -> TrialConfig:
 
 
 def _json_of(name: str, code: Code) -> Path | None:
-    """Return the file of a configuration: in the code folder, else in the hub's cache, else None."""
+    """In the code folder, else in the hub's cache."""
     path = Path(code.folder, name)
     for file in (path / "config.json", path):
         if file.is_file():

@@ -132,7 +132,7 @@ def _line(error: yaml.MarkedYAMLError) -> int:
 
 
 def _syntax_error(error: yaml.MarkedYAMLError, lines: list[str]) -> tuple[int, str]:
-    """Return the line of a syntax error and what to write there, else PyYAML's words."""
+    """The line, and what to write there, else PyYAML's words."""
     line = _line(error)
     began = error.context_mark.line + 1 if error.context_mark else line
     said = ", ".join(part for part in (error.context, error.problem) if part)
@@ -161,8 +161,6 @@ def _syntax_error(error: yaml.MarkedYAMLError, lines: list[str]) -> tuple[int, s
 
 
 class _Refused(yaml.MarkedYAMLError):
-    """Valid YAML that is refused here."""
-
     def __init__(self, message: str, mark: yaml.Mark) -> None:
         super().__init__(None, None, message, mark)
 

@@ -81,7 +81,6 @@ def with_software(trials: tuple[Trial, ...], folder: str | None, trusted: Iterab
 
 
 def _check_chosen(software: str, trusted: Iterable[str]) -> None:
-    """Raise RequestError if it names a package that the user has not chosen."""
     for name in pinned(software).keys() - {*USUAL, *map(canonicalize_name, trusted)}:
         try:
             importlib.metadata.distribution(name)

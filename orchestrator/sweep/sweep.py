@@ -235,7 +235,7 @@ def _check_names(grids: Sequence[str], names: Sequence[str], source: str) -> Non
 
 
 def _document(text: str, source: str) -> Document:
-    """Return the document without keys such as x-defaults, which hold anchors. Raises RequestError if it is empty."""
+    """Without keys such as x-defaults, which hold anchors."""
     try:
         document = parse(text, source)
         is_wrong = not isinstance(document.data, dict | None)
@@ -301,7 +301,7 @@ def _trials(wanted: dict[TrialConfig, list[str]], sweep: str) -> tuple[Trial, ..
 
 
 def _text(name_or_path: str) -> tuple[str, str]:
-    """Return the name of the file for messages, and its text."""
+    """The name of the file for messages, and its content."""
     packaged = packaged_sweeps()
     if name_or_path in packaged:
         return f"{name_or_path}.yaml", packaged[name_or_path]

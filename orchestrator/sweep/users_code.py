@@ -72,7 +72,6 @@ def read_code(field: str, value: object) -> object:
 
 
 def registered(field: str) -> dict[str, str]:
-    """Return the words that installed packages add to a field, each with its reference."""
     return {one.name: one.value for one in entry_points(group=GROUPS[field])} if field in GROUPS else {}
 
 

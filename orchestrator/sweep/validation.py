@@ -92,7 +92,6 @@ def _where(kind: str, path: KeyPath) -> KeyPath:
 
 
 def _unknown(noun: str, key: object, words: Iterable[str]) -> str:
-    """Return `unknown field; did you mean model?`, or what the key is called here."""
     ours = known_elsewhere(key, words)
     return f"unknown {noun}; it is called {ours} here" if ours else f"unknown {noun}{choices(key, words)}"
 
@@ -105,7 +104,6 @@ def _field_of(key: object) -> str | None:
 
 
 def _of_unknown_key(path: KeyPath, value: object) -> str:
-    """Return what is wrong with the last key of the path, which is not legal in its place."""
     *above, key = path
     if not above and (key in GridFile.model_fields or key in CONFIG_FIELDS or known_elsewhere(key, CONFIG_FIELDS)):
         return "belongs in a grid"

@@ -74,5 +74,4 @@ def _kept_by_git(folder: Path) -> list[Path]:
 
 
 def _is_made(path: Path, folder: Path) -> bool:
-    """Whether a file is in a virtual environment or a cache, which only this machine can use."""
     return "__pycache__" in path.parts or any((folder / parent / "pyvenv.cfg").exists() for parent in path.parents)

@@ -56,7 +56,6 @@ def code_folder(folder: str | Path, trusted: Iterable[str] = ()) -> Code:
 
 
 def _state_of(text: str, code: Code) -> list[str]:
-    """Return one line for each source file, or installed package, that a reference leads to."""
     content = [_line(file, code) for file in source_files(text, code)]
     if text.startswith(HUGGING_FACE):
         return [f"transformers {_version('transformers')}", *content]
@@ -67,7 +66,6 @@ def _state_of(text: str, code: Code) -> list[str]:
 
 
 def _files(path: Path, code: Code) -> set[Path]:
-    """Return the source files of the package that a file belongs to, and of those in the folder that it imports."""
     top = path  # the folder of the top-level package, if it belongs to one
     while (top.parent / "__init__.py").exists() and top.parent not in roots(code):
         top = top.parent

@@ -30,16 +30,13 @@ class Question:
 
     @property
     def reference(self) -> str:
-        """The reference itself."""
         return self.workloads[0] if self.field == "workload" else str(getattr(self.config, self.field))
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `from_json` reads."""
         return asdict(self)
 
     @staticmethod
     def from_json(found: dict[str, Any]) -> "Question":
-        """Return the question that `as_json` wrote."""
         config = TrialConfig(**found["config"])
         return Question(field=found["field"], config=config, workloads=tuple(found["workloads"]))
 
@@ -80,7 +77,6 @@ def error_words(error: BaseException, question: Question, code: Code) -> str:
 
 
 def _in_code(error: BaseException, code: Code) -> str | None:
-    """Return the error with the user's line that raised it, or that it names."""
     if re.match(r"[^\s:]+\.py:\d+: ", str(error).strip()):
         return str(error).strip()
     cause: BaseException | None = error

@@ -126,7 +126,6 @@ def _is_installed(name: str) -> bool:
 
 
 def _elsewhere(name: str, code: Code) -> Path | None:
-    """Return the file or package of this name in the folder, where Python does not look for it."""
     folder = Path(code.folder)
     patterns = (f"*/{name}.py", f"*/*/{name}.py", f"*/{name}/__init__.py")
     for path in (path for pattern in patterns for path in folder.glob(pattern)):

@@ -43,7 +43,6 @@ class IsolatedRunner:
         self._server = server
 
     def start(self) -> None:
-        """Start the server without waiting for it."""
         self._connect()
 
     def run(
@@ -110,7 +109,6 @@ class IsolatedRunner:
         return Precompiled(graphs=graphs, seconds=time.monotonic() - begin)
 
     def close(self) -> None:
-        """End the server and its children."""
         if self._server:
             self._server.end()
         self._server = None

@@ -161,7 +161,7 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
 
 
 def _compile_one(config: TrialConfig, mark: Path, parent_pid: int, threads: int, inherited_fd: int) -> None:
-    """Compile one graph silently. If it fails, its trial will report the error."""
+    """If it fails, its trial will report the error."""
     lead_group(parent_pid, inherited_fd)
     silence = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
@@ -184,10 +184,7 @@ def _claim(mark: Path) -> Iterator[bool]:
 
 
 def _wait_for(mark: Path, client: Connection, until: float) -> None:
-    """Wait until the graph is compiled, no process is compiling it, or time.monotonic() reaches `until`.
-
-    Raises EOFError if the client disconnects.
-    """
+    """Wait until the graph is compiled, nobody compiles it, or it is late. Raises EOFError without a client."""
     while not mark.exists() and time.monotonic() < until:
         with _claim(mark) as nobody_else:
             if nobody_else:  # compiling it failed

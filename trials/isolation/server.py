@@ -68,12 +68,11 @@ class Child:
         theirs.close()
 
     def last_words(self) -> str:
-        """Return the end of the process's output."""
         self.output.seek(0)
         return self.output.read().decode(errors="replace")[-16_000:].strip()
 
     def kill(self) -> None:
-        """Kill the process and everything it started, without waiting."""
+        """Without waiting."""
         assert self.process.pid is not None, "the process was started"
         kill_group(self.process.pid)
 
@@ -110,7 +109,6 @@ class Server:
         """A child that has been killed but not waited for."""
 
     def serve(self) -> None:
-        """Answer requests until the client goes away."""
         is_in_huge_pages = False
         with suppress(EOFError, ConnectionResetError):
             while True:

@@ -88,7 +88,6 @@ class ServerProcess:
             self.child.wait()
 
     def _is_closed(self) -> bool:
-        """Wait for the server to close the connection, and return whether it has."""
         with suppress(ConnectionError, EOFError):
             while self.connection.poll(END_SECONDS):
                 self.connection.recv_bytes()  # an answer that nobody waits for any more

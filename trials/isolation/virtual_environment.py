@@ -136,13 +136,12 @@ def _make(software: str, folder: Path, python: Path, lock: IO[str], say: Callabl
 
 
 def _shared_packages() -> list[str]:
-    """Return the folders with the packages of the environment that lmsweep runs in, the first to be searched first."""
+    """The first to be searched first."""
     folders = [entry for entry in sys.path if os.path.basename(entry).endswith("-packages") and os.path.isdir(entry)]
     return list(dict.fromkeys(folders))
 
 
 def _installer() -> str | None:
-    """Return the path of uv, or `pip`; None if neither is there."""
     places = os.pathsep.join([os.environ.get("PATH", ""), os.path.dirname(sys.executable)])
     if uv := shutil.which("uv", path=places):
         return uv
@@ -173,7 +172,6 @@ def _install(software: str, installer: str, folder: Path, python: Path, lock: IO
 
 
 def _where_builds_are(software: str) -> str:
-    """Return where a build of torch is that is named by its label (cu126, cpu, ...), or nothing."""
     label = pinned(software).get("torch", "").partition("+")[2]
     if not label:
         return ""
@@ -206,7 +204,7 @@ def _run(words: list[str], folder: Path, lock: IO[str]) -> str | None:
 
 
 def _installed_releases(software: str) -> list[str]:
-    """Return what is installed here as requirements, without what the software names and what belongs to a torch."""
+    """Requirements, without what the software names and what belongs to a torch."""
     named = pinned(software)
     found: dict[str, str] = {}
     for one in importlib.metadata.distributions():
@@ -218,7 +216,7 @@ def _installed_releases(software: str) -> list[str]:
 
 
 def _reason(said: str) -> str:
-    """Return the lines of an installer's message that say what is wrong, as one."""
+    """One line of what an installer says is wrong."""
     lines = [line.strip(" ×╰├│─▶\t") for line in said.splitlines()]
     if _CONFLICT in lines:  # pip's errors then say no more than that there is one
         begin = lines.index(_CONFLICT) + 1
@@ -231,7 +229,6 @@ def _reason(said: str) -> str:
 
 
 def _check(software: str, python: Path) -> None:
-    """Raise SoftwareError if a trial there cannot run, or has other versions."""
     wanted = pinned(software)
     words = command("lmsweep.trials.isolation.virtual_environment", *wanted, python=str(python))
     done = subprocess.run(

@@ -12,8 +12,6 @@ SYSTEM = Path("/sys/devices/system/cpu")
 
 @dataclass(frozen=True, kw_only=True)
 class Core:
-    """A logical core."""
-
     number: int
     physical: int
     """The first logical core of the same physical core."""
@@ -23,8 +21,6 @@ class Core:
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A GPU of the machine, whether this process may use it or not."""
-
     names: tuple[str, ...]
     """Its index and its UUID; CUDA_VISIBLE_DEVICES accepts both."""
     numa_node: int | None
@@ -87,7 +83,7 @@ def share_of(cores: Sequence[int], index: int, parts: int) -> tuple[int, ...]:
 
 
 def _physical(cores: Sequence[Core], numa_node: int | None) -> list[int]:
-    """Return the physical cores of a NUMA node, or of all nodes for None."""
+    """Of all nodes for None."""
     return list(dict.fromkeys(core.physical for core in cores if numa_node in (None, core.numa_node)))
 
 

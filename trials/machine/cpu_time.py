@@ -19,8 +19,6 @@ TICK = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class CpuTime:
-    """Cumulative CPU time on some cores, in seconds."""
-
     at: float
     """time.monotonic() of the reading."""
     cores: int

@@ -8,7 +8,6 @@ from pathlib import Path
 MADV_COLLAPSE = 25
 """madvise(2): collapse small pages into huge ones. Python's mmap module does not define it."""
 HUGE_PAGE = 2 << 20
-"""Bytes."""
 
 
 def use_huge_pages() -> None:
@@ -28,7 +27,7 @@ def use_huge_pages() -> None:
 
 
 def _anonymous_memory() -> Iterator[tuple[int, int]]:
-    """Yield the begin and end address of each private, writable mapping that is not backed by a file."""
+    """Begin and end address of each private, writable mapping that is not backed by a file."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, rights, _, _, inode, *_ = line.split()
         if rights == "rw-p" and inode == "0":

@@ -69,7 +69,6 @@ class Folder:
 
     @property
     def path(self) -> Path:
-        """The path of a local folder."""
         assert self.is_local
         return Path(self._root)
 

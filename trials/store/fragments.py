@@ -11,12 +11,9 @@ from lmsweep.trials.results.record import DetailRow, Record, Row, records_of
 from lmsweep.trials.store.parquet_file import encode
 
 TABLES = ("measurements", *DETAIL_TABLES)
-"""The tables of a store."""
 
 
 class Fragment(NamedTuple):
-    """The rows of one attempt in one table."""
-
     rows: Sequence[Record] | Sequence[DetailRow]
     table_name: str
     name: str
@@ -28,12 +25,10 @@ class Fragment(NamedTuple):
 
 
 def schema_of_table(name: str) -> pa.Schema:
-    """Return the Arrow schema of the table `name`."""
     return schema_of(Record) if name == "measurements" else schema_of(DetailRow, DETAIL_TABLES[name])
 
 
 def table_of(rows: Sequence[Record] | Sequence[DetailRow]) -> pa.Table:
-    """Return rows of one table as an Arrow table."""
     first = rows[0]
     return (
         rows_to_table(rows, Record) if isinstance(first, Record) else rows_to_table(rows, DetailRow, type(first.detail))

@@ -20,8 +20,6 @@ _IN_EVERY_FILE = ("trial_id", "measurement_id", "environment_id", "attempt_id", 
 
 @dataclass(frozen=True, kw_only=True)
 class Damage:
-    """A file of the store that cannot be read."""
-
     path: str
     """Relative to the store."""
     error: str
@@ -65,7 +63,6 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
 
 
 def replacing(table: pa.Table, schema: pa.Schema, names: list[str]) -> pa.Table:
-    """Return the table, marked as the replacement of the files with these names."""
     return table.replace_schema_metadata({**schema.metadata, _REPLACES: json.dumps(names).encode()})
 
 

@@ -31,8 +31,6 @@ takes 0.1 ms for each; to read a fragment takes 3 ms."""
 
 
 class _Files(NamedTuple):
-    """The contents of some files of a table."""
-
     rows: pa.Table
     names: list[str]
     """The readable files: those that hold the rows, and those that a compacted file replaces."""
@@ -204,7 +202,6 @@ class Store:
             yield locked
 
     def _replace(self, table_name: str, rows: pa.Table, names: list[str]) -> None:
-        """Replace these files of a table by one with their rows."""
         merged = replacing(rows, schema_of_table(table_name), names)
         self._folder.put(f"{table_name}/{COMPACTED}{uuid.uuid4().hex}.parquet", encode(merged, compression="zstd"))
         for name in names:

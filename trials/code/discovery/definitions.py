@@ -26,8 +26,6 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A class with the settings of a model, such as GPTConfig."""
-
     reference: str
     parameters: tuple[Parameter, ...]
 
@@ -40,7 +38,6 @@ class Candidate:
     reference: str
     """As a sweep file names it."""
     place: str
-    """`mine/model.py:12`."""
     parameters: tuple[Parameter, ...]
     """What it is called with, after the tensors, the weights or the module that it works on."""
     is_likely: bool = True
@@ -85,7 +82,7 @@ class Class:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """What it is constructed with."""
+        """Of its constructor."""
         return self.parameters_of("__init__")
 
     def parameters_of(self, method: str) -> tuple[Parameter, ...]:
@@ -93,7 +90,7 @@ class Class:
         return tuple(parameters_of(self.methods[method])) if method in self.methods else ()
 
     def calls(self) -> set[str]:
-        """The last name of everything that it calls."""
+        """By last name."""
         return {last_name(node.func) for node in ast.walk(self.node) if isinstance(node, ast.Call)}
 
 

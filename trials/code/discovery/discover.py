@@ -42,7 +42,6 @@ class Discovery:
     left_out: tuple[LeftOut, ...]
 
     def of(self, kind: Kind) -> list[Candidate]:
-        """Return the candidates of one kind."""
         return [one for one in self.candidates if one.kind == kind]
 
 
@@ -84,7 +83,6 @@ def _pretrained(trees: dict[Path, ast.Module], code: Code) -> Iterator[LeftOut]:
 
 
 def _attention(trees: dict[Path, ast.Module], classes: list[Class], code: Code) -> Iterator[Candidate | LeftOut]:
-    """Functions, autograd.Functions and modules whose first parameters are queries, keys and values."""
     functions = [
         (node.name, node.name, node, node, file)
         for file, tree in trees.items()
@@ -112,7 +110,6 @@ def _attention(trees: dict[Path, ast.Module], classes: list[Class], code: Code) 
 
 
 def _no_attention(called: str, function: ast.FunctionDef, others: tuple[Parameter, ...]) -> str | None:
-    """Return why lmsweep cannot call this as attention. `called` is what Python calls."""
     masks = (*CAUSAL, *(() if called.endswith(".apply") else ATTENTION_MASKS))
     if called.endswith("(...)"):
         return "it is a module"
@@ -126,7 +123,6 @@ def _no_attention(called: str, function: ast.FunctionDef, others: tuple[Paramete
 
 
 def _returns_several(function: ast.FunctionDef) -> bool:
-    """Whether it returns more than a tensor, as the forward part of a kernel does."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)  # within it, such as the grid of a kernel in Triton
     inner = [one for one in ast.walk(function) if isinstance(one, functions) and one is not function]
     theirs = {id(node) for one in inner for node in ast.walk(one)}
@@ -137,7 +133,6 @@ def _returns_several(function: ast.FunctionDef) -> bool:
 
 
 def _others(classes: list[Class]) -> Iterator[Candidate | LeftOut]:
-    """Optimizers and data-parallel wrappers."""
     for one in classes:
         kind: Kind = "optimizer" if "Optimizer" in one.bases and "step" in one.methods else "ddp"
         if kind == "ddp" and "finish_gradient_synchronization" not in one.methods:

@@ -98,20 +98,18 @@ def _embeds_tokens(calls: set[str]) -> bool:
 
 
 def _other_input(module: Class) -> str | None:
-    """Return the first input of a module's forward if its name says that it is no tokens."""
     taken = module.parameters_of("forward")
     return taken[0].name if taken and _NOT_TOKENS & {*taken[0].name.lower().split("_")} else None
 
 
 def _not_given(taken: tuple[Parameter, ...]) -> list[str]:
-    """Return the parameters that a forward requires and is not given; the first is the tokens."""
+    """The first is the tokens."""
     tokens = next((one.name for one in taken if one.name in TOKENS), taken[0].name if taken else None)
     given = {tokens, *TARGETS, *MASKS, *POSITIONS}
     return [one.name for one in taken if one.required and one.name not in given]
 
 
 def _settings(model: Class, classes: list[Class], code: Code) -> Settings | None:
-    """Return the class of the settings that a model needs, if that is all it needs."""
     needed = [one for one in model.parameters if one.required] or list(model.parameters)
     if len(needed) != 1 or needed[0].name not in _SETTINGS:
         return None
@@ -138,7 +136,7 @@ def _settings(model: Class, classes: list[Class], code: Code) -> Settings | None
 
 
 def _taken_from_kwargs(function: ast.FunctionDef) -> Iterator[Parameter]:
-    """Yield the names that a function looks up in its **kwargs, as configurations for transformers do."""
+    """Names that a function looks up in its **kwargs, as configurations for transformers do."""
     kwargs = function.args.kwarg
     for node in ast.walk(function):
         if isinstance(node, ast.Call) and node.args and isinstance(node.func, ast.Attribute):
@@ -149,7 +147,7 @@ def _taken_from_kwargs(function: ast.FunctionDef) -> Iterator[Parameter]:
 
 
 def _imported_from(file: Path) -> dict[str, str]:
-    """Return the names that a file imports from modules that it names in full, each with its module."""
+    """By name; only of modules that are named in full."""
     tree = parse(file)
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)] if tree else []
     return {one.name: node.module for node in nodes if node.module and not node.level for one in node.names}

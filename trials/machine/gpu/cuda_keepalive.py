@@ -28,13 +28,11 @@ class ReadyCudaDriver:
         )
 
     def close(self) -> None:
-        """Kill the process."""
         with self._process:
             self._process.kill()
 
 
 def main() -> None:
-    """Initialise the driver and sleep until standard input is closed."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

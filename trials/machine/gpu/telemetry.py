@@ -21,7 +21,7 @@ GAUGES = {"sm_clock": "Hz", "memory_clock": "Hz", "power": "W", "temperature": "
 THROTTLED = 0x08 | 0x20 | 0x40 | 0x80
 """NVML's clock event reasons: hardware slowdown, software and hardware thermal slowdown, power brake."""
 POWER_CAPPED = 0x04
-"""NVML's clock event reason: the software power limit."""
+"""Likewise: the software power limit."""
 
 ENERGY_SECONDS = 2.0
 """Shortest time to measure energy over, as the driver updates its counter a few times a second."""
@@ -31,7 +31,6 @@ class Watch:
     """Samples the GPU of this process while the context is open, with a last reading as it closes."""
 
     def __init__(self, device_type: str) -> None:
-        """Start sampling if the device is an NVIDIA GPU."""
         self.readings: list[Reading] = []
         self.reason: str | None = None
         """Why there are no readings."""
@@ -56,7 +55,6 @@ class Watch:
 
     @property
     def counts_energy(self) -> bool:
-        """Whether the driver counts the GPU's energy."""
         return bool(self.readings) and self.readings[0].energy is not None
 
     def __enter__(self) -> Self:
