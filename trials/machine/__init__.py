@@ -7,6 +7,7 @@
     huge_pages.py      huge pages, which make a fork of a large process cheap
     processes.py       process groups, core pinning, and death with the parent
     interpreter.py     how our Python processes start: no module of the user's folder hides one of ours
+    torch_private.py   every name that is private to PyTorch, with its reason
     live_phase.py      what a running trial is doing, reported through a file
     scratch.py         folders for temporary files, and the cache folder
     gpu/               GPUs: which there are, their state, their telemetry
