@@ -1,4 +1,4 @@
-"""What the grids of a sweep file ask for: values of fields, of which all combinations are formed."""
+"""The grids of a sweep file: values of fields, to be combined."""
 
 import math
 from dataclasses import dataclass, field, replace

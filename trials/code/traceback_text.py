@@ -59,7 +59,7 @@ def what_it_says(error: BaseException) -> str:
     try:
         return str(error).strip()
     except Exception as failure:  # noqa: BLE001 - it is the user's code that runs here
-        return f"its message cannot be told: {type(failure).__name__}"
+        return f"it fails to make its message: {type(failure).__name__}"
 
 
 def said_by(error: BaseException) -> str:

@@ -31,7 +31,7 @@ from lmsweep.trials.isolation.precompile import compile_side_by_side
 from lmsweep.trials.machine.gpu.gpu_inventory import gpu_states
 from lmsweep.trials.machine.host_memory import why_to_end
 from lmsweep.trials.machine.huge_pages import use_huge_pages
-from lmsweep.trials.machine.processes import await_end, die_with_parent, exit_words, kill_group, members_of_group
+from lmsweep.trials.machine.processes import await_end, die_with_parent, exit_words, kill_group, processes_in_group
 from lmsweep.trials.machine.torch_private import COMPILER, inductor, inductor_settings
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
@@ -82,7 +82,7 @@ class Child:
         self.kill()
         self.process.join()
         assert self.process.pid is not None, "the process was started"
-        await_end(members_of_group(self.process.pid), END_SECONDS)
+        await_end(processes_in_group(self.process.pid), END_SECONDS)
         self.connection.close()
         self.output.close()
 

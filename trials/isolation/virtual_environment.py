@@ -41,7 +41,7 @@ COMPLETE = "complete.json"
 """Marks an environment as usable; written last, it lists what was installed."""
 
 _WITH_TORCH = re.compile(r"torch|triton|nvidia-|cuda-|setuptools")
-"""Packages of which each release of torch needs another one, so the installed ones must not be kept."""
+"""Packages that each release of torch needs in another release, so the installed ones must not be kept."""
 
 _LATER = re.compile(
     r"connect|timed out|timeout|temporary failure|name or service not known|dns|unreachable|no space left|"
@@ -218,14 +218,14 @@ def _installed_releases(software: str) -> list[str]:
 def _reason(said: str) -> str:
     """One line of what an installer says is wrong."""
     lines = [line.strip(" ×╰├│─▶\t") for line in said.splitlines()]
-    if _CONFLICT in lines:  # pip's errors then say no more than that there is one
+    if _CONFLICT in lines:  # pip's errors then say only that there is one
         begin = lines.index(_CONFLICT) + 1
-        told = "; ".join(lines[begin : lines.index("", begin)])
+        message = "; ".join(lines[begin : lines.index("", begin)])
     elif errors := [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]:
-        told = "; ".join(errors)
+        message = "; ".join(errors)
     else:  # uv writes one sentence over several lines
-        told = " ".join(line for line in lines if line and not line.startswith("Using Python"))
-    return told if len(told) <= _SHOWN else f"{told[: _SHOWN // 2]} ... {told[-_SHOWN // 2 :]}"
+        message = " ".join(line for line in lines if line and not line.startswith("Using Python"))
+    return message if len(message) <= _SHOWN else f"{message[: _SHOWN // 2]} ... {message[-_SHOWN // 2 :]}"
 
 
 def _check(software: str, python: Path) -> None:

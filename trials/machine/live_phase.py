@@ -22,7 +22,7 @@ def watched_phases() -> Iterator[Path]:
             del os.environ[FOLDER]
 
 
-def tell_phase(name: str, phase: str) -> None:
+def report_phase(name: str, phase: str) -> None:
     """Write the phase of the trial of this name. A missing folder is no failure of the trial."""
     if folder := os.environ.get(FOLDER):
         partial = Path(folder, f".{name}-{os.getpid()}")

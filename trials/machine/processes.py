@@ -55,7 +55,7 @@ def kill_group(pid: int) -> None:
             kill(pid, signal.SIGKILL)
 
 
-def members_of_group(pid: int) -> list[psutil.Process]:
+def processes_in_group(pid: int) -> list[psutil.Process]:
     """Return the processes of the group that this process leads or has led."""
     found = []
     for one in psutil.pids():

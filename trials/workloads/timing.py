@@ -9,7 +9,7 @@ from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.bench.iterations import Series, take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import has_events
-from lmsweep.trials.machine.gpu.telemetry import Watch, doubts, gauge_rows
+from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags, telemetry_rows
 from lmsweep.trials.model.captured_step import capture_phases, check_capture
 from lmsweep.trials.model.compiler import check_compiled, compile_counts
 from lmsweep.trials.model.training_step import PHASES, TrainingStep
@@ -89,14 +89,14 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         *(() if all(finite) else (Flag.NOT_FINITE,)),
         *((Flag.HOST_BOUND,) if host_bound else ()),
         *series.flags,
-        *doubts(watch, since=series.since, until=series.until),
+        *gpu_flags(watch, since=series.since, until=series.until),
     )
     names = phase_names(phases)
     flops = _flops(bench)
     yield from _times(bench, names, series, common, flops)
     if has_events(config.device_type):
         yield from device_rows(names, device)
-    yield from gauge_rows(watch, warmup_from=series.warmup_from, since=series.since, until=series.until)
+    yield from telemetry_rows(watch, warmup_from=series.warmup_from, since=series.since, until=series.until)
     yield from _flops_rows(config, flops)
 
 

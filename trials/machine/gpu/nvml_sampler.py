@@ -74,13 +74,13 @@ class Nvml:
         return value if unit is None else value * unit
 
 
-def read_until_closed(read: Callable[[], Reading], told: TextIO, out: TextIO) -> None:
-    """Write the first reading to `out` at once, and all later ones when the stream `told` closes."""
+def read_until_closed(read: Callable[[], Reading], closing: TextIO, out: TextIO) -> None:
+    """Write the first reading to `out` at once, and all later ones when the stream `closing` closes."""
     print(json.dumps(asdict(read())), file=out, flush=True)
     readings = []
     closed: list[Any] = []
     while not closed:
-        closed = select.select([told], [], [], PERIOD)[0]
+        closed = select.select([closing], [], [], PERIOD)[0]
         readings.append(read())
     for reading in readings:
         print(json.dumps(asdict(reading)), file=out)

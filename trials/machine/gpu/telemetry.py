@@ -15,7 +15,7 @@ from lmsweep.trials.machine.interpreter import environment, script
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
 
-GAUGES = {"sm_clock": "Hz", "memory_clock": "Hz", "power": "W", "temperature": "degC", "event_reasons": "1"}
+SAMPLED = {"sm_clock": "Hz", "memory_clock": "Hz", "power": "W", "temperature": "degC", "event_reasons": "1"}
 """Fields of a reading that are stored, and their units."""
 
 THROTTLED = 0x08 | 0x20 | 0x40 | 0x80
@@ -77,14 +77,14 @@ class Watch:
             self.readings.append(Reading(**answer))
 
 
-def gauge_rows(watch: Watch, *, warmup_from: float, since: float, until: float) -> Iterator[Measurement]:
-    """Yield one measurement per gauge, from the readings between `since` and `until`.
+def telemetry_rows(watch: Watch, *, warmup_from: float, since: float, until: float) -> Iterator[Measurement]:
+    """Yield one measurement per sampled quantity, from the readings between `since` and `until`.
 
     Its warm-up samples are the readings from `warmup_from` to `since`. All three are values of time.monotonic().
     """
     during = _during(watch, since, until)
     before = [reading for reading in watch.readings if warmup_from <= reading.at < since - PERIOD]
-    for name, unit in GAUGES.items():
+    for name, unit in SAMPLED.items():
         samples = _values(during, name)
         reason = watch.reason or ("this driver does not report it" if during else "the iterations ended too soon")
         yield Measurement(
@@ -110,7 +110,7 @@ def energy_row(watch: Watch, *, since: float, until: float, iterations: int) -> 
     return Measurement(phase="step", metric="energy", unit="J", samples=samples, reason=reason)
 
 
-def doubts(watch: Watch, *, since: float, until: float) -> tuple[Flag, ...]:
+def gpu_flags(watch: Watch, *, since: float, until: float) -> tuple[Flag, ...]:
     """Return the flags that the readings between `since` and `until` (time.monotonic()) raise."""
     during = _during(watch, since, until)
     events = 0
