@@ -87,11 +87,7 @@ def _combinations(block: Block, matched: list[bool]) -> Iterator[dict[str, Any]]
 
 @cache
 def _fields_of(workload: str) -> Callable[[TrialConfig], Any]:
-    """Return a getter of the fields that distinguish two measurements of a workload.
-
-    They are the fields that measurement_id hashes, and the device as requested: cuda:A100 and cuda:H200 are two
-    requests. Comparing values is faster than hashing them.
-    """
+    """Return a getter of the fields that distinguish two measurements of a workload; faster than their hashes."""
     return attrgetter(*COMBINATION_FIELDS, *workload_named(workload).protocol)
 
 

@@ -58,10 +58,7 @@ class Block:
 
 
 def spread(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row with each value that stands for several fields, such as a model, replaced by those.
-
-    A field in the row itself takes precedence.
-    """
+    """Return the row with Fields replaced by what they stand for. A field in the row itself takes precedence."""
     several = [name for name, value in row.items() if isinstance(value, Fields)]
     if not several:
         return row

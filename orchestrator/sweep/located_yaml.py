@@ -89,10 +89,7 @@ def number_in(text: str) -> str | None:
 
 
 def refusal(source: str, problems: Iterable[Problem], advice: str = "") -> RequestError:
-    """Return an error with one line per problem, in the order of the file, and advice below.
-
-    The same problem with the same word on several lines, and a long list of words in several messages, appear once.
-    """
+    """Return an error with one line per problem, in the order of the file, without repetitions, and advice below."""
     places: dict[tuple[object, str], list[Problem]] = {}
     for problem in sorted(problems, key=lambda one: one.line or 0):
         named = bool(problem.path) and isinstance(problem.path[-1], str)

@@ -43,10 +43,7 @@ def values_of(text: str) -> list[int]:
 
 
 def written_out(values: object, path: KeyPath, lines: dict[KeyPath, int]) -> tuple[object, list[Problem]]:
-    """Return the values of an axis with each range replaced by its numbers, and what is wrong with the ranges.
-
-    `values` is what the file has there, of any type. `lines` is updated to the new positions.
-    """
+    """Return the values of an axis, of any type, with ranges written out, and what is wrong; updates `lines`."""
     if is_range(values):
         values, lines[*path, 0] = [values], lines.get(path, 1)
     if not isinstance(values, list) or not any(map(is_range, values)):
@@ -77,10 +74,7 @@ def seconds_of(text: str, option: str = "") -> float:
 
 
 def seconds_until(text: str, option: str, *, now: datetime) -> float:
-    """Return the seconds from `now` until `17:30`, today or tomorrow, or until `2026-11-22T17:30`, in local time.
-
-    Raises RequestError for other text and for a date in the past; it names the option.
-    """
+    """Return the seconds from `now` until `17:30`, or `2026-11-22T17:30`, in local time. Raises RequestError."""
     is_time = re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text.strip()) is not None
     try:
         end = datetime.fromisoformat(f"{now:%Y-%m-%d}T{text.strip():0>5}" if is_time else text.strip())

@@ -1,7 +1,4 @@
-"""Defines what a sweep file may contain, and the error messages for anything else.
-
-Fields and types come from TrialConfig: a field added there is an axis here.
-"""
+"""Defines what a sweep file may contain. A field added to TrialConfig is an axis here."""
 
 import re
 from collections.abc import Iterable

@@ -41,10 +41,7 @@ USUAL = ("torch", "triton")
 
 
 def read_software(value: object) -> str | None:
-    """Return the text of a value in a sweep file: requirements, or the name of a file with them; None for `installed`.
-
-    Raises ValueError for others.
-    """
+    """Return requirements, or the name of a file with them; None for `installed`. Raises ValueError."""
     if value == INSTALLED:
         return None
     if isinstance(value, dict):
@@ -61,10 +58,9 @@ def read_software(value: object) -> str | None:
 
 
 def with_software(trials: tuple[Trial, ...], folder: str | None, trusted: Iterable[str] = ()) -> tuple[Trial, ...]:
-    """Return the trials with the requirements of files in place of their names.
+    """Return the trials with the requirements of files, in the code folder, in place of their names.
 
-    folder: the code folder; None is the current one. Raises RequestError if a file cannot be read, is not in the
-    folder, or has anything but requirements, and if the sweep names a package that is neither installed nor trusted.
+    Raises RequestError if a file cannot be read, and for a package that is neither installed nor trusted.
     """
     texts: dict[str | None, str] = {}
     for name in {trial.config.software for trial in trials}:
@@ -92,10 +88,7 @@ def _check_chosen(software: str, trusted: Iterable[str]) -> None:
 
 
 def canonical_software(requirements: Iterable[str]) -> str:
-    """Return the one way to write these requirements, each `name==version`.
-
-    Raises ValueError for anything else, for a package that is named twice, and for too many.
-    """
+    """Return requirements, each `name==version`, in the one way to write them. Raises ValueError for others."""
     found: dict[str, str] = {}
     for text in requirements:
         try:

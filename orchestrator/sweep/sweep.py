@@ -1,8 +1,4 @@
-"""Reads a sweep, from a YAML file or by the name of a packaged one, and expands it into trials.
-
-docs/sweeps.md and schema.py define what the file may contain. All its errors are reported together, before anything
-runs.
-"""
+"""Reads a sweep, from a YAML file or by the name of a packaged one, and expands it. Reports all errors together."""
 
 import tomllib
 import warnings
@@ -80,10 +76,7 @@ def packaged_sweeps() -> dict[str, str]:
 
 
 def parse_override(text: str, option: str = "--set") -> tuple[str, list[Scalar]]:
-    """Return ("context_length", [128, 256]) for `context_length=128,256`; values are read as in a file.
-
-    Raises RequestError if there is no `=` or a value is not a scalar. `load_sweep` checks the rest.
-    """
+    """Return ("context_length", [128, 256]) for `context_length=128,256`. Raises RequestError for others."""
     source = f"{option} {text}"
     name, equals, listed = text.partition("=")
     if not equals or not name.strip():
@@ -137,10 +130,7 @@ def load_sweep(
 
 
 def planned_trial(sweep: Sweep, text: str) -> Trial:
-    """Return the trial of the sweep whose `trial_id` begins with this text.
-
-    Raises RequestError if there is none, or if several do: their fields of the measuring protocol may differ.
-    """
+    """Return the trial whose `trial_id` begins with this text. Raises RequestError if none does, or several do."""
     found = [trial for trial in sweep.trials if text and trial_id(trial.config).startswith(text.lower())]
     if not found:
         raise RequestError(
@@ -154,10 +144,7 @@ def planned_trial(sweep: Sweep, text: str) -> Trial:
 
 
 def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: Sequence[str] = ()) -> Trial:
-    """Return the trial described by `field=value` arguments. `workloads` is a field, too; its default is timing.
-
-    `code` and `trusted` are as in `load_sweep`. Raises RequestError as that does, and if a field has several values.
-    """
+    """Return the trial of `field=value` arguments, one of them `workloads`. Raises as `load_sweep` does."""
     workloads()  # as in `load_sweep`
     fixed = parse_overrides(settings, "trial")
     asked = fixed.pop("workloads", ["timing"])

@@ -86,10 +86,7 @@ def in_json(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_code(trials: Iterable[Trial], folder: str | None, trusted: Iterable[str] = ()) -> tuple[Trial, ...]:
-    """Return the trials with the code folder in those that have references.
-
-    Raises RequestError, with all of them, if references lead to nothing that may be called.
-    """
+    """Return the trials, those with references with the code folder. Raises RequestError about all wrong ones."""
     listed = tuple(trials)
     if not any(trial.references or trial.config.is_hugging_face for trial in listed):
         return listed

@@ -44,10 +44,7 @@ def validate(
 
 
 def correct_keys(document: Document) -> list[Problem]:
-    """Rename the mistyped keys in the document's data, and return one problem for each.
-
-    What is below a key is then checked as what was probably meant, so that one look at a file finds all mistakes.
-    """
+    """Rename mistyped keys in the data, so that one look at a file finds all mistakes; return one problem for each."""
     problems: list[Problem] = []
 
     def rename(mapping: Any, path: KeyPath, noun: str, words: Iterable[str]) -> dict[str, Any]:

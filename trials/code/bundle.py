@@ -24,10 +24,9 @@ LARGEST = 3
 
 
 def pack(code: Code, references: Iterable[str]) -> bytes:
-    """Return a zip archive of the files of the code folder that git would keep.
+    """Return a zip archive of what git would keep of the code folder, and of the source files of these references.
 
-    Source files of the packages that these references name are always in it, so that the digest of the copy is that of
-    the folder. Raises RequestError if the files are too large, or if git is missing and there is a .gitignore.
+    Raises RequestError if the files are too large, or if git is missing and there is a .gitignore.
     """
     folder = Path(code.folder)
     named = chain.from_iterable(source_files(text, code) for text in references)

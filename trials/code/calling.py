@@ -21,10 +21,7 @@ def arguments_of(text: str | None) -> dict[str, object]:
 def call(
     function: Callable[..., object], offered: Mapping[str, object], users: Mapping[str, object], text: str
 ) -> object:
-    """Call a function with the user's arguments, and with those `offered` that its signature names.
-
-    text: the reference, for messages. Raises RequestError if one of the user's or a required one does not fit.
-    """
+    """Call a function with the user's arguments and the `offered` ones that it names. Raises RequestError."""
     try:
         signature = inspect.signature(function)
     except ValueError:  # a class of an extension module has none

@@ -30,10 +30,7 @@ def code_digest(references: tuple[str, ...], code: Code | None) -> str | None:
 
 
 def source_files(text: str, code: Code) -> list[Path]:
-    """Return the user's files that the digest of a reference covers, none if it leads to an installed package.
-
-    Raises RequestError if the reference leads nowhere.
-    """
+    """Return the user's files that a reference's digest covers. Raises RequestError if it leads nowhere."""
     if text.startswith(HUGGING_FACE):
         path = Path(code.folder, text.removeprefix(HUGGING_FACE))
         return [file for file in (path, path / "config.json") if file.is_file()]

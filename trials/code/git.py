@@ -36,10 +36,7 @@ def ask_git(folder: Path, *arguments: str, settings: Mapping[str, str] = _SAFE) 
 
 
 def has_changes(folder: Path) -> bool | None:
-    """Return whether the folder has changes that are not committed; None if git does not say.
-
-    Filters are off, so a file under one, as of LFS, counts as changed once it has been touched.
-    """
+    """Return whether the folder has changes that are not committed, None if git does not say. Runs no filter."""
     filters = ask_git(folder, "config", "--name-only", "-z", "--get-regexp", _FILTERS) or ""
     off = {name: "false" if name.endswith(".required") else "" for name in filters.split("\0") if name}
     if any("=" in name for name in off):

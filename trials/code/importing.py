@@ -68,10 +68,7 @@ def use_code(code: Code) -> None:
 
 
 def load(text: str) -> object:
-    """Return what a reference leads to, importing its module. `use_code` has named the folder.
-
-    Raises RequestError if the user's code does not define it, and what the import raises.
-    """
+    """Import and return what a reference names. Raises RequestError if it is not the user's, and import errors."""
     code = code_in_use()
     check_reference(text, code)
     reference = parse_reference(text)
@@ -103,10 +100,7 @@ def load(text: str) -> object:
 
 @contextmanager
 def nothing_cached() -> Iterator[None]:
-    """A context that begins and ends with empty caches in the user's modules (`functools.cache`, `lru_cache`).
-
-    A cached tensor is of one run: another, on fake tensors or another device, cannot use it.
-    """
+    """A context that begins and ends with empty caches in the user's modules: their tensors are of one run."""
     _empty_caches()
     try:
         yield

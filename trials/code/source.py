@@ -41,20 +41,14 @@ def is_reserved(name: str) -> bool:
 
 
 def roots(code: Code) -> list[Path]:
-    """Return the folders with top-level modules: the code folder, the projects in it, and `src` of each.
-
-    A project in it has a pyproject.toml, as cs336-basics or packages/NAME.
-    """
+    """Return the code folder, the projects in it (with a pyproject.toml, as packages/NAME), and `src` of each."""
     projects = [file.parent for file in project_files(code)]
     folders = dict.fromkeys([Path(code.folder), *projects])
     return [place for root in folders for place in (root, root / "src") if place.is_dir()]
 
 
 def check_reference(text: str, code: Code) -> None:
-    """Raise RequestError unless the reference leads to something that the user's code defines. Runs none of it.
-
-    `importing.load` checks again what only an import shows.
-    """
+    """Raise RequestError unless the reference names something that the user's code defines. Runs none of it."""
     reference = parse_reference(text)
     path = find_source(reference, code)
     if path is not None:
@@ -62,10 +56,7 @@ def check_reference(text: str, code: Code) -> None:
 
 
 def find_source(reference: Reference, code: Code) -> Path | None:
-    """Return the source file of a reference, None if it is in a trusted package.
-
-    Raises RequestError if it is in neither the code folder nor a trusted package.
-    """
+    """Return a reference's file, None in a trusted package. Raises RequestError if it is in neither place."""
     if reference.file is not None:
         return _inside(Path(code.folder) / reference.file, reference, code)
     assert reference.module is not None, "a reference names a file or a module"
@@ -97,10 +88,7 @@ def find_source(reference: Reference, code: Code) -> Path | None:
 
 
 def line_of(text: str, code: Code) -> str | None:
-    """Return `mine/model.py:12`, the line that defines what a reference names; None if the files do not say.
-
-    Raises RequestError if the reference leads to nothing that may be called.
-    """
+    """Return `mine/model.py:12`, the line that defines what a reference names, if the files say."""
     reference = parse_reference(text)
     path = find_source(reference, code)
     if path is None:

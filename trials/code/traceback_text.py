@@ -25,10 +25,7 @@ class CodeError(Exception):
 
 
 def user_line(error: BaseException, code: Code) -> str | None:
-    """Return `mine/model.py:12: ValueError: what it says` for the deepest line of the user's, None if there is none.
-
-    Of an exit it says `mine/model.py:12: exited with code 0 in forward`.
-    """
+    """Return `mine/model.py:12: ValueError: what it says` for the deepest line of the user's, if any."""
     if isinstance(error, SyntaxError) and error.filename and is_users_file(error.filename, code):
         own = [(error.filename, error.lineno or 1, "")]
     else:

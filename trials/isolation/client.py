@@ -33,9 +33,9 @@ class IsolatedRunner:
         compiles: bool = False,
         server: ServerProcess | None = None,
     ) -> None:
-        """`cores`: logical cores for the server and everything it starts; empty: no pinning. `python`: the interpreter.
+        """`cores`: for the server and what it starts; empty: no pinning. `python`: its interpreter.
 
-        compiles: whether trials compile; the server then imports the compiler. server: one that was started early.
+        compiles: whether the server imports the compiler. server: one that was started early.
         """
         self._cores = cores
         self._python = python
@@ -87,8 +87,7 @@ class IsolatedRunner:
     ) -> Precompiled:
         """Put the graph of the first of these trials, and a share of the others, into the compiler's cache.
 
-        If another of the `sharers` servers is compiling the first graph, the server waits for that. All of them compile
-        most `most` graphs. A graph that fails, or takes longer than its trial's timeout, is left to its trial.
+        All `sharers` together compile at most `most` graphs. A trial compiles a graph that failed, or was too slow.
         """
         begin = time.monotonic()
         connection = self._connect()

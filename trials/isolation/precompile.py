@@ -50,11 +50,7 @@ def graphs_of(configs: Iterable[TrialConfig]) -> list[TrialConfig]:
 
 
 def has_shared_graph(config: TrialConfig) -> bool:
-    """Return whether a trial's graph is compiled before it runs.
-
-    Not the loss alone, which takes a second; not for max-autotune, which times kernels on the device; not within a
-    memory budget, where the trial decides what to recompute; no code of the user's.
-    """
+    """Return whether a trial's graph is compiled before it runs: not a loss, and not what needs the device."""
     compiles = config.compile != "none" or config.attention == "flex"
     return (
         compiles

@@ -227,10 +227,7 @@ def import_compiler() -> None:
 
 
 def client_of(fd: int, parent_pid: int) -> Connection:
-    """Return the connection to the client: the socket `fd` or, if it listens, the first that connects to it.
-
-    Ends this process if the parent dies before a client connects.
-    """
+    """Return the connection to the client: the socket `fd` or, if it listens, the first that connects to it."""
     given = socket.socket(fileno=fd)
     if not given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         return Connection(given.detach())
@@ -242,11 +239,10 @@ def client_of(fd: int, parent_pid: int) -> Connection:
 
 
 def may_share_a_process(trial: Trial) -> bool:
-    """Return whether the trial may run in a process that has run another trial.
+    """Return whether the trial may run in a process that has run another, which saves the start of Inductor.
 
-    Sharing saves a compiled trial the seconds that Inductor takes to start. Earlier trials change the memory that the
-    allocator has reserved, so only workloads that `may_follow` share a process. A trial that is measured in several
-    processes shows how far fresh processes differ, so it shares none.
+    The allocator keeps memory of earlier trials, so only workloads that `may_follow` do. Trials that are measured in
+    several processes show how far fresh processes differ.
     """
     if trial.code:
         return False  # modules of the user's that were imported for an earlier trial may have changed since

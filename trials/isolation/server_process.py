@@ -33,10 +33,7 @@ class ServerProcess:
 
     @classmethod
     def start(cls, cores: tuple[int, ...], *, python: str, compiles: bool) -> Self:
-        """Start a server on these logical cores (empty: no pinning), without waiting for it.
-
-        python: the interpreter that runs it. compiles: whether it also imports the compiler.
-        """
+        """Start a server on these logical cores (empty: no pinning), without waiting for it."""
         ours, theirs = socket.socketpair()
         with theirs, pinned(cores):
             child = subprocess.Popen(

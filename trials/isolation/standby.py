@@ -35,10 +35,7 @@ class Standby:
 
     @classmethod
     def start(cls, *, gpus: bool, cpu: bool, compiles: bool) -> Self:
-        """Start a server for each GPU, one for trials without a GPU, or both, without waiting for them.
-
-        None if the path of the temporary folder is too long for a socket. compiles: whether they import the compiler.
-        """
+        """Start a server for each GPU, one for trials without a GPU, or both; none if the folder's path is too long."""
         standby = cls()
         try:
             if len(os.fsencode(standby.folder)) > LONGEST_FOLDER:

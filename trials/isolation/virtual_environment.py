@@ -88,10 +88,9 @@ def is_inside(software: str) -> bool:
 
 
 def interpreter_with(software: str, say: Callable[[str], None] = lambda words: None) -> str:
-    """Return the path of the environment's Python, after making the environment if it is not there.
+    """Return the environment's Python, after making the environment if needed: one process at a time.
 
-    One process at a time makes it, and others wait. The folder of a killed one is deleted. `say` reports what takes
-    time. Raises SoftwareError with the installer's reason.
+    `say` reports what takes time. Raises SoftwareError with the installer's reason.
     """
     folder = folder_of(software)
     python = folder / "bin" / "python"
@@ -180,11 +179,7 @@ def _where_builds_are(software: str) -> str:
 
 
 def _run(words: list[str], folder: Path, lock: IO[str]) -> str | None:
-    """Return what the installer said if it failed, else None.
-
-    It inherits the lock, which thus stays taken until it ends, even if this process is killed. It looks for neither
-    modules nor settings in the current folder.
-    """
+    """Return what the installer said if it failed. It inherits the lock, which stays taken until it ends."""
     try:
         done = subprocess.run(
             words,

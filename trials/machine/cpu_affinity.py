@@ -60,8 +60,7 @@ def find_gpus() -> list[Gpu]:
 def cores_of(gpu_ids: Sequence[str], gpus: Sequence[Gpu], cores: Sequence[Core]) -> tuple[int, ...]:
     """Return the logical cores that belong to the GPUs with these ids; all cores if there are none.
 
-    Each GPU owns an equal share of the physical cores of its NUMA node or, if the nodes are unknown, of all, whether or
-    not other GPUs are in use. A core has two owners only if there are fewer cores than GPUs.
+    Each GPU owns an equal share of the physical cores of its NUMA node or, if the nodes are unknown, of all.
     """
     mine = [gpu for gpu in gpus if set(gpu.names) & set(gpu_ids)]
     if not mine:

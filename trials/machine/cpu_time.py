@@ -55,10 +55,7 @@ def read_cpu_time() -> CpuTime | None:
 
 
 def is_host_busy(before: CpuTime | None, after: CpuTime | None, device_type: str) -> bool:
-    """Return whether other processes took CPU time, between two readings, that the trial needed.
-
-    A trial on a CPU needs all of its cores, one on a GPU only those that launch the work. False if a reading is None.
-    """
+    """Return whether other processes took CPU time that the trial needed: on a GPU, that of its launching cores."""
     if before is None or after is None:
         return False
     seconds = after.at - before.at

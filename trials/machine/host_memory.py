@@ -1,9 +1,4 @@
-"""Host memory: how much of it a trial may hold, and how much it holds.
-
-A trial that holds more is ended before the kernel's out-of-memory killer picks a process, which may be any. Plans skip
-trials that would be ended.
-
-"""
+"""Host memory that a trial may hold, so that the kernel's out-of-memory killer need not pick a process."""
 
 import os
 from collections.abc import Iterator
@@ -66,11 +61,7 @@ def _container_limits() -> tuple[int, ...]:
 
 
 def limits_of_groups(groups: Path, mount: Path) -> Iterator[int]:
-    """Yield the memory limits, in bytes, of the cgroups in the file `groups` and of all their parents.
-
-    `mount` is where cgroups are mounted, of version 1 or 2. A container sees its cgroup as the root; those of Slurm and
-    systemd are below it.
-    """
+    """Yield the memory limits, in bytes, of the cgroups in a file and their parents, mounted at `mount`."""
     lines = groups.read_text().splitlines() if groups.exists() else ["0::/"]
     for line in lines:
         _, controllers, name = line.split(":", 2)

@@ -13,8 +13,8 @@ HUGE_PAGE = 2 << 20
 def use_huge_pages() -> None:
     """Have the kernel move this process's private memory into huge pages, as far as it can.
 
-    A fork copies one page-table entry per page, and the end of the fork frees each again. With the 60 000 small pages
-    of a process that has imported torch, this is half the cost of a short trial.
+    A fork copies one page-table entry per page. With the 60 000 small pages of a process that has imported torch, this
+    is half the cost of a short trial.
     """
     if sys.platform != "linux":
         return

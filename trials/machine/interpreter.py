@@ -39,10 +39,7 @@ def environment() -> dict[str, str]:
 
 
 def order_search_path() -> None:
-    """Reorder sys.path: standard library, lmsweep, the user's PYTHONPATH, site-packages. Drop the current folder.
-
-    In an environment that lmsweep made, its packages come before PYTHONPATH: the trial asked for them.
-    """
+    """Order sys.path: standard library, lmsweep, packages made for the trial, PYTHONPATH, site-packages."""
     of_the_library = [entry for entry in sys.path if _is_standard(entry)]
     first = sys.path.index(of_the_library[0])
     named = [entry for entry in sys.path[:first] if entry != ROOT and not _is_here(entry)]

@@ -35,10 +35,7 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def die_when_free(lock: Path) -> None:
-    """End this process, from a sleeping thread, as soon as the lock on this file is free.
-
-    The kernel frees the lock when its holder dies, which need not be the parent.
-    """
+    """End this process, from a sleeping thread, as soon as the lock on this file is free: its holder has died."""
 
     def watch() -> None:
         with lock.open() as file:
@@ -68,8 +65,7 @@ def processes_in_group(pid: int) -> list[psutil.Process]:
 def await_end(processes: Iterable[psutil.Process], seconds: float) -> None:
     """Wait until these processes have ended, but no longer than this.
 
-    A process has ended once its last thread has, which frees its memory and its devices, even if its parent has not
-    waited for it yet: the first process of a container may do so for orphans once a second only, or never.
+    The end of its last thread frees the memory and devices of a process, even if its parent never waits for it.
     """
     deadline = time.monotonic() + seconds
     waiting = list(processes)
@@ -104,10 +100,7 @@ def lead_group(parent_pid: int, inherited_fd: int) -> None:
 
 @contextlib.contextmanager
 def exits_raise() -> Iterator[None]:
-    """Within the context, `os._exit` in the main thread raises SystemExit, whose traceback says who called it.
-
-    Other threads, and processes that are forked meanwhile, exit as usual.
-    """
+    """Within the context, `os._exit` in the main thread of this process raises SystemExit, which has a traceback."""
     here, leave = os.getpid(), os._exit
 
     def raise_exit(status: int) -> NoReturn:
@@ -125,10 +118,7 @@ def exits_raise() -> Iterator[None]:
 def sender(
     connection: Connection, on_closed: Callable[[object], object] = lambda _message: None
 ) -> Callable[[object], None]:
-    """Return a function that sends messages over the connection, and ends this process if the user's code closed it.
-
-    The descriptor may even have been opened again, for a file of the user's. `on_closed` gets the message.
-    """
+    """Return a function that sends messages, and ends this process if the user's code closed the connection."""
     opened = os.fstat(connection.fileno())
 
     def send(message: object) -> None:

@@ -18,11 +18,7 @@ _MARK = ".delete-unless-locked"
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield a new temporary folder, and delete it when the context ends.
-
-    The folder is locked meanwhile. If its process is killed, the next call, in any process, finds the lock free and
-    deletes the folder.
-    """
+    """Yield a new temporary folder, locked meanwhile. If its process is killed, the next call deletes it."""
     parent = temporary_folder()
     for left in parent.glob(f"{_PREFIX}*"):
         _delete_unless_locked(left)
@@ -66,10 +62,7 @@ def _delete_unless_locked(folder: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Return `$XDG_CACHE_HOME/lmsweep`, by default `~/.cache/lmsweep`; `lmsweep-UID` in TMPDIR if that is not writable.
-
-    Raises RequestError if that is another user's: results and installed software are read from it.
-    """
+    """Return `$XDG_CACHE_HOME/lmsweep`, by default in `~/.cache`, else in TMPDIR. Raises RequestError."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lmsweep"
         folder.mkdir(parents=True, exist_ok=True)

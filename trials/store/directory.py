@@ -100,10 +100,7 @@ class Folder:
         return sorted(info.base_name for info in infos if info.is_file and info.base_name.endswith(suffix))
 
     def open(self, path: str) -> pa.NativeFile:
-        """Open the file for reading. A remote file is read completely, so that a network error is not taken for damage.
-
-        Raises FileNotFoundError if the file is gone, and RequestError if a remote folder cannot be reached.
-        """
+        """Open the file, a remote one read completely. Raises FileNotFoundError, and RequestError if unreachable."""
         if self.is_local:
             return self._files.open_input_file(f"{self._root}/{path}")
         try:
@@ -162,10 +159,7 @@ class Folder:
 
     @contextlib.contextmanager
     def lock(self, name: str) -> Iterator[bool]:
-        """Yield whether this process holds the lock exclusively. The kernel releases it when the process dies.
-
-        A remote folder never grants the lock, because no lock would keep two machines apart.
-        """
+        """Yield whether this process holds the lock exclusively, until it dies; never in a remote folder."""
         if not self.is_local:
             yield False
             return

@@ -33,10 +33,9 @@ def encode(table: pa.Table, **options: Any) -> bytes:
 
 
 def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Damage:
-    """Return the columns of schema `wanted` from an open file, with the file's metadata, or why it is damaged.
+    """Return the columns of schema `wanted`, null where an older file lacks them, or why the file is damaged.
 
-    A column that an older file lacks is null. `path` names the file in messages. Raises RequestError if a newer lmsweep
-    wrote the file.
+    `path` names the file in messages. Raises RequestError if a newer lmsweep wrote it.
     """
     try:
         with pq.ParquetFile(source) as file:

@@ -88,18 +88,12 @@ class Store:
         return records_of(rows)
 
     def append(self, rows: Sequence[Record] | Sequence[DetailRow]) -> None:
-        """Add the rows, all of one table and one attempt, as one durable fragment.
-
-        Raises OSError if the disk is full or the store cannot be reached. The store is then unchanged.
-        """
+        """Add rows of one table and one attempt as one durable fragment, or raise OSError and add nothing."""
         fragment = fragment_of(rows)
         self._folder.put(fragment.path, fragment.content)
 
     def add_artifact(self, path: str, content: bytes) -> None:
-        """Add a file durably. `path` is relative to the store: `artifacts/` followed by plain names.
-
-        Raises RequestError for any other path, and OSError as `append` does.
-        """
+        """Add a file durably at `artifacts/` and plain names. Raises RequestError for other paths, and OSError."""
         first, *names = path.split("/")
         plain = first == "artifacts" and names and all(FILE_NAME.fullmatch(name) for name in names)
         if plain and self.is_local:  # a symbolic link may lead out of the store
@@ -110,10 +104,7 @@ class Store:
         self._folder.put(path, content)
 
     def take_from(self, waiting: "Store") -> None:
-        """Move the files of the local store `waiting` into this one. A file is moved before the row that names it.
-
-        Raises OSError if this store cannot be reached. Files that have not been moved then stay in `waiting`.
-        """
+        """Move the files of a local store into this one, a file before the row that names it. Raises OSError."""
         folder = waiting._folder.path
         # Records are listed first and moved last. In the other order, a record written meanwhile could be moved without
         # the files that it names.
@@ -125,10 +116,9 @@ class Store:
                 path.unlink()
 
     def read(self, table_name: str = "measurements", columns: list[str] | None = None) -> tuple[pa.Table, list[Damage]]:
-        """Return all rows of a table under the current schema, and the files that could not be read.
+        """Return all rows of a table, and the files that could not be read. `columns` selects some; None is all.
 
-        A column that an older store lacks is null. `columns` selects some; None is all. Raises RequestError if a file
-        was written by a newer lmsweep.
+        A column that an older store lacks is null. Raises RequestError if a newer lmsweep wrote a file.
         """
         schema = schema_of_table(table_name)
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
@@ -159,11 +149,7 @@ class Store:
         return len(self._folder.names("measurements", ".parquet"))
 
     def compact(self) -> None:
-        """Merge the fragments of each table into one file. Others may read and write the store meanwhile.
-
-        Does nothing while another process is compacting, nor on a remote store, where no lock could keep two drivers
-        apart.
-        """
+        """Merge the fragments of each table into one file, unless another process does or the store is remote."""
         if not self.exists():
             return
         with self._alone() as locked:
@@ -173,10 +159,7 @@ class Store:
                     self._replace(table_name, found.rows, found.names)
 
     def set_aside_damage(self) -> list[Damage]:
-        """Move unreadable files to `damaged/` and return them, so that other Parquet readers do not fail on them.
-
-        Also deletes the temporary files of killed writers.
-        """
+        """Move unreadable files to `damaged/` and return them; delete the temporary files of killed writers."""
         self._folder.delete_half_written()
         damage = [item for name in TABLES for item in self.read(name, ["attempt_id"])[1]]
         for item in damage:
@@ -209,11 +192,7 @@ class Store:
                 self._folder.delete(f"{table_name}/{name}")
 
     def _read_files(self, table_name: str, wanted: pa.Schema) -> _Files:
-        """Return the contents of all files of a table.
-
-        If a compaction finished meanwhile, the files are listed and read again: it may have moved rows from a listed
-        file into one that was not listed.
-        """
+        """Return the contents of all files of a table, listed again if a compaction finished meanwhile."""
         names = self._folder.names(table_name, ".parquet")
         while True:
             found = self._read_listed(table_name, names, wanted)

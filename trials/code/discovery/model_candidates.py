@@ -31,10 +31,7 @@ _SETTINGS = ("config", "cfg", "args", "params", "hparams", "model_args")
 
 
 def models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
-    """Return the modules with an embedding, and those whose forward requires what lmsweep does not give.
-
-    The embedding is their own or a part's.
-    """
+    """Return the modules that embed tokens, also in a part; those whose forward requires more are left out."""
     modules = {one.name: one for one in classes if one.bases & _MODULES}
     calls = {name: one.calls() for name, one in modules.items()}
 

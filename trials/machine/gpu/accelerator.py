@@ -77,10 +77,7 @@ def reset_peak(device_type: str) -> None:
 
 
 def free_bytes(device_type: str) -> int | None:
-    """Return the bytes that this process can still allocate: on CUDA of the device, on a CPU of its address space.
-
-    None if nothing limits the address space (`ulimit -v`), and on other devices.
-    """
+    """Return the bytes that this process can still allocate, on CPU of its address space; None if nothing says so."""
     if device_type == "cuda":
         free, _ = torch.cuda.mem_get_info()
         return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())

@@ -78,10 +78,7 @@ class Watch:
 
 
 def telemetry_rows(watch: Watch, *, warmup_from: float, since: float, until: float) -> Iterator[Measurement]:
-    """Yield one measurement per sampled quantity, from the readings between `since` and `until`.
-
-    Its warm-up samples are the readings from `warmup_from` to `since`. All three are values of time.monotonic().
-    """
+    """Yield a measurement per sampled quantity. All times are of time.monotonic()."""
     during = _during(watch, since, until)
     before = [reading for reading in watch.readings if warmup_from <= reading.at < since - PERIOD]
     for name, unit in SAMPLED.items():
