@@ -187,52 +187,45 @@ def _adapter(candidate: Candidate) -> str:
     )
 
 
+def _grid(comment: str, workload: str, axes: list[str], fixed: list[str]) -> list[str]:
+    head = ["", f"  # {comment}", f"  - workloads: [{workload}]", "    axes:"]
+    return [*head, *(f"      {line}" for line in axes), "    fixed:", *(f"      {line}" for line in fixed)]
+
+
 def _attention_grids(found: Discovery, device: str, left: list[str]) -> list[str]:
     lines: list[str] = []
+    is_cuda = device == "cuda"
     for causal in (True, False):
         masked = {*CAUSAL, *ATTENTION_MASKS}
         of_kind = [one for one in found.of("attention") if bool({p.name for p in one.parameters} & masked) == causal]
-        users = [one.reference for one in _measured(of_kind, "attention", left)]
-        if not users:
-            continue
-        is_cuda = device == "cuda"
-        lines += [
-            "",
-            "  # Attention alone, beside PyTorch's; yours is compared with float64 before it is timed.",
-            "  - workloads: [attention]",
-            "    axes:",
-            f"      attention: [naive, {'sdpa_flash' if is_cuda else 'sdpa'}, {', '.join(map(_quoted, users))}]",
-            f"      context_length: [{'1024, 4096' if is_cuda else '128, 512'}]",
-            "    fixed:",
-            "      d_model: 64  # width of a head",
-            f"      causal: {_yaml(causal)}" + ("" if causal else "  # it takes no is_causal"),
-            f"      device: {device}",
-            *(["      precision: bf16"] if is_cuda else []),
-            "      batch_size: 8",
-            "      measure_steps: 20",
-        ]
+        users = [_quoted(one.reference) for one in _measured(of_kind, "attention", left)]
+        if users:
+            lines += _grid(
+                "Attention alone, beside PyTorch's; yours is compared with float64 before it is timed.",
+                "attention",
+                [
+                    f"attention: [naive, {'sdpa_flash' if is_cuda else 'sdpa'}, {', '.join(users)}]",
+                    f"context_length: [{'1024, 4096' if is_cuda else '128, 512'}]",
+                ],
+                [
+                    "d_model: 64  # width of a head",
+                    f"causal: {_yaml(causal)}" + ("" if causal else "  # it takes no is_causal"),
+                    f"device: {device}",
+                    *(["precision: bf16"] if is_cuda else []),
+                    "batch_size: 8",
+                    "measure_steps: 20",
+                ],
+            )
     return lines
 
 
 def _optimizer_grid(found: Discovery, model: str, device: str, left: list[str]) -> list[str]:
     plain = [one for one in found.of("optimizer") if not _is_sharded(one)]
-    users = [one.reference for one in _measured(plain, "optimizer", left)]
-    if not users:
-        return []
-    return [
-        "",
-        "  # The optimizer, beside PyTorch's AdamW. optimizer_args.NAME is an argument of yours.",
-        "  - workloads: [timing]",
-        "    axes:",
-        f"      optimizer: [adamw_fused, {', '.join(map(_quoted, users))}]",
-        "    fixed:",
-        f"      {model}",
-        f"      vocab_size: {VOCABULARY}",
-        f"      context_length: {256 if device == 'cuda' else 64}",
-        f"      device: {device}",
-        "      batch_size: 4",
-        "      measure_steps: 20",
-    ]
+    users = [_quoted(one.reference) for one in _measured(plain, "optimizer", left)]
+    context = f"context_length: {256 if device == 'cuda' else 64}"
+    fixed = [model, f"vocab_size: {VOCABULARY}", context, f"device: {device}", "batch_size: 4", "measure_steps: 20"]
+    comment = "The optimizer, beside PyTorch's AdamW. optimizer_args.NAME is an argument of yours."
+    return _grid(comment, "timing", [f"optimizer: [adamw_fused, {', '.join(users)}]"], fixed) if users else []
 
 
 def _ddp_grid(found: Discovery, model: str, device: str, gpus: int, left: list[str]) -> list[str]:
@@ -241,24 +234,22 @@ def _ddp_grid(found: Discovery, model: str, device: str, gpus: int, left: list[s
     left += [f"{one.reference} ({one.place}): add it below include" for one in sharded[MOST:]]
     if not users and not sharded:
         return []
-    lines = [
-        "",
-        "  # Data-parallel training: two ranks, each with a GPU or a share of the cores.",
-        "  - workloads: [ddp]",
-        "    axes:",
-        "      ddp:",
-        "        - naive",
-        *(f"        - {_wrapper(one)}" for one in users),
-        *(["    include:  # optimizers whose state is sharded over the ranks"] if sharded else []),
-        *(f"      - {{ddp: torch, optimizer: {_quoted(one.reference)}}}" for one in sharded[:MOST]),
-        "    fixed:",
-        f"      model: {'small' if device == 'cuda' else 'tiny'}",
-        *([f"      # If a wrapper knows only the layers of your own: {model}"] if "call:" in model else []),
-        "      context_length: 128",
-        f"      device: {device}",
-        "      world_size: 2",
-        "      batch_size: 2",
-    ]
+    lines = _grid(
+        "Data-parallel training: two ranks, each with a GPU or a share of the cores.",
+        "ddp",
+        ["ddp:", "  - naive", *(f"  - {_wrapper(one)}" for one in users)],
+        [
+            f"model: {'small' if device == 'cuda' else 'tiny'}",
+            *([f"# If a wrapper knows only the layers of your own: {model}"] if "call:" in model else []),
+            "context_length: 128",
+            f"device: {device}",
+            "world_size: 2",
+            "batch_size: 2",
+        ],
+    )
+    if sharded:
+        lines.append("    include:  # optimizers whose state is sharded over the ranks")
+        lines += [f"      - {{ddp: torch, optimizer: {_quoted(one.reference)}}}" for one in sharded[:MOST]]
     if device == "cuda" and gpus < 2:
         return [lines[0], "  # This machine has one GPU; with two:", *(f"  # {line[2:]}" for line in lines[1:])]
     return lines

@@ -15,7 +15,6 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import chain
-from pathlib import Path
 from types import ModuleType
 
 from lmsweep.trials.code.project import ProjectFinder
@@ -153,7 +152,9 @@ def _import(reference: Reference, code: Code) -> ModuleType:
     parts = path.relative_to(code.folder).with_suffix("").parts
     if all(part.isidentifier() for part in parts) and not is_reserved(parts[0]):
         if not (path.parent / "__init__.py").exists():
-            _look_in(path.parent)  # a script imports its neighbours by their bare names
+            # A script imports its neighbours by their bare names.
+            finder = next(finder for finder in sys.meta_path if isinstance(finder, CodeFinder))
+            finder.folders += [str(path.parent)] if str(path.parent) not in finder.folders else []
         return import_module(".".join(parts))
     name = "lmsweep_code_" + "_".join("".join(c if c.isalnum() else "_" for c in part) for part in parts)
     if name not in sys.modules:
@@ -166,9 +167,3 @@ def _import(reference: Reference, code: Code) -> ModuleType:
             del sys.modules[name]
             raise
     return sys.modules[name]
-
-
-def _look_in(folder: Path) -> None:
-    finder = next(finder for finder in sys.meta_path if isinstance(finder, CodeFinder))
-    if str(folder) not in finder.folders:
-        finder.folders.append(str(folder))

@@ -80,7 +80,8 @@ def find_source(reference: Reference, code: Code) -> Path | None:
             if candidate.exists():
                 return _inside(candidate, reference, code)
     names = [file.stem for root in roots(code) for file in root.glob("*.py")]
-    near = nearest(reference.module, [*names, *_packages(code)])
+    names += [folder.name for root in roots(code) for folder in root.iterdir() if (folder / "__init__.py").exists()]
+    near = nearest(reference.module, names)
     raise RequestError(
         f"{reference.where}:{reference.attribute}: there is no module {reference.module} in {code.folder}"
         f"{f'; did you mean {near}?' if near else ''} (--code names the folder with your code)"
@@ -151,10 +152,6 @@ def is_users_file(path: Path | str, code: Code) -> bool:
     if not resolved.is_relative_to(folder):
         return False
     return not {"site-packages", "dist-packages"} & set(resolved.relative_to(folder).parts)
-
-
-def _packages(code: Code) -> list[str]:
-    return [folder.name for root in roots(code) for folder in root.iterdir() if (folder / "__init__.py").exists()]
 
 
 def _inside(path: Path, reference: Reference, code: Code) -> Path:

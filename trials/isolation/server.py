@@ -173,7 +173,9 @@ class Server:
         if ready:
             child.process.join()
             assert child.process.exitcode is not None, "it has ended"
-            reason = _exit_reason(child.process.exitcode)
+            is_killed = child.process.exitcode == -signal.SIGKILL
+            hint = " (the kernel's out-of-memory killer sends it too)" if is_killed else ""
+            reason = f"its process {exit_words(child.process.exitcode)}{hint}"
             return Death(status=Status.LOST, error=f"{reason}\n{child.last_words()}".strip())
         with suppress(ProcessLookupError):
             os.killpg(child.process.pid or 0, PRINT_STACKS)  # the child and its ranks print their stacks
@@ -250,11 +252,6 @@ def may_share_a_process(trial: Trial) -> bool:
         return False  # torchao replaces parts of Inductor for the rest of the process
     alone = not trial.config.compiles or trial.config.processes > 1
     return not alone and all(workload_named(name).may_follow for name in trial.workloads)
-
-
-def _exit_reason(exitcode: int) -> str:
-    hint = " (the kernel's out-of-memory killer sends it too)" if exitcode == -signal.SIGKILL else ""
-    return f"its process {exit_words(exitcode)}{hint}"
 
 
 if __name__ == "__main__":
