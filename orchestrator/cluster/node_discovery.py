@@ -1,15 +1,18 @@
-"""Finds the nodes of a Ray cluster: a small task on each node reports its environment and its software."""
+"""Finds the nodes of a Ray cluster: a task on each node reports its environment, and its software must be ours."""
 
+import hashlib
+import importlib.metadata
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from lmsweep.orchestrator.cluster import ray_private
 from lmsweep.orchestrator.cluster.autoscaler import startable_nodes
 from lmsweep.orchestrator.cluster.doctor import Finding, examine
 from lmsweep.orchestrator.cluster.grpc_probe import wants_token
-from lmsweep.orchestrator.cluster.live_nodes import LiveNode, live_nodes
 from lmsweep.orchestrator.cluster.nodes import (
     PATIENCE,
     Node,
@@ -18,13 +21,22 @@ from lmsweep.orchestrator.cluster.nodes import (
     node_from_json,
     this_machine,
 )
+from lmsweep.orchestrator.cluster.placement import LiveNode, live_nodes
 from lmsweep.orchestrator.cluster.ray_session import start_ray
-from lmsweep.orchestrator.cluster.same_software import differences, software
 from lmsweep.trials.machine.interpreter import environment
-from lmsweep.trials.spec.config import GPU_DEVICES, RequestError
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.words import GPU_DEVICES
+from lmsweep.trials.spec.workloads import outside_packages
 
 PORT_PATIENCE = 5.0
 """Seconds in which the head must answer."""
+
+PACKAGES = ("trials", "orchestrator", "analysis")
+
+LIBRARIES = ("torch", "triton", "ray", "numpy", "pyarrow", "nvtx", "nvidia-ml-py")
+"""Libraries that take part in measuring, or transport the results."""
+MOST_NAMES = 5
+"""Differing files that a message names."""
 
 Answer = TypeVar("Answer")
 
@@ -32,10 +44,9 @@ Answer = TypeVar("Answer")
 def find_nodes(
     address: str | None, cluster_file: str | None = None, meanwhile: Callable[[], object] = lambda: None
 ) -> list[Node]:
-    """Return the nodes of the cluster at this address, with those that the autoscaler may start; without an address,
-    this machine.
+    """Return this machine, or the nodes of the cluster at this address with those that the autoscaler may start.
 
-    `meanwhile` is called while this machine describes itself. Raises RequestError as `cluster_nodes` does.
+    meanwhile: called while this machine describes itself. Raises RequestError as `cluster_nodes` does.
     """
     if address is not None:
         return cluster_nodes(address, cluster_file)
@@ -65,7 +76,7 @@ def cluster_nodes(address: str, cluster_file: str | None = None) -> list[Node]:
 
 
 def examine_nodes(address: str) -> dict[str, list[Finding]]:
-    """Return the doctor's findings on each node, by its address. Raises RequestError as `cluster_nodes` does."""
+    """Return the doctor's findings by address of the node. Raises RequestError as `cluster_nodes` does."""
     connect(address)
     alive = live_nodes()
     return dict(zip([node.address for node in alive], ask_nodes(alive, examine), strict=True))
@@ -83,15 +94,15 @@ def connect(address: str) -> None:
         start_ray(address, cpus=0, gpus=0)
     except (OSError, ray.exceptions.AuthenticationError) as error:
         raise RequestError(
-            f"no Ray cluster answers at {address}: {_first_line(error)}. Check that it is running and that this "
+            f"no Ray cluster answers at {address}: {_line(error, 0)}. Check that it is running and that this "
             "machine has its token (RAY_AUTH_MODE=token, ~/.ray/auth_token). On the head node, use --address auto"
         ) from error
     except (RuntimeError, ValueError) as error:  # different versions of Ray or Python, or a malformed address
-        raise RequestError(f"cannot join the Ray cluster at {address}: {_first_line(error)}") from error
+        raise RequestError(f"cannot join the Ray cluster at {address}: {_line(error, 0)}") from error
 
 
 def _host_and_port(address: str) -> tuple[str, int] | None:
-    """Return None for `auto` where Ray finds no head. Raises RequestError for a malformed address."""
+    """Return None for `auto` if Ray finds no head. Raises RequestError for a malformed address."""
     if address == "auto":
         found = ray_private.head_address()
         return _host_and_port(found) if found else None
@@ -106,7 +117,7 @@ def _host_and_port(address: str) -> tuple[str, int] | None:
 
 
 def ask_nodes(nodes: Sequence[LiveNode], question: Callable[[], Answer]) -> list[Answer]:
-    """Run the function on each of these nodes and return its results. Raises RequestError if it fails on one."""
+    """Run the function on each node and return its results. Raises RequestError if it fails on one."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -121,7 +132,7 @@ def ask_nodes(nodes: Sequence[LiveNode], question: Callable[[], Answer]) -> list
             answers.append(ray.get(task, timeout=PATIENCE))
         except ray.exceptions.RayError as error:
             raise RequestError(
-                f"the node {node.address} does not answer: {_last_line(error)}. Check that lmsweep is installed there"
+                f"the node {node.address} does not answer: {_line(error, -1)}. Check that lmsweep is installed there"
             ) from error
     return answers
 
@@ -154,6 +165,36 @@ def _node(live: LiveNode, description: str) -> Node:
     )
 
 
+def software() -> dict[str, str]:
+    """Return the versions of Python and the installed libraries, and a hash of each file of this project by path.
+
+    Suffixes of builds are left out (2.11.0 for 2.11.0+cu130): a head without a GPU may have another build.
+    """
+    found = {"Python": f"{sys.version_info.major}.{sys.version_info.minor}"}
+    for name in (*LIBRARIES, *sorted(outside_packages())):
+        try:
+            found[name] = importlib.metadata.version(name).partition("+")[0]
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    root = Path(__file__).parents[2]
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+            found[str(path.relative_to(root))] = digest
+    return found
+
+
+def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
+    """Return what differs: `torch 2.12.0 instead of 2.13.0`, `different code in trials/timing/clock.py`."""
+    libraries = [name for name in here if name in there and not name.endswith(".py")]
+    words = [f"{name} {there[name]} instead of {here[name]}" for name in libraries if here[name] != there[name]]
+    files = sorted(name for name in {*here, *there} if name.endswith(".py") and here.get(name) != there.get(name))
+    if files:
+        more = f" and {len(files) - MOST_NAMES} more files" if len(files) > MOST_NAMES else ""
+        words.append(f"different code in {', '.join(files[:MOST_NAMES])}{more}")
+    return words
+
+
 def _check_software(alive: Sequence[LiveNode], answers: list[dict[str, str]]) -> None:
     here = software()
     wrong = [
@@ -169,9 +210,5 @@ def _check_software(alive: Sequence[LiveNode], answers: list[dict[str, str]]) ->
         )
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".")
-
-
-def _last_line(error: BaseException) -> str:
-    return str(error).strip().rpartition("\n")[2].rstrip(".")
+def _line(error: BaseException, which: int) -> str:
+    return str(error).strip().split("\n")[which].rstrip(".")

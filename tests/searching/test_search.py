@@ -10,7 +10,7 @@ from lmsweep.analysis.best.goal import parse_aim
 from lmsweep.analysis.best.surrogate import Space, Surrogate
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
-from lmsweep.orchestrator.searching.plan_search import PlanSearch
+from lmsweep.orchestrator.searching.candidates import search_of
 from lmsweep.orchestrator.searching.search import DOUBT, Search
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import Trial, TrialConfig
@@ -38,13 +38,13 @@ def run(one: Search, costs: dict[int, float | None]) -> list[int]:
     return order
 
 
-def test_of_effects_that_add_up_the_best_is_found_without_running_most_cells() -> None:
+def test_the_best_of_additive_effects_is_found_without_running_most_cells() -> None:
     one = search()
     order = run(one, dict(enumerate(COSTS.tolist())))
     assert one.leader == BEST
     assert len(order) < len(CELLS) / 2
     assert len(order) == len(set(order))
-    assert one.doubt(set(range(len(CELLS))) - set(order)) < DOUBT
+    assert one.doubt() < DOUBT
 
 
 def test_every_value_is_tried_first() -> None:
@@ -59,7 +59,7 @@ def test_the_first_trial_names_those_that_follow_it_for_the_compiler() -> None:
     assert one.likely[:3] == order[1:4] and len(one.likely) == len(CELLS) - 1
 
 
-def test_what_is_likely_to_follow_mostly_follows() -> None:
+def test_likely_cells_are_mostly_chosen_next() -> None:
     one, left, named, followed = search(), set(range(len(CELLS))), list[int](), list[bool]()
     while (cell := one.choose(left)) is not None:
         followed += [cell in named[:4]] if named else []
@@ -70,7 +70,7 @@ def test_what_is_likely_to_follow_mostly_follows() -> None:
     assert followed and sum(followed) > len(followed) / 2
 
 
-def test_a_value_that_always_fails_is_soon_left_alone() -> None:
+def test_a_value_that_always_fails_is_soon_avoided() -> None:
     costs = {index: None if "sdpa" in cell else COSTS[index] for index, cell in enumerate(CELLS)}
     one = search()
     order = run(one, costs)
@@ -91,7 +91,7 @@ def test_cells_that_run_at_the_same_time_differ() -> None:
     assert len({*again} - {None}) == len([cell for cell in again if cell is not None])
 
 
-def test_where_everything_is_known_nothing_runs() -> None:
+def test_with_every_cell_known_nothing_runs() -> None:
     one = search()
     for cell, cost in enumerate(COSTS.tolist()):
         one.learn(cell, cost)
@@ -107,7 +107,7 @@ def test_noise_keeps_the_search_from_being_sure() -> None:
         assert cell is not None
         left.discard(cell)
         one.learn(cell, float(COSTS[cell]), 0.5)
-    assert one.doubt(left) > DOUBT
+    assert one.doubt() > DOUBT
 
 
 def test_the_gradient_of_the_surrogate_is_that_of_its_loss() -> None:
@@ -186,11 +186,11 @@ def test_money_begins_with_what_keeps_the_device_busy_for_least_though_the_host_
 ) -> None:
     """An eager step of a small batch takes as long as the host launches it, whatever its attention."""
     configs = [config("small", device="cuda", batch_size=1, attention=attention) for attention in ("naive", "sdpa")]
-    chosen = plan_search(configs, goal).choose({0, 1})
+    chosen = search_of_trials(configs, goal).choose({0, 1})
     assert chosen is not None and configs[chosen].attention == first
 
 
-def plan_search(configs: list[TrialConfig], goal: str) -> PlanSearch:
+def search_of_trials(configs: list[TrialConfig], goal: str) -> Search:
     trials = [
         PlannedTrial(
             index=index,
@@ -204,18 +204,18 @@ def plan_search(configs: list[TrialConfig], goal: str) -> PlanSearch:
     ]
     estimate = Estimate(seconds=2.0, iterating=1.0, reason=None, is_new=True, is_modelled=True)
     aim = parse_aim(goal, [], parse_prices(["H200=3.5"]))
-    return PlanSearch(trials, [], aim, estimates={one.index: estimate for one in trials}, peaks={})
+    return search_of(trials, [], aim, estimates={one.index: estimate for one in trials}, peaks={})
 
 
-def test_a_search_whose_choice_did_not_begin_in_time_has_ruled_nothing_out() -> None:
+def test_a_search_that_ran_out_of_time_is_not_settled() -> None:
     configs = [
         config("small", device="cuda", batch_size=batch, compile=compiled)
         for batch, compiled in itertools.product((1, 2, 4, 8), ("none", "block"))
     ]
-    whole, cut = plan_search(configs, "tokens/s"), plan_search(configs, "tokens/s")
+    whole, cut = search_of_trials(configs, "tokens/s"), search_of_trials(configs, "tokens/s")
     for one in (whole, cut):
         for position, asked in enumerate(configs[1:], start=1):
-            one._search.learn(position, 1 / asked.batch_size + (asked.compile == "none"), 0.001)
+            one.learn(position, 1 / asked.batch_size + (asked.compile == "none"), 0.001)
     position = cut.choose({0})
     assert (whole.choose({0}), position) == (None, None) and whole.is_settled
     cut.withdraw(0)

@@ -9,12 +9,10 @@ from lmsweep.trials.spec.config import RequestError
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """The price of one device."""
+    """Dollars per hour of a device, named by words of its full name or its accelerator type: H100, RTX 4090."""
 
     device: str
-    """Words of its full name, or its accelerator type: H100, RTX 4090."""
     dollars: float
-    """Dollars per hour."""
 
     def is_of(self, device_name: str, accelerator_type: str | None) -> bool:
         """Return whether the price applies to this device. Case is ignored, and only whole words match."""
@@ -36,10 +34,8 @@ def parse_prices(texts: Sequence[str]) -> list[Price]:
 def hourly_dollars(
     prices: Sequence[Price], devices: Iterable[tuple[str, str | None]]
 ) -> dict[tuple[str, str | None], float]:
-    """Return the dollars per hour of each priced device, keyed by full name and accelerator type.
-
-    Raises RequestError if a price applies to no device, or two prices apply to one.
-    """
+    """Return the dollars per hour of each priced device, keyed by full name and accelerator type. Raises RequestError
+    if a price applies to no device, or two prices apply to one."""
     known = sorted(set(devices), key=str)
     found: dict[tuple[str, str | None], float] = {}
     for price in prices:

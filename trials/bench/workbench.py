@@ -16,7 +16,8 @@ from lmsweep.trials.distributed.ranks.process_group import collective_library, j
 from lmsweep.trials.distributed.ranks.ranks import Rank
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module, synchronize, why_absent
-from lmsweep.trials.machine.live_phase import tell_phase
+from lmsweep.trials.machine.live_phase import report_phase
+from lmsweep.trials.machine.torch_private import clear_cublas_workspaces
 from lmsweep.trials.model.compiler import reset_compiler, save_share
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -24,10 +25,10 @@ from lmsweep.trials.model.transformer.attention_functions import kernel_chosen
 from lmsweep.trials.model.transformer.attention_support import check_attention
 from lmsweep.trials.model.users.users_step import OwnStep
 from lmsweep.trials.results.environment import Fingerprint
-from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import StepFlops, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import Code
-from lmsweep.trials.spec.step_flops import StepFlops
+from lmsweep.trials.spec.rules import why_not
 from lmsweep.trials.spec.workloads import workload_named
 
 
@@ -44,17 +45,11 @@ class Workbench:
         references: tuple[str, ...] = (),
         flops: StepFlops | None = None,
     ) -> None:
-        """Prepare the device. Raises UnsupportedError if this machine lacks the device or its arithmetic.
-
-        `requested_at` is the time.monotonic() from which the set-up time counts. `rank` is the rank of this process in
-        a trial with several. `code` is where the trial's `references` lead, by default those of the configuration.
-        `flops` are those that planning has counted.
-        """
+        """Prepare the device; set-up time counts from `requested_at`. Raises UnsupportedError if it is absent."""
         self.config = config
         self.code = code
-        """Where the references lead; None if there are none."""
         self.flops = flops
-        """FLOPs of the user's own model; None if they have not been counted."""
+        """FLOPs of the user's own model, if planning has counted them."""
         self._code_digest = code_digest(references or config.references, code)
         if code:
             use_code(code)
@@ -79,6 +74,8 @@ class Workbench:
     @cached_property
     def step(self) -> TrainingStep:
         """The model with everything a training step needs. Raises UnsupportedError if it cannot run here."""
+        if reason := why_not(self.config, "timing"):  # a workload of the user's may build any step
+            raise UnsupportedError(reason)
         check_attention(self.config, self.math_mode.operand_dtype, gradients=self.config.mode != "forward")
         if self.config.memory_budget is not None:
             save_share(self.saved_share)
@@ -88,10 +85,7 @@ class Workbench:
 
     @cached_property
     def saved_share(self) -> float:
-        """The share of their activations that compiled blocks save to stay within `memory_budget`.
-
-        Raises UnsupportedError if none is small enough.
-        """
+        """The share of activations that blocks save within `memory_budget`. Raises UnsupportedError if none does."""
         from lmsweep.trials.prediction.activation_budget import share_within  # slow to import
 
         return share_within(self.config)
@@ -119,7 +113,7 @@ class Workbench:
         """Add the time inside the context to `seconds[what]`, and the time since the last account to set-up."""
         self.seconds["setup"] += self._lap()
         if self.rank is None or self.rank.index == 0:
-            tell_phase(trial_id(self.config), what)
+            report_phase(trial_id(self.config), what)
         try:
             yield
             synchronize(self.config.device_type)
@@ -128,7 +122,6 @@ class Workbench:
 
     @property
     def seconds_so_far(self) -> float:
-        """Seconds that the trial has taken until the end of the last account."""
         return sum(self.seconds.values())
 
     @contextmanager
@@ -152,7 +145,7 @@ class Workbench:
             return True
         synchronize(self.config.device_type)
         if self.config.device_type == "cuda":
-            torch._C._cuda_clearCublasWorkspaces()  # else they stay allocated until the process ends
+            clear_cublas_workspaces()
         device = device_module(self.config.device_type)
         device.empty_cache()
         return bool(device.memory_allocated() == 0)

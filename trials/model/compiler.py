@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch._functorch.config
 from torch import nn
-from torch._dynamo.utils import counters
 
+from lmsweep.trials.machine.torch_private import compile_counters, dynamo, graph_settings
 from lmsweep.trials.model.transformer.flex_attention import Backend
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 
+counters = compile_counters()
 CXX = "clang++" if sys.platform == "darwin" else "g++"
 """The C++ compiler that Inductor calls unless the environment variable CXX names another."""
 
@@ -63,42 +63,9 @@ def compile_model(
         model.compile(backend=backend, mode=config.compile_mode, dynamic=config.dynamic_shapes)
 
 
-def check_memory_budget(config: TrialConfig) -> None:
-    """Raise UnsupportedError if PyTorch has no solver that keeps a step within `memory_budget`."""
-    if config.compile != "block":
-        raise UnsupportedError(
-            f"memory_budget {config.memory_budget} is met by PyTorch's partitioner of compiled graphs, which takes "
-            f"too long for the graph of a whole model; with compile: {config.compile} use checkpointing, or use "
-            "compile: block"
-        )
-    if config.checkpointing != "none":
-        raise UnsupportedError(
-            f"memory_budget decides what is recomputed, and so does checkpointing: {config.checkpointing}"
-        )
-    if config.mode == "forward":
-        raise UnsupportedError("memory_budget has no effect in mode forward, which saves nothing for backward")
-
-
 def save_share(share: float) -> None:
     """Let graphs that are compiled from now on save this share of their activations, and recompute the others."""
-    torch._functorch.config.activation_memory_budget = share
-
-
-def check_compile_mode(config: TrialConfig) -> None:
-    """Raise UnsupportedError if the mode of torch.compile, or dynamic shapes, would have no effect."""
-    mode, device = config.compile_mode, config.device_type
-    if config.dynamic_shapes and config.compile == "none":
-        raise UnsupportedError("dynamic_shapes has no effect with compile: none")
-    if config.dynamic_shapes and config.records_cuda_graphs:
-        raise UnsupportedError(f"compile_mode {mode} records CUDA graphs, which have one shape each")
-    if mode == "default":
-        return
-    if config.compile == "none":
-        raise UnsupportedError(f"compile_mode {mode} has no effect with compile: none")
-    if mode == "reduce-overhead" and device != "cuda":
-        raise UnsupportedError(f"compile_mode reduce-overhead uses CUDA graphs, which device {device} does not have")
-    if device == "mps":
-        raise UnsupportedError(f"compile_mode {mode} has no kernels to choose from on device mps")
+    graph_settings().activation_memory_budget = share
 
 
 def ready_compiler(device_type: str) -> None:
@@ -109,10 +76,10 @@ def ready_compiler(device_type: str) -> None:
     """
     if device_type == "cpu" and not shutil.which(os.environ.get("CXX", CXX)):
         raise UnsupportedError(f"torch.compile needs a C++ compiler to generate code for the CPU; install {CXX}")
-    torch._dynamo.config.suppress_errors = False
-    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    dynamo().config.suppress_errors = False
+    dynamo().config.fail_on_recompile_limit_hit = True
     # Compile forward and backward together, in the first forward: only then can the cache store the pair.
-    torch._functorch.config.force_non_lazy_backward_lowering = True
+    graph_settings().force_non_lazy_backward_lowering = True
 
 
 def check_compiled(*, cuda_graphs: bool = False) -> tuple[Flag, ...]:
@@ -141,5 +108,5 @@ def compile_counts() -> CompileCounts:
 def reset_compiler() -> None:
     """Discard every compiled graph of this process; the caches on disk stay."""
     if any(counters.values()):  # otherwise dynamo would import Inductor, for more than a second, to clear nothing
-        torch._dynamo.reset()
+        dynamo().reset()
     counters.clear()

@@ -10,11 +10,11 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from lmsweep.trials.code.finding import Finding, Question, cannot
 from lmsweep.trials.code.importing import nothing_cached
 from lmsweep.trials.code.traceback_text import CodeError
+from lmsweep.trials.machine.torch_private import unset_random_weights
 from lmsweep.trials.model.users.users_forward import call_own, check_devices, inputs_of, logits_of
 from lmsweep.trials.model.users.users_model import build_own_model, repeated_layers
 from lmsweep.trials.prediction.flop_count import count_flops
-from lmsweep.trials.prediction.without_device.fake_run import uninitialized_weights
-from lmsweep.trials.prediction.without_device.fakes import Fakes
+from lmsweep.trials.prediction.without_device.fake_run import Fakes
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 
 SMALL_TOKENS = 128
@@ -32,30 +32,26 @@ class _TooLargeError(Exception):
 
 
 def check_model(question: Question) -> Iterator[Finding]:
-    """Yield the findings about a model. Raises what its code raises if no trial with it could succeed.
-
-    Only tensors with values decide that, as in a trial. They come first, since the code may keep tables of them.
-    """
+    """Yield the findings about a model, on tensors with values first. Raises what its code raises."""
     config = question.config
     here = _forward_here(question)
     if here.kind == "wrong":
         yield here
         return
     try:
-        with nothing_cached(), Fakes(), uninitialized_weights():
+        with nothing_cached(), Fakes(), unset_random_weights():
             model = build_own_model(config, device="cpu", dtype=torch.float32)
         yield Finding(what="parameters", found=f"{sum(one.numel() for one in model.parameters()):,}")
         yield _layers(model, config)
     except Exception as error:
         if here.kind != "fine" and not _is_about_values(error):
             raise
-        yield cannot("without values", error, question)
+        yield cannot("without values", error)
     yield _flops(config)
     yield here
 
 
 def _is_about_values(error: Exception) -> bool:
-    """Whether an error may come from tensors without values rather than from the code."""
     if isinstance(error, RequestError | UnsupportedError | CodeError):
         return False
     return type(error).__module__.startswith("torch.") or any(word in str(error).lower() for word in ("meta", "fake"))
@@ -70,7 +66,6 @@ def _layers(model: nn.Module, config: TrialConfig) -> Finding:
 
 
 def _flops(config: TrialConfig) -> Finding:
-    """The FLOPs that a plan counts."""
     counted = count_flops(config)
     if counted.forward is None:
         return Finding(what="FLOPs of forward", found=str(counted.reason), kind="cannot")
@@ -79,7 +74,6 @@ def _flops(config: TrialConfig) -> Finding:
 
 
 def _forward_here(question: Question) -> Finding:
-    """Build the model as a trial does and run it once, on the CPU."""
     config, what = question.config, "forward on this CPU"
     shape = (1, min(config.context_length, SMALL_TOKENS))
     try:
@@ -94,7 +88,7 @@ def _forward_here(question: Question) -> Finding:
     except Exception as error:
         if config.device_type == "cpu":
             raise
-        return cannot(what, error, question)  # a kernel for CUDA need not run on a CPU
+        return cannot(what, error)  # a kernel for CUDA need not run on a CPU
     check_devices(model, "cpu", question.reference)
     if not logits.isfinite().all():
         return Finding(what=what, found="its logits are not finite", kind="wrong")
@@ -103,7 +97,6 @@ def _forward_here(question: Question) -> Finding:
 
 @contextmanager
 def _at_most(parameters: int) -> Iterator[None]:
-    """A context in which a module that gets more parameters than this raises _TooLargeError."""
     count = 0
 
     def counted(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:

@@ -11,9 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 
-import torch._functorch.config
-
-from lmsweep.trials.model.compiler import check_memory_budget
+from lmsweep.trials.machine.torch_private import graph_settings
 from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.peak_memory import UNSURE_COMPILED, predict
 from lmsweep.trials.prediction.without_device.meta_run import forget_runs
@@ -25,12 +23,9 @@ STEPS = 20
 
 
 def share_within(config: TrialConfig) -> float:
-    """Return the largest share with which the predicted peak of a step is within `config.memory_budget`.
-
-    On CUDA the uncertainty of the prediction counts too. Raises UnsupportedError if no share is small enough, or if the
-    memory of the configuration cannot be predicted.
-    """
-    check_memory_budget(config)
+    """Return the largest share with which the predicted peak of a step is within `config.memory_budget`. On CUDA the
+    uncertainty of the prediction counts too. Raises UnsupportedError if no share is small enough, or if the memory of
+    the configuration cannot be predicted."""
     assert config.memory_budget is not None, "there is a budget"
     budget = config.memory_budget - (UNSURE_COMPILED if config.device_type == "cuda" else 0)
     free = replace(config, memory_budget=None)
@@ -58,7 +53,7 @@ def _saving(share: float) -> Iterator[None]:
     """A context in which graphs are partitioned with this share. Partitions are kept, so others are forgotten."""
     forget_runs()
     try:
-        with torch._functorch.config.patch(activation_memory_budget=share):
+        with graph_settings().patch(activation_memory_budget=share):
             yield
     finally:
         forget_runs()

@@ -5,34 +5,24 @@ from collections.abc import Iterator, Sequence
 
 from lmsweep.trials.analytic.collective_time import bus_factor
 from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.bench.host_bound import host_bound_flags
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.data_parallel_step import (
     DataParallelStep,
     RankMemory,
 )
-from lmsweep.trials.distributed.parallel.step_checks import check_configuration, verify
+from lmsweep.trials.distributed.parallel.step_checks import verify
 from lmsweep.trials.distributed.ranks.coordinator import Team
-from lmsweep.trials.distributed.ranks.orders import (
-    Build,
-    EndWatch,
-    ReadMemory,
-    ReportStep,
-    ResetPeakMemory,
-    StartWatch,
-    TimeAllReduce,
-    TimeStep,
-    TraceStep,
-)
-from lmsweep.trials.distributed.traffic.comm_trace import Communication
-from lmsweep.trials.distributed.traffic.pair_rows import pair_rows
-from lmsweep.trials.distributed.traffic.rank_traces import FILE_NAME, KeepTrace, merge_traces
-from lmsweep.trials.distributed.traffic.report_rows import report_rows
-from lmsweep.trials.distributed.traffic.step_pairs import StepPairs
+from lmsweep.trials.distributed.ranks.watched_rank import WatchedRank
+from lmsweep.trials.distributed.traffic.comm_trace import Communication, trace_communication
+from lmsweep.trials.distributed.traffic.rank_traces import FILE_NAME, merge_traces, trace_step
+from lmsweep.trials.distributed.traffic.step_pairs import StepPairs, pair_rows
+from lmsweep.trials.distributed.traffic.step_report import report_rows, report_step
 from lmsweep.trials.distributed.traffic.wait_rows import wait_rows
 from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.transformer.attention_support import check_attention
-from lmsweep.trials.profiling.device_time import device_row, is_host_bound
+from lmsweep.trials.profiling.device_time import device_row
 from lmsweep.trials.profiling.torch_trace import trace_file
 from lmsweep.trials.results.measurement import Measurement, Yielded
 from lmsweep.trials.results.outcome import Flag
@@ -44,62 +34,53 @@ ALL_REDUCES = 10
 
 
 def measure(bench: Workbench) -> Iterator[Yielded]:
-    """Time isolated all-reduces, check gradients and weights, then time `measure_steps` pairs of steps; seconds.
-
-    `warmup_steps` pairs come first, and one traced step last. Runs in every rank; only rank 0 yields. A wrapper or an
-    optimizer of the user's that computes something else is timed all the same, and flagged `disagrees`. Raises
-    UnsupportedError if the configuration leaves nothing to synchronize or this host cannot run it, and
-    RanksDisagreeError.
-    """
+    """Check gradients and weights, then time pairs of steps; rank 0 yields. Raises RanksDisagreeError."""
     config = bench.config
-    check_configuration(config)
     check_attention(config, bench.math_mode.operand_dtype, gradients=True)
     assert bench.rank is not None, "the workload runs in ranks"
     with bench.quiet():
-        member = DataParallelStep(config, bench.math_mode)
-        team = Team(member)
+        step = DataParallelStep(config, bench.math_mode)
+        team = Team(step)
         if bench.rank.index > 0:
             team.follow()
             return
         yield from lead(bench, team)
-        team.dismiss()
-        bench.repeated_layers = member.training.repeated_layers
+        team.release()
+        bench.repeated_layers = step.training.repeated_layers
 
 
 def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
-    """Rank 0's part: order every measurement, and yield the results."""
     config = bench.config
-    gradients = team.all(Build())[0]
+    gradients = team.all(DataParallelStep.build)[0]
     with bench.account("warmup"):
         for _ in range(ALL_REDUCE_WARMUP):
-            team.all(TimeAllReduce())
+            team.all(DataParallelStep.time_all_reduce)
     with bench.account("measured"):
-        all_reduces = [max(team.all(TimeAllReduce())) for _ in range(ALL_REDUCES)]
+        all_reduces = [max(team.all(DataParallelStep.time_all_reduce)) for _ in range(ALL_REDUCES)]
     with bench.account("compile" if config.compiles else "warmup"):
         checks = list(verify(team, config))
     if config.compiles:
         check_compiled()
-    team.all(StartWatch())
+    team.all(WatchedRank.watch)
     pairs = StepPairs(team)
     series = take_series(bench, pairs.run, lambda pair: pair.synchronized.step)
     now = time.monotonic()
-    doubtful = team.all(EndWatch(since_ago=now - series.since, until_ago=now - series.until))
+    doubtful = team.all(WatchedRank.end_watch, since_ago=now - series.since, until_ago=now - series.until)
     with bench.account("measured"):
         # Not during the pairs: a step without synchronization holds both gradients and their buckets in memory.
-        team.all(ResetPeakMemory())
-        team.all(TimeStep())
-        memory = team.all(ReadMemory())
-        traces = team.all(TraceStep())
-        merged = merge_traces(team.all(KeepTrace()), one_host=config.nodes == 1)
-        reports = team.all(ReportStep())  # last: compiled code runs eagerly from here on, since operators are watched
+        team.all(DataParallelStep.reset_peak_memory)
+        team.all(DataParallelStep.step)
+        memory = team.all(DataParallelStep.memory)
+        traces = team.all(trace_communication)
+        merged = merge_traces(team.all(trace_step), one_host=config.nodes == 1)
+        reports = team.all(report_step)  # last: compiled code runs eagerly from here on, since operators are watched
 
     yield from checks
     own_flags = (Flag.DISAGREES,) if any(Flag.DISAGREES in check.flags for check in checks) else ()
     gpu_flags = tuple(dict.fromkeys(flag for of_rank in doubtful for flag in of_rank))
     if config.device_type == "cuda":
         worked = [min(trace.worked for trace in traces)]
-        limit = [Flag.HOST_BOUND] * is_host_bound(worked, [pair.synchronized.step for pair in series.measured])
-        gpu_flags = (*limit, *gpu_flags)
+        gpu_flags = (*host_bound_flags(worked, [pair.synchronized.step for pair in series.measured]), *gpu_flags)
         yield device_row("step", "device_time", worked)
     met = bench.fingerprint("ddp")
     device = find_device(met.device_name, met.device_memory)
@@ -109,7 +90,7 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
         series.warmup,
         series.measured,
         doubtful=series.flags + own_flags + gpu_flags,
-        misfit=pairs.misfit,
+        does_not_fit=pairs.does_not_fit,
     )
     yield from _communication(traces)
     yield from _waits(traces, config)
@@ -120,7 +101,6 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
 
 
 def _communication(traces: Sequence[Communication]) -> Iterator[Measurement]:
-    """Communication of the rank that spent the least time in it: the others also waited for that rank."""
     last = min(traces, key=lambda trace: trace.busy)
     yield Measurement(phase="communication", metric="collectives", unit="1", samples=(last.collectives,))
     yield Measurement(phase="communication", metric="busy_time", unit="s", samples=(last.busy,))
@@ -131,7 +111,6 @@ def _communication(traces: Sequence[Communication]) -> Iterator[Measurement]:
 
 
 def _waits(traces: Sequence[Communication], config: TrialConfig) -> Iterator[Yielded]:
-    """What the computation of each rank waits for, block by block; known of fully_shard only, which names ranges."""
     if not config.fully_shards:
         return
     if not all(trace.needed for trace in traces):
@@ -143,7 +122,6 @@ def _waits(traces: Sequence[Communication], config: TrialConfig) -> Iterator[Yie
 
 
 def _memory(memory: Sequence[RankMemory], device_type: str) -> Iterator[Measurement]:
-    """Bytes of each rank, and of the rank that needs most."""
     reason = f"PyTorch does not count what it allocates on device {device_type}"
     known = [one.peak_allocated for one in memory if one.peak_allocated is not None]
     whole = (max(known),) if known else None
@@ -157,10 +135,6 @@ def _memory(memory: Sequence[RankMemory], device_type: str) -> Iterator[Measurem
 
 
 def _bandwidth(bench: Workbench, gradients: int, seconds: Sequence[float]) -> Iterator[Measurement]:
-    """Isolated all-reduce of this many gradients: time, algorithm bandwidth and bus bandwidth.
-
-    Algorithm bandwidth is bytes of gradients / time; bus bandwidth is that times 2 (n - 1) / n for n ranks.
-    """
     config = bench.config
     size = gradients * bench.math_mode.parameter_dtype.itemsize
     factor = bus_factor("all_reduce", config.world_size)

@@ -1,86 +1,42 @@
-"""Before a data-parallel step is timed: does the combination exist, and do its ranks compute what one process does?"""
+"""Before a data-parallel step is timed: do its ranks compute what one process does?"""
 
 import math
 from collections.abc import Iterator, Sequence
 
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep, is_own
-from lmsweep.trials.distributed.parallel.fully_sharded import check_sharding
-from lmsweep.trials.distributed.parallel.tensor_parallel import check_tensor_parallel
+from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
+from lmsweep.trials.distributed.parallel.gradient_check import gradient_error, weights_digest, weights_error
+from lmsweep.trials.distributed.parallel.rank_model import compares_users_code
 from lmsweep.trials.distributed.ranks.coordinator import Team
-from lmsweep.trials.distributed.ranks.orders import CheckGradients, CheckWeights, DigestWeights, TimeStep
-from lmsweep.trials.model.optimizer import ADAMW
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, HIDDEN_LOSSES, Precision, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.words import Precision
 
 TOLERANCE: dict[Precision, float] = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 2e-2, "fp16": 2e-2, "bf16_pure": 5e-2}
-"""Largest relative error of a gradient that the order of additions and atomics can explain. Without synchronization,
-or with a sum in place of the mean, the error is of the order of 1.
-"""
+"""Largest relative error of a gradient that the order of additions explains; without synchronization it is about 1."""
 
 WEIGHTS_TOLERANCE: dict[Precision, float] = {"fp32": 1e-2, "tf32": 0.1, "bf16": 0.1, "fp16": 0.1, "bf16_pure": 0.5}
-"""The same for what two steps add to a weight. AdamW divides each gradient by its own size, so that an error in a small
-gradient counts as much as one in a large gradient.
-"""
+"""The same for what two steps add to a weight. AdamW scales small gradients, and their errors, up to large ones."""
 
 
 class RanksDisagreeError(Exception):
     """The ranks have wrong gradients or different weights, so the trial is not worth timing."""
 
 
-def check_configuration(config: TrialConfig) -> None:
-    """Raise UnsupportedError if a field of the configuration is missing or would have no effect."""
-    if config.ddp == "none":
-        raise UnsupportedError("ddp: none synchronizes nothing; choose naive, flat, bucketed, ...")
-    if config.precision in FLOAT8_PRECISIONS:
-        raise UnsupportedError(f"precision {config.precision} is measured in one process, not in ranks of ddp")
-    if config.bucket_bytes is not None and (config.ddp in ("naive", "flat", "overlap") or config.fully_shards):
-        raise UnsupportedError(f"bucket_bytes has no effect with ddp {config.ddp}, which has no buckets")
-    if config.mode not in ("forward_backward", "train_step"):
-        raise UnsupportedError(f"mode {config.mode} computes no gradients; ddp needs forward_backward or train_step")
-    check_sharding(config)
-    check_tensor_parallel(config)
-    if config.accumulate > 1 and is_own(config):
-        raise UnsupportedError("nothing is known of your own code that holds back its communication; use accumulate: 1")
-    if (config.fully_shards or config.tp > 1) and config.optimizer not in ADAMW:
-        raise UnsupportedError(
-            f"divided weights are measured with AdamW; with {config.optimizer} choose bucketed or another"
-        )
-    if config.fully_shards and config.loss in HIDDEN_LOSSES:
-        raise UnsupportedError(
-            f"loss {config.loss} reads the weight of the head, which {config.ddp} has divided; use eager"
-        )
-    if config.ddp == "zero1" and config.mode != "train_step":
-        raise UnsupportedError("ddp zero1 shards the optimizer's state; it needs mode train_step")
-    if config.ddp == "zero1" and config.optimizer not in ADAMW:
-        raise UnsupportedError(f"ddp zero1 shards AdamW's state, not that of {config.optimizer}")
-    if config.ddp == "torch" and config.compile == "model" and (config.bucket_bytes or 2**20) < 2**20:
-        raise UnsupportedError(
-            "torch.compile splits the model at the boundaries of buckets; bucket_bytes must be 1 MiB or more"
-        )
-    if config.records_cuda_graphs:
-        raise UnsupportedError(f"compile_mode {config.compile_mode} keeps gradients in the memory pool of CUDA graphs")
-
-
 def verify(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measurement]:
-    """Compare what the ranks compute with one process: the user's code is flagged if it differs.
-
-    Rank 0 calls this. Raises RanksDisagreeError if lmsweep's or PyTorch's differs.
-    """
-    return _checks_of_own(team, config) if is_own(config) else _checks(team, config)
+    """Compare the ranks' results with one process. Flags the user's code; raises RanksDisagreeError for any other."""
+    return _checks_of_users_code(team, config) if compares_users_code(config) else _checks(team, config)
 
 
 def _rounds_as(config: TrialConfig) -> Precision:
-    """The precision with whose errors the step is compared: weights gathered in bfloat16 are rounded to it."""
+    # Weights that are gathered in bfloat16 are rounded to it.
     return "bf16_pure" if config.gather == "bf16" else config.precision
 
 
 def _allowed_error(config: TrialConfig) -> float:
-    """The largest relative error of a gradient that rounding explains.
-
-    Tensor parallelism in 16 bits rounds each rank's part of a layer's output before the parts are added. The errors of
-    the layers add like independent numbers, and up to four layers stay within the tolerance.
-    """
+    """The largest relative error of a gradient that rounding explains. Tensor parallelism in 16 bits rounds each rank's
+    part of a layer's output before the parts are added; the errors of layers add like independent numbers, and up to
+    four stay within the tolerance."""
     rounded = TOLERANCE[_rounds_as(config)]
     if config.tp == 1 or config.precision in ("fp32", "tf32"):
         return rounded
@@ -88,8 +44,7 @@ def _allowed_error(config: TrialConfig) -> float:
 
 
 def _checks(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measurement]:
-    """Compare gradients with those of one process, and weights between ranks. Raises RanksDisagreeError."""
-    errors = [found for found in team.all(CheckGradients()) if found is not None]
+    errors = [found for found in team.all(gradient_error) if found is not None]
     error, allowed = max(errors), _allowed_error(config)
     wrong = [rank for rank, found in enumerate(errors) if not found <= allowed]
     if wrong:
@@ -97,14 +52,14 @@ def _checks(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measu
             f"gradients{_of_ranks(wrong, config)} are off by {error:.2g} of their norm from those of a single process "
             f"on the whole batch; {allowed:g} is allowed"
         )
-    team.all(TimeStep())
-    if len(set(team.all(DigestWeights()))) > 1:
+    team.all(DataParallelStep.step)
+    if len(set(team.all(weights_digest))) > 1:
         raise RanksDisagreeError("the ranks have different weights after one synchronized step")
     yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=(error,))
 
 
 def _of_ranks(wrong: Sequence[int], config: TrialConfig) -> str:
-    """Return ` of ranks 2, 3 (replica 1)`, or nothing if all ranks are meant. Only hsdp has replicas."""
+    """` of ranks 2, 3 (replica 1)`, or nothing if all ranks are meant. Only hsdp has replicas."""
     if len(wrong) == config.world_size:
         return ""
     ranks = f" of rank{'s' * (len(wrong) > 1)} {', '.join(map(str, wrong))}"
@@ -114,18 +69,16 @@ def _of_ranks(wrong: Sequence[int], config: TrialConfig) -> str:
     return f"{ranks} (replica{'s' * (len(replicas) > 1)} {', '.join(map(str, replicas))})"
 
 
-def _checks_of_own(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measurement]:
-    """Compare gradients, and weights after two steps, with those of one process, and flag what disagrees."""
-
+def _checks_of_users_code(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measurement]:
     def row(phase: str, metric: str, error: float, allowed: float) -> Measurement:
         flags = () if error <= allowed else (Flag.DISAGREES,)
         return Measurement(phase=phase, metric=metric, unit="1", samples=(error,), flags=flags)
 
-    found = [error for error in team.all(CheckGradients()) if error is not None]
+    found = [error for error in team.all(gradient_error) if error is not None]
     if found:
         yield row("gradients", "relative_error", max(found), _allowed_error(config))
     else:
         why = "each rank has only a shard of the gradients; error.weights compares what they lead to"
         yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=None, reason=why)
     if config.mode == "train_step":
-        yield row("error", "weights", max(team.all(CheckWeights())), WEIGHTS_TOLERANCE[_rounds_as(config)])
+        yield row("error", "weights", max(team.all(weights_error)), WEIGHTS_TOLERANCE[_rounds_as(config)])

@@ -1,13 +1,13 @@
 """One rank's part in a collective that is timed by itself."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
 from lmsweep.trials.distributed.ranks.watched_rank import WatchedRank
-from lmsweep.trials.spec.config import Collective, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.words import Collective
 from lmsweep.trials.timing.clock import Phase, clock_for, time_iteration
 
 REPETITIONS = 20
@@ -33,8 +33,6 @@ class CollectiveStep(WatchedRank):
         ranks, self._rank = dist.get_world_size(), dist.get_rank()
         self._ranks = ranks
         part = config.message_bytes // dtype.itemsize // ranks
-        if part == 0:
-            raise UnsupportedError(f"message_bytes {config.message_bytes} has no element for each of {ranks} ranks")
         self.size = part * ranks * dtype.itemsize
         """Bytes of the message, as nccl-tests counts them: a multiple of the ranks."""
         device, whole = config.device_type, part * ranks
@@ -42,17 +40,15 @@ class CollectiveStep(WatchedRank):
         self._result = torch.empty(part if self._kind == "reduce_scatter" else whole, dtype=dtype, device=device)
         self.repetitions = LARGE_REPETITIONS if self.size > LARGE else REPETITIONS
 
-    def check(self) -> None:
-        """Run it once and compare its result with what it should be.
-
-        Raises UnsupportedError if the backend lacks it, WrongResultError if the result is another.
-        """
+    def check(self) -> int:
+        """Run it once and compare its result with the expected one; return the bytes of the message. Raises
+        UnsupportedError if the backend lacks it, WrongResultError if the result is another."""
         self._source.fill_(self._rank + 1)
         self._result.zero_()
         if self._kind in ("all_reduce", "broadcast"):
             self._result.copy_(self._source)
         try:
-            self._run()
+            self._operation()()
         except RuntimeError as error:
             if any(word in str(error).lower() for word in _REFUSALS):
                 first = str(error).splitlines()[0]
@@ -70,6 +66,7 @@ class CollectiveStep(WatchedRank):
         }[self._kind]
         if not bool((self._result == expected).all()):
             raise WrongResultError(f"{self._kind} on {dist.get_backend()} left a wrong result in rank {self._rank}")
+        return self.size
 
     def seconds(self) -> float:
         """Seconds of one collective, from an interval with `repetitions` of them."""
@@ -77,12 +74,9 @@ class CollectiveStep(WatchedRank):
 
         def run() -> None:
             for _ in range(self.repetitions):
-                self._run()
+                self._operation()()
 
         return time_iteration([Phase(name="collective", run=run)], self._clock).step / self.repetitions
-
-    def _run(self) -> None:
-        self._operation()()
 
     def _operation(self) -> Callable[[], object]:
         source, result = self._source, self._result
@@ -103,20 +97,3 @@ class CollectiveStep(WatchedRank):
         ]
         for work in dist.batch_isend_irecv(messages):
             work.wait()
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckCollective:
-    """Run the collective once and check its result; answer: bytes of the message."""
-
-    def carry_out(self, member: CollectiveStep) -> int:
-        member.check()
-        return member.size
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimeCollective:
-    """Time the collective; answer: seconds."""
-
-    def carry_out(self, member: CollectiveStep) -> float:
-        return member.seconds()

@@ -6,19 +6,13 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
-from lmsweep.trials.code.calling import arguments_of, call
+from lmsweep.trials.code.calling import OFFERED, arguments_of, call
 from lmsweep.trials.code.importing import load
+from lmsweep.trials.machine.torch_private import FakeTensor, buffers_in, checkpointed, parameters_in
 from lmsweep.trials.model.users.hugging_face import from_hugging_face
 from lmsweep.trials.model.users.users_forward import mark_inputs, misfit
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
-from lmsweep.trials.spec.model_sizes import PLAIN_DIMENSIONS
-
-OFFERED = ("vocab_size", "context_length", *PLAIN_DIMENSIONS)
-"""The fields that a model is called with, if its signature has them, in addition to `device` and `dtype`."""
-
 
 CHECKPOINTED = "_checkpoint_wrapped_module."
 """What PyTorch's checkpoint wrapper adds to the path of a weight or module."""
@@ -110,14 +104,14 @@ def _convert(model: nn.Module, dtype: torch.dtype) -> None:
         return
     converted: dict[int, nn.Parameter] = {}  # a tied weight stays one
     for module in model.modules():
-        for name, weight in module._parameters.items():
+        for name, weight in parameters_in(module).items():
             if weight is not None and weight.is_floating_point():
                 if id(weight) not in converted:
                     converted[id(weight)] = nn.Parameter(weight.detach().to(dtype), weight.requires_grad)
-                module._parameters[name] = converted[id(weight)]
-        for name, buffer in module._buffers.items():
+                parameters_in(module)[name] = converted[id(weight)]
+        for name, buffer in buffers_in(module).items():
             if buffer is not None and buffer.is_floating_point():
-                module._buffers[name] = buffer.to(dtype)
+                buffers_in(module)[name] = buffer.to(dtype)
 
 
 def _are_equal(layers: list[nn.Module]) -> bool:
@@ -132,10 +126,6 @@ def _are_equal(layers: list[nn.Module]) -> bool:
 
 def _checkpoint(model: nn.Module, config: TrialConfig) -> None:
     """Replace each repeated layer by one that saves only its inputs and recomputes the rest in backward."""
-    if config.checkpointing != "block":
-        raise UnsupportedError(
-            f"checkpointing {config.checkpointing} is for lmsweep's own model; with your own model use block"
-        )
     found = repeated_layers(model, config.blocks)
     if found is None:
         raise UnsupportedError(
@@ -146,4 +136,4 @@ def _checkpoint(model: nn.Module, config: TrialConfig) -> None:
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if id(child) in wanted:
-                setattr(parent, name, checkpoint_wrapper(child))
+                setattr(parent, name, checkpointed(child))

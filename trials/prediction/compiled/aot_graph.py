@@ -11,10 +11,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule
-from torch.utils._pytree import tree_map_only
 
+from lmsweep.trials.machine.torch_private import (
+    FakeTensorMode,
+    joint_passes,
+    partitioned,
+    takes_list,
+    trace_ahead,
+    tree_map_only,
+    without_python_code,
+)
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 
@@ -30,7 +37,7 @@ class Captured:
     """A traced graph: forward and backward in one, or forward alone."""
 
     module: GraphModule
-    """The graph, after Inductor's passes on joint graphs."""
+    """After Inductor's passes on joint graphs."""
     partitioning: dict[str, Any] | None
     """Keyword arguments of PyTorch's partitioner, passed through; None without a backward."""
     lasting: int
@@ -42,75 +49,52 @@ class Traced:
     """The forward and backward graphs as given to Inductor's code generator."""
 
     forward: Graph
-    """Forward, whose first output is the result and whose others are saved for backward."""
+    """Its first output is the result, the others are saved for backward."""
     backward: Graph | None
     """None without gradients."""
     lasting: int
-    """As in Captured."""
 
 
 def capture(
     function: Callable[..., Tensor], inputs: Sequence[Tensor], *, lasting: int, weights: int, gradients: bool
 ) -> Captured:
-    """Trace `function` of these fake tensors up to the point where forward and backward are partitioned.
-
-    The first `lasting` inputs outlive every step; the compiler knows this of the first `weights` of them.
-    """
-    # Inductor is imported only here: the import takes as long as predicting ten eager models.
-    from torch._functorch.aot_autograd import aot_function
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
-    from torch._inductor.decomposition import select_decomp_table
-    from torch._inductor.fx_passes.joint_graph import joint_graph_passes
-    from torch.fx._lazy_graph_module import _use_lazy_graph_module
-
+    """Trace `function` of these fake tensors up to the point where forward and backward are partitioned. The first
+    `lasting` inputs outlive every step; the compiler knows this of the first `weights` of them."""
     found: list[Captured] = []
 
     def partition(joint: GraphModule, arguments: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
-        joint_graph_passes(joint)
+        joint_passes(joint)
         options["static_lifetime_input_indices"] = list(range(weights))
         found.append(Captured(module=joint, partitioning=options, lasting=lasting))
-        return min_cut_rematerialization_partition(joint, arguments, compiler="inductor", **options)
+        forward, backward = partitioned(joint, arguments, compiler="inductor", **options)
+        return forward, backward
 
     def keep(gm: GraphModule, example_inputs: Any) -> Callable[..., Any]:
         if not gradients:
-            joint_graph_passes(gm)
+            joint_passes(gm)
             found.append(Captured(module=gm, partitioning=None, lasting=lasting))
         values = [node.meta["val"] if isinstance(node, torch.fx.Node) else node for node in returned(gm.graph)]
 
         def call(arguments: list[Any]) -> list[Any]:
             return [torch.empty_like(value) if isinstance(value, Tensor) else value for value in values]
 
-        call._boxed_call = True  # type: ignore[attr-defined]
-        return call
+        return takes_list(call)
 
-    # Lazy, as in torch.compile: otherwise each pass generates Python code that nobody runs.
-    with torch.set_grad_enabled(gradients), _use_lazy_graph_module(True):
-        aot_function(
-            function,
-            fw_compiler=keep,
-            bw_compiler=keep,
-            partition_fn=partition,
-            decompositions=select_decomp_table(),
-            keep_inference_input_mutations=True,
-        )(*inputs)
+    with torch.set_grad_enabled(gradients):
+        trace_ahead(function, inputs, compiler=keep, partition=partition)
     return found[0]
 
 
 def divide(captured: Captured, primes: Mapping[int, int] | None = None) -> Traced:
-    """Partition a captured graph into forward and backward, after replacing its dimensions.
-
-    `primes` maps each prime to the dimension that replaces it. Raises UnscalableError if a size in the graph is not a
-    product of primes and at most one factor of 2.
-    """
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
-    from torch.fx._lazy_graph_module import _use_lazy_graph_module
-
+    """Partition a captured graph into forward and backward, after replacing its dimensions. `primes` maps each prime to
+    the dimension that replaces it. Raises UnscalableError if a size in the graph is not a product of primes and at most
+    one factor of 2."""
     if primes is not None:
-        _scale(captured.module.graph, primes)
+        scale_graph(captured.module.graph, primes)
     if captured.partitioning is None:
         return Traced(forward=_copy(captured.module.graph), backward=None, lasting=captured.lasting)
-    with _use_lazy_graph_module(True):
-        forward, backward = min_cut_rematerialization_partition(captured.module, None, **captured.partitioning)
+    with without_python_code():
+        forward, backward = partitioned(captured.module, None, **captured.partitioning)
     return Traced(forward=forward.graph, backward=backward.graph, lasting=captured.lasting)
 
 
@@ -119,11 +103,9 @@ class UnscalableError(Exception):
 
 
 def in_primes(config: TrialConfig) -> tuple[TrialConfig, dict[int, int]] | None:
-    """The configuration with primes as dimensions, and the dimension that each prime replaces.
-
-    None if a dimension is 1, which makes some operations unnecessary, if the model has further dimensions, or if the
-    batch is divided, which no prime can be.
-    """
+    """The configuration with primes as dimensions, and the dimension that each prime replaces. None if a dimension is
+    1, which makes some operations unnecessary, if the model has further dimensions, or if the batch is divided, which
+    no prime can be."""
     further = (name for name in SHAPE_FIELDS if name not in _WITHOUT_DIMENSIONS)
     if config.accumulate > 1 or any(getattr(config, name) != CONFIG_FIELDS[name].default for name in further):
         return None
@@ -146,7 +128,7 @@ def returned(graph: Graph) -> list[Any]:
     return list(graph.output_node().args[0])  # type: ignore[arg-type]
 
 
-def _scale(graph: Graph, primes: Mapping[int, int]) -> None:
+def scale_graph(graph: Graph, primes: Mapping[int, int]) -> None:
     """Set the shape of each node's result to what it is with these dimensions."""
     made: dict[tuple[tuple[int, ...], torch.dtype], Tensor] = {}
 

@@ -6,6 +6,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from lmsweep.trials.machine.torch_private import (
+    EFFICIENT,
+    EFFICIENT_BACKWARD,
+    FLASH,
+    FLASH_BACKWARD,
+    SOFTMAX_BACKWARD,
+    VARLEN_BACKWARD,
+)
 from lmsweep.trials.spec.config import TrialConfig
 
 aten = torch.ops.aten
@@ -25,16 +33,14 @@ def scratch_of(config: TrialConfig) -> Scratch | None:
 
 
 def scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
-    """Bytes that an operator allocates until it returns.
-
-    `func`, `args` and `result` are PyTorch's operator, its arguments and what it returns.
-    """
+    """Bytes that an operator allocates until it returns. `func`, `args` and `result` are PyTorch's operator, its
+    arguments and what it returns."""
     if func is aten.sum.dim_IntList:
         return _sum(cast(Tensor, args[0]), cast(Tensor, result))
-    if str(func) == "torch_attn._varlen_attn_backward.default":  # only newer versions of PyTorch have it
+    if str(func) == VARLEN_BACKWARD:
         varlen = _varlen_backward(cast(tuple[Tensor, ...], result), documents=cast(Tensor, args[6]).numel() - 1)
         return varlen + sum(map(_copy, _output_and_its_gradient(args)))
-    if func is aten._scaled_dot_product_flash_attention_backward.default:
+    if func is FLASH_BACKWARD:
         return _flash_backward(cast(tuple[Tensor, ...], result)) + sum(
             _copy(one.transpose(1, 2)) for one in _output_and_its_gradient(args)
         )
@@ -44,30 +50,24 @@ def scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
 
 def flex_scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
     """As `scratch_bytes`, for FlexAttention in place of the fused kernel that represents it on the meta device.
-
-    FlexAttention allocates one float32 per row in forward and in backward.
-    """
+    FlexAttention allocates one float32 per row in forward and in backward."""
     if func is aten.sum.dim_IntList:
         return _sum(cast(Tensor, args[0]), cast(Tensor, result))
     return _number_per_row(cast(tuple[Tensor, ...], result)) if func in _FUSED else 0
 
 
 def cudnn_scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
-    """As `scratch_bytes`, for cuDNN's attention in place of FlashAttention, which represents it on the meta device.
-
-    It takes tensors in any layout. Its workspace was measured on an H100: that of FlashAttention's backward.
-    """
-    if func is aten._scaled_dot_product_flash_attention_backward.default:
+    """As `scratch_bytes`, for cuDNN's attention in place of FlashAttention, which represents it on the meta device. It
+    takes tensors in any layout. Its workspace was measured on an H100: that of FlashAttention's backward."""
+    if func is FLASH_BACKWARD:
         return _flash_backward(cast(tuple[Tensor, ...], result))
     return scratch_bytes(func, args, result)
 
 
 def _sum(summed: Tensor, result: Tensor) -> int:
-    """Partial sums of a reduction over all but the last dimension that is divided over several blocks of threads.
-
-    Each block writes one float32 for each of its threads and each output of the thread (setReduceConfig in
-    aten/src/ATen/native/cuda/Reduce.cuh).
-    """
+    """Partial sums of a reduction over all but the last dimension that is divided over several blocks of threads. Each
+    block writes one float32 for each of its threads and each output of the thread (setReduceConfig in
+    aten/src/ATen/native/cuda/Reduce.cuh)."""
     outputs = result.numel()
     if outputs < 128 or summed.shape[-1] != outputs or not summed.is_contiguous():
         return 0
@@ -95,8 +95,7 @@ def _softmax_backward(result: Tensor) -> int:
 
 def _flash_backward(result: tuple[Tensor, ...]) -> int:
     """The gradient of q and one number per row, in float32, with context and head dimension rounded up (mha_bwd in
-    aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp).
-    """
+    aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp)."""
     batch, heads, context, d_head = result[0].shape
     width = _round_up(d_head, 32) if d_head <= 192 else 256
     return 4 * batch * heads * _round_up(context, 128) * (width + 1)
@@ -104,8 +103,7 @@ def _flash_backward(result: tuple[Tensor, ...]) -> int:
 
 def _output_and_its_gradient(args: Sequence[object]) -> tuple[Tensor, Tensor]:
     """The tensors that FlashAttention's backward copies unless they are contiguous as (batch, context, heads, d_head)
-    (_flash_attention_backward in aten/src/ATen/native/transformers/cuda/attention_backward.cu).
-    """
+    (_flash_attention_backward in aten/src/ATen/native/transformers/cuda/attention_backward.cu)."""
     return cast(Tensor, args[4]), cast(Tensor, args[0])
 
 
@@ -122,10 +120,8 @@ def _varlen_backward(result: tuple[Tensor, ...], *, documents: int) -> int:
 
 
 def _efficient_backward(result: tuple[Tensor, ...]) -> int:
-    """One float32 per row and, for 16 bits, the gradient of q in float32, in blocks of 64 columns.
-
-    Measured on an H200.
-    """
+    """One float32 per row and, for 16 bits, the gradient of q in float32, in blocks of 64 columns. Measured on an
+    H200."""
     batch, heads, context, d_head = result[0].shape
     width = 0 if result[0].dtype == torch.float32 else _round_up(d_head, 64)
     return 4 * batch * heads * context * (width + 1)
@@ -137,14 +133,14 @@ def _number_per_row(result: tuple[Tensor, ...]) -> int:
 
 
 _FUSED = (
-    aten._scaled_dot_product_flash_attention.default,
-    aten._scaled_dot_product_flash_attention_backward.default,
-    aten._scaled_dot_product_efficient_attention.default,
-    aten._scaled_dot_product_efficient_attention_backward.default,
+    FLASH,
+    FLASH_BACKWARD,
+    EFFICIENT,
+    EFFICIENT_BACKWARD,
 )
 _SCRATCH: dict[Any, Callable[[Any], int]] = {
-    aten._softmax_backward_data.default: _softmax_backward,
-    aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
+    SOFTMAX_BACKWARD: _softmax_backward,
+    EFFICIENT_BACKWARD: _efficient_backward,
 }
 
 

@@ -11,6 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from lmsweep.trials.analytic.memory_prediction import FUSED_ATTENTION
+from lmsweep.trials.machine.torch_private import EFFICIENT, FLASH, FLASH_ON_CPU, MATH
 from lmsweep.trials.model.emulated_autocast import EmulatedCpuAutocast, EmulatedCudaAutocast
 from lmsweep.trials.model.optimizer import Muon
 from lmsweep.trials.model.precision_modes import MATH_MODES, MathMode
@@ -30,11 +31,9 @@ class MetaMathMode(MathMode):
 
 
 class FusedAttention(TorchFunctionMode):
-    """A context in which scaled_dot_product_attention returns and saves what a device's fused kernels do.
-
-    All fused kernels save their inputs, the output and one number per row. The kernel is the one that PyTorch would
-    choose: FlashAttention for 16 bits (cuDNN saves the same), else the memory-efficient kernel.
-    """
+    """A context in which scaled_dot_product_attention returns and saves what a device's fused kernels do. All fused
+    kernels save their inputs, the output and one number per row. The kernel is the one that PyTorch would choose:
+    FlashAttention for 16 bits (cuDNN saves the same), else the memory-efficient kernel."""
 
     def __init__(self, config: TrialConfig) -> None:
         super().__init__()
@@ -67,27 +66,24 @@ class FusedAttention(TorchFunctionMode):
         enable_gqa: bool = False,
     ) -> Tensor:
         """scaled_dot_product_attention: (batch, heads, context, d_head) thrice to one of this shape."""
-        ops, inputs = torch.ops.aten, (query, key, value)
+        inputs = (query, key, value)
         grouped = enable_gqa and query.shape[1] != key.shape[1]
-        math = ops._scaled_dot_product_attention_math
         if self.written_out or query.dim() != 4:
-            return _first(math(*inputs, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=grouped))
+            return _first(MATH(*inputs, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=grouped))
         if self.device_type == "cpu":
-            return _first(
-                ops._scaled_dot_product_flash_attention_for_cpu(*inputs, dropout_p, is_causal, attn_mask=attn_mask)
-            )
+            return _first(FLASH_ON_CPU(*inputs, dropout_p, is_causal, attn_mask=attn_mask))
         is_narrow = query.dtype in (torch.float16, torch.bfloat16)
         if is_narrow and not self.efficient and attn_mask is None:
-            return _first(ops._scaled_dot_product_flash_attention(*inputs, dropout_p, is_causal))
+            return _first(FLASH(*inputs, dropout_p, is_causal))
         if grouped:  # only FlashAttention has groups of queries
-            return _first(math(*inputs, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=grouped))
+            return _first(MATH(*inputs, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=grouped))
         mask = attn_mask
         if mask is not None:
             if mask.dtype == torch.bool:
                 mask = torch.zeros_like(mask, dtype=query.dtype)
             mask = mask.expand(*query.shape[:-1], key.shape[-2])
         with_gradients = torch.is_grad_enabled()
-        return _first(ops._scaled_dot_product_efficient_attention(*inputs, mask, with_gradients, dropout_p, is_causal))
+        return _first(EFFICIENT(*inputs, mask, with_gradients, dropout_p, is_causal))
 
 
 def _first(results: tuple[Tensor, ...]) -> Tensor:
@@ -107,11 +103,9 @@ def meta_math_mode(config: TrialConfig) -> MetaMathMode:
 
 
 def eager_on(config: TrialConfig, device: str) -> TrialConfig:
-    """The configuration without torch.compile, on a device without storage.
-
-    Fused attention becomes `sdpa`, which `fused_attention` emulates. FlexAttention, whose mask is in its kernel, saves
-    what a kernel without a mask saves. `varlen` has a meta kernel of its own.
-    """
+    """The configuration without torch.compile, on a device without storage. Fused attention becomes `sdpa`, which
+    `fused_attention` emulates. FlexAttention, whose mask is in its kernel, saves what a kernel without a mask saves.
+    `varlen` has a meta kernel of its own."""
     eager = replace(config, device=device, compile="none", compile_mode="default", dynamic_shapes=False)
     if config.attention == "flex":
         return replace(eager, attention="sdpa", window=None, document_length=None)
@@ -131,10 +125,8 @@ def fused_attention(config: TrialConfig) -> AbstractContextManager[object]:
 
 
 def emulate_again(blocks: Iterable[nn.Module], config: TrialConfig, math_mode: MathMode) -> None:
-    """Make checkpointed blocks emulate autocast and fused attention when backward recomputes them, too.
-
-    Backward runs outside of the modes that are active when it is called.
-    """
+    """Make checkpointed blocks emulate autocast and fused attention when backward recomputes them, too. Backward runs
+    outside of the modes that are active when it is called."""
     for block in blocks:
         forward = block.forward
 
@@ -146,10 +138,8 @@ def emulate_again(blocks: Iterable[nn.Module], config: TrialConfig, math_mode: M
 
 
 def make_state(step: TrainingStep, *, counted_on: str | None = None) -> None:
-    """Create the state that AdamW creates at its first step; fused AdamW refuses to on the meta device.
-
-    counted_on: the device of the counts of steps; None is that of the trial.
-    """
+    """Create the state that AdamW creates at its first step; fused AdamW refuses to on the meta device. counted_on: the
+    device of the counts of steps; None is that of the trial."""
     assert step.optimizer is not None, "the optimizer phase has an optimizer"
     for part in step.optimizer.parts if isinstance(step.optimizer, Muon) else (step.optimizer,):
         if not isinstance(part, torch.optim.AdamW):

@@ -1,0 +1,398 @@
+"""Models that were not written for lmsweep run unedited: measured, predicted and counted."""
+
+import contextlib
+import math
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from lmsweep.analysis import load
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.analytic.formulas import forward_flops
+from lmsweep.trials.analytic.memory_prediction import memory_id
+from lmsweep.trials.bench.fingerprint import fingerprint
+from lmsweep.trials.bench.run_trial import run_here
+from lmsweep.trials.code.digest import code_digest, code_folder
+from lmsweep.trials.code.importing import CodeFinder, use_code
+from lmsweep.trials.code.traceback_text import CodeError
+from lmsweep.trials.model.precision_modes import MathMode
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.users.users_model import repeated_layers
+from lmsweep.trials.prediction.flop_count import count_flops
+from lmsweep.trials.prediction.own_code_jobs import answer_with_code
+from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.prediction.predict import Question
+from lmsweep.trials.prediction.process_pool import Batch
+from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.results.measurement import Kernel
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record import DetailRow, Record
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.reference import Code
+from lmsweep.trials.store.store import Store
+from tests.support.clean_process import in_clean_process
+
+pytestmark = pytest.mark.usefixtures("one_core")
+
+FOLDER = Path(__file__).parent / "folder"
+CODE = code_folder(FOLDER)
+ZOO = ("NanoGPT", "Encoder", "ConvModel", "ScanModel")
+HUGGING_FACE = ("gpt2", "llama", "qwen3", "gemma", "mixtral")
+
+
+def config(name: str, **fields: Any) -> TrialConfig:
+    reference = f"hf:hf/{name}.json" if name in HUGGING_FACE else f"zoo.py:{name}"
+    usual: dict[str, Any] = {
+        "model": name,
+        "model_code": reference,
+        "vocab_size": 512,
+        "context_length": 32,
+        "batch_size": 2,
+        "attention": "sdpa",
+        "warmup_steps": 1,
+        "measure_steps": 2,
+    }
+    return TrialConfig(**(usual | fields))
+
+
+@cache
+def measured(workload: str, one: TrialConfig) -> list[Any]:
+    rows = run_here(Trial(config=one, workloads=(workload,), sweep="s", code=CODE))
+    failures = [row.error for row in rows if isinstance(row, Record) and row.status != "ok"]
+    assert not failures, failures[0]
+    return [row.detail if isinstance(row, DetailRow) else row for row in rows]
+
+
+def sample(rows: list[Any], phase: str, metric: str) -> float:
+    (row,) = [row for row in rows if isinstance(row, Record) and (row.phase, row.metric) == (phase, metric)]
+    assert row.samples, row.error
+    return float(row.samples[-1])
+
+
+@pytest.fixture(autouse=True)
+def _code() -> Iterator[None]:
+    use_code(CODE)
+    yield
+    _forget_code()
+
+
+def _forget_code() -> None:
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, CodeFinder)]
+
+
+needs_transformers = pytest.mark.skipif(
+    not __import__("importlib.util").util.find_spec("transformers"), reason="transformers is not installed"
+)
+MODELS = [*ZOO, *(pytest.param(name, marks=[pytest.mark.slow, needs_transformers]) for name in HUGGING_FACE)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_peak_predicted_without_storage_is_the_measured_one_within_two_percent(name: str) -> None:
+    one = config(name)
+    peak = sample(measured("memory", one), "step", "peak_tensors")
+    assert predict(one).peak == pytest.approx(peak, rel=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "fields",
+    [{"precision": "bf16"}, {"precision": "bf16_pure", "checkpointing": "block"}, {"mode": "forward"}],
+    ids=["bf16", "checkpointed", "forward"],
+)
+def test_so_it_is_in_each_precision_and_mode_and_with_checkpointing(name: str, fields: dict[str, Any]) -> None:
+    one = config(name, **fields)
+    peak = sample(measured("memory", one), "step", "peak_tensors")
+    assert predict(one).peak == pytest.approx(peak, rel=0.02)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "mixtral"])
+def test_flops_are_those_that_pytorch_counts_on_real_tensors(name: str) -> None:
+    one = config(name, mode="forward_backward")
+    step = TrainingStep(one, MathMode())
+    counts = []
+    for phase in step.phases():
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            phase.run()
+        counts.append(counter.get_total_flops())
+    found = count_flops(one)
+    if name != "mixtral":  # PyTorch's counter does not know grouped products
+        assert [found.forward, found.backward] == counts
+    assert found.forward
+
+
+def test_flops_of_lmsweeps_own_model_as_a_reference_equal_the_closed_form() -> None:
+    size = {"d_model": 64, "d_ff": 128, "num_layers": 2, "vocab_size": 512}
+    one = config("Ours", **size, num_heads=4)
+    flops = count_flops(one)
+    once = forward_flops(**size, context_length=32, batch_size=2)
+    assert flops.forward == once
+    assert flops.backward == 2 * once
+
+
+def test_flops_are_unknown_with_a_reason_if_the_model_looks_at_values() -> None:
+    unknown = count_flops(config("Looking"))
+    assert unknown.forward is None and "cannot run without values" in str(unknown.reason)
+
+
+def test_timing_stores_the_flops_of_each_phase() -> None:
+    rows = measured("timing", config("NanoGPT"))
+    forward, backward = sample(rows, "forward", "flops"), sample(rows, "backward", "flops")
+    assert sample(rows, "step", "flops") == forward + backward
+    (unknown,) = [row for row in measured("timing", config("Looking")) if row.phase == "step" and row.metric == "flops"]
+    assert unknown.samples is None and "without values" in unknown.reason
+
+
+@pytest.mark.parametrize("name", ["Linear", *ZOO])
+def test_every_precision_is_compared_with_float64(name: str) -> None:
+    rows = measured("precision", config(name, precision="bf16"))
+    assert 0 < sample(rows, "logits", "relative_error") < 0.1
+    assert math.isfinite(sample(rows, "gradients", "relative_error"))
+
+
+def test_profile_ranges_have_the_paths_of_modules_and_the_users_own_names() -> None:
+    rows = measured("profile", config("NanoGPT", mode="forward_backward"))
+    ranges = {row.range for row in rows if isinstance(row, Kernel)}
+    assert {"transformer.h.3.attn", "backward of transformer.h.3.attn", "transformer.wte", "lm_head"} <= ranges
+    assert {"my_range", "backward of my_range"} <= ranges
+
+
+def test_memory_names_the_users_lines_and_the_activations_of_each_block() -> None:
+    rows = measured("memory", config("Encoder"))
+    saved = [sample(rows, f"block{number}", "saved") for number in range(4)]
+    assert len(set(saved[1:])) == 1 and saved[0] > 0
+    lines = {row.line for row in measured("memory", config("ScanModel")) if getattr(row, "line", None)}
+    assert any(line.startswith("zoo.py:") for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["NanoGPT", "Encoder", "ConvModel", "ScanModel"])
+@pytest.mark.parametrize("compiled", ["block", "model"])
+def test_models_compile_as_blocks_and_whole(name: str, compiled: str) -> None:
+    measured("timing", config(name, compile=compiled, num_layers=2))
+
+
+@pytest.mark.parametrize("text", ["while True: pass", "import os; os._exit(3)", "print('noise' * 9999)"])
+def test_an_import_that_hangs_exits_or_prints_does_not_disturb_the_plan(tmp_path: Path, text: str) -> None:
+    (tmp_path / "odd.py").write_text(
+        f"import torch\n{text}\ndef make(vocab_size): return torch.nn.Embedding(512, 512)\n"
+    )
+    one = replace(config("NanoGPT"), model_code="odd.py:make")
+    _forget_code()
+    began = time.monotonic()
+    asked = [(0, Question(config=one, subject="model"))]
+    folder = code_folder(tmp_path)
+    limit = 3 if "while" in text else 60
+    ((index, answer),) = in_clean_process(_answers, asked, folder, limit)
+    assert index == 0 and time.monotonic() - began < 20
+    if "while" in text:
+        assert answer == "your code did not finish on fake tensors within 3 s"
+    elif "exit" in text:
+        assert answer == "your code ended the process that predicts (exit code 3)"
+    else:
+        assert int(answer) > 0
+
+
+def _answers(batch: Batch[Question], code: Code, limit: float) -> list[tuple[int, str]]:
+    return list(answer_with_code(_peaks, [batch], code, str, limit=limit))
+
+
+def _peaks(questions: list[Question]) -> list[str]:
+    return [str(predict(one.config, one.subject).peak) for one in questions]
+
+
+def test_a_prediction_is_kept_for_one_state_of_the_code(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    one = replace(config("NanoGPT"), model_code="mine.py:make")
+    keys = set()
+    for text in ("def make(): ...", "def make(): pass"):
+        file.write_text(text)
+        keys.add(memory_id(one, "model", code_digest(one.references, code_folder(tmp_path))))
+    assert len(keys) == 2
+
+
+class Layer(torch.nn.Module):
+    """A block with experts; the first one of a model is wider."""
+
+    def __init__(self, width: int, experts: int) -> None:
+        super().__init__()
+        make = torch.nn.Linear
+        self.norm = torch.nn.LayerNorm(4)
+        self.experts = torch.nn.ModuleList(torch.nn.Sequential(make(4, width), make(width, 4)) for _ in range(experts))
+
+
+@pytest.mark.parametrize("widths", [(8, 8, 8), (16, 8, 8)], ids=["equal", "the first is wider"])
+def test_the_repeated_layers_are_the_outermost_list_not_the_experts_of_one(widths: tuple[int, ...]) -> None:
+    model = torch.nn.ModuleDict(
+        {
+            "embeddings": torch.nn.ModuleList(torch.nn.Embedding(5, 4) for _ in range(6)),
+            "layers": torch.nn.ModuleList(Layer(width, experts=8) for width in widths),
+        }
+    )
+    found = repeated_layers(model, None)
+    assert found is not None and (found.path, found.layers) == ("layers", list(model["layers"]))
+    assert str(found) == "layers (3 x Layer)"
+    experts = repeated_layers(model, "layers.1.experts")
+    assert str(experts) == "layers.1.experts (8 x Sequential)"
+
+
+def test_the_row_says_which_layers_were_taken() -> None:
+    rows = [row for row in measured("timing", config("Encoder")) if isinstance(row, Record)]
+    assert {row.fingerprint.repeated_layers for row in rows} == {"encoder.layers (4 x TransformerEncoderLayer)"}
+
+
+def test_what_only_the_users_model_knows_is_null_in_its_rows(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "store"))
+    store.append([row for row in measured("timing", config("NanoGPT")) if isinstance(row, Record)])
+    unknown = ("d_model", "feed_forward", "tied_head", "qk_norm", "attention")
+    table = store.read()[0]
+    assert {name: set(table[name].to_pylist()) for name in unknown[:-1]} == {name: {None} for name in unknown[:-1]}
+    assert set(table["attention"].to_pylist()) == {"sdpa"}, "it was given, and PyTorch's kernel is chosen by it"
+    assert load(store)[list(unknown[:-1])].isna().all(axis=None)
+    plain = Attempt.begin(Trial(config=replace(config("NanoGPT"), attention="naive"), workloads=("timing",), sweep="s"))
+    assert plain.failure("timing", Status.ERROR, "", fingerprint("cpu")).unknown == unknown
+    assert plain.failure("attention", Status.ERROR, "", fingerprint("cpu")).unknown == ()
+
+
+def trial_of(fixed: str, folder: Path) -> TrialConfig:
+    path = folder / "s.yaml"
+    path.write_text(f"name: s\ngrids:\n  - workloads: [timing]\n    fixed: {{{fixed}}}\n")
+    (trial,) = load_sweep(str(path), code=str(FOLDER)).trials
+    return trial.config
+
+
+def test_dimensions_of_a_hugging_face_model_are_those_of_its_json_with_the_overrides(tmp_path: Path) -> None:
+    plain = trial_of("model: 'hf:hf/llama.json'", tmp_path)
+    assert (plain.vocab_size, plain.d_model, plain.num_layers, plain.num_heads) == (512, 64, 4, 4)
+    gpt2 = trial_of("model: {hf: hf/gpt2.json, override: {n_layer: 2, vocab_size: 100}}", tmp_path)
+    assert (gpt2.vocab_size, gpt2.num_layers) == (100, 2)
+    axis = trial_of("model: 'hf:hf/llama.json', model_args.num_hidden_layers: 3", tmp_path)
+    assert axis.num_layers == 3
+
+
+def test_a_dimension_beside_a_hugging_face_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="the Hugging Face configuration states vocab_size; use override"):
+        trial_of("model: 'hf:hf/llama.json', vocab_size: 100", tmp_path)
+    with pytest.raises(RequestError, match="there is no file"):
+        trial_of("model: 'hf:hf/lama.json'", tmp_path)
+
+
+def test_arguments_that_lmsweep_has_a_field_for_set_the_field(tmp_path: Path) -> None:
+    one = trial_of("model: {call: 'zoo.py:NanoGPT', args: {vocab_size: 300, num_layers: 2}}", tmp_path)
+    assert (one.vocab_size, one.num_layers) == (300, 2)
+
+
+@pytest.mark.slow
+@needs_transformers
+def test_more_layers_than_the_configuration_has_are_built() -> None:
+    step = TrainingStep(config("qwen3", model_args='{"num_hidden_layers":6}'), MathMode())
+    step.forward()
+    assert {name.split(".")[2] for name, _ in step.model.named_parameters() if ".layers." in name} == set("012345")
+
+
+@pytest.mark.slow
+@needs_transformers
+def test_inputs_are_drawn_below_the_vocabulary_of_the_hugging_face_model() -> None:
+    step = TrainingStep(config("gpt2", vocab_size=0, model_args='{"vocab_size":7}'), MathMode())
+    assert int(step.inputs.max()) < 7
+    step.forward()
+    assert step.logits is not None and step.logits.shape[-1] == 7
+    assert torch.isfinite(step.logits).all()
+
+
+def test_the_vocabulary_of_a_name_that_is_not_in_the_hubs_cache_is_null_and_the_plan_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with pytest.warns(UserWarning, match="hf:some/model: .* dimensions are unknown, and null in the results"):
+        one = trial_of("model: 'hf:some/model'", tmp_path)
+    row = Attempt.begin(Trial(config=one, workloads=("timing",), sweep="s")).failure(
+        "timing", Status.ERROR, "", fingerprint("cpu")
+    )
+    store = Store(str(tmp_path / "store"))
+    store.append([row])
+    assert store.read()[0]["vocab_size"].to_pylist() == [None]
+    assert load(store)["vocab_size"].isna().all()
+
+
+def test_a_model_that_needs_targets_for_all_logits_gets_them_and_its_own_loss_counts() -> None:
+    step = TrainingStep(config("LastToken"), MathMode())
+    step.forward()
+    assert step.logits is not None and step.logits.shape == (2, 32, 512)
+    usual = torch.nn.functional.cross_entropy(step.logits.flatten(0, 1), step.targets.flatten())
+    torch.testing.assert_close(step.loss, 2 * usual)
+    with pytest.raises(UnsupportedError, match=r"zoo\.py:LastToken computes its own loss; loss cross_entropy"):
+        TrainingStep(config("LastToken", loss="cross_entropy"), MathMode())
+    TrainingStep(config("NanoGPT", loss="cross_entropy"), MathMode())
+
+
+def test_it_is_measured_predicted_counted_and_compared_like_any_other() -> None:
+    one, other = config("LastToken"), config("NanoGPT")
+    assert predict(one).peak == sample(measured("memory", one), "step", "peak_tensors")
+    assert count_flops(one) == count_flops(other)
+    assert 0 < sample(measured("precision", replace(one, precision="bf16")), "logits", "relative_error") < 0.1
+
+
+@needs_transformers
+def test_a_name_on_the_hub_is_asked_for_once_and_one_sentence_says_how_to_fetch_it(tmp_path: Path) -> None:
+    """In a process of its own: huggingface_hub reads the address of the hub when it is imported."""
+    asked = []
+    with socket.create_server(("127.0.0.1", 0)) as hub:
+        address = f"http://127.0.0.1:{hub.getsockname()[1]}"
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    hub.accept()[0].close()
+                    asked.append(1)
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        script = (
+            "from lmsweep.trials.code.digest import code_folder; from lmsweep.trials.code.importing import use_code\n"
+            "from lmsweep.trials.model.users.hugging_face import _read_configuration\n"
+            "from lmsweep.trials.spec.config import TrialConfig\n"
+            f"use_code(code_folder({str(FOLDER)!r}))\n"
+            "try: _read_configuration(TrialConfig(model_code='hf:some/model', vocab_size=0), {})\n"
+            "except ValueError as error: print(error)"
+        )
+        environment = os.environ | {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_TELEMETRY": "1"}
+        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert done.stdout == (
+        "hf:some/model: its config.json is not in the hub's cache, and the hub cannot be reached; fetch it where there "
+        "is a network: hf download some/model config.json\n"
+    )
+    assert "Retrying" not in done.stderr and len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [("ByName", False), ("Masked", False), ("LossFirst", True), ("InMapping", True), ("NanoGPT", False)],
+)
+def test_forwards_and_outputs_are_accepted_by_name(name: str, loss: bool) -> None:
+    """Keyword-only tokens, a mask and positions that it requires, (loss, logits), a dict with logits and loss."""
+    step = TrainingStep(config(name), MathMode())
+    step.forward()
+    assert step.logits is not None and step.logits.shape == (2, 32, 512) and step.loss is not None
+    usual = torch.nn.functional.cross_entropy(step.logits.flatten(0, 1), step.targets.flatten())
+    torch.testing.assert_close(step.loss, 2 * usual if loss else usual)
+
+
+def test_a_forward_that_requires_what_lmsweep_cannot_make_is_refused_with_what_to_write() -> None:
+    words = (
+        r"zoo.py:\d+: Pair has a forward that requires memory; .* forward\(tokens\) gives memory and returns the logits"
+    )
+    with pytest.raises(CodeError, match=words):
+        TrainingStep(config("Pair"), MathMode())

@@ -1,0 +1,221 @@
+"""The doctor: what it finds on this machine, and what it says of machines that would give wrong numbers."""
+
+import contextlib
+import importlib.util
+import re
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lmsweep.orchestrator.cluster import doctor
+from lmsweep.orchestrator.cluster.doctor import Finding
+from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
+from lmsweep.trials.machine.gpu.gpu_inventory import GpuState, gpu_states
+from tests.support.command import answer_here, lmsweep
+
+HEALTHY = GpuState(
+    name="NVIDIA H200",
+    driver_version="580.1",
+    memory=150_000_000_000,
+    memory_used=600_000_000,
+    processes=0,
+    utilization=0,
+    temperature=35,
+    slowdown_temperature=87,
+    power_limit=700.0,
+    default_power_limit=700.0,
+    persistent=True,
+    partitioned=False,
+    ecc=True,
+    uncorrected_errors=0,
+)
+
+
+def by_check(findings: Iterator[Finding]) -> dict[str, Finding]:
+    return {one.check: one for one in findings}
+
+
+def test_doctor_says_what_this_machine_can_measure_and_how_many_warnings_there_are():
+    done = lmsweep("doctor")
+    assert done.returncode == 0, done.stderr
+    assert "\ndevices " in done.stdout and f"({psutil.cpu_count()} cores)" in done.stdout
+    assert re.search(r"\n(no warnings|1 warning|\d+ warnings)$", done.stdout.strip())
+    for check in ("torch", "ray", "nsys", "C++ compiler", "memory", "swap", "shared memory", "frequency governor"):
+        assert f"\n{check} " in done.stdout
+
+
+def test_a_machine_without_nvidias_driver_says_so(monkeypatch):
+    if gpu_states().reason is None:
+        pytest.skip("this machine has NVIDIA GPUs")
+    (only,) = doctor.gpus()
+    assert only.found.startswith("none (NVML") and only.advice is None
+
+
+@pytest.mark.parametrize(
+    ("change", "check"),
+    [
+        ({"processes": 2}, "other processes"),
+        ({"utilization": 80}, "other processes"),
+        ({"partitioned": True}, "MIG"),
+        ({"persistent": False}, "persistence mode"),
+        ({"temperature": 80}, "temperature"),
+        ({"power_limit": 500.0}, "power limit"),
+        ({"ecc": False}, "ECC"),
+        ({"uncorrected_errors": 3}, "ECC"),
+    ],
+)
+def test_each_wrong_state_of_a_gpu_gets_its_own_advice(change, check):
+    assert [one.check for one in doctor.gpu_findings(HEALTHY) if one.advice] == []
+    assert [one.check for one in doctor.gpu_findings(replace(HEALTHY, **change)) if one.advice] == [check]
+
+
+def test_unknown_state_of_a_gpu_gives_no_finding():
+    silent = GpuState(
+        name="NVIDIA X",
+        driver_version="1",
+        **dict.fromkeys(set(GpuState.__dataclass_fields__) - {"name", "driver_version"}),
+    )
+    assert list(doctor.gpu_findings(silent)) == []
+
+
+def test_limits_of_a_container_are_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(doctor, "CGROUP", tmp_path)
+    assert "container CPU quota" not in by_check(doctor.cores())
+    (tmp_path / "cpu.max").write_text("150000 100000\n")
+    (tmp_path / "memory.max").write_text("2000000000\n")
+    quota = by_check(doctor.cores())["container CPU quota"]
+    assert quota.found == "1.5 cores" and quota.advice
+    limit = by_check(doctor.memory())["container memory limit"]
+    assert limit.found == "1.86 GiB" and limit.advice
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    assert "container CPU quota" not in by_check(doctor.cores())
+
+
+def test_variable_clocks_are_found(tmp_path, monkeypatch):
+    def governor(word: str) -> Finding:
+        for core in ("cpu0", "cpu1"):
+            folder = tmp_path / core / "cpufreq"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "scaling_governor").write_text(f"{word}\n")
+        return by_check(doctor.clocks())["frequency governor"]
+
+    monkeypatch.setattr(doctor, "SYSTEM", tmp_path)
+    assert by_check(doctor.clocks())["frequency governor"].found.startswith("unknown")
+    assert governor("powersave").advice
+    assert governor("performance").advice is None
+    (tmp_path / "intel_pstate").mkdir()
+    (tmp_path / "intel_pstate" / "no_turbo").write_text("0\n")
+    assert by_check(doctor.clocks())["turbo"].advice
+    (tmp_path / "intel_pstate" / "no_turbo").write_text("1\n")
+    assert by_check(doctor.clocks())["turbo"].advice is None
+
+
+def test_missing_bytecode_of_torch_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))  # where Python keeps none of it
+    (found,) = doctor.bytecode()
+    assert found.advice and "PYTHONDONTWRITEBYTECODE" in found.advice and "-m compileall" in found.advice
+    spec = importlib.util.find_spec("torch")
+    assert spec and spec.origin
+    kept = Path(importlib.util.cache_from_source(spec.origin))
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    (found,) = doctor.bytecode()
+    assert found == Finding(check="torch bytecode", found="cached")
+
+
+def test_a_full_disk_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(doctor, "ENOUGH_DISK", 10**18)
+    assert by_check(doctor.disks())["disk for results (here)"].advice
+    monkeypatch.setattr(doctor, "ENOUGH_DISK", 1)
+    assert by_check(doctor.disks())["disk for results (here)"].advice is None
+
+
+def test_a_node_with_wrong_settings_or_without_a_token_is_found(monkeypatch):
+    monkeypatch.delenv("RAY_RAYLET_PID", raising=False)
+    assert list(doctor.ray_settings()) == []
+    monkeypatch.setenv("RAY_RAYLET_PID", "1")
+    for name, value in NODE_SETTINGS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    assert [one.advice for one in doctor.ray_settings()] == [None, None]
+    monkeypatch.delenv("RAY_memory_monitor_refresh_ms")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    settings, token = doctor.ray_settings()
+    assert "RAY_memory_monitor_refresh_ms=0" in (settings.advice or "")
+    assert "RAY_AUTH_MODE=token" in (token.advice or "")
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
+        ("nowhere", "'nowhere' is not the address of a Ray cluster"),
+        ("ray://127.0.0.1:10001", "run lmsweep on the head node"),
+    ],
+)
+def test_an_address_without_a_cluster_is_a_wrong_request_within_seconds(address, message):
+    done = answer_here("doctor", "--address", address, RAY_AUTH_MODE="disabled")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert message in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "greeting",
+    [
+        b"",
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", marks=pytest.mark.slow),
+        pytest.param(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]), marks=pytest.mark.slow),
+    ],
+)
+def test_a_server_that_is_no_ray_head_is_reported_in_one_line(greeting):
+    """Nothing that answers, a web server, and one that speaks gRPC's protocol without being Ray."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):  # the server is closed
+                while connections.append(server.accept()[0]) is None:
+                    connections[-1].sendall(greeting)
+                    if greeting:
+                        connections[-1].close()
+
+        connections: list[socket.socket] = []
+        threading.Thread(target=answer, daemon=True).start()
+        began = time.monotonic()
+        done = lmsweep("doctor", "--address", f"127.0.0.1:{port}", RAY_AUTH_MODE="disabled")
+        seconds = time.monotonic() - began
+    assert done.returncode == 2 and f"no Ray cluster answers at 127.0.0.1:{port}" in done.stderr
+    assert done.stderr.count("\n") == 1 and seconds < 30  # 9 on two busy cores; Ray takes minutes
+
+
+REFUSED = (
+    b"\x88@\x0ccontent-type\x10application/grpc\x00\x0bgrpc-status\x0216"
+    b"\x00\x0cgrpc-message>InvalidAuthToken: Authentication token is missing or incorrect"
+)
+"""The header with which the head of Ray 2.60 answers whoever has no token."""
+
+
+def test_a_missing_token_of_a_cluster_is_reported_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(len(REFUSED).to_bytes(3, "big") + bytes([1, 5, 0, 0, 0, 1]) + REFUSED)
+                connection.recv(1000)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        done = answer_here("plan", "quick", "--no-predict", "--address", f"127.0.0.1:{port}", RAY_AUTH_MODE="disabled")
+        thread.join()
+    assert done.returncode == 2
+    assert f"no Ray cluster answers at 127.0.0.1:{port}: it asks for a token" in done.stderr
+    assert "RAY_AUTH_MODE=token, ~/.ray/auth_token" in done.stderr and done.stderr.count("\n") == 1

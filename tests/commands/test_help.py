@@ -1,0 +1,113 @@
+"""Help: every verb shows a command that works, and what is wrong is said in one line."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from lmsweep.orchestrator.commands.app import app
+from tests.support.command import ROOT, answer_here, lmsweep
+
+VERBS = {name: verb.help or "" for name, verb in typer.main.get_command(app).commands.items()}  # type: ignore[attr-defined]
+MEASURING = ("run", "noise", "trial")
+INSTALLING = ("bisect",)
+"""Their examples install releases from an index: tests/isolation/test_virtual_environment.py has others."""
+
+
+def examples(verb: str) -> list[str]:
+    return re.findall(r"^ +lmsweep (.+)$", VERBS[verb], flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_an_example_of_itself_that_help_prints_on_one_line(verb: str) -> None:
+    assert examples(verb), f"{verb} has no example"
+    said = lmsweep(verb, "--help", COLUMNS="80").stdout
+    for words in examples(verb):
+        assert words.startswith(verb) and f"    lmsweep {words}\n" in said
+        assert len(f"    lmsweep {words}") <= 80
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_names_values_by_words_and_not_by_types_of_python(verb: str) -> None:
+    said = CliRunner().invoke(app, [verb, "--help"]).stdout
+    assert not re.search(r"<\w|list\[", said), said
+
+
+def test_help_names_the_value_of_an_option_after_the_option() -> None:
+    said = lmsweep("run", "--help", COLUMNS="80").stdout
+    assert all(words in said for words in ("--store STORE ", "--retry STATUS ", "predicted_oom, timeout"))
+    wrong = answer_here("run", "quick", "--retry", "eror")
+    assert (wrong.returncode, wrong.stderr) == (
+        2,
+        "lmsweep: --retry eror: no such status; did you mean error? "
+        "(one of: ok, oom, predicted_oom, timeout, unsupported, error, lost)\n",
+    )
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_reference_of_the_commands_has_every_verb(verb: str) -> None:
+    tables = (ROOT / "docs/tutorial.md").read_text("utf-8").partition("## All commands")[2]
+    assert re.search(rf"^\|[^|]*`lmsweep {verb}\b", tables, flags=re.MULTILINE)
+
+
+def test_the_list_of_verbs_has_the_whole_first_sentence_of_each() -> None:
+    said = lmsweep("--help", COLUMNS="80").stdout
+    listed = " ".join(said[said.index("Commands:") :].split())
+    assert "..." not in listed
+    for name, words in VERBS.items():
+        sentence = " ".join(re.split(r"\.\s|\n\n", words, maxsplit=1)[0].split()).rstrip(".")
+        assert f"{name} {sentence}" in listed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words", [words for verb in VERBS if verb not in (*MEASURING, *INSTALLING) for words in examples(verb)]
+)
+def test_the_examples_of_help_work(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("results", "other-results"):
+        shutil.copytree(ROOT / "tests/support/stores/cpu", tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    done = lmsweep(*shlex.split(words))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [words for verb in MEASURING for words in examples(verb)])
+def test_the_examples_of_help_that_measure_work(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = lmsweep(*shlex.split(words))
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_error_is_one_line_and_debug_adds_the_traceback(tmp_path: Path) -> None:
+    short, long = answer_here("table", tmp_path / "none"), answer_here("--debug", "table", tmp_path / "none")
+    assert short.returncode == long.returncode == 2
+    assert short.stderr.count("\n") == 1 and "Traceback" not in short.stderr
+    assert "Traceback" in long.stderr and long.stderr.endswith(short.stderr)
+
+
+def test_an_error_in_lmsweep_itself_is_one_line_that_names_the_file_with_its_traceback() -> None:
+    script = (
+        "import lmsweep.orchestrator.commands.app as commands, lmsweep.orchestrator.cli as cli\n"
+        "def fails(): raise KeyError('gone')\n"
+        "commands.app = fails\n"
+        "cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    kept = re.search(r"in (\S+lmsweep-error-\S+\.txt)", done.stderr)
+    assert kept and "in fails" in Path(kept[1]).read_text()
+    Path(kept[1]).unlink()
+
+
+def test_the_script_and_the_module_print_the_same_version() -> None:
+    version = lmsweep("--version").stdout
+    assert re.fullmatch(r"lmsweep \d+\.\d+\S*\n", version)
+    module = subprocess.run([sys.executable, "-m", "lmsweep", "--version"], capture_output=True, text=True, check=True)
+    assert module.stdout == version

@@ -1,0 +1,79 @@
+"""`processes`: how many fresh processes measure each trial of a sweep, in which order, and how a run resumes."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from lmsweep import analysis
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.isolation.server import may_share_a_process
+from tests.support.command import lmsweep, lmsweep_here, write_sweep
+
+
+@pytest.fixture(scope="module")
+def run_twice(tmp_path_factory):
+    """A sweep of two trials in two processes each, run after one of them was measured once."""
+    folder = tmp_path_factory.mktemp("processes")
+    sweep, store = write_sweep(folder, context_length=[16, 32], processes=2), folder / "store"
+    before = lmsweep("run", write_sweep(folder, "before", context_length=[16]), "--store", store)
+    assert before.returncode == 0, before.stderr
+    plan = json.loads(lmsweep_here("plan", sweep, "--store", store, "--format", "json"))
+    text = lmsweep_here("plan", sweep, "--store", store)
+    return sweep, store, plan, text, lmsweep("run", sweep, "--store", store)
+
+
+@pytest.mark.slow
+def test_a_plan_counts_the_processes_that_are_missing_and_their_time(run_twice):
+    _, _, plan, text, _ = run_twice
+    assert [(one["config"]["context_length"], one["process"]) for one in plan["trials"]] == [(16, 2), (32, 1), (32, 2)]
+    assert "3 trials, 3 to run (2 different, each in up to 2 processes)" in text and "2 of 2" in text
+    assert sum(one["expected_seconds"] for one in plan["trials"]) < plan["expected_seconds"]
+
+
+@pytest.mark.slow
+def test_a_run_measures_what_is_missing_and_pools_it(run_twice):
+    _, store, _, _, done = run_twice
+    assert done.returncode == 0, done.stderr
+    assert "[3/3]" in done.stdout and "process 2 of 2" in done.stdout
+    steps = analysis.load(str(store)).query("phase == 'step' and metric == 'time'")
+    assert list(steps["processes"]) == [2, 2]
+
+
+@pytest.mark.slow
+def test_every_trial_runs_once_before_any_repetition(tmp_path, run_twice):
+    _, store, *_ = run_twice
+    rows = pd.read_parquet(store / "measurements").drop_duplicates("attempt_id").sort_values("started_at")
+    assert sorted(rows["context_length"][:2]) == [16, 32] and sorted(rows["context_length"][2:]) == [16, 32]
+
+
+@pytest.mark.slow
+def test_a_second_run_of_the_same_file_runs_nothing(run_twice):
+    sweep, store, *_ = run_twice
+    again = lmsweep_here("plan", sweep, "--store", store)
+    assert "2 trials, 0 to run" in again and "2 stored: already measured" in again
+    assert "1 to run" not in lmsweep_here("plan", sweep, "--store", store, "--set", "processes=1")
+    assert "2 to run" in lmsweep_here("plan", sweep, "--store", store, "--set", "processes=3")
+
+
+def test_a_trial_of_two_grids_gets_the_larger_number_of_processes(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "name: s\ngrids:\n"
+        "  - {workloads: [timing], axes: {context_length: [16, 32]}, fixed: {model: tiny}}\n"
+        "  - {workloads: [timing], fixed: {model: tiny, context_length: 32, processes: 3}}\n"
+    )
+    trials = load_sweep(str(path)).trials
+    assert [(one.config.context_length, one.config.processes) for one in trials] == [(16, 1), (32, 3)]
+
+
+def test_compiled_trials_of_several_processes_share_no_process(tmp_path):
+    for processes, shared in ((1, True), (2, False)):
+        sweep = write_sweep(tmp_path, context_length=[16], compile="block", processes=processes)
+        (trial,) = load_sweep(str(sweep)).trials
+        assert may_share_a_process(trial) is shared
+
+
+def test_a_single_trial_is_one_process():
+    done = lmsweep("trial", "model=tiny", "processes=2")
+    assert done.returncode == 2 and "a trial is one process" in done.stderr

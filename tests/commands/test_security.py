@@ -1,0 +1,274 @@
+"""Files from strangers: whatever a sweep or a store holds, it is data, and it stays where it belongs. Hostile sweep
+files are in test_sweep.py, the cluster files in test_cluster_files.py.
+"""
+
+import ast
+import json
+import os
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lmsweep.analysis import load, pivot, render
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.bench.run_trial import run_here
+from lmsweep.trials.isolation import standby
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store.store import Store
+from tests.support.command import ROOT, answer_here
+from tests.support.made_up_results import H200, Attempts, config
+
+# What our code calls
+
+
+def calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
+    """Every call in a file, by the words it is written with: `yaml.load`, `connection.recv`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+SOURCES = sorted(path for package in ("trials", "orchestrator", "analysis") for path in (ROOT / package).rglob("*.py"))
+RUNS_WHAT_IT_READS = {
+    *("pickle.load", "pickle.loads", "pickle.Unpickler", "cloudpickle.load", "cloudpickle.loads", "dill.load"),
+    *("marshal.load", "marshal.loads", "shelve.open", "joblib.load", "pandas.read_pickle", "pd.read_pickle"),
+    *("torch.load", "numpy.load", "np.load", "eval", "exec", "__import__", "os.system", "os.popen"),
+    *("yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load"),
+}
+OWN_PROCESSES = {"child.py", "client.py", "ranks.py", "server.py", "check_code.py", "own_code_jobs.py"}
+"""Modules that receive objects, over a socket pair or a pipe, from processes which they have started themselves."""
+RECEIVES_BYTES = {"interrupt.py"}
+"""Receives the numbers of signals from its own process."""
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_our_code_neither_evaluates_input_nor_uses_a_shell(path):
+    for name, call in calls(path):
+        assert name not in RUNS_WHAT_IT_READS, f"{path}:{call.lineno}"
+        assert not any(word.arg == "shell" for word in call.keywords), f"{path}:{call.lineno}: a shell"
+        assert not name.endswith(".recv") or path.name in OWN_PROCESSES | RECEIVES_BYTES, f"{path}:{call.lineno}"
+        listens = name.endswith((".bind", ".listen", "Listener"))
+        assert not listens or path.name == "standby.py", f"{path}:{call.lineno}: it listens"
+
+
+def test_trial_servers_listen_in_a_folder_that_only_this_user_may_enter():
+    found = [ast.unparse(call.args[0]) for name, call in calls(Path(standby.__file__)) if name == "socket.socket"]
+    assert found == ["socket.AF_UNIX"], "not on the network"
+    one = standby.Standby()
+    assert one.folder.stat().st_mode & 0o077 == 0
+    one.close()
+    assert not one.folder.exists()
+
+
+# A store's files
+
+
+class Trap:
+    """Unpickled, it leaves a file behind."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+        return os.mkdir, (str(self._mark),)  # type: ignore[return-value]
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> Iterator[Path]:
+    """What a trap leaves if something runs it."""
+    path = tmp_path / "sprung"
+    yield path
+    assert not path.exists()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store with one honest result."""
+    Attempts(tmp_path / "store").ok(config(), {"step.time": (1.0, 1.0, 1.0)})
+    return tmp_path / "store"
+
+
+def honest_table(store: Path) -> pa.Table:
+    return Store(str(store)).read()[0]
+
+
+def hostile_files(honest: pa.Table, trap: bytes) -> dict[str, Callable[[Path], None]]:
+    """What strangers might put beside the honest fragment."""
+    storage = honest.schema.field("sweep").with_metadata(
+        {b"ARROW:extension:name": b"arrow.py_extension_type", b"ARROW:extension:metadata": trap}
+    )
+    extension = honest.cast(honest.schema.set(honest.schema.get_field_index("sweep"), storage))
+    texts = honest.set_column(honest.schema.get_field_index("samples"), "samples", pa.array(["no number"]))
+    broken = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")])
+    not_text = honest.set_column(honest.schema.get_field_index("sweep"), "sweep", broken)
+
+    def with_metadata(**entries: bytes) -> pa.Table:
+        added = {name.encode(): value for name, value in entries.items()}
+        return honest.replace_schema_metadata({**honest.schema.metadata, **added})
+
+    tables = {
+        "an extension type whose metadata is a pickle": extension,
+        "a version that is none": with_metadata(lmsweep_schema_version=trap),
+        "replaces what is no JSON": with_metadata(lmsweep_replaces=trap),
+        "replaces what is no list": with_metadata(lmsweep_replaces=b'{"a": 1}'),
+        "replaces files elsewhere": with_metadata(lmsweep_replaces=b'["../../other"]'),
+        "metadata of pandas": with_metadata(pandas=trap),
+        "text for numbers": texts,
+        "text that is no text": not_text,
+    }
+    files = {name: (lambda path, table=table: pq.write_table(table, path)) for name, table in tables.items()}
+    return files | {
+        "a pickle": lambda path: path.write_bytes(trap) and None,
+        "a folder": lambda path: path.mkdir(),
+        "a pipe": lambda path: os.mkfifo(path),
+        "a link to elsewhere": lambda path: path.symlink_to("/etc/hostname"),
+    }
+
+
+DAMAGED = {
+    "a version that is none",
+    "replaces what is no JSON",
+    "replaces what is no list",
+    "text for numbers",
+    "text that is no text",
+    "a pickle",
+    "a link to elsewhere",
+}
+HARMLESS = {
+    "an extension type whose metadata is a pickle",
+    "replaces files elsewhere",
+    "metadata of pandas",
+    "a folder",
+    "a pipe",
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*cannot be read")
+@pytest.mark.parametrize("name", sorted(DAMAGED | HARMLESS))
+def test_a_hostile_file_executes_nothing_and_the_other_results_are_read(store, mark, name):
+    trap = pickle.dumps(Trap(mark))
+    files = hostile_files(honest_table(store), trap)
+    assert set(files) == DAMAGED | HARMLESS
+    files[name](store / "measurements" / "hostile.parquet")
+    _, damage = Store(str(store)).read()
+    assert [item.path for item in damage] == ["measurements/hostile.parquet"] * (name in DAMAGED)
+    frame = load(str(store))
+    assert len(frame) >= 1 and set(frame["status"]) == {"ok"}
+    opened = Store(str(store))
+    opened.set_aside_damage()
+    opened.compact()
+    assert len(opened.outcomes()) == 1
+
+
+def test_a_store_of_hostile_files_is_a_warning_for_the_command(store, mark):
+    for index, make in enumerate(hostile_files(honest_table(store), pickle.dumps(Trap(mark))).values()):
+        make(store / "measurements" / f"hostile-{index}.parquet")
+    done = answer_here("status", store)
+    assert done.returncode == 0, done.stderr
+    assert "NVIDIA H200" in done.stdout and "cannot be read" in done.stderr and "Traceback" not in done.stderr
+
+
+# Artifacts
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../outside",
+        "artifacts/../../outside",
+        "artifacts/a/../../../outside",
+        "/etc/hostname",
+        "artifacts//etc/hostname",
+        "artifacts/.hidden",
+        "artifacts/a\0b",
+        "artifacts/$(touch sprung)",
+        "measurements/x.parquet",
+        "artifacts",
+    ],
+)
+def test_an_artifact_stays_among_the_artifacts(tmp_path, path):
+    (tmp_path / "outside").write_text("secret")
+    store = Store(str(tmp_path / "store"))
+    store.check_writable()
+    with pytest.raises(RequestError, match="not the path of an artifact"):
+        store.add_artifact(path, b"content")
+
+
+def test_a_link_among_the_artifacts_is_not_followed(tmp_path):
+    (tmp_path / "outside").write_text("secret")
+    store = Store(str(tmp_path / "store"))
+    store.add_artifact("artifacts/a/file", b"content")
+    assert (tmp_path / "store" / "artifacts" / "a" / "file").read_bytes() == b"content"
+    (tmp_path / "store" / "artifacts" / "a" / "link").symlink_to(tmp_path / "outside")
+    (tmp_path / "store" / "artifacts" / "b").symlink_to(tmp_path)
+    for path in ("artifacts/a/link", "artifacts/b/new"):
+        with pytest.raises(RequestError, match="not the path of an artifact"):
+            store.add_artifact(path, b"content")
+
+
+# Names
+
+NASTY = [
+    "../../outside",
+    "$(touch sprung)",
+    "a; touch sprung; `touch sprung`",
+    "--store /",
+    "'\"<script>alert(1)</script>",
+]
+
+
+GRID = {"workloads": ["noop"], "fixed": {"d_model": 2}}
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_the_name_of_a_sweep_is_escaped(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    Path("sweep.yaml").write_text(json.dumps({"name": name, "grids": [GRID]}))  # JSON is YAML
+    (trial,) = load_sweep("sweep.yaml").trials
+    assert trial.sweep == name
+    Store("store").keep(run_here(trial))
+    assert {path.name for path in tmp_path.iterdir()} == {"sweep.yaml", "store"}
+    assert {path.parent.name for path in (tmp_path / "store").rglob("*.parquet")} == {"measurements"}
+    assert set(pd.read_parquet("store/measurements")["sweep"]) == {name}
+
+
+def test_the_name_of_a_store_is_a_folder_or_a_uri(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = answer_here("status", "$(touch sprung); `touch sprung`")
+    assert done.returncode == 2 and "there is no store" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_text_of_a_store_is_escaped_in_html_and_latex(tmp_path):
+    nasty = r"<script>alert(1)</script>\input{/etc/passwd}"
+    attempts = Attempts(tmp_path / "store")
+    for device in (nasty, "NVIDIA H200"):
+        attempts.ok(config(), {"step.time": (1.0,) * 3}, fingerprint=replace(H200, device_name=device))
+    table = pivot(load(str(tmp_path / "store")), rows=["device_name"], cols=[], values=["step.time"], where={})
+    assert "<script>" not in render(table, "html")
+    assert r"\input{" not in render(table, "latex")
+    assert "alert(1)" in render(table, "html")
+
+
+def test_text_of_a_store_cannot_control_the_terminal(tmp_path):
+    steering = "\x1b]0;title\x07\x1b[2J\rrm \x9b31m \u202eevil"
+    attempts = Attempts(tmp_path / "store")
+    attempts.ok(config(), {"step.time": (1.0,) * 3}, fingerprint=replace(H200, device_name=steering))
+    (tmp_path / "store" / "measurements" / "\x1b[31m.parquet").write_bytes(b"harm")
+    for done in (
+        answer_here("status", tmp_path / "store"),
+        answer_here("table", tmp_path / "store", "--rows", "device_name", "--cols", "model", "--value", "step.time"),
+        answer_here("table", tmp_path / "store", "--where", "model=\x1b[31m"),
+        answer_here("run", "\x1b[31m", "--store", tmp_path / "store"),
+    ):
+        printed = done.stdout + done.stderr
+        assert r"\x1b" in printed, printed
+        assert not set("\x1b\x07\r\x9b\u202e") & set(printed), printed
+    table = answer_here("table", tmp_path / "store", "--rows", "device_name", "--cols", "model", "--value", "step.time")
+    assert r"\x1b]0;title\x07\x1b[2J" in table.stdout and r"rm \x9b31m \u202eevil" in table.stdout

@@ -1,0 +1,93 @@
+"""`lmsweep trial`: one trial in the command's own process, which nothing else would end."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from lmsweep.orchestrator.commands.app import app
+from lmsweep.orchestrator.commands.one_trial import LiveLine
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
+from tests.support.command import ROOT, start
+
+pytestmark = pytest.mark.usefixtures("one_core")
+
+TINY = ("model=tiny", "vocab_size=100", "batch_size=1", "context_length=16", "warmup_steps=1")
+ENDLESS = (*TINY, "measure_steps=10000000")
+TOO_LARGE = ("model=tiny", "vocab_size=100", "batch_size=4000", "context_length=256", "warmup_steps=1")
+
+
+def statuses(store: Path) -> dict[str, str]:
+    frame = pd.read_parquet(store / "measurements").drop_duplicates("workload")
+    return dict(zip(frame["workload"], frame["status"], strict=True))
+
+
+def test_a_trial_that_cannot_fit_is_refused_in_a_sentence_before_it_starts(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    words = ("trial", "model=2.7b", "context_length=8192", "batch_size=64", "--store", str(tmp_path / "store"))
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, RequestError), done.output  # main() says it, with exit code 2
+    assert re.fullmatch(
+        r"trial: its predicted peak, \d{4,} GiB in backward, exceeds the [\d.]+ GiB of this host \(.*\); "
+        "--no-predict runs it anyway",
+        str(done.exception),
+    )
+    assert not (tmp_path / "store" / "measurements").exists()
+
+
+def test_a_trial_ends_at_its_timeout_or_memory_limit(tmp_path: Path) -> None:
+    hanging = start("trial", *ENDLESS, "workloads=noop,timing", "timeout_seconds=4", "--store", tmp_path / "late")
+    greedy = start("trial", *TOO_LARGE, "--no-predict", "--store", tmp_path / "greedy", LMSWEEP_HOST_MEMORY="1.5GB")
+    out, err = hanging.communicate(timeout=120)
+    assert hanging.returncode == 1, out + err
+    assert "trials/workloads/timing.py" in err, "the stack says where it was"
+    assert "ended when its time was up: timeout_seconds is 4" in out
+    assert statuses(tmp_path / "late") == {"noop": "ok", "timing": "timeout"}
+
+    out, err = greedy.communicate(timeout=120)
+    assert greedy.returncode == 0, out + err  # out of memory is a result
+    assert re.search(r"host memory: it held [\d.]+ GiB, more than the 1.37 GiB that a trial may hold", out)
+    assert statuses(tmp_path / "greedy") == {"timing": "oom"}
+
+
+def test_the_live_line_of_a_trial_is_for_terminals(monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+    trial = Trial(config=TrialConfig(d_model=2), workloads=("timing", "memory"), sweep="trial")
+    with LiveLine(trial) as line:
+        line.show(3.0, 2**31)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
+    with LiveLine(trial) as line:
+        line.show(3.0, 2**31)
+    assert "timing, memory: 3.0 s of at most 15 min 00 s, 2 GiB of host memory" in capsys.readouterr().err
+
+
+WATCHED = """
+import re, time
+from lmsweep.trials.bench import watchdog
+watchdog.PATIENCE = 0.5
+with watchdog.Watchdog(seconds=0.6, end=lambda status, reason: print(status, flush=True)):
+    {body}
+print("came to its end")
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "said", "stack"),
+    [
+        ("time.sleep(0.1)", 0, "came to its end", ""),
+        ("time.sleep(60)", 1, "timeout", '"<string>", line 6'),
+        # What never lets go of Python's lock has no words, but ends, and its stack is there.
+        ("re.match('(a+)+$', 60 * 'a' + 'b')", 1, "", "Timeout"),
+        # Somebody looks at it: the clock stands still.
+        ("exec('time.sleep(1.5)', {'__name__': 'pdb', 'time': time})", 0, "came to its end", ""),
+    ],
+)
+def test_the_watchdog_lets_a_trial_within_its_limits_finish(body: str, code: int, said: str, stack: str) -> None:
+    words = [sys.executable, "-c", WATCHED.format(body=body)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.strip()) == (code, said), done.stderr
+    assert stack in done.stderr

@@ -1,0 +1,177 @@
+"""Reads the classes and functions that the files of a folder define, from the syntax alone."""
+
+import ast
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from lmsweep.trials.code.source import is_reserved, roots
+from lmsweep.trials.spec.reference import Code
+
+Kind = Literal["model", "attention", "optimizer", "ddp"]
+
+_SKIPPED = frozenset(("site-packages", "node_modules", "build", "dist", "tests", "test", "results", "__pycache__"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """A parameter of a function or class, without `self`."""
+
+    name: str
+    required: bool
+    annotation: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    reference: str
+    parameters: tuple[Parameter, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A class or function that a sweep may refer to."""
+
+    kind: Kind
+    reference: str
+    """As a sweep file names it."""
+    place: str
+    parameters: tuple[Parameter, ...]
+    """What it is called with, after the tensors, the weights or the module that it works on."""
+    is_likely: bool = True
+    """Whether it looks like a whole: a model with embedding and head, not a part of one."""
+    settings: Settings | None = None
+    """The class of its only required parameter, if that is an object with settings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """A class or function that a sweep could measure only with something that the user writes."""
+
+    kind: Kind
+    reference: str
+    place: str
+    advice: str
+    """Why, and what to write."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Class:
+    """A class of the folder."""
+
+    node: ast.ClassDef
+    file: Path
+    bases: frozenset[str]
+    """Last names of its bases, `Module` for nn.Module, and of theirs in this folder."""
+    methods: dict[str, ast.FunctionDef]
+    code: Code
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def reference(self) -> str:
+        return reference_to(self.file, self.name, self.code)
+
+    @property
+    def place(self) -> str:
+        return place_of(self.file, self.node, self.code)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Of its constructor."""
+        return self.parameters_of("__init__")
+
+    def parameters_of(self, method: str) -> tuple[Parameter, ...]:
+        """Return the parameters of a method, none if the class does not define it."""
+        return tuple(parameters_of(self.methods[method])) if method in self.methods else ()
+
+    def calls(self) -> set[str]:
+        """By last name."""
+        return {last_name(node.func) for node in ast.walk(self.node) if isinstance(node, ast.Call)}
+
+
+def python_files(code: Code) -> Iterator[Path]:
+    """Yield the files of a folder that may define what a sweep measures."""
+    for folder, inside, files in os.walk(code.folder):
+        inside[:] = sorted(
+            name
+            for name in inside
+            if name not in _SKIPPED and not name.startswith(".") and not Path(folder, name, "pyvenv.cfg").exists()
+        )
+        for name in sorted(files):
+            if name.endswith(".py") and not name.startswith(("test_", "conftest")):
+                yield Path(folder, name)
+
+
+def parse(file: Path) -> ast.Module | None:
+    """Return the syntax of a file, None if it is no Python."""
+    try:
+        return ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError, OSError):
+        return None
+
+
+def classes_of(trees: dict[Path, ast.Module], code: Code) -> list[Class]:
+    """Return the classes at the top of these files."""
+    nodes = [(node, file) for file, tree in trees.items() for node in tree.body if isinstance(node, ast.ClassDef)]
+    direct: dict[str, set[str]] = {}
+    for node, _ in nodes:
+        direct.setdefault(node.name, set()).update(last_name(base) for base in node.bases)
+
+    def all_bases(name: str, seen: frozenset[str]) -> frozenset[str]:
+        more = direct.get(name, set()) - seen
+        return seen.union(more, *(all_bases(base, seen | more) for base in more))
+
+    return [
+        Class(
+            node=node,
+            file=file,
+            bases=all_bases(node.name, frozenset()),
+            methods={one.name: one for one in node.body if isinstance(one, ast.FunctionDef)},
+            code=code,
+        )
+        for node, file in nodes
+    ]
+
+
+def parameters_of(function: ast.FunctionDef, *, skip: bool = True) -> list[Parameter]:
+    """Return the named parameters; `skip` leaves out the first, self or ctx."""
+    by_place = [*function.args.posonlyargs, *function.args.args]
+    without = len(by_place) - len(function.args.defaults)
+    pairs = [(one, index < without) for index, one in enumerate(by_place)][skip:]
+    pairs += [
+        (one, value is None) for one, value in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    ]
+    return [
+        Parameter(name=one.arg, required=required, annotation=ast.unparse(one.annotation) if one.annotation else "")
+        for one, required in pairs
+    ]
+
+
+def last_name(node: ast.expr) -> str:
+    """Return `Module` for `nn.Module` or `Module`, and for `Generic[T]` its `Generic`; for `jit()` its `jit`."""
+    if isinstance(node, ast.Call):
+        return last_name(node.func)
+    if isinstance(node, ast.Subscript):
+        return last_name(node.value)
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def reference_to(file: Path, name: str, code: Code) -> str:
+    """Return `mine.model:Model`, or `./scripts/my-model.py:Model` if its file cannot be imported by a dotted name."""
+    root = next(root for root in reversed(roots(code)) if file.is_relative_to(root))
+    parts = list(file.relative_to(root).with_suffix("").parts)
+    if parts[-1] == "__init__" and len(parts) > 1:
+        parts.pop()
+    if all(part.isidentifier() for part in parts) and not is_reserved(parts[0]):
+        return f"{'.'.join(parts)}:{name}"
+    return f"./{file.relative_to(code.folder).as_posix()}:{name}"
+
+
+def place_of(file: Path, node: ast.stmt | ast.expr, code: Code) -> str:
+    """Return `mine/model.py:12`."""
+    return f"{file.relative_to(code.folder)}:{node.lineno}"
