@@ -25,9 +25,9 @@ def peaks(results: Results) -> Table:
     """Peak memory of an iteration in each mode: of CUDA's allocator, else of all tensors, else of the process."""
     frame = results.of("memory")
     values = known_values(frame, *_WHOLES)
-    told = frame[frame["metric"].isin([value.partition(".")[2] for value in values]) & frame["median"].notna()]
+    reported = frame[frame["metric"].isin([value.partition(".")[2] for value in values]) & frame["median"].notna()]
     ok = frame[frame["metric"].notna()]
-    if not set(ok["measurement_id"]) <= set(told["measurement_id"]):
+    if not set(ok["measurement_id"]) <= set(reported["measurement_id"]):
         values.append("step.peak_resident")
     if not values:
         raise nothing("memory")
@@ -81,8 +81,8 @@ def residuals(results: Results) -> Listing:
         together=("total", "block_total"),
         conditions=conditions,
         notes=[
-            "bytes: of one tensor; total: of all of its kind; block_total: of all residuals of the block, of which "
-            "share is the part; operator: computed the tensor (unknown inside a compiled graph); line: saves it first",
+            "bytes: of one tensor; total: of all of its kind; block_total: of all residuals of the block; "
+            "share: total / block_total; operator: computed the tensor (unknown inside a compiled graph); line: saves it first",
             "In backward the block's residuals are freed while the gradients of its weights are created, which are as "
             "large as the weights (--preset parameters).",
         ],

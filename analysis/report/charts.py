@@ -27,7 +27,7 @@ _DECADES = {"dtick": "D2", "tickformat": "~r"}
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up")
-"""Of precisions, where the colour tells devices apart."""
+"""Of precisions, where colours distinguish devices."""
 
 _NAMED_KERNELS = 4
 """Number of kernels that a bar's tooltip names, the longest first."""
@@ -188,8 +188,8 @@ def _roofline(title: str, on_devices: Mapping[str, pd.DataFrame]) -> Figure:
 
 
 def _step_lines(row: pd.Series, keys: list[str]) -> list[str]:
-    told = [f"{name} {label(row[name])}" for name in keys]
-    return [f"{number_text(row['rate'] / 1e12)} TFLOP/s, {number_text(100 * row['of_roof'])} % of the limit", *told]
+    keys_text = [f"{name} {label(row[name])}" for name in keys]
+    return [f"{number_text(row['rate'] / 1e12)} TFLOP/s, {number_text(100 * row['of_roof'])} % of the limit", *keys_text]
 
 
 def _from_bottom(phases: pd.Series) -> pd.Series:

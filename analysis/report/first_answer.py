@@ -97,7 +97,7 @@ class Choice(NamedTuple):
 
 
 def choices_of(frame: pd.DataFrame) -> Iterator[Choice]:
-    """Yield the fields of which the store has two values or more; frame: rows of `lmsweep.load(..., pooled=False)`."""
+    """Yield the fields with two values or more; frame: rows of `lmsweep.load(..., pooled=False)`."""
     latest = of_latest_code(frame)
     for field in CHOICES:
         values = in_order(latest.drop_duplicates(field), [field])[field].map(label).to_list()

@@ -23,7 +23,7 @@ DEVICE = "device_name"
 """The key of sides that are devices."""
 
 FEWEST = 3
-"""Cells from which on the interval of their mean is that of their spread; of fewer, it is that of the samples."""
+"""Minimum number of cells for an interval of their mean from their spread, and not from their samples."""
 
 
 @dataclass(frozen=True, kw_only=True)

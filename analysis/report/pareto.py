@@ -16,7 +16,7 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.quantities import gib
 
 FEWEST, MOST = 3, 2000
-"""Cells of a job from which on its front is drawn, and trials up to which fronts are looked for."""
+"""Minimum number of cells of a job and maximum number of trials of a store for drawing fronts."""
 
 _PEAK = "Peak memory (GiB)"
 _MONEY = "Cost (dollars per million tokens)"
@@ -91,7 +91,7 @@ def _figure(cells: Sequence[Cell], axis: _Cost, aim: Aim) -> Figure:
 
 
 def _staircase(cells: Sequence[Cell], axis: _Cost) -> list[Cell]:
-    """Return the cells of which no faster one costs as little, the slowest first."""
+    """Return the cells for which no faster cell costs as little, the slowest first."""
     found: list[Cell] = []
     least = inf
     for cell in sorted(cells, key=lambda one: (-speed(one), axis.of(one))):
@@ -104,8 +104,8 @@ def _staircase(cells: Sequence[Cell], axis: _Cost) -> list[Cell]:
 
 def _lines(cell: Cell, names: Sequence[str], aim: Aim) -> list[str]:
     dollars = cell.dollars(aim)
-    told = [cell_words(cell, [name]) for name in names if name != DEVICE]
+    rest = [cell_words(cell, [name]) for name in names if name != DEVICE]
     numbers = [f"{number_text(speed(cell))} tokens/s"]
     numbers += [f"peak {gib(cell.peak)}"] if cell.peak is not None else []
     numbers += [f"{number_text(dollars)} $/Mtoken"] if dollars is not None else []
-    return [*numbers, *told]
+    return [*numbers, *rest]

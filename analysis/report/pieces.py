@@ -74,7 +74,7 @@ def _name(function: object, operator: object, line: object, category: str, phase
 
 
 def _counts(rows: pd.DataFrame, unit: Unit) -> list[str]:
-    """The kinds of a piece, the largest first: how many of which size, and the phase that asked for them."""
+    """The kinds of a piece, the largest first: count, size, and the phase that allocated them."""
     top = rows.nlargest(4, "held")
     columns = zip(top["at_peak"].astype(int), top["bytes"].astype(float), top["phase"], strict=True)
     return [f"{count} of {number_text(size / unit.size)} {unit.name}, from {phase}" for count, size, phase in columns]

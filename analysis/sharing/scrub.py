@@ -32,7 +32,7 @@ def private_words(tables: Iterable[pa.Table]) -> set[str]:
 
 
 def scrub(table: pa.Table, words: set[str]) -> pa.Table:
-    """Return the table without these words and without the folders of absolute paths, of which the last name stays."""
+    """Return the table without these words and without the folders of absolute paths; the last name stays."""
     for position, name in enumerate(table.column_names):
         column = table[name]
         kind = column.type

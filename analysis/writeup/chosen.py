@@ -77,7 +77,7 @@ def _identifiers(trials: Sequence[Trial]) -> set[str]:
 
 
 def _stands_for_one(row: pd.Series, trials: Sequence[Trial]) -> bool:
-    """Whether one of the trials is the row's, but for the user's code."""
+    """Whether one of the trials is the row's, except for the user's code."""
     workload = workloads().get(row["workload"])
     if workload is None:
         return False

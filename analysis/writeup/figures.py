@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLORS = ("#1f6f8b", "#e07a2f", "#6a9a3a", "#a64b75", "#8a6fb3", "#b59a1e", "#4f4f4f")
-"""In the order of the series; also told apart in print by their order."""
+"""In the order of the series."""
 
 _MARKERS = "osD^vP*X"
 

@@ -5,7 +5,7 @@
     FOLDER/figures/PROBLEM-NAME.png     and .svg
     FOLDER/writeup.typ, writeup.tex     documents that include all problems, for the reader's own words
 
-The last two are written once and belong to the reader from then on; all other files are written anew each time.
+The last two are written once, for the reader to edit; all other files are replaced each time.
 """
 
 import warnings

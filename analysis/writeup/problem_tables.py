@@ -126,7 +126,7 @@ def stages(results: Results) -> Table:
     cols = devices(cells)
     rows = [*varying_keys(cells, ["ddp"], cols), "moment"]
     table = arrange(cells, rows=rows, cols=cols, values=known)
-    title = "Memory of rank 0 after init, before and after a step, and at its peak, by what it is for"
+    title = "Rank 0 memory by category: after init, before and after a step, at its peak"
     return replace(table, title=title, together=tuple(known), notes=())
 
 

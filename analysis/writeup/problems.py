@@ -137,7 +137,7 @@ PROBLEMS: dict[str, Problem] = {
         pictures=communication,
     ),
     "optimizer_state_sharding_accounting": Problem(
-        asks="Memory with and without sharding of the optimizer state, by what it is for; time of a step.",
+        asks="Memory by category with and without sharding of the optimizer state; time of a step.",
         tables={
             "sharding": preset("sharding"),
             "stages": stages,
