@@ -81,8 +81,8 @@ def residuals(results: Results) -> Listing:
         together=("total", "block_total"),
         conditions=conditions,
         notes=[
-            "bytes: of one tensor; total: of all of its kind; block_total: of all residuals of the block; "
-            "share: total / block_total; operator: computed the tensor (unknown inside a compiled graph); line: saves it first",
+            "bytes: of one tensor; total: of all of its kind; block_total: of all residuals of the block; share: total "
+            "/ block_total; operator: computed the tensor (unknown inside a compiled graph); line: saves it first",
             "In backward the block's residuals are freed while the gradients of its weights are created, which are as "
             "large as the weights (--preset parameters).",
         ],

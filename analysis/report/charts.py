@@ -188,8 +188,8 @@ def _roofline(title: str, on_devices: Mapping[str, pd.DataFrame]) -> Figure:
 
 
 def _step_lines(row: pd.Series, keys: list[str]) -> list[str]:
-    keys_text = [f"{name} {label(row[name])}" for name in keys]
-    return [f"{number_text(row['rate'] / 1e12)} TFLOP/s, {number_text(100 * row['of_roof'])} % of the limit", *keys_text]
+    share = f"{number_text(100 * row['of_roof'])} % of the limit"
+    return [f"{number_text(row['rate'] / 1e12)} TFLOP/s, {share}", *(f"{name} {label(row[name])}" for name in keys)]
 
 
 def _from_bottom(phases: pd.Series) -> pd.Series:
