@@ -31,8 +31,6 @@ Action = Literal["run", "stored", "predicted_oom", "unsupported"]
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTrial:
-    """A trial, and whether it will run."""
-
     index: int
     trial: Trial
     """Its workloads are those that the action is about."""
@@ -55,8 +53,6 @@ class PlannedTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A decision about every trial of a sweep. A trial that several processes measure is there once for each."""
-
     sweep: str
     trials: tuple[PlannedTrial, ...]
     """Eager ones before compiled ones, the processes of a trial in a row."""
@@ -71,8 +67,6 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """A plan, and what it was made with."""
-
     plan: Plan
     store: Store
     nodes: list[Node]

@@ -78,14 +78,12 @@ def step_seconds(config: TrialConfig, device: Device) -> float:
 
 
 class StepParts(NamedTuple):
-    """Seconds of one iteration in one process."""
-
     computing: float
-    """Time of the device for forward and backward."""
+    """Seconds of the device for forward and backward."""
     updating: float
-    """Time of the device for the optimizer's update."""
+    """Seconds of the device for the optimizer's update."""
     launching: float
-    """Time in which the host launches forward and backward."""
+    """Seconds in which the host launches forward and backward."""
 
 
 def step_parts(config: TrialConfig, device: Device) -> StepParts | None:

@@ -19,8 +19,6 @@ from lmsweep.trials.model.users.users_model import CHECKPOINTED, build_own_model
 
 @dataclass(frozen=True, kw_only=True)
 class ReferencePass:
-    """Results of forward and backward in float64."""
-
     logits: Tensor
     """(batch, tokens, vocab_size)."""
     loss: Tensor
