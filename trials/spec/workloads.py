@@ -169,10 +169,6 @@ def outside_packages() -> set[str]:
     return {offered.dist.name for offered in entry_points(group=ENTRY_POINTS) if offered.dist}
 
 
-def ranked_workloads() -> tuple[str, ...]:
-    return tuple(workload.name for workload in workloads().values() if workload.has_ranks)
-
-
 def _load(offered: EntryPoint) -> Workload:
     try:
         workload = offered.load()
