@@ -17,12 +17,12 @@ import yaml
 from lmsweep.orchestrator.planning import memory_predictions, prediction_process
 from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
-from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.memory_bounds import Need, bounds_of
 from lmsweep.trials.analytic.memory_prediction import upper_bound
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.prediction.predict import Question, frontier
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from tests.support.command import lmsweep, lmsweep_here, start
@@ -207,13 +207,10 @@ def test_a_sweep_that_no_device_here_can_run_is_refused_before_it_is_expanded(tm
 def test_a_frontier_that_cannot_be_found_leaves_the_others_theirs():
     tiny = TrialConfig(model="tiny", **asdict(SIZES["tiny"]), device="cuda")
     no_such_budget = 2**70  # a batch that fills it has more elements than PyTorch can count
-    found = Answers(
-        "frontier",
-        [tiny, tiny],
-        dimension="batch_size",
-        budgets=[no_such_budget, 10**9],
-        device_names=["NVIDIA H100", "NVIDIA H100"],
-        code=None,
-    ).wait()
+    questions = [
+        Question(config=tiny, dimension="batch_size", budget=budget, device_name="NVIDIA H100")
+        for budget in (no_such_budget, 10**9)
+    ]
+    found = [frontier(question) for question in questions]
     assert found[0]["largest"] is None and found[0]["reason"].startswith("predicting it failed: RuntimeError: ")
     assert found[1]["largest"] > 0 and found[1]["reason"] is None
