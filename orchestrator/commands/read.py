@@ -41,8 +41,8 @@ def status(store: StoreArgument = "results", format: Format = "text") -> None:
         show_table(counts_listing(frame, store), format)
     else:
         say_data(counts(frame).to_markdown(index=False))
-        if doubts := flag_words(frame):
-            say(f"\n{doubts}")
+        if flags := flag_words(frame):
+            say(f"\n{flags}")
 
 
 def table(
@@ -71,8 +71,7 @@ def table(
       lmsweep table results --preset end-to-end
     """
     from lmsweep.analysis.presets import PRESETS
-    from lmsweep.analysis.questions.tables_of_store import table as table_of
-    from lmsweep.analysis.questions.tables_of_store import tables
+    from lmsweep.analysis.questions import tables_of_store
     from lmsweep.analysis.tables.bar_chart import bar_chart
     from lmsweep.analysis.tables.listing import Listing
     from lmsweep.analysis.tables.pivot import Table
@@ -85,13 +84,13 @@ def table(
     conditions = pairs(where, "--where")
     found: Sequence[Table | Listing]
     if not (rows or cols or value or preset or price or flops) and format not in ("csv", "json"):
-        found = tables(store, where=conditions)
+        found = tables_of_store.tables(store, where=conditions)
     else:
         found = [
-            table_of(
+            tables_of_store.table(
                 store,
-                rows=_names(rows) or (),
-                cols=_names(cols) or (),
+                rows=_names(rows),
+                cols=_names(cols),
                 values=value,
                 where=conditions,
                 preset=preset,
@@ -162,7 +161,7 @@ def compare(
         baseline=first,
         contrast=second,
         where=conditions,
-        across=_names(across) or (),
+        across=_names(across),
         values=value,
         min_effect=_share(min_effect) if min_effect else None,
     )
@@ -231,7 +230,7 @@ def report(
 
     if output == "-":
         sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-        sys.stdout.writelines(page_of(store, others, prices, _names(across) or ()))
+        sys.stdout.writelines(page_of(store, others, prices, _names(across)))
         return
     path = Path(output).expanduser()
     if path.suffix.lower() not in ("", ".html", ".htm"):
@@ -239,7 +238,7 @@ def report(
             f"-o {output}: the report is an HTML file; give a name that ends in .html, or - for standard output. "
             "For PDF, print it from a browser; for other formats, use `lmsweep table --format`"
         )
-    size = write_report(store, path, others, prices, _names(across) or ())
+    size = write_report(store, path, others, prices, _names(across))
     say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")
 
 
@@ -269,9 +268,7 @@ def export(
             command=lambda name: replace(asked, grids=(name,)).resume_command(),
         )
     )
-    tables, figures = (
-        sum(len(part) for part in parts) for parts in zip(*((one.tables, one.figures) for one in written), strict=True)
-    )
+    tables, figures = sum(len(one.tables) for one in written), sum(len(one.figures) for one in written)
     say(f"{output}/index.md: {tables} tables and {figures} figures of {len(written)} problems")
     if missing := [one.name for one in written if one.found.missing]:
         say(f"not all measured: {', '.join(missing)}; {output}/index.md has the commands")
@@ -298,9 +295,9 @@ def share(
     )
 
 
-def _names(options: list[str]) -> list[str] | None:
-    """Return the comma-separated names of a repeatable option; None if it was not given."""
-    return ",".join(options).split(",") if any(options) else None
+def _names(options: list[str]) -> list[str]:
+    """Return the comma-separated names of a repeatable option."""
+    return ",".join(options).split(",") if any(options) else []
 
 
 def pairs(texts: list[str], option: str) -> dict[str, str]:

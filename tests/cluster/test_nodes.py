@@ -59,7 +59,7 @@ def node(gpus: int = 0, name: str = "H200", **changes: Any) -> Node:
     return replace(Node(cpus=32, gpus=gpus, accelerator_type=name, environments=environments), **changes)
 
 
-# What is asked for
+# Placement
 
 
 def test_ranks_are_spread_evenly_and_one_node_is_the_default():

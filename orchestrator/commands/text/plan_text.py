@@ -130,7 +130,7 @@ class PlanText:
         sources = dict.fromkeys(f"step: {one.source}" for one in steps if isinstance(one, RankEstimate))
         reasons = dict.fromkeys(f"step ?: {one.reason}" for one in steps if isinstance(one, NotEstimated))
         return [
-            f"... and {left} more; --all lists them, --format json tells more" if left > 0 else "",
+            f"... and {left} more; --all lists them, --format json has more" if left > 0 else "",
             "\n".join([*islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)]),
             "\n".join([*islice(sources, MOST_REASONS), *islice(reasons, MOST_REASONS)]),
             self._software(),

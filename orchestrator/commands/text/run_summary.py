@@ -141,12 +141,12 @@ def _show_results(plan: Plan, store: Store, trial_command: str | None) -> list[s
     frame = frame[~frame["device_name"].map(is_absent)]  # the plan's summary lists them
     rows, cols, values = default_layout(frame)
     table = pivot(frame, rows=rows, cols=cols, values=values, where={})
-    told = ""
+    printed = ""
     if len(table.median) <= MOST_ROWS:
         show_table(table, pages=False)
-        told = render(table, "text")
+        printed = render(table, "text")
         say("")
-    parts = [flag_words(frame, told=told)]
+    parts = [flag_words(frame, told=printed)]
     failed = frame.loc[frame["status"] == Status.ERROR.value, "trial_id"]
     if trial_command and len(failed):
         which = "the failed trial" if failed.nunique() == 1 else "the first failed trial"

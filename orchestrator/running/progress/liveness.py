@@ -38,7 +38,7 @@ class RayFailedError(Exception):
 
 
 class Liveness:
-    """Inside, a thread kills stopped workers and trial servers, and ends the run if Ray cannot go on."""
+    """Inside, a thread kills stopped workers and trial servers, and ends the run if Ray has failed."""
 
     def __init__(self, trials: Sequence[PlannedTrial], gate: Gate, progress: RunProgress, writer: StoreWriter) -> None:
         self._trials = {planned.index: planned for planned in trials}
