@@ -24,7 +24,8 @@ from lmsweep.orchestrator.cluster.nodes import (
 from lmsweep.orchestrator.cluster.placement import LiveNode, live_nodes
 from lmsweep.orchestrator.cluster.ray_session import start_ray
 from lmsweep.trials.machine.interpreter import environment
-from lmsweep.trials.spec.config import GPU_DEVICES, RequestError
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.words import GPU_DEVICES
 from lmsweep.trials.spec.workloads import outside_packages
 
 PORT_PATIENCE = 5.0
