@@ -19,6 +19,9 @@ from lmsweep.trials.spec.config import RequestError
 Format = Annotated[str, Option(help="text, markdown, latex, typst, csv, html or json.")]
 StoreArgument = Annotated[str, Argument(help="Where results are stored: a folder or a URI.")]
 
+FLOPS = "How attention's FLOPs are counted: model (in full), or hardware (causal as half)."
+BESIDE = "Show `published`, a reference store, or another store beside it; repeatable."
+
 
 def status(store: StoreArgument = "results", format: Format = "text") -> None:
     """Count results by status, sweep and device, and list their flags.
@@ -54,13 +57,7 @@ def table(
     format: Format = "text",
     preset: Annotated[Text, Option(help="A predefined table; --list-presets names them.")] = None,
     price: Annotated[Texts, Option(help="H200=3.5: price in dollars per hour, for --preset cost; repeatable.")] = [],
-    flops: Annotated[
-        FlopConvention | None,
-        Option(
-            metavar="model|hardware",
-            help="How attention's FLOPs are counted: model (in full), or hardware (causal as half).",
-        ),
-    ] = None,
+    flops: Annotated[FlopConvention | None, Option(metavar="model|hardware", help=FLOPS)] = None,
     list_presets: Annotated[bool, Option("--list-presets", help="List the predefined tables.")] = False,
     plot: Annotated[bool, Option("--plot", help="Draw a bar for each number instead.")] = False,
 ) -> None:
@@ -144,9 +141,7 @@ def compare(
     first, second = pairs(baseline, "--baseline"), pairs(contrast, "--contrast")
     if beside:
         if other or first or second or fail_on or across or value or min_effect:
-            raise RequestError(
-                "--with shows numbers side by side, without verdicts; only --where can be combined with it"
-            )
+            raise RequestError("--with shows numbers without verdicts; only --where can be combined with it")
         from lmsweep.analysis import load
         from lmsweep.analysis.comparison.side_by_side import beside as place_beside
         from lmsweep.analysis.data.selection import select
@@ -203,17 +198,8 @@ def diff(
 
 def report(
     store: StoreArgument = "results",
-    output: Annotated[str, Option("--output", "-o", help="The file to write; - for standard output.")] = (
-        "report.html"
-    ),
-    others: Annotated[
-        Texts,
-        Option(
-            "--with",
-            metavar="STORE",
-            help="Show `published`, a reference store, or another store beside it; repeatable.",
-        ),
-    ] = [],
+    output: Annotated[str, Option("--output", "-o", help="The file to write; - for standard output.")] = "report.html",
+    others: Annotated[Texts, Option("--with", metavar="STORE", help=BESIDE)] = [],
     price: Annotated[Texts, Option(help="Dollars per hour of a device, such as H100=2.5; repeatable.")] = [],
     across: Annotated[Texts, Option(help="Fields that may differ between devices: measure_steps,warmup_steps")] = [],
 ) -> None:
