@@ -282,7 +282,6 @@ def share(
 
 
 def _names(options: list[str]) -> list[str]:
-    """Return the comma-separated names of a repeatable option."""
     return ",".join(options).split(",") if any(options) else []
 
 

@@ -77,7 +77,6 @@ def _settled(folders: Iterable[str], sweep_file: str) -> Stamps:
 
 
 def _look(folders: Iterable[str], sweep_file: str) -> Stamps:
-    """Return the source files of the folders, and the sweep file if it is one."""
     paths = [sweep_file]
     for place, inside, files in chain.from_iterable(map(os.walk, folders)):
         inside[:] = [name for name in inside if not name.startswith(".") and name not in NOT_CODE]

@@ -145,7 +145,6 @@ class PlanText:
         return f"software: {found}; peak memory is predicted with the installed torch"
 
     def _frame(self, *, all: bool) -> pd.DataFrame:
-        """Return one row of texts per trial."""
         trials, steps = self.plan.trials, self.steps
         stepping = ["step"] if steps and any(isinstance(steps.of(one), RankEstimate) for one in trials) else []
         names = varying_fields([planned.trial.config for planned in trials])

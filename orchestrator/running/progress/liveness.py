@@ -86,7 +86,6 @@ class Liveness:
         return self._gate.closed or self._stopped[process] >= STOPPED_SECONDS
 
     def _search(self) -> None:
-        """Kill workers and trial servers that have been stopped for too long."""
         for process in psutil.Process().children(recursive=True):
             if self._is_late(process, LOOK_SECONDS * LOOKS_PER_SEARCH) and (name := _name(process)):
                 self._progress.say(f"{name}, process {process.pid}, is stopped and does not answer: it is killed")

@@ -46,7 +46,6 @@ def plan_summary(plan: Plan, estimate: PlanEstimate) -> str:
 
 
 def _of_these(plan: Plan) -> str:
-    """Return how many of the trials to run are different ones, if several processes measure any."""
     most = max((planned.trial.config.processes for planned in plan.to_run), default=1)
     different = len({planned.trial_id for planned in plan.to_run})
     return f" ({different} different, each in up to {most} processes)" if most > 1 else ""
