@@ -67,8 +67,8 @@ def table(
     Example:
       lmsweep table results --preset end-to-end
     """
+    from lmsweep.analysis import api
     from lmsweep.analysis.presets import PRESETS
-    from lmsweep.analysis.questions import tables_of_store
     from lmsweep.analysis.tables.bar_chart import bar_chart
     from lmsweep.analysis.tables.listing import Listing
     from lmsweep.analysis.tables.pivot import Table
@@ -81,10 +81,10 @@ def table(
     conditions = pairs(where, "--where")
     found: Sequence[Table | Listing]
     if not (rows or cols or value or preset or price or flops) and format not in ("csv", "json"):
-        found = tables_of_store.tables(store, where=conditions)
+        found = api.tables(store, where=conditions)
     else:
         found = [
-            tables_of_store.table(
+            api.table(
                 store,
                 rows=_names(rows),
                 cols=_names(cols),
@@ -148,7 +148,7 @@ def compare(
 
         show_table(place_beside(select(load(store), conditions), beside), format)
         return
-    from lmsweep.analysis.questions.compare_stores import compare as compare_results
+    from lmsweep.analysis.api import compare as compare_results
 
     found = compare_results(
         store,

@@ -71,7 +71,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
     if config.compiles:
         yield from _compile_counts(graphs)
-    # In a captured step the device waits between kernels too, but for none of the host's launches.
+    # In a captured step the device also waits between kernels, but not for the host.
     busy = [one.step for one in device] if config.capture == "none" else []
     common = (
         *flags_of_errors(errors),

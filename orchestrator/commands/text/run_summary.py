@@ -84,7 +84,7 @@ def trial_table(rows: Sequence[Record]) -> str:
 
 
 def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
-    from lmsweep.analysis.data.sample_stats import describe_samples
+    from lmsweep.trials.statistics.sample_stats import describe_samples
 
     lines = []
     for row in rows:
@@ -142,7 +142,7 @@ def _show_results(plan: Plan, store: Store, trial_command: str | None) -> list[s
         show_table(table, pages=False)
         printed = render(table, "text")
         say("")
-    parts = [flag_words(frame, told=printed)]
+    parts = [flag_words(frame, said=printed)]
     failed = frame.loc[frame["status"] == Status.ERROR.value, "trial_id"]
     if trial_command and len(failed):
         which = "the failed trial" if failed.nunique() == 1 else "the first failed trial"
