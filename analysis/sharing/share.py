@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from lmsweep.analysis.data.fetch_store import INDEX
 from lmsweep.analysis.data.load import load
-from lmsweep.analysis.data.open_store import open_store
+from lmsweep.analysis.data.open_store import INDEX, open_store
 from lmsweep.analysis.metrics.status import counts
 from lmsweep.analysis.report import page_of
 from lmsweep.analysis.sharing.scrub import private_words, scrub

@@ -10,10 +10,10 @@ import yaml
 from lmsweep.trials.code.calling import OFFERED
 from lmsweep.trials.code.discovery.definitions import Candidate, Parameter
 from lmsweep.trials.code.discovery.discover import Discovery
-from lmsweep.trials.spec.config import GPU_DEVICES
 from lmsweep.trials.spec.model_sizes import DIMENSIONS, SIZES
 from lmsweep.trials.spec.reference import ATTENTION_MASKS, CAUSAL
 from lmsweep.trials.spec.suggestions import known_elsewhere
+from lmsweep.trials.spec.words import GPU_DEVICES
 
 PASSED = (*OFFERED, "device", "dtype")
 """The parameters of a model that lmsweep gives."""

@@ -16,8 +16,7 @@ from lmsweep.trials.machine.torch_private import GROUPED_MM, TorchDispatchMode, 
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.without_device.fake_run import Fakes, unpacked_batches
-from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
-from lmsweep.trials.spec.step_flops import StepFlops
+from lmsweep.trials.spec.config import RequestError, StepFlops, TrialConfig, UnsupportedError
 
 
 def count_flops(config: TrialConfig) -> StepFlops:
@@ -77,8 +76,7 @@ _NAMESPACES = ("aten", "prim", "prims", "profiler", "_c10d_functional")
 
 def _grouped_flops(a: Any, b: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
     """Two per multiply-add: each row of a (rows, inner) meets one of the matrices b (groups, inner, outer); or, for the
-    gradient of the matrices, a (outer, rows) meets b (rows, inner).
-    """
+    gradient of the matrices, a (outer, rows) meets b (rows, inner)."""
     return int(2 * a[-2] * a[-1] * b[-1])
 
 

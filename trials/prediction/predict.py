@@ -22,8 +22,9 @@ from lmsweep.trials.prediction.largest_batch_fit import largest_that_fits
 from lmsweep.trials.prediction.own_code_jobs import LIMIT_SECONDS, answer_with_code
 from lmsweep.trials.prediction.peak_memory import fits, predict
 from lmsweep.trials.prediction.process_pool import Batch, answer_batches, answer_by_run
-from lmsweep.trials.spec.config import Mode, RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
+from lmsweep.trials.spec.words import Mode
 from lmsweep.trials.spec.workloads import Subject
 
 FRONTIER_SECONDS = 600.0
@@ -99,7 +100,7 @@ def _answers(request: dict[str, Any]) -> Iterator[tuple[int, Answer]]:
                 replace(one, dimension=request["dimension"])
                 for one in questions(budget="budgets", device_name="device_names")
             ]
-            return _answered(partial(_each, _frontier), asked, code, limit=FRONTIER_SECONDS)
+            return _answered(partial(_each, frontier), asked, code, limit=FRONTIER_SECONDS)
         case other:
             raise ValueError(f"no such question: {other}")
 
@@ -197,7 +198,8 @@ def _bounds(questions: Questions, *, most: int) -> list[Answer]:
     return [found.get(i, asdict(one)) for i, one in enumerate(bounds)]
 
 
-def _frontier(asked: Question) -> Answer:
+def frontier(asked: Question) -> Answer:
+    """The largest size that fits, or the reason why none is known."""
     try:
         largest = largest_that_fits(asked.config, asked.dimension, asked.budget, asked.device_name)
         return {"largest": largest.sure, "possible": largest.possible, "reason": None}

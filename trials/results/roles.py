@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
 
-from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
+from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
+from lmsweep.trials.spec.config import CONFIG_FIELDS, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
+from lmsweep.trials.spec.reference import REFERENCES
+from lmsweep.trials.spec.workloads import workload_named
 
 
 class Role(StrEnum):
@@ -163,6 +166,36 @@ AXES: tuple[str, ...] = tuple(
 """The fields in which trials of one job may differ."""
 
 
+DETERMINES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(REFERENCES, ("code", "code_digest")),
+    "model": tuple(name for name in MODEL if name != "vocab_size"),
+    "code": ("code_digest",),
+    "code_revision": ("code_digest",),
+    "device_name": ("device_memory",),
+    "device": ("device_name", "device_memory", "driver_version", "cuda_version", "triton_version"),
+    "torch_version": ("cuda_version", "triton_version"),
+    "software": ("torch_version", "cuda_version", "triton_version"),
+}
+"""Key of a result -> the keys that may change with it."""
+
+MACHINE = ("device_name", "torch_version")
+"""Keys that nearly always determine `device` and the rest of the environment."""
+
+
+def determines(*names: str) -> set[str]:
+    """Return the keys that may change with these, directly or through others."""
+    direct = {follower for name in names for follower in DETERMINES.get(name, ())}
+    return direct | determines(*direct) if direct else direct
+
+
+def determined_by(name: str) -> tuple[str, ...]:
+    """Return the keys that determine this one, or nearly always do."""
+    leaders = {leader for leader, followers in DETERMINES.items() if name in followers}
+    if name == "device" or (name in ENVIRONMENT_FIELDS and name not in (*MACHINE, "code_digest")):
+        leaders |= {*MACHINE}
+    return tuple(sorted(leaders))
+
+
 def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
     """Return the configuration fields in which these trials differ, without those that follow from the model's name."""
     listed = list(configs)  # attrgetter over a list: a million trials have sixty million values
@@ -175,3 +208,21 @@ def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
     models = values("model", among=named)
     follows = {name for name in MODEL if len(values("model", name, among=named)) == len(models)}
     return [name for name in CONFIG_FIELDS if len(values(name, among=unnamed if name in follows else listed)) > 1]
+
+
+OF_MODEL = ("d_model", "feed_forward", "tied_head", "qk_norm", "attention")
+OF_STEP = (*OF_MODEL, "vocab_size", "context_length", "batch_size", "optimizer", "loss")
+"""Fields that are unknown at their default: of a model of the user's own, and of a step."""
+
+
+def unknown_fields(trial: Trial, workload: str) -> tuple[str, ...]:
+    """Return the fields that are null in the rows of a workload of this trial."""
+    config = trial.config
+    if workload_named(workload).needs != "model" or not (config.model_code or config.step):
+        return ()
+    known: tuple[str, ...] = trial.step_takes if config.step else ("attention",) if config.is_hugging_face else ()
+    return tuple(
+        name
+        for name in (OF_STEP if config.step else OF_MODEL)
+        if (value := getattr(config, name)) == CONFIG_FIELDS[name].default and not (value and name in known)
+    )

@@ -6,7 +6,8 @@ import torch
 import torch.distributed as dist
 
 from lmsweep.trials.distributed.ranks.watched_rank import WatchedRank
-from lmsweep.trials.spec.config import Collective, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.words import Collective
 from lmsweep.trials.timing.clock import Phase, clock_for, time_iteration
 
 REPETITIONS = 20
@@ -32,8 +33,6 @@ class CollectiveStep(WatchedRank):
         ranks, self._rank = dist.get_world_size(), dist.get_rank()
         self._ranks = ranks
         part = config.message_bytes // dtype.itemsize // ranks
-        if part == 0:
-            raise UnsupportedError(f"message_bytes {config.message_bytes} has no element for each of {ranks} ranks")
         self.size = part * ranks * dtype.itemsize
         """Bytes of the message, as nccl-tests counts them: a multiple of the ranks."""
         device, whole = config.device_type, part * ranks
@@ -42,10 +41,8 @@ class CollectiveStep(WatchedRank):
         self.repetitions = LARGE_REPETITIONS if self.size > LARGE else REPETITIONS
 
     def check(self) -> int:
-        """Run it once and compare its result with the expected one; return the bytes of the message.
-
-        Raises UnsupportedError if the backend lacks it, WrongResultError if the result is another.
-        """
+        """Run it once and compare its result with the expected one; return the bytes of the message. Raises
+        UnsupportedError if the backend lacks it, WrongResultError if the result is another."""
         self._source.fill_(self._rank + 1)
         self._result.zero_()
         if self._kind in ("all_reduce", "broadcast"):

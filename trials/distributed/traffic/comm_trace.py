@@ -13,7 +13,7 @@ from lmsweep.trials.machine.torch_private import DeviceType
 from lmsweep.trials.profiling.device_time import union_length
 from lmsweep.trials.profiling.kineto import KinetoEvent
 from lmsweep.trials.profiling.torch_trace import events_of, ranges_traced
-from lmsweep.trials.spec.config import Collective
+from lmsweep.trials.spec.words import Collective
 
 SETTLE_SECONDS = 0.01
 """Time, after a run, for gloo's threads to write the end of their last operations into the trace."""
@@ -44,11 +44,9 @@ class Communication(Busy):
 
 
 def trace_communication(step: DataParallelStep) -> Communication:
-    """Trace one synchronized step; all ranks must call it at the same time. Its wall time is never used.
-
-    The run waits for every collective that it starts. gloo's threads write into the trace when an operation ends, even
-    if the trace has been freed by then; the process then crashes later, in unrelated code (PyTorch 2.13).
-    """
+    """Trace one synchronized step; all ranks must call it at the same time. Its wall time is never used. The run waits
+    for every collective that it starts. gloo's threads write into the trace when an operation ends, even if the trace
+    has been freed by then; the process then crashes later, in unrelated code (PyTorch 2.13)."""
     device_type = step.config.device_type
     step.align()
 

@@ -12,6 +12,8 @@ import psutil
 import torch
 from torch.profiler import ProfilerActivity
 
+from lmsweep.trials.spec.rules import Capabilities
+
 
 def device_module(device_type: str) -> ModuleType:
     """Return PyTorch's module for the device, such as torch.cuda."""
@@ -123,3 +125,9 @@ def is_nvidia(device_type: str) -> bool:
 def compute_capability(device_type: str) -> tuple[int, int]:
     """Return the compute capability of an NVIDIA GPU, else (0, 0): of AMD's it names an architecture."""
     return torch.cuda.get_device_capability() if is_nvidia(device_type) else (0, 0)
+
+
+def capabilities(device_type: str) -> Capabilities:
+    """Return what the current device can compute, as far as PyTorch can tell."""
+    name = device_name(device_type) if device_type == "cuda" else f"device: {device_type}"
+    return Capabilities(name, compute_capability(device_type), has_bfloat16(device_type))

@@ -13,9 +13,7 @@ from typing import Any
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.parallel.fully_sharded import check_sharding
 from lmsweep.trials.distributed.parallel.rank_model import compares_users_code
-from lmsweep.trials.distributed.parallel.tensor_parallel import check_tensor_parallel
 from lmsweep.trials.distributed.traffic.step_report import StepReport, report_step
 from lmsweep.trials.machine.torch_private import fake_process_group, shares_of
 from lmsweep.trials.memory.storage_tracker import StorageTracker
@@ -43,10 +41,8 @@ class RankTrace:
 
 @lru_cache(maxsize=4)
 def rank_trace(config: TrialConfig, rank: int | None = None) -> RankTrace:
-    """Record all iterations of a rank; None for the rank with the largest share of the optimizer's state.
-
-    Raises UnpredictableError if the step needs values or is compiled, and UnsupportedError where the trial would.
-    """
+    """Record all iterations of a rank; None for the rank with the largest share of the optimizer's state. Raises
+    UnpredictableError if the step needs values or is compiled, and UnsupportedError where the trial would."""
     if rank is None:
         rank = _largest_rank(config) if config.ddp == "zero1" else 0
     return RankTrace(trace=record_rank(config, rank), rank=rank)
@@ -82,10 +78,8 @@ def record_rank(config: TrialConfig, rank: int, *, repeats: bool = True) -> Trac
 
 
 def rank_report(config: TrialConfig, rank: int) -> StepReport:
-    """A rank's memory by category after init, around a step and at its peak, and its collectives.
-
-    On CUDA the bytes are those requested. Raises as `rank_trace` does.
-    """
+    """A rank's memory by category after init, around a step and at its peak, and its collectives. On CUDA the bytes are
+    those requested. Raises as `rank_trace` does."""
     with one_rank(config, rank) as (_, fake), fake:
         step = _fake_step(config)
         step.build()
@@ -104,8 +98,6 @@ def one_rank(config: TrialConfig, rank: int) -> Iterator[tuple[StorageTracker, F
         raise UnpredictableError("compiled code that several ranks run is not predicted")
     if compares_users_code(config):
         raise UnpredictableError("what ranks allocate for an optimizer or a wrapper of your own is not predicted")
-    check_sharding(config)
-    check_tensor_parallel(config)
     with fake_process_group(rank, config.world_size), fake_device(config) as (tracker, fake), resizes_noted(tracker):
         yield tracker, fake
 
@@ -116,10 +108,8 @@ def _fake_step(config: TrialConfig, layers_divided: Callable[[], object] = lambd
 
 def _divide_stretches(tracker: StorageTracker, recorder: Recorder) -> None:
     """Begin another stretch of the same phase wherever the layers are visited again, so that each visits them once.
-
     Rank 0 sends its weights after it has built the layers. The fused optimizer visits first the layers' weights that
-    are whole in each rank, then those that ranks share.
-    """
+    are whole in each rank, then those that ranks share."""
     seen = tracker.on_operation
     assert seen, "the recorder is attached"
 

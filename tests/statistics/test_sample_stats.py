@@ -1,0 +1,189 @@
+"""Statistics of ragged samples, against NumPy, SciPy and simulation."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import signal, stats
+
+from lmsweep.trials.statistics.median_interval import independent_interval, independent_worth, ranks
+from lmsweep.trials.statistics.sample_stats import describe, describe_samples
+
+
+def described(*rows: list[float]) -> pd.DataFrame:
+    values = np.array([value for row in rows for value in row], dtype=float)
+    return pd.DataFrame(describe(values, np.cumsum([0, *map(len, rows)])))
+
+
+def ar1(*, rho: float, rows: int, n: int, seed: int) -> np.ndarray:
+    """Stationary autoregressive noise of median 1, skewed as times are."""
+    noise = np.random.default_rng(seed).standard_normal((rows, n + 100))
+    return np.exp(signal.lfilter([1], [1, -rho], noise, axis=1)[:, 100:])
+
+
+def coverage(series: np.ndarray, *, median: float = 1.0) -> tuple[float, float]:
+    """How often a row has an interval, and how often that covers the median."""
+    rows, n = series.shape
+    table = pd.DataFrame(describe(series.ravel(), np.arange(rows + 1) * n))
+    table = table[table["low"].notna()]
+    return len(table) / rows, float(((table["low"] <= median) & (table["high"] >= median)).mean())
+
+
+def test_each_statistic_of_ragged_rows_is_that_of_numpy() -> None:
+    rng = np.random.default_rng(1)
+    rows = [rng.lognormal(size=n) for n in (2, 3, 10, 7, 10, 100, 3, 11)]
+    table = described(*map(list, rows))
+    for name, truth in {
+        "n": len,
+        "median": np.median,
+        "mean": np.mean,
+        "std": lambda row: np.std(row, ddof=1),
+        "min": np.min,
+        "max": np.max,
+    }.items():
+        np.testing.assert_allclose(table[name], [truth(row) for row in rows], rtol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("n", [9, 10, 25, 30, 100, 200])
+def test_the_interval_of_independent_samples_lies_between_the_ranks_that_cover_more_and_less_than_95_percent(
+    n: int,
+) -> None:
+    ordered = np.arange(n) + 1.0
+    _, low, high = independent_interval(ordered[None, :])
+    rank = int(low[0])
+    assert low[0] + high[0] == pytest.approx(n + 1)
+    assert 2 * stats.binom.cdf(rank - 1, n, 0.5) <= 0.05 < 2 * stats.binom.cdf(rank, n, 0.5)
+    # To and fro between low and high ranks: correlated negatively, which hardly widens.
+    zigzag = np.empty(n)
+    zigzag[0::2], zigzag[1::2] = ordered[: (n + 1) // 2], ordered[::-1][: n // 2]
+    row = described(list(zigzag)).iloc[0]
+    assert 1 <= (row["high"] - row["low"]) / (high[0] - low[0]) <= 1.6
+
+
+def test_fewer_than_six_samples_have_no_interval() -> None:
+    for n in range(2, 6):
+        row = described([float((7 * i) % n) for i in range(n)]).iloc[0]
+        assert np.isnan(row["low"]) and np.isnan(row["high"]) and row["std"] > 0
+        assert 2 * 0.5**n > 0.05, "their range covers the median less often"
+
+
+def test_a_single_sample_has_no_interval_and_no_deviation() -> None:
+    row = described([3.0]).iloc[0]
+    assert (row["n"], row["median"], row["mean"], row["min"], row["max"]) == (1, 3, 3, 3, 3)
+    assert row[["low", "high", "std"]].isna().all()
+
+
+def test_no_samples_give_no_statistics() -> None:
+    table = described([1.0, 2.0], [], [3.0, 5.0])
+    assert list(table["n"]) == [2, 0, 2]
+    assert table.drop(columns="n").iloc[1].isna().all()
+    assert list(table["median"])[::2] == [1.5, 4.0]
+    assert described().empty
+
+
+def test_a_row_that_holds_nan_is_nan_throughout() -> None:
+    row = described([1.0, np.nan, 2.0]).iloc[0]
+    assert row["n"] == 3
+    assert row.drop("n").isna().all()
+
+
+def test_equal_samples_have_an_interval_of_no_width() -> None:
+    row = described([5.0] * 40).iloc[0]
+    assert (row["low"], row["high"], row["std"]) == (5, 5, 0)
+
+
+def test_one_wild_sample_moves_the_median_by_at_most_one_order_statistic() -> None:
+    calm = list(np.random.default_rng(2).normal(1, 0.01, 30))
+    wild = [*calm[:12], 100.0, *calm[13:]]
+    before, after = described(calm, wild)["median"]
+    assert abs(after - before) <= np.diff(np.sort(calm)).max()
+
+
+# The figures are in docs/measuring.md.
+
+
+@pytest.mark.parametrize(("n", "least"), [(6, 0.4), (10, 0.94), (15, 0.98), (25, 0.99), (50, 1), (100, 1), (200, 1)])
+def test_intervals_of_independent_samples_cover_the_median_in_at_least_94_percent(n: int, least: float) -> None:
+    given, covering = coverage(ar1(rho=0.0, rows=4000, n=n, seed=n))
+    assert given >= least and covering >= 0.94
+
+
+@pytest.mark.parametrize(
+    ("rho", "n", "given", "covering"),
+    [
+        (0.5, 10, 0.65, 0.94), (0.7, 10, 0.50, 0.83), (0.9, 10, 0.35, 0.50),
+        (0.7, 25, 0.85, 0.94), (0.9, 25, 0.50, 0.79), (0.7, 50, 0.99, 0.94), (0.9, 50, 0.70, 0.92),
+        (0.7, 100, 0.99, 0.94), (0.9, 100, 0.98, 0.94), (0.7, 200, 0.99, 0.94), (0.9, 200, 0.99, 0.94),
+    ],
+)  # fmt: skip
+def test_correlated_samples_have_intervals_and_cover_the_median_as_often_as_documented(
+    rho: float, n: int, given: float, covering: float
+) -> None:
+    found = coverage(ar1(rho=rho, rows=4000, n=n, seed=n))
+    assert found[0] >= given and found[1] >= covering
+
+
+def test_coverage_does_not_depend_on_how_heavy_the_tails_are() -> None:
+    calm = np.log(ar1(rho=0.7, rows=2000, n=25, seed=7)) * np.sqrt(1 - 0.7**2)
+    for heavy in (stats.cauchy, stats.pareto(0.3), stats.lognorm(4)):
+        found = coverage(heavy.ppf(stats.norm.cdf(calm)), median=heavy.median())
+        assert found == pytest.approx(coverage(np.exp(calm)), abs=0.02)
+
+
+def bursts(stay: float, *, rows: int, n: int) -> np.ndarray:
+    """A busy machine: 3 % of noise, and in 30 % of the iterations a wait without a mean. They come in a row: the next
+    is as busy with this probability."""
+    random = np.random.default_rng(3)
+    chances = random.random((rows, n + 50))
+    busy = chances < 0.3
+    for i in range(1, n + 50):
+        busy[:, i] = chances[:, i] < np.where(busy[:, i - 1], stay, (1 - stay) * 3 / 7)
+    noise = np.exp(0.03 * random.standard_normal(busy.shape))
+    return (noise * np.where(busy, 1 + 10 * random.pareto(0.3, busy.shape), 1))[:, 50:]
+
+
+@pytest.mark.parametrize(("stay", "n", "least"), [(0.3, 10, 0.94), (0.3, 50, 0.94), (0.7, 10, 0.94), (0.7, 50, 0.93)])
+def test_intervals_on_a_busy_machine_cover_the_median(stay: float, n: int, least: float) -> None:
+    series = bursts(stay, rows=4000, n=n)
+    median = float(np.median(bursts(stay, rows=1000, n=2000)))
+    given, covering = coverage(series, median=median)
+    assert given >= 0.8 and covering >= least
+
+
+@pytest.mark.parametrize("n", [6, 8, 9, 10, 25, 100])
+def test_no_interval_reaches_beyond_the_samples(n: int) -> None:
+    for series in (*(bursts(stay, rows=300, n=n) for stay in (0.3, 0.9)), ar1(rho=0.97, rows=300, n=n, seed=1) - 5):
+        table = pd.DataFrame(describe(series.ravel(), np.arange(301) * n))
+        without = table["low"].isna()
+        assert (without == table["high"].isna()).all()
+        assert (without | (table["low"] >= table["min"]) & (table["high"] <= table["max"])).all()
+        assert (without | (table["low"] <= table["median"]) & (table["high"] >= table["median"])).all()
+
+
+def test_the_widening_costs_independent_samples_little_width() -> None:
+    series = ar1(rho=0.0, rows=2000, n=100, seed=3)
+    table = pd.DataFrame(describe(series.ravel(), np.arange(2001) * 100))
+    ordered = np.sort(series, axis=1)
+    assert (table["high"] - table["low"]).median() <= 1.15 * np.median(ordered[:, 60] - ordered[:, 39])
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.3, 0.7, 0.9])
+def test_a_long_series_is_worth_as_many_independent_samples_as_its_process_says(rho: float) -> None:
+    found = np.median([independent_worth(series) for series in ar1(rho=rho, rows=100, n=1000, seed=4)])
+    assert found == pytest.approx(1000 * (1 - rho) / (1 + rho), rel=0.2)
+
+
+def test_equal_samples_share_the_mean_of_their_ranks() -> None:
+    row = np.repeat([0.0, 7.0, 0.0, 0.0, 1.0, 9.0], 10)[None, :]  # in runs, and mostly zeros
+    np.testing.assert_array_equal(ranks(row)[0], stats.rankdata(row[0]) - 1)
+
+
+def test_one_series_is_described_as_a_row_of_many_is() -> None:
+    series = [3.0, 1.0, 2.5, 2.0, 9.0, 5.0, 0.5, 4.0]
+    row = described([1.0], series).iloc[1]
+    assert describe_samples(series) == (row["median"], row["low"], row["high"]) == (2.75, 0.5, 9.0)
+
+
+def test_a_drift_is_worth_one_independent_sample_at_most_and_has_no_interval() -> None:
+    drift = list(np.arange(1.0, 51.0))
+    assert independent_worth(drift) <= 1
+    assert described(drift).iloc[0][["low", "high"]].isna().all()
