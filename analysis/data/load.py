@@ -24,12 +24,11 @@ from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.spec.config import (
     AUTO_FIELDS,
     CONFIG_FIELDS,
-    FLOAT8_PRECISIONS,
     STORED_FIELDS,
-    Precision,
     RequestError,
 )
 from lmsweep.trials.spec.unknown import OF_STEP
+from lmsweep.trials.spec.ways.precisions import FLOAT8_PRECISIONS, Precision
 from lmsweep.trials.store.store import Store
 
 SPEED_UNITS = {"tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "mfu": "share", "hfu": "share"}

@@ -12,7 +12,8 @@ from lmsweep.trials.model.compiler import compile_model, reset_compiler
 from lmsweep.trials.model.float8 import convert_to_float8, float8_product
 from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, Trial, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import Trial, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.ways.precisions import FLOAT8_PRECISIONS
 
 SMALL = TrialConfig(
     d_model=64, d_ff=96, num_layers=2, num_heads=2, vocab_size=50, context_length=16, batch_size=2, attention="sdpa"
@@ -91,7 +92,7 @@ def test_a_dimension_that_float8_products_do_not_take_is_named(
         convert_to_float8(step.blocks, "tensorwise", tokens=tokens, emulate=True)
 
 
-@pytest.mark.parametrize("precision", [*FLOAT8_PRECISIONS, "mxfp8", "nvfp4"])
+@pytest.mark.parametrize("precision", FLOAT8_PRECISIONS)
 def test_a_machine_without_such_products_says_what_it_lacks(precision: str) -> None:
     if torch.cuda.is_available():
         pytest.skip("a GPU may have them")
@@ -99,15 +100,12 @@ def test_a_machine_without_such_products_says_what_it_lacks(precision: str) -> N
         set_math_mode(precision, "cpu")
 
 
-@pytest.mark.parametrize(("precision", "needed"), [("fp8_rowwise", "8.9"), ("mxfp8", "10.0"), ("nvfp4", "10.0")])
-def test_a_gpu_without_such_products_is_named_with_the_capability_it_has(
-    precision: str, needed: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_without_such_products_is_named_with_the_capability_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA A100-SXM4-80GB")
-    reason = f"compute capability {needed} or higher.*; NVIDIA A100-SXM4-80GB has 8.0"
+    reason = "compute capability 8.9 or higher.*; NVIDIA A100-SXM4-80GB has 8.0"
     with pytest.raises(UnsupportedError, match=reason):
-        set_math_mode(precision, "cuda")
+        set_math_mode("fp8_rowwise", "cuda")
 
 
 def test_a_float8_trial_shares_no_process_because_torchao_changes_the_compiler() -> None:

@@ -23,10 +23,11 @@ from lmsweep.orchestrator.sweep.sweep import (
     parse_overrides,
     single_trial,
 )
-from lmsweep.trials.spec.config import ARGUMENTS, CONFIG_FIELDS, Precision, RequestError, TrialConfig
+from lmsweep.trials.spec.config import ARGUMENTS, CONFIG_FIELDS, RequestError, TrialConfig
 from lmsweep.trials.spec.config import WORDS as WORDS_OF
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
+from lmsweep.trials.spec.ways.precisions import Precision
 from lmsweep.trials.spec.workloads import BUILT_IN
 
 PRECISIONS = f"(one of: {', '.join(get_args(Precision))})"

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, Precision
+from lmsweep.trials.spec.ways.precisions import PRECISIONS, Precision
 
 GIB = 2**30
 
@@ -227,16 +227,9 @@ def peak_flops(device: Device, precision: Precision) -> float | None:
     """Return the peak FLOP/s of matrix products in this precision, or None if the device does not support it.
 
     Of fp8_* it is that of 8-bit products, although a step in it has products in bfloat16 too (attention, the head).
-    None for mxfp8 and nvfp4, which are not measured.
     """
-    return {
-        "fp32": device.fp32,
-        "tf32": device.tf32,
-        "bf16": device.bf16,
-        "fp16": device.fp16,
-        "bf16_pure": device.bf16,
-        **dict.fromkeys(FLOAT8_PRECISIONS, device.fp8),
-    }.get(precision)
+    rate: float | None = getattr(device, PRECISIONS[precision].rate) if precision in PRECISIONS else None
+    return rate
 
 
 LINKS: dict[str, float] = {

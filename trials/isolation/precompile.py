@@ -51,7 +51,7 @@ def has_shared_graph(config: TrialConfig) -> bool:
     """Whether a trial's graph is compiled ahead: not the loss alone, which takes a second, not kernels to be timed,
     not one within a memory budget, and no code of the user's.
     """
-    compiles = config.compile != "none" or config.attention == "flex"
+    compiles = config.compile != "none" or config.always_compiles_attention
     return (
         compiles
         and config.memory_budget is None

@@ -33,7 +33,8 @@ from lmsweep.trials.machine.huge_pages import use_huge_pages
 from lmsweep.trials.machine.processes import await_end, die_with_parent, exit_words, kill_group, members_of_group
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
-from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, Trial
+from lmsweep.trials.spec.config import Trial
+from lmsweep.trials.spec.ways.precisions import FLOAT8_PRECISIONS
 from lmsweep.trials.spec.workloads import BUILT_IN, workload_named
 
 # Modules that trials import are imported here once.

@@ -2,9 +2,9 @@
 
 import torch
 
-from lmsweep.trials.model.optimizer import ADAMW
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from lmsweep.trials.timing.clock import Phase
 
 WARMUP_ITERATIONS = 3
@@ -26,9 +26,12 @@ def check_capture(config: TrialConfig) -> None:
         raise UnsupportedError(
             "capture: step captures each phase once; with accumulate a phase runs once per micro-batch"
         )
-    if config.mode == "train_step" and config.optimizer not in ADAMW:
+    if config.mode != "train_step":
+        return
+    optimizer = OPTIMIZERS.get(config.optimizer)
+    if optimizer is None or not optimizer.capturable:
         raise UnsupportedError(f"capture: step needs a capturable optimizer, and {config.optimizer} is none; use AdamW")
-    if config.precision == "fp16" and config.mode == "train_step" and config.optimizer != "adamw_fused":
+    if config.precision == "fp16" and not optimizer.is_fused:
         raise UnsupportedError(
             f"with precision fp16 and optimizer {config.optimizer}, in each step the host waits for "
             "the gradient scaler's verdict, which a CUDA graph cannot record; adamw_fused reads it on the device"

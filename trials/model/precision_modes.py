@@ -1,4 +1,4 @@
-"""Precision: one word that sets the type of weights, autocast, gradient scaling and float32 matrix products."""
+"""Precision: the number formats of a training step as types of PyTorch, and whether this device has them."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -7,23 +7,20 @@ from importlib import import_module
 import torch
 
 from lmsweep.trials.machine.gpu.accelerator import compute_capability, device_name, has_bfloat16, is_nvidia
-from lmsweep.trials.spec.config import Precision, UnsupportedError
+from lmsweep.trials.spec.config import UnsupportedError
+from lmsweep.trials.spec.ways.precisions import PRECISIONS, NumberFormats
 
 
 @dataclass(frozen=True, kw_only=True)
 class MathMode:
-    """The number formats of a training step."""
+    """Number formats of a training step (`NumberFormats`)."""
 
     parameter_dtype: torch.dtype = torch.float32
     """Type of weights, gradients and optimizer state."""
     autocast_dtype: torch.dtype | None = None
-    """Type that autocast casts to; None without autocast."""
     tf32: bool = False
-    """Whether float32 matrix products may use TF32 tensor cores."""
     scales_gradients: bool = False
-    """Whether a gradient scaler guards against underflow."""
     float8_recipe: str | None = None
-    """Recipe of torchao by which the linear layers of the blocks multiply in float8; None if they do not."""
 
     @property
     def operand_dtype(self) -> torch.dtype:
@@ -40,64 +37,41 @@ class MathMode:
         return torch.autocast(device_type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None)
 
 
-MATH_MODES: dict[Precision, MathMode] = {
-    "fp32": MathMode(),
-    "tf32": MathMode(tf32=True),
-    "bf16": MathMode(autocast_dtype=torch.bfloat16),
-    "fp16": MathMode(autocast_dtype=torch.float16, scales_gradients=True),
-    "bf16_pure": MathMode(parameter_dtype=torch.bfloat16),
-    "fp8_tensorwise": MathMode(autocast_dtype=torch.bfloat16, float8_recipe="tensorwise"),
-    "fp8_rowwise": MathMode(autocast_dtype=torch.bfloat16, float8_recipe="rowwise"),
-    "fp8_rowwise_gw_hp": MathMode(autocast_dtype=torch.bfloat16, float8_recipe="rowwise_with_gw_hp"),
-    "mxfp8": MathMode(autocast_dtype=torch.bfloat16),
-    "nvfp4": MathMode(autocast_dtype=torch.bfloat16),
-}
+def _math_mode(formats: NumberFormats) -> MathMode:
+    return MathMode(
+        parameter_dtype=getattr(torch, formats.weights),
+        autocast_dtype=getattr(torch, formats.autocast) if formats.autocast else None,
+        tf32=formats.tf32,
+        scales_gradients=formats.scales_gradients,
+        float8_recipe=formats.float8_recipe,
+    )
 
 
-def set_math_mode(precision: Precision, device_type: str) -> MathMode:
+MATH_MODES: dict[str, MathMode] = {name: _math_mode(formats) for name, formats in PRECISIONS.items()}
+
+
+def set_math_mode(precision: str, device_type: str) -> MathMode:
     """Set this process's options for float32 products. Raises UnsupportedError if the device lacks the precision."""
-    mode = MATH_MODES[precision]
-    if precision in ("mxfp8", "nvfp4"):
-        raise UnsupportedError(_why_not_blocks(precision, device_type))
+    mode, least = MATH_MODES[precision], PRECISIONS[precision].compute_capability
+    if least and compute_capability(device_type) < least:
+        if is_nvidia(device_type):
+            has = "; {} has {}.{}".format(device_name(device_type), *compute_capability(device_type))
+        else:
+            has = f", not {device_name(device_type) if device_type == 'cuda' else f'device: {device_type}'}"
+        raise UnsupportedError(
+            f"{precision} needs the {'float8 ' if mode.float8_recipe else ''}tensor cores of an NVIDIA GPU of compute "
+            f"capability {least[0]}.{least[1]} or higher{has}"
+        )
     if mode.float8_recipe:
-        _check_float8(precision, device_type)
-    if mode.tf32 and compute_capability(device_type) < (8, 0):
-        raise UnsupportedError("tf32 needs the tensor cores of an NVIDIA GPU of compute capability 8.0 or higher")
-    uses_bf16 = torch.bfloat16 in (mode.autocast_dtype, mode.parameter_dtype)
-    if uses_bf16 and not has_bfloat16(device_type):
+        try:
+            import_module("torchao.float8")
+        except ImportError as error:
+            raise UnsupportedError(f"precision {precision} needs the package torchao ({error})") from None
+    if torch.bfloat16 in (mode.autocast_dtype, mode.parameter_dtype) and not has_bfloat16(device_type):
         raise UnsupportedError(f"{device_name(device_type)} has no bfloat16 arithmetic")
     torch.set_float32_matmul_precision("high" if mode.tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = mode.tf32
     return mode
-
-
-def _check_float8(precision: Precision, device_type: str) -> None:
-    """Raise UnsupportedError if the device has no float8 products or torchao is missing."""
-    needed = f"{precision} needs the float8 tensor cores of an NVIDIA GPU of compute capability 8.9 or higher"
-    if compute_capability(device_type) < (8, 9):
-        raise UnsupportedError(f"{needed}{_instead(device_type)}")
-    try:
-        import_module("torchao.float8")
-    except ImportError as error:
-        raise UnsupportedError(f"precision {precision} needs the package torchao ({error})") from None
-
-
-def _instead(device_type: str) -> str:
-    """What there is instead of the compute capability that is needed."""
-    if not is_nvidia(device_type):
-        return f", not {device_name(device_type)}" if device_type == "cuda" else f", not device: {device_type}"
-    return "; {} has {}.{}".format(device_name(device_type), *compute_capability(device_type))
-
-
-def _why_not_blocks(precision: Precision, device_type: str) -> str:
-    """Why a format whose blocks of numbers share a scale is not measured here."""
-    needed = f"{precision} needs the tensor cores of an NVIDIA GPU of compute capability 10.0 or higher (Blackwell)"
-    if compute_capability(device_type) < (10, 0):
-        return f"{needed}{_instead(device_type)}"
-    return (
-        f"torchao trains linear layers in {precision} only as a prototype (torchao.prototype.moe_training), which "
-        "lmsweep does not use; fp8_rowwise runs here"
-    )
 
 
 def float32_matmul_in_force(device_type: str) -> str:

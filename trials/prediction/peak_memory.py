@@ -6,14 +6,17 @@ repeated. Two shallow models tell what one layer adds. Where they differ by more
 
 from dataclasses import replace
 
-from lmsweep.trials.analytic.memory_prediction import FUSED_ATTENTION, LARGE_WORKSPACE, Prediction, cublas_workspace
+from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, Prediction, cublas_workspace
 from lmsweep.trials.model.transformer.checkpointing import grows_with_layers
 from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.layer_extrapolation import deepen
 from lmsweep.trials.prediction.without_device.allocation_trace import Trace, held, runs_within
 from lmsweep.trials.prediction.without_device.caching_allocator import MIB, CachingAllocator
 from lmsweep.trials.prediction.without_device.meta_run import ITERATIONS, attention_trace, leaves_something, model_trace
-from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, HIDDEN_LOSSES, Mode, TrialConfig
+from lmsweep.trials.spec.config import HIDDEN_LOSSES, Mode, TrialConfig
+from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
+from lmsweep.trials.spec.ways.optimizers import UNPREDICTED
+from lmsweep.trials.spec.ways.precisions import FLOAT8_PRECISIONS
 from lmsweep.trials.spec.workloads import Subject
 
 UNSURE = 32 * MIB
@@ -77,7 +80,7 @@ def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Tr
     """What the trial allocates and frees in all its iterations."""
     if config.world_size > 1 and config.ddp == "none":
         raise UnpredictableError("how the ranks share the model is not known; ddp says it")
-    if config.precision in (*FLOAT8_PRECISIONS, "mxfp8", "nvfp4"):
+    if config.precision in FLOAT8_PRECISIONS:
         raise UnpredictableError(f"what the casts of precision {config.precision} allocate is not predicted")
     if config.dynamic_shapes:
         raise UnpredictableError("which buffers a graph with dynamic shapes shares is not predicted")
@@ -87,7 +90,7 @@ def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Tr
         raise UnpredictableError("gradients that several micro-batches add up are not predicted")
     if config.loss in (*HIDDEN_LOSSES, "compiled"):
         raise UnpredictableError(f"what the kernels of loss {config.loss} allocate is not predicted")
-    if config.mode == "train_step" and config.optimizer in ("adafactor", "adamw_8bit", "adamw_4bit"):
+    if config.mode == "train_step" and config.optimizer in UNPREDICTED:
         raise UnpredictableError(f"the state of optimizer {config.optimizer} is not predicted")
     if config.capture != "none":
         raise UnpredictableError("the memory that CUDA graphs keep for themselves is not predicted")

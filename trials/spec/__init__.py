@@ -9,5 +9,6 @@ unknown.py         the fields that only the user's own model or step decides
 software_pins.py   the releases in which a trial's environment differs from the installed one
 step_flops.py      FLOPs of one iteration of the user's own model
 quantities.py      amounts of memory, read and written
+ways/              optimizers, attentions and precisions: one record each
 suggestions.py     "did you mean ...?" for misspelt words
 """

@@ -13,29 +13,12 @@ from typing import Any, Literal, get_args, get_type_hints
 from lmsweep.trials.spec.model_sizes import FeedForward, ModelSize
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference
 from lmsweep.trials.spec.step_flops import StepFlops
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS
+from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
+from lmsweep.trials.spec.ways.precisions import Precision
 
 Mode = Literal["forward", "train_forward", "forward_backward", "train_step"]
-Precision = Literal[
-    "fp32",
-    "tf32",
-    "bf16",
-    "fp16",
-    "bf16_pure",
-    "fp8_tensorwise",
-    "fp8_rowwise",
-    "fp8_rowwise_gw_hp",
-    "mxfp8",
-    "nvfp4",
-]
-FLOAT8_PRECISIONS = ("fp8_tensorwise", "fp8_rowwise", "fp8_rowwise_gw_hp")
-"""Precisions in which the linear layers of the blocks multiply numbers of 8 bits."""
 Compile = Literal["none", "block", "model"]
-Attention = Literal[
-    "naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex", "varlen"
-]
-Optimizer = Literal[
-    "adamw_fused", "adamw_foreach", "adamw_loop", "adamw_8bit", "adamw_4bit", "sgd", "adafactor", "muon"
-]
 ZeroGrad = Literal["after_step", "before_backward"]
 HIDDEN_LOSSES = ("chunked", "liger", "cut_cross_entropy")
 """Losses that take hidden states and the weight of the output head, not logits."""
@@ -120,8 +103,7 @@ class TrialConfig:
     """Sequences per step; with several ranks, per rank."""
     precision: Precision = _combination("fp32")
     """fp32 (TF32 off), tf32, bf16 (autocast), fp16 (autocast with a gradient scaler), bf16_pure (bf16 weights too),
-    fp8_* (bf16 with the linear layers of the blocks in float8, by that recipe of torchao), mxfp8, nvfp4 (formats of
-    Blackwell)."""
+    fp8_* (bf16 with the linear layers of the blocks in float8, by that recipe of torchao)."""
     compile: Compile = _combination("none")
     """What torch.compile compiles: nothing, one transformer block reused for all layers, or the whole model."""
     compile_mode: CompileMode = _combination("default")
@@ -330,9 +312,14 @@ class TrialConfig:
         return self.compile != "none" and self.compile_mode in CUDA_GRAPH_MODES and self.device_type == "cuda"
 
     @property
+    def always_compiles_attention(self) -> bool:
+        """Whether torch.compile compiles the attention whatever `compile` says."""
+        return self.attention in ATTENTIONS and ATTENTIONS[self.attention].always_compiled
+
+    @property
     def compiles(self) -> bool:
-        """Whether torch.compile is used at all. FlexAttention is always compiled."""
-        return self.compile != "none" or self.attention == "flex" or self.loss == "compiled"
+        """Whether torch.compile is used at all."""
+        return self.compile != "none" or self.always_compiles_attention or self.loss == "compiled"
 
     @property
     def size(self) -> ModelSize:
@@ -390,8 +377,8 @@ COMBINATION_FIELDS: tuple[str, ...] = tuple(
 """The fields of the combination, which `trial_id` hashes."""
 
 WORDS: dict[str, tuple[str, ...]] = {
-    "attention": get_args(Attention),
-    "optimizer": get_args(Optimizer),
+    "attention": tuple(ATTENTIONS),
+    "optimizer": tuple(OPTIMIZERS),
     "loss": get_args(Loss),
     "ddp": get_args(Ddp),
 }

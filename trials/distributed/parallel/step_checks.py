@@ -8,20 +8,11 @@ from lmsweep.trials.distributed.parallel.fully_sharded import check_sharding
 from lmsweep.trials.distributed.parallel.tensor_parallel import check_tensor_parallel
 from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.distributed.ranks.orders import CheckGradients, CheckWeights, DigestWeights, TimeStep
-from lmsweep.trials.model.optimizer import ADAMW
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, HIDDEN_LOSSES, Precision, TrialConfig, UnsupportedError
-
-TOLERANCE: dict[Precision, float] = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 2e-2, "fp16": 2e-2, "bf16_pure": 5e-2}
-"""Largest relative error of a gradient that the order of additions and atomics can explain. Without synchronization,
-or with a sum in place of the mean, the error is of the order of 1.
-"""
-
-WEIGHTS_TOLERANCE: dict[Precision, float] = {"fp32": 1e-2, "tf32": 0.1, "bf16": 0.1, "fp16": 0.1, "bf16_pure": 0.5}
-"""The same for what two steps add to a weight. AdamW divides each gradient by its own size, so that an error in a small
-gradient counts as much as one in a large gradient.
-"""
+from lmsweep.trials.spec.config import HIDDEN_LOSSES, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.ways.optimizers import SHARDED
+from lmsweep.trials.spec.ways.precisions import PRECISIONS, NumberFormats
 
 
 class RanksDisagreeError(Exception):
@@ -32,7 +23,7 @@ def check_configuration(config: TrialConfig) -> None:
     """Raise UnsupportedError if a field of the configuration is missing or would have no effect."""
     if config.ddp == "none":
         raise UnsupportedError("ddp: none synchronizes nothing; choose naive, flat, bucketed, ...")
-    if config.precision in FLOAT8_PRECISIONS:
+    if not PRECISIONS[config.precision].gradient_error:
         raise UnsupportedError(f"precision {config.precision} is measured in one process, not in ranks of ddp")
     if config.bucket_bytes is not None and (config.ddp in ("naive", "flat", "overlap") or config.fully_shards):
         raise UnsupportedError(f"bucket_bytes has no effect with ddp {config.ddp}, which has no buckets")
@@ -42,7 +33,7 @@ def check_configuration(config: TrialConfig) -> None:
     check_tensor_parallel(config)
     if config.accumulate > 1 and is_own(config):
         raise UnsupportedError("nothing is known of your own code that holds back its communication; use accumulate: 1")
-    if (config.fully_shards or config.tp > 1) and config.optimizer not in ADAMW:
+    if (config.fully_shards or config.tp > 1) and config.optimizer not in SHARDED:
         raise UnsupportedError(
             f"divided weights are measured with AdamW; with {config.optimizer} choose bucketed or another"
         )
@@ -52,7 +43,7 @@ def check_configuration(config: TrialConfig) -> None:
         )
     if config.ddp == "zero1" and config.mode != "train_step":
         raise UnsupportedError("ddp zero1 shards the optimizer's state; it needs mode train_step")
-    if config.ddp == "zero1" and config.optimizer not in ADAMW:
+    if config.ddp == "zero1" and config.optimizer not in SHARDED:
         raise UnsupportedError(f"ddp zero1 shards AdamW's state, not that of {config.optimizer}")
     if config.ddp == "torch" and config.compile == "model" and (config.bucket_bytes or 2**20) < 2**20:
         raise UnsupportedError(
@@ -70,9 +61,9 @@ def verify(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measur
     return _checks_of_own(team, config) if is_own(config) else _checks(team, config)
 
 
-def _rounds_as(config: TrialConfig) -> Precision:
-    """The precision with whose errors the step is compared: weights gathered in bfloat16 are rounded to it."""
-    return "bf16_pure" if config.gather == "bf16" else config.precision
+def _rounds_as(config: TrialConfig) -> NumberFormats:
+    """The number formats with whose errors the step is compared: weights gathered in bfloat16 are rounded to it."""
+    return PRECISIONS["bf16_pure" if config.gather == "bf16" else config.precision]
 
 
 def _allowed_error(config: TrialConfig) -> float:
@@ -81,8 +72,8 @@ def _allowed_error(config: TrialConfig) -> float:
     Tensor parallelism in 16 bits rounds each rank's part of a layer's output before the parts are added. The errors of
     the layers add like independent numbers, and up to four layers stay within the tolerance.
     """
-    rounded = TOLERANCE[_rounds_as(config)]
-    if config.tp == 1 or config.precision in ("fp32", "tf32"):
+    rounded = _rounds_as(config).gradient_error
+    if config.tp == 1 or not PRECISIONS[config.precision].is_narrow:
         return rounded
     return rounded * math.sqrt(max(1.0, (config.num_layers or 1) / 4))
 
@@ -128,4 +119,4 @@ def _checks_of_own(team: Team[DataParallelStep], config: TrialConfig) -> Iterato
         why = "each rank has only a shard of the gradients; error.weights compares what they lead to"
         yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=None, reason=why)
     if config.mode == "train_step":
-        yield row("error", "weights", max(team.all(CheckWeights())), WEIGHTS_TOLERANCE[_rounds_as(config)])
+        yield row("error", "weights", max(team.all(CheckWeights())), _rounds_as(config).update_error)

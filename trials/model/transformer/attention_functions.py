@@ -1,4 +1,4 @@
-"""Implementations of attention, by name. To add one, write a function and add it to ATTENTION.
+"""Implementations of attention. To add one, add a function to ATTENTION and a row of its name to ATTENTIONS.
 
 Each takes queries, keys and values, (batch, heads, tokens, d_head) or without heads (batch, tokens, d_head), and
 returns a tensor of the same shape. With `causal`, a position attends to itself and the positions before it, else to
@@ -23,6 +23,7 @@ from lmsweep.trials.model.transformer.varlen_attention import borders_of, varlen
 from lmsweep.trials.model.users.users_attention import own_attention
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 
 AttentionFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Attention of queries, keys and values, each (..., tokens, d_head), to a tensor of that shape."""
@@ -155,29 +156,20 @@ _ENABLED: dict[SDPBackend, Callable[[], bool]] = {
 
 
 ATTENTION: dict[str, Callable[..., Tensor]] = {
-    "naive": naive,
-    "naive_softmax": naive_softmax,
-    "sdpa": sdpa,
-    "sdpa_math": sdpa_math,
-    "sdpa_flash": sdpa_flash,
-    "sdpa_efficient": sdpa_efficient,
-    "sdpa_cudnn": sdpa_cudnn,
-    "flex": flex,
-    "varlen": varlen,
+    function.__name__: function
+    for function in (
+        *(naive, naive_softmax),
+        *(sdpa, sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn),
+        *(flex, varlen),
+    )
 }
-
-
-_KERNELS = {
-    "sdpa_math": SDPBackend.MATH,
-    "sdpa_flash": SDPBackend.FLASH_ATTENTION,
-    "sdpa_efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "sdpa_cudnn": SDPBackend.CUDNN_ATTENTION,
-}
+"""Word of the field `attention` -> the function of that name."""
 
 
 def kernel_chosen(name: str) -> AbstractContextManager[object]:
     """A context that selects the implementation's kernel once; selecting it in every call takes the host 10 µs."""
-    return sdpa_kernel(_KERNELS[name]) if name in _KERNELS else nullcontext()
+    kernel = ATTENTIONS[name].kernel if name in ATTENTIONS else None
+    return sdpa_kernel(getattr(SDPBackend, kernel)) if kernel else nullcontext()
 
 
 def with_groups(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
@@ -185,7 +177,7 @@ def with_groups(function: Callable[..., Tensor], name: str) -> Callable[..., Ten
 
     PyTorch's kernels share them where they can; for the other implementations they are repeated in memory.
     """
-    if name in ("sdpa", "sdpa_math", "sdpa_flash", "sdpa_cudnn", "flex", "varlen"):
+    if name in ATTENTIONS and ATTENTIONS[name].shares_heads:
         return partial(function, grouped=True)
 
     def repeated(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
@@ -207,13 +199,14 @@ def attention_for(
         return own if config.num_kv_heads in (None, config.num_heads) else with_groups(own, config.attention)
     options: dict[str, Any] = {"causal": config.causal}
     tensors: dict[str, Tensor] = {}
-    if config.attention == "flex":
+    masked_by = ATTENTIONS[config.attention].masked_by
+    if masked_by == "block_mask":
         options |= {"backend": backend, "block_mask": block_mask_of(config, device)}
-    elif config.attention == "varlen":
+    elif masked_by == "borders":
         lengths = lengths_of(config)
         options = {"kernel": varlen_kernel(config), "documents": len(lengths), "longest": max(lengths)}
         tensors["borders"] = borders_of(config, device)
-    elif config.attention.startswith("naive"):
+    elif masked_by == "positions":
         options |= {} if config.window is None else {"window": config.window}
         documents = document_of_positions(config, device)
         tensors |= {} if documents is None else {"documents": documents}

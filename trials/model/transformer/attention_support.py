@@ -22,18 +22,15 @@ from lmsweep.trials.model.transformer.varlen_attention import varlen_kernel
 from lmsweep.trials.model.users.users_attention import probe_attention
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 
-_ASK_CUDA: dict[str, Callable[[SDPAParams, bool], bool]] = {
-    "sdpa_flash": can_use_flash_attention,
-    "sdpa_efficient": can_use_efficient_attention,
-    "sdpa_cudnn": can_use_cudnn_attention,
+_ASK_CUDA: dict[str | None, Callable[[SDPAParams, bool], bool]] = {
+    "FLASH_ATTENTION": can_use_flash_attention,
+    "EFFICIENT_ATTENTION": can_use_efficient_attention,
+    "CUDNN_ATTENTION": can_use_cudnn_attention,
 }
 
-# Device types other than CUDA with a kernel. Implementations in neither table run everywhere.
-_ELSEWHERE: dict[str, tuple[str, ...]] = {"sdpa_flash": ("cpu",), "sdpa_efficient": (), "sdpa_cudnn": ()}
-
-
-_WITH_WINDOW = ("naive", "naive_softmax", "flex", "varlen")
+_WITH_WINDOW = tuple(name for name, one in ATTENTIONS.items() if one.masked_by != "mask")
 """PyTorch's fused kernels would need a mask of all scores, which costs what the window is to save."""
 
 
@@ -43,6 +40,7 @@ def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool)
     `dtype` is the type of queries, keys and values; `gradients` tells whether backward follows.
     """
     name, device = config.attention, config.device_type
+    known = ATTENTIONS.get(name)
     if config.window is not None and (config.model_code is not None or name not in _WITH_WINDOW):
         whose = config.model_code or f"attention {name}"
         raise UnsupportedError(f"{whose} takes no window; these do: {', '.join(_WITH_WINDOW)}")
@@ -59,12 +57,12 @@ def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool)
         _check_flex(config, gradients)
     elif name == "varlen":
         _check_varlen(config, dtype)
-    elif name in _ASK_CUDA and device == "cuda":
-        reason = _reason_not(_ASK_CUDA[name], config, dtype, gradients)
+    elif known and known.kernel in _ASK_CUDA and device == "cuda":
+        reason = _reason_not(_ASK_CUDA[known.kernel], config, dtype, gradients)
         if reason:
             raise UnsupportedError(f"{name} on {torch.cuda.get_device_name()}: {reason}")
-    elif name in _ELSEWHERE and device not in _ELSEWHERE[name]:
-        devices = " or ".join(["an NVIDIA GPU (device: cuda)", *(f"device: {other}" for other in _ELSEWHERE[name])])
+    elif known and known.devices and device not in known.devices:
+        devices = " or ".join(["an NVIDIA GPU (device: cuda)", *(f"device: {other}" for other in known.devices[1:])])
         raise UnsupportedError(f"{name} needs {devices}: PyTorch has no such kernel for {device}")
 
 

@@ -10,18 +10,7 @@ from torch import nn
 from lmsweep.trials.code.importing import code_in_use
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import HUGGING_FACE
-
-ATTENTION = {
-    "naive": "eager",
-    "naive_softmax": "eager",
-    "sdpa": "sdpa",
-    "sdpa_math": "sdpa",
-    "sdpa_flash": "sdpa",
-    "sdpa_efficient": "sdpa",
-    "sdpa_cudnn": "sdpa",
-    "flex": "flex_attention",
-}
-"""The field `attention` -> transformers' `attn_implementation`. The kernel of sdpa_* is chosen around the step."""
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 
 NETWORK_SECONDS = 10.0
 """How long the hub may take to answer."""
@@ -37,13 +26,13 @@ def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype:
         raise UnsupportedError("hf: needs the package transformers; pip install 'lmsweep[hf]'")
     from transformers import AutoModelForCausalLM
 
-    if config.attention not in ATTENTION:
+    implementation = ATTENTIONS[config.attention].hugging_face if config.attention in ATTENTIONS else None
+    if implementation is None:
         raise UnsupportedError(
             f"{config.model_code} has its own attention layers; attention is a reference, {config.attention}"
         )
     described = _read_configuration(config, changes)
     described.use_cache = False
-    implementation = ATTENTION[config.attention]
     try:
         model: nn.Module = AutoModelForCausalLM.from_config(
             described, attn_implementation=implementation, dtype=dtype, trust_remote_code=False
