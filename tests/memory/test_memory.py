@@ -22,8 +22,8 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic import formulas
 from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.memory.allocation_log import CATEGORIES, AllocationLog, Label, Piece
 from lmsweep.trials.memory.cuda_history import read_trace
-from lmsweep.trials.memory.ledger import CATEGORIES, Label, Ledger, Piece
 from lmsweep.trials.memory.rows import breakdown_rows, unknown_rows, value_rows
 from lmsweep.trials.memory.source_lines import Sources
 from lmsweep.trials.memory.usage import MOST_POINTS, Usage
@@ -346,18 +346,18 @@ def test_whole_blocks_that_differ_are_kept_and_raise_no_doubt_while_what_was_ask
 
 
 def test_a_history_that_does_not_come_to_the_peak_breaks_nothing_down():
-    ledger = Ledger()
-    ledger.begin()
-    ledger.allocate(1, piece(100))
+    log = AllocationLog()
+    log.begin()
+    log.allocate(1, piece(100))
     read = {("step", "peak_tensors"): 160, ("before_backward", "tensors"): 100}
-    rows = list(breakdown_rows(replace(CONFIG, mode="forward"), 1, read, {}, {}, Usage.of(ledger)))
+    rows = list(breakdown_rows(replace(CONFIG, mode="forward"), 1, read, {}, {}, Usage.of(log)))
     at_peak = {(row.samples, row.reason) for row in rows if row.phase == "peak"}
     assert at_peak == {(None, "the recorded allocations add up to 100 bytes, not the 160 that were read")}
     before = {row.metric: row.samples for row in rows if row.phase == "before_backward" and row.metric != "saved"}
     assert before == {name: (100,) if name == "other" else (0,) for name in CATEGORIES}
 
 
-# The ledger
+# The log
 
 
 def piece(size: int, phase: str = "forward") -> Piece:
@@ -365,14 +365,14 @@ def piece(size: int, phase: str = "forward") -> Piece:
 
 
 def test_a_long_timeline_is_thinned_and_keeps_its_peak():
-    ledger = Ledger()
-    ledger.begin()
+    log = AllocationLog()
+    log.begin()
     for number in range(5000):
-        ledger.allocate(number, piece(1))
+        log.allocate(number, piece(1))
         if number == 2345:
-            ledger.allocate(-1, piece(10_000))
-            ledger.free(-1, "forward")
-    usage = Usage.of(ledger)
+            log.allocate(-1, piece(10_000))
+            log.free(-1, "forward")
+    usage = Usage.of(log)
     rows = list(usage.timeline())
     assert {row.phase for row in rows} == {"forward"} and len(rows[0].positions) <= MOST_POINTS + 2
     assert max(map(sum, zip(*(row.bytes for row in rows), strict=True))) == 2346 + 10_000
@@ -410,8 +410,8 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
         "forward": {0: Label(category="weights", bytes=1000), 8192: Label(category="activations", bytes=300, block=0)},
         "backward": {0: Label(category="weights", bytes=1000), 16384: Label(category="gradients", bytes=1000)},
     }
-    ledger = read_trace(live, entries, labels, Sources.of(None))
-    usage = Usage.of(ledger)
+    log = read_trace(live, entries, labels, Sources.of(None))
+    usage = Usage.of(log)
     assert [int(total) for total in usage.totals] == [1064, 1164, 1064, 1364, 2364, 2064, 2084, 1084]
     assert usage.phases == [*["forward"] * 4, *["backward"] * 3, "end"]
     assert {name: held for name, held in usage.at_peak().items() if held} == {
@@ -433,10 +433,10 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
 
 
 def test_what_a_piece_was_first_said_to_be_for_it_stays():
-    ledger, piece = Ledger(), Piece(bytes=8, phase="forward", line=None, function=None, operator=None, reason=None)
-    ledger.allocate(1, piece)
-    ledger.label({1: Label(category="activations", bytes=8)})
-    ledger.label({1: Label(category="gradients", bytes=8)})
+    log, piece = AllocationLog(), Piece(bytes=8, phase="forward", line=None, function=None, operator=None, reason=None)
+    log.allocate(1, piece)
+    log.label({1: Label(category="activations", bytes=8)})
+    log.label({1: Label(category="gradients", bytes=8)})
     assert piece.category == "activations"
 
 

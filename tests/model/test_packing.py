@@ -280,8 +280,8 @@ def test_varlen_is_compiled_into_one_graph(scope: Any) -> None:
         ({"attention": "varlen"}, "varlen needs an NVIDIA GPU (device: cuda): PyTorch has no such kernel for cpu"),
         ({"attention": "varlen", "device": "cuda", "precision": "fp32"}, "needs 16 bits (precision: bf16)"),
         ({"attention": "varlen", "device": "cuda", "d_head": 12}, "a head dimension that 8 divides, up to 256, not 12"),
-        ({"attention": "./mine.py:f"}, "./mine.py:f is not told where documents begin"),
-        ({"model_code": "mine:Model"}, "mine:Model is not told where documents begin"),
+        ({"attention": "./mine.py:f"}, "./mine.py:f does not know where documents begin"),
+        ({"model_code": "mine:Model"}, "mine:Model does not know where documents begin"),
         ({"attention": "sdpa", "window": 4}, "takes no window"),
     ],
 )

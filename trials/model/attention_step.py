@@ -11,12 +11,8 @@ from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 
 
 class AttentionStep:
-    """Forward and backward through attention without projections.
-
-    Queries, keys and values are (batch, tokens, d_model) or, if the configuration has heads, (batch, heads, tokens,
-    d_head), keys and values with `num_kv_heads` heads. The precision sets their type: float32 for fp32 and tf32, 16
-    bits for bf16 and fp16, without autocast.
-    """
+    """Forward and backward through attention without projections or autocast. Queries are (batch, [heads,] tokens,
+    d_head), keys and values have `num_kv_heads` heads, all of `precision`'s type."""
 
     def __init__(
         self,
@@ -26,10 +22,7 @@ class AttentionStep:
         *,
         output_dtype: torch.dtype | None = None,
     ) -> None:
-        """Raises UnsupportedError if a field of the configuration needs a model or would have no effect.
-
-        output_dtype: the type of the output, if it is not that of the queries.
-        """
+        """Raises UnsupportedError if a field needs a model or has no effect. output_dtype: None is that of queries."""
         check_compile_mode(config)
         if config.compile == "block":
             raise UnsupportedError("attention alone has no block to compile; compile: model compiles the attention")
@@ -57,7 +50,6 @@ class AttentionStep:
         self.gradient: Tensor | None = None
 
     def forward(self) -> None:
-        """Compute the output and its autograd graph."""
         if self.uses_cuda_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # outputs of the last iteration's graphs may be overwritten
         self.output = self.attend(*self.inputs)

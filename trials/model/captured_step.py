@@ -8,8 +8,7 @@ from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from lmsweep.trials.timing.clock import Phase
 
 WARMUP_ITERATIONS = 3
-"""Iterations that run on the capture's stream before the capture. In them libraries choose kernels and allocate their
-workspaces, and the optimizer creates its state."""
+"""Iterations on the capture's stream before it: libraries choose kernels, and the optimizer creates its state."""
 
 
 def check_capture(config: TrialConfig) -> None:
@@ -33,19 +32,14 @@ def check_capture(config: TrialConfig) -> None:
         raise UnsupportedError(f"capture: step needs a capturable optimizer, and {config.optimizer} is none; use AdamW")
     if config.precision == "fp16" and not optimizer.is_fused:
         raise UnsupportedError(
-            f"with precision fp16 and optimizer {config.optimizer}, in each step the host waits for "
-            "the gradient scaler's verdict, which a CUDA graph cannot record; adamw_fused reads it on the device"
+            f"with precision fp16 and optimizer {config.optimizer}, the host waits in each step for the result of the "
+            "gradient scaler, which a CUDA graph cannot record; adamw_fused reads it on the device"
         )
 
 
 def capture_phases(step: TrainingStep) -> tuple[Phase, ...]:
-    """Capture each phase of the step as a CUDA graph, and return phases that replay these graphs.
-
-    The graphs share one memory pool. The batch and the gradients keep their addresses: the optimizer's graph reads the
-    gradients that backward's graph writes.
-
-    Raises UnsupportedError with PyTorch's reason if a phase cannot be captured.
-    """
+    """Capture each phase as a CUDA graph, and return phases that replay these graphs, which share one memory pool. The
+    batch and the gradients keep their addresses. Raises UnsupportedError with PyTorch's reason if it cannot."""
     phases = step.phases()
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -66,10 +60,8 @@ def capture_phases(step: TrainingStep) -> tuple[Phase, ...]:
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
-        raise UnsupportedError(f"the step cannot be captured: {_first_line(error)}") from error
+        raise UnsupportedError(
+            f"the step cannot be captured: {str(error).strip().partition(chr(10))[0] or type(error).__name__}"
+        ) from error
     torch.cuda.synchronize()
     return tuple(Phase(name=phase.name, run=graph.replay) for phase, graph in zip(phases, graphs, strict=True))
-
-
-def _first_line(error: RuntimeError) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -1,4 +1,4 @@
-"""Autocast for tensors on other devices, so that the memory and types of a step on a GPU are known without one.
+"""Autocast for tensors on other devices, so that types and memory of a step on a GPU are known without one.
 
 PyTorch has no autocast for meta tensors, and its autocast for the CPU casts fewer functions to float32 than CUDA's.
 For example, it does not cast `exp`, so a softmax of separate operations saves other tensors.
@@ -13,42 +13,24 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 _NARROW: set[Callable[..., Any]] = {
-    torch.bmm,
-    torch.matmul,
-    torch.mm,
-    Tensor.bmm,
-    Tensor.matmul,
-    Tensor.mm,
+    *(torch.bmm, torch.matmul, torch.mm, Tensor.bmm, Tensor.matmul, Tensor.mm),
     torch.nn.functional.linear,
     torch.nn.functional.scaled_dot_product_attention,
 }
 _WIDE: frozenset[Callable[..., Any]] = frozenset(
     {
-        torch.exp,
-        torch.log,
-        torch.pow,
-        torch.rsqrt,
-        torch.softmax,
-        torch.sum,
+        *(torch.exp, torch.log, torch.pow, torch.rsqrt, torch.softmax, torch.sum),
         torch.nn.functional.cross_entropy,
         torch.nn.functional.layer_norm,
-        Tensor.exp,
-        Tensor.log,
-        Tensor.pow,
-        Tensor.rsqrt,
-        Tensor.sum,
+        *(Tensor.exp, Tensor.log, Tensor.pow, Tensor.rsqrt, Tensor.sum),
     }
 )
 
 
 class EmulatedCudaAutocast(TorchFunctionMode):
-    """A context in which the models' functions cast their arguments as in `torch.autocast("cuda")`.
-
-    Matrix products run in `dtype`, exponentials and the like in float32, all others in the type of their arguments. As
-    in autocast, autograd sees the casts as operations. Only functions called from Python and listed above are cast:
-    enough for the models here, not for any model. Autocast's cache of cast weights is not emulated: it excludes views,
-    and the transformer's weights reach their products transposed.
-    """
+    """A context in which the models' functions cast their arguments as in `torch.autocast("cuda")`. Only functions
+    called from Python and listed above are cast: enough for the models here, not for any model. Autocast's cache of
+    cast weights is not emulated: it excludes views, and the transformer's weights are transposed."""
 
     narrow: frozenset[Callable[..., object]] = frozenset(_NARROW)
     wide: frozenset[Callable[..., object]] = _WIDE

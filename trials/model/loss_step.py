@@ -10,14 +10,11 @@ from lmsweep.trials.timing.clock import Phase
 
 
 class LossStep:
-    """Forward and backward through the product with the head's weight and the loss.
-
-    Hidden states are (batch, tokens, d_model), the weight is (vocabulary, d_model). The precision sets their type,
-    without autocast.
-    """
+    """Forward and backward through the product with the head's weight and the loss, without autocast. Hidden states are
+    (batch, tokens, d_model), the weight is (vocabulary, d_model). `precision` sets their type."""
 
     def __init__(self, config: TrialConfig, math_mode: MathMode) -> None:
-        """Raises UnsupportedError if a field of the configuration would have no effect or the loss is missing here."""
+        """Raises UnsupportedError if a field would have no effect or the loss is missing here."""
         if config.compile != "none":
             raise UnsupportedError("the loss alone has no block to compile; loss: compiled compiles the loss")
         if math_mode.float8_recipe:
@@ -33,7 +30,6 @@ class LossStep:
         self.loss: Tensor | None = None
 
     def phases(self) -> tuple[Phase, ...]:
-        """Forward, then backward."""
         return (Phase(name="forward", run=self.forward), Phase(name="backward", run=self.backward))
 
     def forward(self) -> None:
@@ -44,10 +40,8 @@ class LossStep:
             self.loss = self._loss.function(self.hidden @ self.weight.T, self.targets)
 
     def backward(self) -> None:
-        """Compute the gradients of the hidden states and the weight."""
         assert self.loss is not None, "backward follows forward"
         self.loss.backward()
 
     def drop(self) -> None:
-        """Release the graph and the gradients, so that every iteration starts alike."""
         self.loss = self.hidden.grad = self.weight.grad = None

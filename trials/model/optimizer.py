@@ -34,11 +34,9 @@ class MatricesAndOthers(torch.optim.Optimizer):
 
 
 def make_optimizer(model: nn.Module, config: TrialConfig, *, capturable: bool = False) -> torch.optim.Optimizer:
-    """Return the configuration's optimizer over all weights; `capturable`: CUDA graphs can record it.
-
-    Raises UnsupportedError if a package is missing, a weight has no such optimizer or the user's class shards its state
-    over ranks, and TypeError if what the user's class returns cannot step.
-    """
+    """Return the configuration's optimizer over all weights; `capturable`: CUDA graphs can record it. Raises
+    UnsupportedError if a package is missing, a weight has no such optimizer or the user's class shards its state over
+    ranks, and TypeError if what the user's class returns cannot step."""
     if is_reference(config.optimizer):
         return _users_optimizer(model, config)
     optimizer = OPTIMIZERS[config.optimizer]

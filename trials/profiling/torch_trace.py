@@ -27,12 +27,10 @@ MOST_TRACE_BYTES = 64 * 2**20
 
 
 class LaunchShape(NamedTuple):
-    """The shape in which a kernel is launched, as x, y and z separated by spaces."""
+    """Blocks of a kernel's grid and threads of a block, each as x, y and z separated by spaces."""
 
     grid: str
-    """Blocks of the grid."""
     block: str
-    """Threads of a block."""
 
 
 def take_trace(run: Callable[[], object], device_type: str) -> Trace:
@@ -57,11 +55,9 @@ def take_trace(run: Callable[[], object], device_type: str) -> Trace:
 
 
 def ranges_traced(run: Callable[[], object], *, cuda: bool) -> list[KinetoEvent]:
-    """Run under PyTorch's profiler without operators; return kernels, calls of the driver, and ranges.
-
-    Recording operators slows the host by so much that it, rather than the device, may be what a step waits for.
-    torch.profiler cannot leave out operators alone. The run must wait for the device.
-    """
+    """Run under PyTorch's profiler without operators; return kernels, calls of the driver, and ranges. Recording
+    operators slows the host so much that the step may wait for it rather than for the device. torch.profiler cannot
+    leave out operators alone. The run must wait for the device."""
     settings = ProfilerConfig(ProfilerState.KINETO, False, False, False, False, False, _ExperimentalConfig())
     activities = {ProfilerActivity.CPU, ProfilerActivity.CUDA} if cuda else {ProfilerActivity.CPU}
     _prepare_profiler(settings, activities)
@@ -120,10 +116,7 @@ def events_of(
 
 
 def launch_shapes(entries: Iterable[dict[str, Any]]) -> dict[int, LaunchShape]:
-    """Correlation id of a driver call -> shape of the kernel that it launched.
-
-    `entries` are the traceEvents of a Chrome trace, decoded JSON of no fixed schema.
-    """
+    """Correlation id of a driver call -> shape of the kernel that it launched, from traceEvents of a Chrome trace."""
     return {
         entry["args"]["correlation"]: LaunchShape(_words(entry["args"]["grid"]), _words(entry["args"]["block"]))
         for entry in entries

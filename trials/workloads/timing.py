@@ -13,7 +13,7 @@ from lmsweep.trials.machine.gpu.telemetry import Watch, doubts, gauge_rows
 from lmsweep.trials.model.captured_step import capture_phases, check_capture
 from lmsweep.trials.model.compiler import check_compiled, compile_counts
 from lmsweep.trials.model.training_step import PHASES, TrainingStep
-from lmsweep.trials.model.users.users_step import WHOLE, OwnStep
+from lmsweep.trials.model.users.users_step import WHOLE, UsersStep
 from lmsweep.trials.numerics.attention_error import flags_of_errors, own_attention_errors
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, is_host_bound, trace_device
@@ -100,9 +100,9 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     yield from _flops_rows(config, flops)
 
 
-def _has_finite_loss(iteration: TrainingStep | OwnStep) -> bool:
+def _has_finite_loss(iteration: TrainingStep | UsersStep) -> bool:
     """Whether the loss is finite; True for a step of the user's, whose loss is not known."""
-    return isinstance(iteration, OwnStep) or iteration.loss is None or bool(iteration.loss.isfinite().all())
+    return isinstance(iteration, UsersStep) or iteration.loss is None or bool(iteration.loss.isfinite().all())
 
 
 def _compile(bench: Workbench, phases: Sequence[Phase], run: Callable[[], Iteration]) -> Iterator[Measurement]:

@@ -35,10 +35,8 @@ _WITH_WINDOW = tuple(name for name, one in ATTENTIONS.items() if one.masked_by !
 
 
 def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool) -> None:
-    """Raise UnsupportedError, with PyTorch's reason if it gives one, if this device cannot run the attention.
-
-    `dtype` is the type of queries, keys and values; `gradients` tells whether backward follows.
-    """
+    """Raise UnsupportedError, with PyTorch's reason if it gives one, if this device cannot run the attention. `dtype`
+    is that of queries, keys and values; `gradients`: whether backward follows."""
     name, device = config.attention, config.device_type
     known = ATTENTIONS.get(name)
     if config.window is not None and (config.model_code is not None or name not in _WITH_WINDOW):
@@ -46,8 +44,8 @@ def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool)
         raise UnsupportedError(f"{whose} takes no window; these do: {', '.join(_WITH_WINDOW)}")
     if config.document_length is not None and (config.model_code is not None or is_reference(name)):
         raise UnsupportedError(
-            f"document_length is for lmsweep's own model and attention; {config.model_code or name} is not told where "
-            "documents begin"
+            f"document_length is for lmsweep's own model and attention; {config.model_code or name} does not "
+            "know where documents begin"
         )
     if gradients and PASSES[config.mode] > 1 and is_reference(name) and config.model_code is None:
         probe = probe_attention(config, device=device, dtype=dtype)
@@ -69,7 +67,7 @@ def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool)
 def _reason_not(
     usable: Callable[[SDPAParams, bool], bool], config: TrialConfig, dtype: torch.dtype, gradients: bool
 ) -> str | None:
-    """Why PyTorch would not use this kernel for tensors of this shape, in its own words; None if it would."""
+    """Why PyTorch would not use this kernel, in its own words; None if it would."""
     # One sequence and one head suffice; more would only take memory.
     shape = (1, 1, config.context_length, config.head_width)
     q = torch.empty(shape, dtype=dtype, device=config.device_type, requires_grad=gradients)
@@ -86,10 +84,8 @@ def _reason_not(
 @contextmanager
 def _warnings_of_pytorch() -> Iterator[list[str]]:
     """Collect warnings of PyTorch's C++ code, without source locations; the list is filled when the context ends.
-
     Depending on its version, PyTorch turns them into Python warnings or writes them to the file descriptor of standard
-    error. Everything else written there in the meantime is passed on.
-    """
+    error. Everything else written there in the meantime is passed on."""
     words: list[str] = []
     sys.stderr.flush()
     kept = os.dup(2)

@@ -17,11 +17,9 @@ NETWORK_SECONDS = 10.0
 
 
 def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype: torch.dtype) -> nn.Module:
-    """Build the causal language model of a configuration, with `changes` to it, and random weights of type `dtype`.
-
-    The configuration is a file, a folder with config.json, or a name on the hub. Code that it names is never run.
-    Raises UnsupportedError if transformers is not installed, RequestError if there is no such configuration or field.
-    """
+    """Build the causal language model of a configuration, with `changes` to it, and random weights. The configuration
+    is a file, a folder with config.json, or a name on the hub. Code that it names is never run. Raises UnsupportedError
+    if transformers is not installed, RequestError if there is no such configuration or field."""
     if find_spec("transformers") is None:
         raise UnsupportedError("hf: needs the package transformers; pip install 'lmsweep[hf]'")
     from transformers import AutoModelForCausalLM
@@ -48,10 +46,6 @@ def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype:
 
 
 def _read_configuration(config: TrialConfig, changes: dict[str, object]) -> Any:
-    """Return transformers' configuration object, for a path in the code folder or a name on the hub, with `changes`.
-
-    Raises RequestError if there is none, if it lacks a name in `changes`, or if it names code of its own to run.
-    """
     from transformers import AutoConfig, PretrainedConfig
 
     name = str(config.model_code).removeprefix(HUGGING_FACE)
@@ -78,10 +72,7 @@ def _read_configuration(config: TrialConfig, changes: dict[str, object]) -> Any:
 
 
 def _have_in_cache(name: str) -> None:
-    """Download a configuration into the hub's cache if it is not there, in one attempt.
-
-    Raises RequestError if the hub cannot be reached or has no such configuration.
-    """
+    """Download a configuration into the hub's cache if it is not there, in one attempt."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
